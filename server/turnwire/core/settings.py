@@ -1,0 +1,56 @@
+"""Settings of the core: what the composition root hands down, already checked."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+
+from msgspec import Struct
+
+from turnwire.domain.messages import ModelRef
+
+DEFAULT_AGENT = "default"
+"""The agent of every session that names none; always there."""
+
+
+class Agent(Struct, frozen=True, kw_only=True):
+    """Named settings that a session or a message can choose."""
+
+    system: str = ""
+    """System prompt; "" for none."""
+    model: ModelRef | None = None
+    """None: the session's or the server's default."""
+    description: str = ""
+    color: str = ""
+    """"#rrggbb" or ""."""
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """Bounds that keep one caller from taking the server down."""
+
+    max_steps: int = 50
+    """Model calls of one turn; also the default."""
+    max_running_turns: int = 256
+    """Turns that run at once on the server; further ones wait."""
+    max_queued_messages: int = 100
+    """Messages that wait in one session; a further one is refused."""
+    max_watchers: int = 10_000
+    """Event streams open at once."""
+    max_message_bytes: int = 32 * 2**20
+    """Text, attachments and metadata of one message together."""
+    max_file_bytes: int = 20 * 2**20
+    """One attachment."""
+    flush_interval: timedelta = timedelta(milliseconds=200)
+    """How long streaming text may be unsaved: below the promised 250 ms by the time that a commit takes."""
+    client_tool_timeout: timedelta = timedelta(minutes=10)
+    """How long a call of a client tool waits for its result."""
+
+
+class CoreSettings(Struct, frozen=True, kw_only=True):
+    """All settings of the core."""
+
+    default_model: ModelRef
+    agents: Mapping[str, Agent] = {}
+    """By name. "default" is there even when it is not listed."""
+    file_roots: tuple[Path, ...] = ()
+    """Folders, besides a session's directory, from which a file part may name a path."""
+    limits: Limits = Limits()

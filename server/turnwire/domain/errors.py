@@ -1,0 +1,307 @@
+"""Everything that can go wrong, as one tree.
+
+    DomainError
+    +-- InvalidRequest                  a field of the request is wrong
+    |   +-- RequestIdReused
+    |   +-- UnknownModel
+    |   +-- MessageTooLarge
+    +-- NotFound
+    |   +-- SessionNotFound  MessageNotFound  ToolCallNotFound  PermissionRequestNotFound
+    +-- WrongState
+    |   +-- TurnInProgress  ToolCallAlreadySettled  PermissionAlreadyAnswered
+    +-- PositionUnavailable
+    |   +-- EventsCompacted  SequenceInFuture
+    +-- StaleVersion
+    +-- LimitReached
+    |   +-- TooManyTurns  TooManyWatchers
+    +-- ProviderError
+    |   +-- ProviderRateLimited  ProviderUnavailable  ProviderTimeout  ProviderCredentialsRejected
+    |   +-- ProviderRefusedRequest  ProviderContextFull  ProviderStreamCut  ProviderStreamFailed
+    +-- StorageError
+    |   +-- StorageBusy  StorageFull  StorageCorrupt  StorageSchemaTooNew
+    +-- ShuttingDown
+
+Only `rpc/errors.py` knows which status code each one becomes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import ClassVar
+
+
+class DomainError(Exception):
+    """Base of the tree. Every error has the same four attributes."""
+
+    reason: ClassVar[str] = "INTERNAL"
+    """Stable upper-case word; once sent it is never changed."""
+
+    def __init__(
+        self, message: str, metadata: Mapping[str, str] | None = None, retry_after: timedelta | None = None
+    ) -> None:
+        """Args:
+        message: A sentence for people. Every changing word of it also stands in `metadata`.
+        metadata: Facts by lowerCamelCase key.
+        retry_after: How long to wait before trying again; None when trying again will not help or nobody knows.
+        """
+        super().__init__(message)
+        self.message = message
+        self.metadata = dict(metadata or {})
+        self.retry_after = retry_after
+
+
+@dataclass(frozen=True)
+class FieldViolation:
+    """One field that is wrong."""
+
+    field: str
+    """Path in the request, such as `parts[0].file.url`."""
+    description: str
+    reason: str = "INVALID"
+    """Upper-case word for programs."""
+
+
+class InvalidRequest(DomainError):
+    """A field of the request is wrong; nothing was stored."""
+
+    reason = "INVALID_REQUEST"
+
+    def __init__(self, *violations: FieldViolation, metadata: Mapping[str, str] | None = None) -> None:
+        """Takes one violation per wrong field, at least one."""
+        text = "; ".join(f"{v.field}: {v.description}" for v in violations)
+        super().__init__(text, {"field": violations[0].field, **(metadata or {})})
+        self.violations = violations
+
+    @classmethod
+    def of(cls, field: str, description: str, reason: str = "INVALID", **metadata: str) -> "InvalidRequest":
+        """Makes the error for a single field; keyword arguments become metadata."""
+        return cls(FieldViolation(field, description, reason), metadata=metadata)
+
+
+class RequestIdReused(InvalidRequest):
+    """The request_id was used before with another content."""
+
+    reason = "REQUEST_ID_REUSED"
+
+
+class UnknownModel(InvalidRequest):
+    """No such provider, or the provider does not offer the model."""
+
+    reason = "MODEL_UNKNOWN"
+
+
+class MessageTooLarge(InvalidRequest):
+    """The message or one of its files is over the limit; metadata maxBytes and actualBytes."""
+
+    reason = "MESSAGE_TOO_LARGE"
+
+
+class NotFound(DomainError):
+    """A named thing does not exist."""
+
+    resource_type: ClassVar[str] = "resource"
+
+    def __init__(self, resource_id: str) -> None:
+        """Takes the id that was asked for."""
+        super().__init__(f"{self.resource_type} {resource_id!r} was not found", {"resourceId": resource_id})
+        self.resource_id = resource_id
+
+
+class SessionNotFound(NotFound):
+    """No such session."""
+
+    reason = "SESSION_NOT_FOUND"
+    resource_type = "session"
+
+
+class MessageNotFound(NotFound):
+    """No such message in that session."""
+
+    reason = "MESSAGE_NOT_FOUND"
+    resource_type = "message"
+
+
+class ToolCallNotFound(NotFound):
+    """No such tool call in that session."""
+
+    reason = "TOOL_CALL_NOT_FOUND"
+    resource_type = "tool call"
+
+
+class PermissionRequestNotFound(NotFound):
+    """No such permission request in that session."""
+
+    reason = "PERMISSION_REQUEST_NOT_FOUND"
+    resource_type = "permission request"
+
+
+class WrongState(DomainError):
+    """The request is right, but not in the state that its subject is in."""
+
+    subject_type: ClassVar[str] = "subject"
+
+    def __init__(self, message: str, subject: str) -> None:
+        """Takes the sentence and the id of the thing whose state is in the way."""
+        super().__init__(message, {"subject": subject})
+        self.subject = subject
+
+
+class TurnInProgress(WrongState):
+    """A turn runs and the caller asked not to wait."""
+
+    reason = "TURN_IN_PROGRESS"
+    subject_type = "turn"
+
+
+class ToolCallAlreadySettled(WrongState):
+    """The tool call has another result already, or its turn ended."""
+
+    reason = "TOOL_CALL_ALREADY_SETTLED"
+    subject_type = "tool call"
+
+
+class PermissionAlreadyAnswered(WrongState):
+    """The permission request has another answer already."""
+
+    reason = "PERMISSION_ALREADY_ANSWERED"
+    subject_type = "permission request"
+
+
+class PositionUnavailable(DomainError):
+    """A watch cannot start where it was asked to."""
+
+    def __init__(self, message: str, earliest: int, latest: int) -> None:
+        """Args: the sentence; the position after which events are kept; the newest position."""
+        super().__init__(message, {"earliestSequence": str(earliest), "latestSequence": str(latest)})
+        self.earliest = earliest
+
+
+class EventsCompacted(PositionUnavailable):
+    """The events after that position are no longer kept."""
+
+    reason = "EVENTS_COMPACTED"
+
+
+class SequenceInFuture(PositionUnavailable):
+    """That position was never reached."""
+
+    reason = "SEQUENCE_IN_FUTURE"
+
+
+class StaleVersion(DomainError):
+    """Another change came first; metadata currentVersion."""
+
+    reason = "STALE_VERSION"
+
+
+class LimitReached(DomainError):
+    """A limit of this server is reached; trying later may help."""
+
+    reason = "CONCURRENCY_LIMIT"
+    subject: ClassVar[str] = "server"
+
+
+class TooManyTurns(LimitReached):
+    """Too many turns run or wait."""
+
+    subject = "turns"
+
+
+class TooManyWatchers(LimitReached):
+    """Too many event streams are open."""
+
+    subject = "watchers"
+
+
+class ProviderError(DomainError):
+    """A model provider did not give an answer. After a message was accepted this is a turn's failure, not an RPC's."""
+
+    reason = "PROVIDER_ERROR"
+
+
+class ProviderRateLimited(ProviderError):
+    """The provider's rate limit; retry_after from its header."""
+
+    reason = "PROVIDER_RATE_LIMITED"
+
+
+class ProviderUnavailable(ProviderError):
+    """The provider could not be reached or is overloaded."""
+
+    reason = "PROVIDER_UNAVAILABLE"
+
+
+class ProviderTimeout(ProviderError):
+    """The provider took too long."""
+
+    reason = "PROVIDER_UNAVAILABLE"
+
+
+class ProviderCredentialsRejected(ProviderError):
+    """The provider does not accept our key, or none is configured."""
+
+    reason = "PROVIDER_CREDENTIALS_REJECTED"
+
+
+class ProviderRefusedRequest(ProviderError):
+    """The provider found the request wrong; trying again will not help."""
+
+    reason = "PROVIDER_REQUEST_REFUSED"
+
+
+class ProviderContextFull(ProviderError):
+    """The conversation does not fit the model's context window."""
+
+    reason = "PROVIDER_CONTEXT_FULL"
+
+
+class ProviderStreamCut(ProviderError):
+    """The stream ended without the API's end marker; what came is kept."""
+
+    reason = "PROVIDER_STREAM_CUT"
+
+
+class ProviderStreamFailed(ProviderError):
+    """The provider reported an error inside its stream; what came is kept."""
+
+    reason = "PROVIDER_STREAM_FAILED"
+
+
+class StorageError(DomainError):
+    """The database did not do its work; nothing of the request was stored."""
+
+    reason = "STORAGE_ERROR"
+
+
+class StorageBusy(StorageError):
+    """Another process holds the database."""
+
+    reason = "STORAGE_BUSY"
+
+
+class StorageFull(StorageError):
+    """No space is left for the database."""
+
+    reason = "STORAGE_FULL"
+
+
+class StorageCorrupt(StorageError):
+    """The database file is damaged or not a database."""
+
+    reason = "STORAGE_CORRUPT"
+
+
+class StorageSchemaTooNew(StorageError):
+    """The database was written by a newer version of Turnwire."""
+
+    reason = "STORAGE_SCHEMA_TOO_NEW"
+
+
+class ShuttingDown(DomainError):
+    """The server is stopping."""
+
+    reason = "SERVER_SHUTTING_DOWN"
+
+    def __init__(self) -> None:
+        """Suggests a second's wait: a restart takes about that long."""
+        super().__init__("the server is shutting down", retry_after=timedelta(seconds=1))

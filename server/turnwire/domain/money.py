@@ -1,0 +1,48 @@
+"""Tokens and money of one model call, and their sums."""
+
+from msgspec import Struct
+
+PICO_USD = 10**12
+"""Pico-USD in one USD: a price of 0.1 USD per million tokens is a whole number of pico-USD per token."""
+
+
+class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Token counts in buckets that do not overlap. None: the provider did not say."""
+
+    input_tokens: int | None = None
+    """Prompt tokens neither read from nor written to a cache."""
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    output_tokens: int | None = None
+    """Visible generated tokens; all generated tokens when the reasoning share is unknown."""
+    reasoning_tokens: int | None = None
+
+    @property
+    def prompt_total(self) -> int | None:
+        """The whole prompt, cached tokens included; None when the provider said nothing of the prompt."""
+        return add_known(add_known(self.input_tokens, self.cache_read_tokens), self.cache_write_tokens)
+
+    @property
+    def generated_total(self) -> int | None:
+        """All generated tokens, reasoning included; None when the provider said nothing of them."""
+        return add_known(self.output_tokens, self.reasoning_tokens)
+
+
+def add_known(a: int | None, b: int | None) -> int | None:
+    """Adds two counts where None means unknown: the sum of what is known, None when neither is."""
+    if a is None:
+        return b
+    return a if b is None else a + b
+
+
+def add_usage(a: Usage | None, b: Usage | None) -> Usage | None:
+    """Adds the usage of two steps, bucket by bucket; None when neither is known."""
+    if a is None or b is None:
+        return a or b
+    return Usage(
+        input_tokens=add_known(a.input_tokens, b.input_tokens),
+        cache_read_tokens=add_known(a.cache_read_tokens, b.cache_read_tokens),
+        cache_write_tokens=add_known(a.cache_write_tokens, b.cache_write_tokens),
+        output_tokens=add_known(a.output_tokens, b.output_tokens),
+        reasoning_tokens=add_known(a.reasoning_tokens, b.reasoning_tokens),
+    )

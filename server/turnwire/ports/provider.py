@@ -1,0 +1,191 @@
+"""Model providers: what the turn runner sends and what comes back.
+
+A provider turns one `ProviderRequest` into a stream of items that no longer differ between APIs. Each item with a
+`key` belongs to the part of that key; the first item of a new key opens a part, so parts come in the order in which
+their keys first appear. A stream ends with exactly one `StepFinished`, or with a raised `ProviderError`.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Protocol
+
+from msgspec import Struct
+
+from turnwire.domain.messages import FinishReason, Message, ModelRef
+from turnwire.domain.money import Usage
+from turnwire.domain.sessions import GenerationOptions, ToolDefinition
+
+PartKey = str | int
+"""Names a part within one stream; the adapter's choice."""
+
+
+class ProviderRequest(Struct, frozen=True, kw_only=True):
+    """One model call, neutral between APIs."""
+
+    model_id: str
+    system: str
+    """System prompt; "" for none."""
+    messages: tuple[Message, ...]
+    """In conversation order. Type USER, ASSISTANT, SYSTEM or TOOL_RESULT, never HOST; only parts that are to be sent. A call
+    of a tool (`ToolUse`) carries its settled result; the adapter writes both in its API's form."""
+    tools: tuple[ToolDefinition, ...] = ()
+    options: GenerationOptions = GenerationOptions()
+    files: Mapping[str, bytes] = {}
+    """Bytes of every `File` part in `messages`, by sha256."""
+
+
+class ResponseStarted(Struct, frozen=True):
+    """The provider named itself. May come more than once; a later non-empty value replaces an earlier one."""
+
+    model_served: str = ""
+    response_id: str = ""
+
+
+class TextDelta(Struct, frozen=True):
+    """Text of the answer. May hold half of a surrogate pair at either end; the receiver joins them."""
+
+    key: PartKey
+    text: str
+
+
+class ReasoningDelta(Struct, frozen=True):
+    """Readable reasoning. An empty text opens the part without adding to it."""
+
+    key: PartKey
+    text: str
+
+
+class RefusalDelta(Struct, frozen=True):
+    """A piece of a refusal."""
+
+    key: PartKey
+    text: str
+
+
+class ToolCallDelta(Struct, frozen=True):
+    """A piece of a tool call. Name and call_id are given as soon as known and then stay."""
+
+    key: PartKey
+    name: str = ""
+    call_id: str = ""
+    arguments: str = ""
+    """The next piece of the arguments' JSON text."""
+
+
+class PartEnded(Struct, frozen=True):
+    """A part is complete. A part without it is complete when the stream finishes."""
+
+    key: PartKey
+    provider_state: str | None = None
+    """Opaque JSON text to store with the part and send back byte-exact."""
+    text: str | None = None
+    """The whole text (or arguments), when the provider repeats it and it shall win over the deltas."""
+
+
+class ProviderContentReceived(Struct, frozen=True):
+    """A whole part that only the provider understands (sealed reasoning, traces of hosted tools)."""
+
+    key: PartKey
+    kind: str
+    """The provider's own name for it."""
+    state: str
+    """The content as JSON text."""
+
+
+class UsageReported(Struct, frozen=True):
+    """Tokens so far; replaces what was reported before."""
+
+    usage: Usage
+
+
+class StepFinished(Struct, frozen=True):
+    """The provider's end marker was seen. The last item."""
+
+    reason: FinishReason
+    provider_reason: str
+    """The provider's own word; "" when it gave none."""
+
+
+StreamItem = (
+    ResponseStarted
+    | TextDelta
+    | ReasoningDelta
+    | RefusalDelta
+    | ToolCallDelta
+    | PartEnded
+    | ProviderContentReceived
+    | UsageReported
+    | StepFinished
+)
+
+
+class Provider(Protocol):
+    """One configured model API."""
+
+    provider_id: str
+
+    def stream(self, request: ProviderRequest) -> AsyncIterator[StreamItem]:
+        """Calls the model once.
+
+        Returns an async generator; nothing is sent before its first item is asked for. Closing it (`aclose`, or
+        cancelling the task that iterates it) ends the HTTP request at once.
+
+        Raises:
+            ProviderError: (one of its kinds) when the call fails, the stream reports an error, or the stream ends
+                without the API's end marker (`ProviderStreamCut`). Items that were yielded before stay valid.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Closes the HTTP connections. Idempotent."""
+        ...
+
+
+class ModelDescription(Struct, frozen=True, kw_only=True):
+    """What is known of a model; None where unknown."""
+
+    model_id: str
+    name: str
+    context_window_tokens: int | None = None
+    input_price_pico_usd_per_million: int | None = None
+    output_price_pico_usd_per_million: int | None = None
+
+
+class ProviderDescription(Struct, frozen=True, kw_only=True):
+    """What may be told of a provider. Never holds a key."""
+
+    provider_id: str
+    name: str
+    source: str
+    """"builtin", "env" or "config"."""
+    key_variables: tuple[str, ...] = ()
+    options: Mapping[str, str] = {}
+    models: tuple[ModelDescription, ...] = ()
+    default_model: str = ""
+    accepts_any_model: bool = True
+    """False when only the listed models exist; then another one is refused when the message is sent."""
+
+
+class Providers(Protocol):
+    """All configured providers."""
+
+    def describe(self) -> tuple[ProviderDescription, ...]:
+        """Returns the providers ordered by id. Does no network I/O."""
+        ...
+
+    def get(self, provider_id: str) -> Provider:
+        """Returns the provider, made on first use (its SDK is imported then).
+
+        Raises:
+            KeyError: there is no such provider.
+            ProviderCredentialsRejected: its key variable is not set.
+        """
+        ...
+
+    def cost_pico_usd(self, model: ModelRef, usage: Usage) -> int | None:
+        """Returns what the usage costs; None when the price of the model is unknown."""
+        ...
+
+    async def aclose(self) -> None:
+        """Closes all providers. Idempotent."""
+        ...
+

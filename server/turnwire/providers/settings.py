@@ -1,0 +1,31 @@
+"""Settings of one provider, as the configuration gives them."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+ProviderKind = Literal["openai_chat", "openai_responses", "anthropic", "offline"]
+
+
+class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One `[providers.NAME]` table."""
+
+    kind: ProviderKind
+    name: str = ""
+    """To show to people; "" uses the table's name."""
+    base_url: str = ""
+    """"" uses the vendor's own address."""
+    api_key_env: str = ""
+    """Name of the environment variable that holds the key; "" for servers that need none."""
+    default_model: str = ""
+    models: tuple[str, ...] = ()
+    """Models to list. When `only_listed_models` is set, the only ones accepted."""
+    only_listed_models: bool = False
+    price_provider: str = ""
+    """Vendor under which the price list knows the models; "" uses the kind's own."""
+    timeout_seconds: float = 600.0
+    """Longest silence of the provider, connecting included."""
+    max_output_tokens: int = 8192
+    """Output limit where the API demands one and the caller gave none."""
+    stream_usage: bool = True
+    """False for servers that refuse `stream_options`."""

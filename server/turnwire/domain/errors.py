@@ -27,7 +27,7 @@ Only `rpc/errors.py` knows which status code each one becomes.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 class DomainError(Exception):
@@ -73,7 +73,7 @@ class InvalidRequest(DomainError):
         self.violations = violations
 
     @classmethod
-    def of(cls, field: str, description: str, reason: str = "INVALID", **metadata: str) -> "InvalidRequest":
+    def of(cls, field: str, description: str, reason: str = "INVALID", **metadata: str) -> Self:
         """Makes the error for a single field; keyword arguments become metadata."""
         return cls(FieldViolation(field, description, reason), metadata=metadata)
 

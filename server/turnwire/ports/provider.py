@@ -172,6 +172,15 @@ class Providers(Protocol):
         """Returns the providers ordered by id. Does no network I/O."""
         ...
 
+    def check(self, model: ModelRef) -> None:
+        """Tells whether a model can be asked, as far as the configuration knows. Does no I/O and imports no SDK.
+
+        Raises:
+            UnknownModel: there is no such provider, or it offers only listed models and this is none of them.
+            ProviderCredentialsRejected: its key variable is not set.
+        """
+        ...
+
     def get(self, provider_id: str) -> Provider:
         """Returns the provider, made on first use (its SDK is imported then).
 

@@ -29,3 +29,7 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Output limit where the API demands one and the caller gave none."""
     stream_usage: bool = True
     """False for servers that refuse `stream_options`."""
+    sends_reasoning: bool = False
+    """True for Chat Completions servers that want `reasoning_content` back in a tool loop (DeepSeek, Moonshot)."""
+    reasoning_summary: str = ""
+    """"auto", "concise" or "detailed": readable reasoning of OpenAI Responses, where the organisation may have it."""

@@ -1,0 +1,122 @@
+# Everything a developer runs. A bare machine needs only make and Python 3.11 or newer: each target makes what it needs.
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+.DELETE_ON_ERROR:
+
+# The first of these that runs and is new enough; override with `make PYTHON=/path/to/python …`.
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$python"; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+# protoc looks for its plugins on PATH; the scripts take the interpreter from PYTHON, which here is not the caller's.
+RUN := PATH="$(CURDIR)/$(BIN):$$PATH" PYTHON="$(CURDIR)/$(BIN)/python"
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+UV_VERSION := 0.13.9
+LOCK := $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes --upgrade \
+	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
+FIXED := tests/contract/fixed
+ARGS ?=
+
+.PHONY: help
+help: ## Lists the targets.
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# Stamps: a file is newer than what it was made from, so that a second run starts at once.
+
+$(VENV)/created:
+	@test -n "$(PYTHON)" || { echo "Turnwire needs Python 3.11 or newer, and none was found. Install one or name it:" \
+		"make PYTHON=/path/to/python3" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Turnwire needs Python 3.11 or newer; $(PYTHON) is $$("$(PYTHON)" --version 2>&1)." >&2; exit 1; }
+	@echo "Creating $(VENV) with $(PYTHON)"
+	@"$(PYTHON)" -m venv --clear $(VENV)
+	@touch $@
+
+$(VENV)/runtime: $(VENV)/created requirements.txt pyproject.toml
+	@echo "Installing what Turnwire needs to run"
+	@$(PIP) install --require-hashes -r requirements.txt
+	@$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/dev: $(VENV)/runtime requirements-dev.txt
+	@echo "Installing what the checks need"
+	@$(PIP) install --require-hashes -r requirements-dev.txt
+	@touch $@
+
+##  Run
+
+.PHONY: setup demo serve bench
+setup: $(VENV)/dev ## Makes .venv with everything that development needs.
+	@echo "Ready: $(VENV) with $$($(BIN)/python --version)"
+
+demo: $(VENV)/runtime ## Shows a whole conversation, without key or network. More options: make demo ARGS=--help
+	@$(BIN)/turnwire demo $(ARGS)
+
+serve: $(VENV)/runtime ## Starts the server. Options: make serve ARGS="--help"
+	@$(BIN)/turnwire serve $(ARGS)
+
+bench: $(VENV)/dev ## Measures and prints; asserts nothing.
+	@$(BIN)/python -m bench $(ARGS)
+
+##  Check
+
+.PHONY: test verify lint typecheck proto-lint proto-breaking check-generate check-requirements
+test: imports $(VENV)/dev ## Checks the import rules and runs the tests. Options: make test ARGS="-k abort -x"
+	@$(BIN)/python -m pytest $(ARGS)
+
+verify: lint typecheck proto-lint proto-breaking check-generate check-requirements test ## Runs every check.
+
+lint: imports $(VENV)/dev ## Checks style, formatting and import rules.
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+.PHONY: imports
+imports: $(VENV)/dev
+	@$(BIN)/lint-imports
+
+typecheck: $(VENV)/dev ## Checks types.
+	@$(BIN)/mypy
+
+proto-lint: $(VENV)/dev ## Checks the style and the comments of the contract.
+	@$(BIN)/buf lint
+
+proto-breaking: $(VENV)/dev ## Compares the contract with the main branch (or BASE=ref) and with the fixed contract.
+	@$(RUN) BASE="$(BASE)" ./proto/check_breaking.sh
+
+check-generate: $(VENV)/dev ## Checks that generated/ is what proto/ gives.
+	@$(RUN) ./proto/check_generated.sh
+
+check-requirements: $(VENV)/dev ## Checks that the pinned requirements satisfy pyproject.toml and name no address.
+	@$(PIP) check
+	@if grep -nE '://|--(index-url|extra-index-url|find-links|trusted-host)|(^|[ @])(file:|\.{0,2}/)' requirements*.txt; then \
+		echo "The requirement files name an address or a path." >&2; exit 1; fi
+
+##  Change
+
+.PHONY: fix generate fixed-image lock build clean
+fix: $(VENV)/dev ## Repairs what can be repaired: style, formatting, generated code.
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+	@$(MAKE) --no-print-directory generate
+
+generate: $(VENV)/dev ## Writes generated/ from proto/.
+	@rm -rf generated/python
+	@$(RUN) ./proto/generate.sh "$(CURDIR)/generated/python"
+
+# The fixed contract never changes. This target exists to show how the image was made, and to make it again should its
+# sources ever be found to differ from the contract that clients were built from.
+fixed-image: $(VENV)/dev ## Writes the descriptor image of the fixed contract.
+	@$(BIN)/buf build $(FIXED) --exclude-source-info --output $(FIXED)_contract.binpb
+
+lock: $(VENV)/dev ## Writes requirements*.txt from pyproject.toml with the newest versions allowed.
+	@$(PIP) install uv==$(UV_VERSION)
+	@$(LOCK) --group build --output-file requirements.txt
+	@$(LOCK) --group dev --constraint requirements.txt --output-file requirements-dev.txt
+
+build: $(VENV)/runtime ## Builds the wheel into dist/.
+	@rm -rf dist
+	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
+	@ls dist
+
+clean: ## Removes .venv, dist and caches.
+	@rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

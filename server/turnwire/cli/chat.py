@@ -1,0 +1,117 @@
+"""`turnwire chat`: a client in a terminal."""
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+import grpc
+from opencode.message.message_pb2 import AbortSessionRequest, Disposition, MessagePart, SendMessageRequest, TextPart
+from opencode.message.message_pb2_grpc import MessageServiceStub
+from opencode.model.selection_pb2 import ModelSelection
+from opencode.provider.provider_pb2 import ProviderInfo
+from rich.console import Console
+
+from turnwire.cli.connection import CHANNEL_OPTIONS, describe
+from turnwire.cli.turn_printer import TurnPrinter
+
+
+def run_chat(target: str, session_id: str, model: str, text: str) -> int:
+    """Sends one message, or asks for messages until the input ends.
+
+    Args:
+        target: Address of the server.
+        session_id: Session to go on with; "" makes a new one.
+        model: "provider/model"; "" leaves the choice to the server.
+        text: The only message to send; "" sends what is piped in, or asks when the input is a terminal.
+
+    Returns:
+        The exit code: 0, or 1 when the only message was not answered.
+    """
+    if not text and not sys.stdin.isatty():
+        text = sys.stdin.read()
+        if not text.strip():
+            print("turnwire: there is nothing to send", file=sys.stderr)
+            return 1
+    with grpc.insecure_channel(target, options=CHANNEL_OPTIONS) as channel:
+        chat = _Chat(MessageServiceStub(channel), session_id, model)
+        try:
+            return chat.answer(text) if text else chat.run()
+        except KeyboardInterrupt:
+            return 130
+
+
+class _Chat:
+    """One session as the terminal sees it."""
+
+    def __init__(self, messages: MessageServiceStub, session_id: str, model: str) -> None:
+        self._messages = messages
+        self._session_id = session_id
+        self._model = _selection(model)
+        self._console = Console(highlight=False)
+
+    def run(self) -> int:
+        """Asks for messages until the end of the input."""
+        self._console.print("Ctrl-D leaves, Ctrl-C ends an answer.", style="dim")
+        while True:
+            try:
+                text = input("> ")
+            except EOFError:
+                self._console.print()
+                break
+            if text.strip():
+                self.answer(text)
+        if self._session_id:
+            self._console.print(f"go on with: turnwire chat --session {self._session_id}", style="dim")
+        return 0
+
+    def answer(self, text: str) -> int:
+        """Sends a message and prints the answer. Returns 0, or 1 when it failed."""
+        request = SendMessageRequest(
+            session_id=self._session_id, parts=[MessagePart(text=TextPart(text=text))], model=self._model
+        )
+        printer = TurnPrinter(self._console)
+        try:
+            with _first_interrupt_calls(self._abort):
+                for response in self._messages.StreamMessage(request):
+                    if response.HasField("accepted"):
+                        self._session_id = response.accepted.session_id
+                        if response.accepted.disposition == Disposition.DISPOSITION_QUEUED:
+                            self._console.print(f"waits behind {response.accepted.queue_position} others", style="dim")
+                    printer.show(response.events)
+        except grpc.RpcError as error:
+            print(f"turnwire: {describe(error)}", file=sys.stderr)
+            return 1
+        return 0 if printer.ended and not printer.ended.HasField("failure") else 1
+
+    def _abort(self) -> None:
+        """Asks to end the turn; that it ended comes in its stream."""
+        # A thread, because a signal handler may interrupt gRPC while it holds the channel's lock.
+        threading.Thread(target=self._call_abort, args=(self._session_id,), daemon=True).start()
+
+    def _call_abort(self, session_id: str) -> None:
+        # A server that is gone has ended the stream too, and that is what is reported.
+        with suppress(grpc.RpcError, ValueError):
+            self._messages.AbortSession(AbortSessionRequest(session_id=session_id))
+
+
+def _selection(model: str) -> ModelSelection | None:
+    provider_id, _, model_id = model.partition("/")
+    return ModelSelection(provider=ProviderInfo(id=provider_id), model_id=model_id) if model else None
+
+
+@contextmanager
+def _first_interrupt_calls(action: Callable[[], None]) -> Iterator[None]:
+    """Runs the action on the first Ctrl-C; the second one interrupts as usual."""
+
+    def on_interrupt(_number: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        action()
+
+    before = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

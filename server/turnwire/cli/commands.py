@@ -1,0 +1,72 @@
+"""The commands and their options.
+
+Exit codes: 0 done, 1 it did not work (one line on stderr says why), 2 the options or the configuration are wrong.
+"""
+
+# ruff: noqa: PLC0415 - each command imports its work when it runs; the package's docstring says why
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    help="A conversation server for AI frontends: gRPC in, any model behind, nothing lost.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback(invoke_without_command=True)
+def _version(version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False) -> None:
+    if version:
+        from turnwire import __version__
+
+        typer.echo(f"turnwire {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def serve(
+    config: Annotated[
+        Path | None, typer.Option(help="Configuration file. Default: $TURNWIRE_CONFIG, else ./turnwire.toml if there.")
+    ] = None,
+    listen: Annotated[str | None, typer.Option(help="Address to serve on, such as 127.0.0.1:50051.")] = None,
+    db: Annotated[str | None, typer.Option(help="The SQLite file.")] = None,
+) -> None:
+    """Run the server until SIGTERM or Ctrl-C."""
+    import os
+
+    # The core of gRPC would write lines of its own beside the one that says why the server cannot start.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+    from turnwire.cli.serve import run_server
+
+    options = {name: value for name, value in (("--listen", listen), ("--db", db)) if value}
+    raise typer.Exit(run_server(config, os.environ, options))
+
+
+@app.command()
+def demo() -> None:
+    """Show a whole conversation: a server, a client, a streamed answer. Needs no key and no network."""
+    from turnwire.cli.demo import run_demo
+
+    raise typer.Exit(run_demo())
+
+
+@app.command()
+def chat(
+    words: Annotated[
+        list[str] | None, typer.Argument(help="A message to send; without one, what is piped in, else a prompt.")
+    ] = None,
+    target: Annotated[str, typer.Option(help="Address of the server.")] = "127.0.0.1:50051",
+    session: Annotated[str, typer.Option(help="Session to go on with. Default: a new one.")] = "",
+    model: Annotated[str, typer.Option(help="PROVIDER/MODEL. Default: the session's or the server's.")] = "",
+) -> None:
+    """Talk to a model through a running server. Ctrl-C ends the answer, a second one leaves."""
+    from turnwire.cli.chat import run_chat
+
+    if model and not all(model.partition("/")):
+        raise typer.BadParameter("must be of the form PROVIDER/MODEL", param_hint="--model")
+    raise typer.Exit(run_chat(target, session, model, " ".join(words or ())))

@@ -1,0 +1,88 @@
+"""`turnwire serve`: runs the server until it is told to stop."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import structlog
+
+from turnwire.app import create_server
+from turnwire.config import Config, ConfigError, load_config
+from turnwire.domain.errors import DomainError
+from turnwire.logs import configure_logging
+
+
+def run_server(path: Path | None, environ: Mapping[str, str], options: Mapping[str, str]) -> int:
+    """Serves until SIGTERM or SIGINT and shuts down in order.
+
+    Args:
+        path: The configuration file; None looks for one.
+        environ: The process's environment.
+        options: Options that win over file and environment; see `turnwire.config.load_config`.
+
+    Returns:
+        The exit code: 0 after an orderly stop, 1 when the server could not start, 2 for a wrong configuration.
+    """
+    try:
+        config = load_config(path, environ, options)
+    except ConfigError as error:
+        print(f"turnwire: {error}", file=sys.stderr)
+        return 2
+    configure_logging(config.log.level, config.log.format)
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(_serve(config, environ))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop  # noqa: PLC0415 - an extra that may be missing
+    except ImportError:
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop
+
+
+async def _serve(config: Config, environ: Mapping[str, str]) -> int:
+    stop = _stop_signal()
+    try:
+        async with AsyncExitStack() as starting:
+            server = await starting.enter_async_context(create_server(config, environ))
+            running = starting.pop_all()
+    except (DomainError, OSError, RuntimeError) as error:
+        # RuntimeError is what grpcio raises for an address that is taken.
+        print(f"turnwire: cannot start: {error}", file=sys.stderr)
+        return 1
+    closed = asyncio.create_task(server.wait_closed())
+    stopping = asyncio.create_task(stop.wait())
+    async with running:
+        _announce(config, server.address)
+        await asyncio.wait((closed, stopping), return_when=asyncio.FIRST_COMPLETED)
+    closed.cancel()
+    stopping.cancel()
+    await asyncio.gather(closed, stopping, return_exceptions=True)
+    return 0
+
+
+def _stop_signal() -> asyncio.Event:
+    """Returns an event that SIGTERM or SIGINT sets. A second signal ends the process at once."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def on_signal() -> None:
+        stop.set()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    return stop
+
+
+def _announce(config: Config, address: str) -> None:
+    """Tells that the server is ready: scripts wait for this line."""
+    if config.log.format == "json":
+        structlog.get_logger().info(f"listening on {address}", address=address)
+    else:
+        print(f"listening on {address}", file=sys.stderr, flush=True)

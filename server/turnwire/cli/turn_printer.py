@@ -1,0 +1,136 @@
+"""Prints a turn as its events come in: what every client of the event stream does, in its simplest form."""
+
+import re
+from collections.abc import Iterable
+
+from opencode.event.session_event_pb2 import Event, PartDelta, TurnEnded
+from opencode.message.content_pb2 import FinishReason, Part
+from opencode.tool.tool_pb2 import ToolCallState
+from rich.console import Console
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""A model's text must not steer the terminal."""
+
+_STYLES = {"reasoning": "dim italic", "refusal": "yellow", "tool_use": "cyan"}
+
+
+class TurnPrinter:
+    """Prints the parts of one turn's answer. Make a new one for each turn."""
+
+    def __init__(self, console: Console) -> None:
+        """Takes the console to print on."""
+        self._console = console
+        self._kinds: dict[tuple[str, int], str] = {}
+        """The kind of each part by message and index, by its field name in `Part`."""
+        self._printed: dict[tuple[str, int], bytes] = {}
+        self._line_is_open = False
+        self.ended: TurnEnded | None = None
+        """The turn's last event, once it came."""
+
+    def show(self, events: Iterable[Event]) -> None:
+        """Prints what the events add. Kinds of events and parts that are newer than this code are skipped."""
+        for event in events:
+            kind = event.WhichOneof("kind")
+            if kind == "part_started":
+                self._open(event.part_started.message_id, event.part_started.part)
+            elif kind == "part_delta":
+                self._append(event.part_delta)
+            elif kind == "part_finished":
+                self._finish(event.part_finished.message_id, event.part_finished.part)
+            elif kind == "message_snapshot":
+                for part in event.message_snapshot.message.parts:
+                    self._catch_up(event.message_snapshot.message.message_id, part)
+            elif kind == "tool_call_updated":
+                self._show_result(event.tool_call_updated.state)
+            elif kind == "turn_ended":
+                self.ended = event.turn_ended
+                self._show_end(event.turn_ended)
+
+    def _open(self, message_id: str, part: Part) -> None:
+        key = (message_id, part.index)
+        if key not in self._kinds:
+            self._kinds[key] = part.WhichOneof("content") or ""
+            self._printed.setdefault(key, b"")
+            self._break_line()
+            if self._kinds[key] == "tool_use":
+                self._out(f"{part.tool_use.name} ", "tool_use")
+
+    def _append(self, delta: PartDelta) -> None:
+        """Follows the rule of `PartDelta`: append, skip what is known, wait when something is missing."""
+        key = (delta.message_id, delta.part_index)
+        known = len(self._printed.setdefault(key, b""))
+        if delta.offset > known:
+            return
+        new = delta.text.encode()[known - delta.offset :]
+        self._printed[key] += new
+        self._out(new.decode(errors="ignore"), self._kinds.get(key, "text"))
+
+    def _finish(self, message_id: str, part: Part) -> None:
+        self._catch_up(message_id, part)
+        self._break_line()
+
+    def _catch_up(self, message_id: str, part: Part) -> None:
+        """Prints what the part holds beyond what was printed. The whole part wins over the deltas."""
+        self._open(message_id, part)
+        key = (message_id, part.index)
+        whole, printed = _text_of(part).encode(), self._printed[key]
+        if whole.startswith(printed):
+            self._out(whole[len(printed) :].decode(errors="ignore"), self._kinds[key])
+        else:
+            self._break_line()
+            self._out(whole.decode(), self._kinds[key])
+        self._printed[key] = whole
+
+    def _show_result(self, state: ToolCallState) -> None:
+        if state.HasField("output") or state.HasField("error"):
+            self._break_line()
+            self._out(f"{state.name} -> {state.output or state.error}", "tool_use")
+            self._break_line()
+
+    def _show_end(self, ended: TurnEnded) -> None:
+        self._break_line()
+        if ended.HasField("failure"):
+            self._note(f"{ended.failure.reason}: {ended.failure.message}")
+        elif ended.finish_reason != FinishReason.FINISH_REASON_STOP:
+            self._note(finish_reason_name(ended.finish_reason))
+
+    def _note(self, text: str) -> None:
+        self._console.print(f"[{visible(text)}]", style="red", markup=False, highlight=False)
+
+    def _out(self, text: str, kind: str) -> None:
+        if text:
+            self._console.print(
+                visible(text), style=_STYLES.get(kind), end="", markup=False, highlight=False, soft_wrap=True
+            )
+            self._console.file.flush()
+            self._line_is_open = not text.endswith("\n")
+
+    def _break_line(self) -> None:
+        if self._line_is_open:
+            self._console.print()
+            self._line_is_open = False
+
+
+def visible(text: str) -> str:
+    """Returns the text without control characters other than line feeds and tabs."""
+    return _CONTROL.sub("", text)
+
+
+def finish_reason_name(number: int) -> str:
+    """Returns the reason in words; a number that is newer than this code as such."""
+    known = FinishReason.DESCRIPTOR.values_by_number.get(number)
+    return known.name.removeprefix("FINISH_REASON_").lower() if known else f"finish reason {number}"
+
+
+def _text_of(part: Part) -> str:
+    """Returns the text whose pieces the part's deltas are."""
+    match part.WhichOneof("content"):
+        case "text":
+            return part.text.text
+        case "reasoning":
+            return part.reasoning.text
+        case "refusal":
+            return part.refusal.text
+        case "tool_use":
+            return part.tool_use.input_json
+    return ""

@@ -1,0 +1,47 @@
+"""Choosing model and agent, and refusing what is not configured before anything is stored."""
+
+from pathlib import PurePosixPath
+
+from turnwire.core.environment import Environment
+from turnwire.core.settings import DEFAULT_AGENT, Agent
+from turnwire.domain.errors import InvalidRequest
+from turnwire.domain.messages import ModelRef
+from turnwire.domain.sessions import Session
+
+
+def choose_agent(environment: Environment, asked: str | None, session: Session) -> str:
+    """Returns the agent's name for a turn: the one asked for, else the session's.
+
+    Raises:
+        InvalidRequest: there is no such agent.
+    """
+    return check_agent(environment, asked if asked is not None else session.agent)
+
+
+def choose_model(environment: Environment, asked: ModelRef | None, agent: str, session: Session) -> ModelRef:
+    """Returns the model for a turn: the one asked for, else the agent's, the session's or the server's.
+
+    Raises:
+        UnknownModel: there is no such provider, or the provider does not offer the model.
+        ProviderCredentialsRejected: the provider's key is not configured.
+    """
+    settings = environment.settings
+    model = asked or settings.agents.get(agent, Agent()).model or session.model or settings.default_model
+    environment.providers.check(model)
+    return model
+
+
+def check_agent(environment: Environment, name: str) -> str:
+    """Returns the agent's name; "" for the default one. Raises InvalidRequest when there is no such agent."""
+    if name in ("", DEFAULT_AGENT):
+        return ""
+    if name not in environment.settings.agents:
+        raise InvalidRequest.of("agent", f"there is no agent named {name!r}", "AGENT_UNKNOWN", agent=name)
+    return name
+
+
+def check_directory(directory: str, field: str = "directory") -> str:
+    """Returns the directory. Raises InvalidRequest unless it is "" or an absolute path."""
+    if directory and (not PurePosixPath(directory).is_absolute() or "\0" in directory):
+        raise InvalidRequest.of(field, "is not an absolute path")
+    return directory

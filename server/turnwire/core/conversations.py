@@ -1,0 +1,220 @@
+"""Messages of sessions: accepting, reading, aborting. Every way into a conversation passes here."""
+
+from datetime import datetime
+
+import msgspec
+
+from turnwire.core.attachments import LoadedFile, NewFile, load_file, too_large
+from turnwire.core.choices import choose_agent, choose_model
+from turnwire.core.client_tools import CallResult
+from turnwire.core.closing import Work
+from turnwire.core.environment import Environment
+from turnwire.core.inputs import NewMessage, NewText, NewTurn
+from turnwire.core.named_requests import NamedRequests
+from turnwire.core.receipts import Receipt
+from turnwire.core.tool_result_messages import fold_results
+from turnwire.core.turns import Aborted, Turns
+from turnwire.domain.errors import InvalidRequest, ToolCallAlreadySettled, ToolCallNotFound
+from turnwire.domain.events import MessageAdded, SessionCreated, SessionView
+from turnwire.domain.messages import (
+    Content,
+    Message,
+    MessageStatus,
+    MessageType,
+    Part,
+    Text,
+    ToolResult,
+)
+from turnwire.domain.sessions import Session, Turn, TurnStatus
+from turnwire.ports.store import Change, DisplayPage, MessagePage, NewEvent, Page, PutFile, PutMessage, PutSession
+
+
+class Conversations:
+    """The use cases about messages. Every method may raise SessionNotFound and StorageError."""
+
+    def __init__(self, environment: Environment, turns: Turns) -> None:
+        """Takes the ports and who runs the turns."""
+        self._environment = environment
+        self._turns = turns
+        self._requests = NamedRequests(environment.store)
+
+    async def send(self, new: NewMessage, answer: NewTurn) -> Receipt:
+        """Stores a user message and lets a model answer it; returns when the message is durable.
+
+        Idempotent when the request is named. Safe to cancel: the message is then stored as a whole or not at all.
+
+        Raises:
+            InvalidRequest: a part, the model or the agent is wrong, or the request's name was used for another message.
+            ProviderCredentialsRejected: the model's provider has no key.
+            TurnInProgress, TooManyTurns, ShuttingDown: as `Turns.submit`.
+        """
+        return await self._requests.once(new, lambda: self._send(new, answer))
+
+    async def append(self, new: NewMessage) -> Receipt:
+        """Stores a message without starting a turn. Idempotent when the request is named.
+
+        A tool result whose call is known and has no result of its own is also shown with that call.
+
+        Raises:
+            InvalidRequest: a part is wrong.
+        """
+        return await self._requests.once(new, lambda: self._append(new))
+
+    async def message(self, session_id: str, message_id: str) -> Message:
+        """Returns a message as far as it has come. Raises MessageNotFound."""
+        await self._turns.flush(session_id)
+        return await self._environment.store.message(session_id, message_id)
+
+    async def messages(self, session_id: str, page: Page) -> MessagePage:
+        """Returns messages in conversation order; what streams now is included as far as it has come."""
+        await self._turns.flush(session_id)
+        return await self._environment.store.messages(session_id, page)
+
+    async def display(self, session_id: str, page: Page) -> DisplayPage:
+        """Returns display forms in conversation order; otherwise as `messages`."""
+        await self._turns.flush(session_id)
+        return await self._environment.store.display(session_id, page)
+
+    async def abort(self, session_id: str, expected_turn_id: str, *, keep_queue: bool) -> Aborted:
+        """Ends the running turn and returns when that is durable; see `Turns.abort`. Idempotent."""
+        await self._environment.store.session(session_id)
+        return await self._turns.abort(session_id, expected_turn_id, keep_queue=keep_queue)
+
+    async def submit_tool_result(self, session_id: str, part_id: str, result: CallResult) -> tuple[Part, int]:
+        """Stores the result of a client tool call; the turn goes on when all calls of its step have theirs.
+
+        Idempotent: the same result for a call that holds it is confirmed.
+
+        Returns:
+            The part of the call, and a sequence of the session after the result was stored.
+
+        Raises:
+            ToolCallNotFound: the session has no such call.
+            ToolCallAlreadySettled: the call has another result, or its turn has ended.
+        """
+        session = await self._environment.store.session(session_id)
+        run = self._turns.run_of(session_id)
+        calls = run.calls if run is not None else None
+        if calls is not None:
+            for part, call in calls.message.tool_calls():
+                if part.part_id == part_id and not call.status.settled:
+                    sequence = await calls.submit(part.index, result)
+                    return calls.message.parts[part.index], sequence
+        for message in reversed(await self._environment.store.history(session_id)):
+            for part, call in message.tool_calls():
+                if part.part_id == part_id:
+                    if result.is_of(call):
+                        return part, session.head_sequence
+                    raise ToolCallAlreadySettled(f"tool call {part_id!r} has a result already", part_id)
+        raise ToolCallNotFound(part_id)
+
+    async def _send(self, new: NewMessage, answer: NewTurn) -> Receipt:
+        environment = self._environment
+        now = environment.clock()
+        session, opening = await self._session_for(new, now)
+        agent = choose_agent(environment, answer.agent, session)
+        model = choose_model(environment, answer.model, agent, session)
+        contents, files = await self._contents(new, session)
+        turn = Turn(
+            turn_id=environment.new_id("trn"),
+            session_id=session.session_id,
+            user_message_id=environment.new_id("msg"),
+            status=TurnStatus.QUEUED,
+            created_at=now,
+            model=model,
+            agent=agent,
+            system=answer.system,
+            options=answer.options,
+            tools=answer.tools,
+        )
+        message = self._new_message(new, turn.user_message_id, session, contents, now)
+        message = msgspec.structs.replace(message, turn_id=turn.turn_id)
+        before = opening + Work(files)
+        return await self._turns.submit(
+            turn,
+            message,
+            lambda receipt: before + self._requests.record(new, receipt),
+            reject_when_busy=answer.reject_when_busy,
+        )
+
+    async def _append(self, new: NewMessage) -> Receipt:
+        environment = self._environment
+        now = environment.clock()
+        session = await environment.store.session(new.session_id)
+        contents, files = await self._contents(new, session)
+        message = self._new_message(new, environment.new_id("msg"), session, contents, now)
+        folded = Work()
+        if new.type is MessageType.TOOL_RESULT:
+            history = await environment.store.history(session.session_id)
+            self._refuse_awaited(message)
+            message, folded = fold_results(message, history, now)
+        receipt = Receipt(session_id=session.session_id, message_id=message.message_id)
+        work = (
+            Work(
+                (*files, PutMessage(message, tuple(range(len(message.parts))))),
+                (NewEvent(MessageAdded(message)),),
+            )
+            + folded
+            + self._requests.record(new, receipt)
+        )
+        committed = await environment.commit(session.session_id, work, now)
+        return msgspec.structs.replace(receipt, sequence=committed.before_sequence)
+
+    def _refuse_awaited(self, message: Message) -> None:
+        """Raises InvalidRequest when a result is for a call that a running turn waits for."""
+        run = self._turns.run_of(message.session_id)
+        if run is None or run.calls is None:
+            return
+        awaited = {call.call_id for _, call in run.calls.message.tool_calls() if not call.status.settled}
+        for part in message.parts:
+            if isinstance(part.content, ToolResult) and part.content.call_id in awaited:
+                field = f"parts[{part.index}].tool_result.call_id"
+                raise InvalidRequest.of(field, "the running turn waits for this result: use SubmitToolResult")
+
+    async def _session_for(self, new: NewMessage, now: datetime) -> tuple[Session, Work]:
+        """Returns the message's session, and the work that creates it when the message names none."""
+        if new.session_id:
+            return await self._environment.store.session(new.session_id), Work()
+        session = Session(session_id=self._environment.new_id("ses"), created_at=now, updated_at=now)
+        return session, Work((PutSession(session),), (NewEvent(SessionCreated(SessionView(session))),))
+
+    async def _contents(self, new: NewMessage, session: Session) -> tuple[list[Content], tuple[Change, ...]]:
+        """Reads the parts: their contents, and the files to store first."""
+        settings = self._environment.settings
+        contents, files, size = list[Content](), list[LoadedFile](), len(new.metadata_json)
+        for index, part in enumerate(new.parts):
+            if isinstance(part, NewText):
+                contents.append(Text(part.text))
+                size += len(part.text.encode())
+            elif isinstance(part, NewFile):
+                loaded = await load_file(
+                    part, f"parts[{index}].file", session.directory, settings.file_roots, settings.limits.max_file_bytes
+                )
+                contents.append(loaded.reference)
+                files.append(loaded)
+                size += len(loaded.content)
+            else:
+                contents.append(part)
+                size += len(part.output.encode())
+            if size > settings.limits.max_message_bytes:
+                raise too_large("parts", size, settings.limits.max_message_bytes)
+        return contents, tuple(PutFile(file.reference.sha256, file.content) for file in files)
+
+    def _new_message(
+        self, new: NewMessage, message_id: str, session: Session, contents: list[Content], now: datetime
+    ) -> Message:
+        return Message(
+            message_id=message_id,
+            session_id=session.session_id,
+            type=new.type,
+            status=MessageStatus.COMPLETE,
+            created_at=now,
+            updated_at=now,
+            parts=tuple(
+                Part(part_id=self._environment.new_id("prt"), index=index, content=content)
+                for index, content in enumerate(contents)
+            ),
+            sender=new.sender,
+            sender_name=new.sender_name,
+            metadata_json=new.metadata_json,
+        )

@@ -1,0 +1,36 @@
+"""What every use case works with: the ports and the settings, in one value."""
+
+from asyncio import Future
+from dataclasses import dataclass
+from datetime import datetime
+
+from turnwire.core.closing import Work
+from turnwire.core.settings import CoreSettings
+from turnwire.domain.events import Event, EphemeralKind
+from turnwire.domain.ids import IdMaker
+from turnwire.ports.clock import Clock
+from turnwire.ports.feed import Feed
+from turnwire.ports.provider import Providers
+from turnwire.ports.store import Commit, Committed, Store
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Made once by the composition root."""
+
+    store: Store
+    feed: Feed
+    providers: Providers
+    settings: CoreSettings
+    clock: Clock
+    new_id: IdMaker
+
+    def commit(self, session_id: str, work: Work, at: datetime) -> Future[Committed]:
+        """Stores work in one session; see `Store.commit`."""
+        return self.store.commit(
+            Commit(session_id=session_id, at=at, changes=work.changes, events=work.events)
+        )
+
+    def publish(self, session_id: str, kind: EphemeralKind) -> None:
+        """Tells watchers of a session something that is not stored."""
+        self.feed.publish(Event(session_id=session_id, kind=kind))

@@ -1,0 +1,25 @@
+"""The display form of a message: a pure function of the message."""
+
+from turnwire.domain.display import DisplayMessage, DisplayToolCall
+from turnwire.domain.messages import File, Message, MessageType, Reasoning, Refusal, Text, ToolResult
+
+_ROLES = {MessageType.USER: "user", MessageType.ASSISTANT: "assistant"}
+
+
+def project(message: Message) -> DisplayMessage | None:
+    """Returns the display form; None for a tool result that is shown with its call (then it has a parent)."""
+    if message.type is MessageType.TOOL_RESULT and message.parent_id:
+        return None
+    contents = [part.content for part in message.parts]
+    return DisplayMessage(
+        message=message,
+        role=_ROLES.get(message.type, "system"),
+        text_parts=tuple(_shown_text(c) for c in contents if isinstance(c, Text | Refusal | ToolResult)),
+        reasoning_parts=tuple(c.text for c in contents if isinstance(c, Reasoning) and c.text),
+        tool_calls=tuple(DisplayToolCall(part.part_id, call) for part, call in message.tool_calls()),
+        files=tuple(c for c in contents if isinstance(c, File)),
+    )
+
+
+def _shown_text(content: Text | Refusal | ToolResult) -> str:
+    return content.output if isinstance(content, ToolResult) else content.text

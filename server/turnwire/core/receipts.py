@@ -1,0 +1,19 @@
+"""The answer to an accepted message."""
+
+import msgspec
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where an accepted message stands; stored with a named request and answered again to its retries."""
+
+    session_id: str
+    message_id: str
+    turn_id: str = ""
+    """"" when no turn was started."""
+    queued: bool = False
+    queue_position: int = 0
+    """How many messages start before it."""
+    sequence: int = 0
+    """The session's head just before the message's events. The store keeps it beside the receipt."""
+    duplicate: bool = False
+    """True when the same request was accepted before, and this is that first answer."""

@@ -1,0 +1,217 @@
+"""The turns of one session: the running one and those that wait."""
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+import structlog
+
+from turnwire.core.closing import Ending, Work, end_turn
+from turnwire.core.environment import Environment
+from turnwire.core.receipts import Receipt
+from turnwire.core.turn_runner import TurnRun
+from turnwire.domain.errors import StorageError
+from turnwire.domain.events import MessageAdded, MessageRemoved, QueueChanged, SessionStatusChanged, TurnStarted
+from turnwire.domain.messages import FinishReason, Message, MessageStatus
+from turnwire.domain.sessions import Turn, TurnStatus
+from turnwire.ports.store import Committed, NewEvent, PutMessage, PutTurn, RemoveMessage
+
+RETRY_SECONDS = (0.1, 0.5, 2.0, 5.0)
+"""Pauses before the end of a turn is written again after the store failed; the last one repeats."""
+
+log = structlog.get_logger()
+
+
+@dataclass
+class Waiting:
+    """A message that was accepted; its turn has not started."""
+
+    turn: Turn
+    message: Message
+    durable: asyncio.Future[Committed] | None = None
+    """The commit that stores it; None when it is stored."""
+
+
+class SessionTurns:
+    """Owns the turns of one session.
+
+    `run` is the turn that runs or is about to; it is set in the same moment in which it is decided. `queue` holds the
+    others in order. `_task` runs one turn after the other and ends when the queue is empty; it is awaited by `idle`.
+    `_announced` is whether watchers were last told that the session runs, by commits in their order.
+    """
+
+    def __init__(
+        self, environment: Environment, session_id: str, slots: asyncio.Semaphore, forget: Callable[[str], None]
+    ) -> None:
+        """Args:
+        environment: Ports and settings.
+        session_id: The session.
+        slots: Bounds the turns that run at once on the server.
+        forget: Called when nothing runs or waits any more.
+        """
+        self._environment = environment
+        self._session_id = session_id
+        self._slots = slots
+        self._forget = forget
+        self._task: asyncio.Task[None] | None = None
+        self._announced = False
+        self._stopping = False
+        self.queue: deque[Waiting] = deque()
+        self.run: TurnRun | None = None
+
+    def queued_message_ids(self) -> tuple[str, ...]:
+        """Returns the waiting messages, next first."""
+        return tuple(waiting.message.message_id for waiting in self.queue)
+
+    async def accept(self, turn: Turn, message: Message, extra: Callable[[Receipt], Work]) -> Receipt:
+        """Stores a message and starts its turn, or lets it wait; see `Turns.submit`."""
+        queued = self.run is not None
+        turn = msgspec.structs.replace(turn, status=TurnStatus.QUEUED if queued else TurnStatus.RUNNING)
+        message = msgspec.structs.replace(
+            message, status=MessageStatus.QUEUED if queued else MessageStatus.COMPLETE
+        )
+        waiting = Waiting(turn, message)
+        added = NewEvent(MessageAdded(message), turn.turn_id)
+        rows = (PutTurn(turn), PutMessage(message, tuple(range(len(message.parts)))))
+        if queued:
+            self.queue.append(waiting)
+            work = Work(rows, (added, self._queue_event()))
+        else:
+            work = Work(rows, (added, *self._start_events(turn)))
+        receipt = Receipt(
+            session_id=self._session_id,
+            message_id=message.message_id,
+            turn_id=turn.turn_id,
+            queued=queued,
+            queue_position=len(self.queue),
+        )
+        waiting.durable = self._environment.commit(self._session_id, extra(receipt) + work, message.created_at)
+        if not queued:
+            self.run = TurnRun(self._environment, turn)
+            self._task = asyncio.create_task(self._run_turns(self.run, waiting.durable), name="session turns")
+        try:
+            committed = await asyncio.shield(waiting.durable)
+        except Exception:
+            if waiting in self.queue:
+                self.queue.remove(waiting)
+            raise
+        return msgspec.structs.replace(receipt, sequence=committed.before_sequence)
+
+    def start_next(self) -> None:
+        """Starts the first waiting message of a session in which nothing runs."""
+        waiting = self.queue.popleft()
+        self.run = TurnRun(self._environment, waiting.turn)
+        self._task = asyncio.create_task(self._run_queued(waiting), name="session turns")
+
+    async def drop_queue(self) -> tuple[str, ...]:
+        """Removes all waiting messages and returns their ids when that is durable."""
+        dropped = list(self.queue)
+        self.queue.clear()
+        stored = [waiting for waiting in dropped if await self._is_durable(waiting)]
+        if not stored:
+            return ()
+        now = self._environment.clock()
+        work = Work()
+        for waiting in stored:
+            message_id = waiting.message.message_id
+            work += Work((RemoveMessage(message_id),), (NewEvent(MessageRemoved(message_id), waiting.turn.turn_id),))
+            work += end_turn(waiting.turn, (), Ending(FinishReason.ABORTED), now)
+        work += Work((), (self._queue_event(),))
+        await self._environment.commit(self._session_id, work, now)
+        return tuple(waiting.message.message_id for waiting in stored)
+
+    def stop(self, ending: Ending) -> None:
+        """Ends the running turn and starts no other."""
+        self._stopping = True
+        if self.run is not None:
+            self.run.stop(ending)
+
+    async def idle(self) -> None:
+        """Returns when nothing runs any more. Safe to cancel."""
+        if self._task is not None:
+            await asyncio.wait((self._task,))
+
+    async def _run_queued(self, waiting: Waiting) -> None:
+        if self.run is not None and await self._start(waiting, self.run):
+            await self._run_turn(self.run)
+        await self._run_rest()
+
+    async def _run_turns(self, run: TurnRun, durable: asyncio.Future[Committed]) -> None:
+        """Runs the turn that was just accepted, then those that wait."""
+        await asyncio.wait((durable,))
+        if durable.exception() is None:
+            await self._run_turn(run)
+        else:
+            self._announced = False
+            run.ended.set()
+        await self._run_rest()
+
+    async def _run_rest(self) -> None:
+        while self.queue and not self._stopping:
+            waiting = self.queue.popleft()
+            self.run = run = TurnRun(self._environment, waiting.turn)
+            if await self._start(waiting, run):
+                await self._run_turn(run)
+        self.run = None
+        self._forget(self._session_id)
+
+    async def _start(self, waiting: Waiting, run: TurnRun) -> bool:
+        """Makes a waiting message part of the conversation. Returns False when it could not be stored at all."""
+        if not await self._is_durable(waiting):
+            run.ended.set()
+            return False
+        run.turn = msgspec.structs.replace(waiting.turn, status=TurnStatus.RUNNING)
+        now = self._environment.clock()
+        message = msgspec.structs.replace(waiting.message, status=MessageStatus.COMPLETE, updated_at=now)
+        work = Work(
+            (PutTurn(run.turn), PutMessage(message, ())),
+            (*self._start_events(run.turn), self._queue_event()),
+        )
+        return await self._commit_surely(work)
+
+    async def _run_turn(self, run: TurnRun) -> None:
+        work = await run.run(self._slots)
+        if not self.queue or self._stopping:
+            self._announced = False
+            work += Work((), (NewEvent(SessionStatusChanged(False)),))
+        await self._commit_surely(work)
+        run.ended.set()
+
+    async def _commit_surely(self, work: Work) -> bool:
+        """Commits what must not be lost, again and again while the store fails (a full disk may get room).
+
+        Returns False when the session is gone or the server stops; a turn left open is then ended at the next start.
+        """
+        for attempt in itertools.count():
+            try:
+                await self._environment.commit(self._session_id, work, self._environment.clock())
+                return True
+            except StorageError as error:
+                if self._stopping:
+                    log.error("turn_not_saved", session_id=self._session_id, reason=error.reason)
+                    return False
+                log.warning("turn_not_saved_yet", session_id=self._session_id, reason=error.reason)
+                await asyncio.sleep(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)])
+            except Exception as error:
+                log.error("turn_not_saved", session_id=self._session_id, exc_info=error)
+                return False
+        raise AssertionError("count never ends")
+
+    async def _is_durable(self, waiting: Waiting) -> bool:
+        if waiting.durable is None:
+            return True
+        await asyncio.wait((waiting.durable,))
+        return waiting.durable.exception() is None
+
+    def _start_events(self, turn: Turn) -> tuple[NewEvent, ...]:
+        events = [NewEvent(TurnStarted(turn.user_message_id), turn.turn_id)]
+        if not self._announced:
+            self._announced = True
+            events.insert(0, NewEvent(SessionStatusChanged(True)))
+        return tuple(events)
+
+    def _queue_event(self) -> NewEvent:
+        return NewEvent(QueueChanged(self.queued_message_ids()))

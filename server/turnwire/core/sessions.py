@@ -1,0 +1,90 @@
+"""Sessions: creating, listing, changing and deleting conversations."""
+
+import msgspec
+from msgspec import UNSET
+
+from turnwire.core.choices import check_agent, check_directory
+from turnwire.core.closing import Work
+from turnwire.core.environment import Environment
+from turnwire.core.inputs import SessionChange
+from turnwire.core.turns import Turns
+from turnwire.domain.errors import StaleVersion
+from turnwire.domain.events import SessionCreated, SessionDeleted, SessionUpdated, SessionView
+from turnwire.domain.sessions import Session
+from turnwire.ports.store import NewEvent, Page, PutSession, RemoveSession
+
+
+class Sessions:
+    """The use cases about sessions. Every method may raise StorageError, and about one session SessionNotFound."""
+
+    def __init__(self, environment: Environment, turns: Turns) -> None:
+        """Takes the ports and who runs the turns."""
+        self._environment = environment
+        self._turns = turns
+
+    async def create(self, settings: SessionChange) -> SessionView:
+        """Creates an empty session. Raises InvalidRequest when a setting is wrong."""
+        now = self._environment.clock()
+        session = Session(session_id=self._environment.new_id("ses"), created_at=now, updated_at=now)
+        session = self._changed(session, settings)
+        work = Work((PutSession(session),), (NewEvent(SessionCreated(SessionView(session))),))
+        committed = await self._environment.commit(session.session_id, work, now)
+        return SessionView(msgspec.structs.replace(session, head_sequence=committed.sequence))
+
+    async def get(self, session_id: str) -> SessionView:
+        """Returns a session with its running turn and queue."""
+        return self._turns.view(await self._environment.store.session(session_id))
+
+    async def list(self, page: Page) -> tuple[tuple[SessionView, ...], str]:
+        """Returns sessions, most recently updated first, and the token of the next page ("" on the last).
+
+        Raises:
+            InvalidRequest: the page token is not of this listing.
+        """
+        found = await self._environment.store.sessions(page)
+        return tuple(map(self._turns.view, found.sessions)), found.next_token
+
+    async def update(self, session_id: str, change: SessionChange) -> SessionView:
+        """Changes settings; they count from the next turn on. A change that changes nothing stores nothing.
+
+        Raises:
+            InvalidRequest: a setting is wrong.
+            StaleVersion: the session has another revision than expected.
+        """
+        session = await self._environment.store.session(session_id)
+        if change.expected_revision not in (None, session.revision):
+            raise StaleVersion(
+                f"the session has revision {session.revision}", {"currentVersion": str(session.revision)}
+            )
+        changed = self._changed(session, change)
+        if changed == session:
+            return self._turns.view(session)
+        now = self._environment.clock()
+        changed = msgspec.structs.replace(changed, revision=session.revision + 1, updated_at=now)
+        event = NewEvent(SessionUpdated(self._turns.view(changed)))
+        committed = await self._environment.commit(session_id, Work((PutSession(changed),), (event,)), now)
+        return self._turns.view(msgspec.structs.replace(changed, head_sequence=committed.sequence))
+
+    async def delete(self, session_id: str) -> None:
+        """Ends the running turn, then removes the session with all that belongs to it."""
+        await self._environment.store.session(session_id)
+        await self._turns.begin_delete(session_id)
+        try:
+            work = Work((RemoveSession(),), (NewEvent(SessionDeleted()),))
+            await self._environment.commit(session_id, work, self._environment.clock())
+        finally:
+            self._turns.end_delete(session_id)
+
+    def _changed(self, session: Session, change: SessionChange) -> Session:
+        fields: dict[str, object] = {}
+        if change.title is not UNSET:
+            fields["title"] = change.title
+        if change.directory is not UNSET:
+            fields["directory"] = check_directory(change.directory)
+        if change.model is not UNSET:
+            if change.model is not None:
+                self._environment.providers.check(change.model)
+            fields["model"] = change.model
+        if change.agent is not UNSET:
+            fields["agent"] = check_agent(self._environment, change.agent)
+        return msgspec.structs.replace(session, **fields)

@@ -1,0 +1,241 @@
+"""One turn: asks the model, streams the answer, waits for tools, asks again, until the model has finished.
+
+A turn ends in exactly one way, through `end_turn` in one commit, whatever happened before: an answer in order, an
+abort, a provider's error, a bug. Start with `TurnRun.run`.
+"""
+
+import asyncio
+import contextlib
+
+import msgspec
+import structlog
+
+from turnwire.core.client_tools import ClientToolCalls
+from turnwire.core.closing import Ending, Work, close_message, end_turn
+from turnwire.core.context import assemble, file_hashes
+from turnwire.core.environment import Environment
+from turnwire.core.part_stream import MessageStream
+from turnwire.core.settings import DEFAULT_AGENT, Agent
+from turnwire.core.step_journal import StepJournal
+from turnwire.domain.errors import DomainError, ProviderContextFull, ProviderError, ProviderStreamCut
+from turnwire.domain.events import EphemeralKind, MessageAdded
+from turnwire.domain.messages import (
+    Failure,
+    FinishReason,
+    Message,
+    MessageStatus,
+    MessageType,
+    ModelRun,
+    ToolUse,
+)
+from turnwire.domain.sessions import Turn
+from turnwire.ports.provider import ProviderRequest, StepFinished
+from turnwire.ports.store import Committed, NewEvent, PutMessage
+
+MAX_PAUSES = 10
+"""How often one turn goes on by itself after the provider paused it."""
+
+log = structlog.get_logger()
+
+
+class TurnRun:
+    """Runs one turn. One task calls `run`; `stop` and `submit` may be called by others on the same event loop."""
+
+    def __init__(self, environment: Environment, turn: Turn) -> None:
+        """Takes a turn whose user message is stored, or about to be."""
+        self.turn = turn
+        self._environment = environment
+        self._messages: list[Message] = []
+        self._stream: MessageStream | None = None
+        self._journal: StepJournal | None = None
+        self._calls: ClientToolCalls | None = None
+        self._added: asyncio.Future[Committed] | None = None
+        self._closing = Work()
+        self._task: asyncio.Task[Ending] | None = None
+        self._stopped: Ending | None = None
+        self.ended = asyncio.Event()
+        """Set by the owner once the turn's end is durable, or was given up."""
+
+    async def run(self, slots: asyncio.Semaphore) -> Work:
+        """Runs the turn to its end, one of `slots` held meanwhile.
+
+        Never raises. Returns the work that ends the turn, which the caller must commit.
+        """
+        if self._stopped is None:
+            self._task = asyncio.create_task(self._steps(slots), name=f"turn {self.turn.turn_id}")
+            await asyncio.wait((self._task,))
+        ending = self._ending_of(self._task)
+        if self._journal is not None:
+            await self._journal.settle()
+        messages, work = [*self._messages], self._closing
+        if self._stream is not None and self._added is not None:
+            messages.append(streaming := self._stream.snapshot())
+            await asyncio.wait((self._added,))
+            if self._added.exception() is not None:
+                work += Work((), (_added(streaming),))
+        return work + end_turn(self.turn, messages, ending, self._environment.clock())
+
+    def stop(self, ending: Ending) -> None:
+        """Ends the turn early: cancels the provider and whatever is waited for. Only the first call counts."""
+        if self._stopped is None:
+            self._stopped = ending
+            if self._task is not None:
+                self._task.cancel()
+
+    def streaming_message(self) -> Message | None:
+        """Returns the message that streams now, as far as it has come."""
+        return self._stream.snapshot() if self._stream is not None else None
+
+    @property
+    def stream(self) -> MessageStream | None:
+        """The answer that streams now."""
+        return self._stream
+
+    @property
+    def calls(self) -> ClientToolCalls | None:
+        """The tool calls that wait for their results now."""
+        return self._calls
+
+    async def flush(self) -> None:
+        """Makes durable what has streamed so far. Safe to cancel."""
+        if self._journal is not None:
+            await self._journal.flush()
+
+    def _ending_of(self, task: asyncio.Task[Ending] | None) -> Ending:
+        if self._stopped is not None and (task is None or task.cancelled() or task.exception() is not None):
+            return self._stopped
+        if task is None or task.cancelled():
+            return Ending(FinishReason.INTERRUPTED)
+        error = task.exception()
+        if error is None:
+            return task.result()
+        if isinstance(error, DomainError):
+            return ending_of_error(error)
+        log.error("turn_failed", turn_id=self.turn.turn_id, session_id=self.turn.session_id, exc_info=error)
+        return Ending(FinishReason.ERROR, Failure("INTERNAL", "the server failed while it ran the turn"))
+
+    async def _steps(self, slots: asyncio.Semaphore) -> Ending:
+        async with slots:
+            return await self._steps_in_slot()
+
+    async def _steps_in_slot(self) -> Ending:
+        limit = self._environment.settings.limits.max_steps
+        max_steps = min(self.turn.options.max_steps or limit, limit)
+        pauses = 0
+        for _ in range(max_steps):
+            message = await self._step()
+            self._messages.append(message)
+            reason = message.finish_reason or FinishReason.ERROR
+            if reason is FinishReason.PAUSED and pauses < MAX_PAUSES:
+                pauses += 1
+                await self._commit_closing(message)
+            elif reason is FinishReason.TOOL_USE:
+                await self._settle_calls(message)
+            else:
+                return Ending(reason, message.failure)
+        return Ending(FinishReason.MAX_STEPS)
+
+    async def _step(self) -> Message:
+        """Calls the model once. Returns the ended message; the work that ends it waits in `_closing`."""
+        environment, turn = self._environment, self.turn
+        request = await self._request()
+        provider = await asyncio.to_thread(environment.providers.get, turn.model.provider_id)
+        now = environment.clock()
+        message = Message(
+            message_id=environment.new_id("msg"),
+            session_id=turn.session_id,
+            type=MessageType.ASSISTANT,
+            status=MessageStatus.STREAMING,
+            created_at=now,
+            updated_at=now,
+            turn_id=turn.turn_id,
+            parent_id=turn.user_message_id,
+            model_run=ModelRun(provider_id=turn.model.provider_id, model_requested=turn.model.model_id),
+        )
+        stream = MessageStream(message, self._publish, environment.new_id)
+        journal = StepJournal(environment, stream)
+        self._added = added = environment.commit(
+            turn.session_id, Work((PutMessage(message, ()),), (_added(message),)), now
+        )
+        self._stream, self._journal = stream, journal
+        failure: ProviderError | None = None
+        try:
+            async with contextlib.aclosing(provider.stream(request)) as items:  # type: ignore[type-var]
+                async for item in items:
+                    if not added.done():
+                        # the provider is asked before the message is durable; watchers hear of it after
+                        await asyncio.shield(added)
+                    stream.apply(item)
+                    journal.note_change()
+        except ProviderError as error:
+            failure = error
+        await added
+        await journal.settle()
+        ending = step_ending(stream.finished, failure, stream.snapshot())
+        ended, self._closing = close_message(self._priced(stream.snapshot()), ending, environment.clock())
+        self._stream = self._journal = None
+        return ended
+
+    async def _request(self) -> ProviderRequest:
+        environment = self._environment
+        history = await environment.store.history(self.turn.session_id)
+        agent = environment.settings.agents.get(self.turn.agent or DEFAULT_AGENT, Agent())
+        request = assemble(history, self.turn, self.turn.system or agent.system)
+        hashes = file_hashes(request)
+        if not hashes:
+            return request
+        return msgspec.structs.replace(request, files=await environment.store.files(hashes))
+
+    def _priced(self, message: Message) -> Message:
+        if message.usage is None:
+            return message
+        cost = self._environment.providers.cost_pico_usd(self.turn.model, message.usage)
+        return msgspec.structs.replace(message, cost_pico_usd=cost)
+
+    async def _settle_calls(self, message: Message) -> None:
+        """Commits the ended step, then waits until each of its calls has a result."""
+        self._calls = calls = ClientToolCalls(self._environment, self.turn, message)
+        try:
+            await self._commit_closing(message)
+            await calls.settle()
+        finally:
+            self._messages[-1] = calls.message
+            self._calls = None
+
+    async def _commit_closing(self, message: Message) -> None:
+        work, self._closing = self._closing, Work()
+        try:
+            await self._environment.commit(self.turn.session_id, work, message.updated_at)
+        except DomainError:
+            self._closing = work
+            raise
+
+    def _publish(self, kind: EphemeralKind) -> None:
+        self._environment.publish(self.turn.session_id, kind)
+
+
+def _added(message: Message) -> NewEvent:
+    return NewEvent(MessageAdded(msgspec.structs.replace(message, parts=())), message.turn_id)
+
+
+def step_ending(finished: StepFinished | None, failure: ProviderError | None, message: Message) -> Ending:
+    """Returns how a step ended, from the provider's end marker or its error."""
+    if failure is not None:
+        word = finished.provider_reason if finished is not None else ""
+        return msgspec.structs.replace(ending_of_error(failure), provider_finish_reason=word)
+    if finished is None:
+        return ending_of_error(ProviderStreamCut("the provider's stream ended without its end marker"))
+    reason = finished.reason
+    if reason is FinishReason.STOP and any(isinstance(part.content, ToolUse) for part in message.parts):
+        reason = FinishReason.TOOL_USE  # some servers say "stop" beside complete calls
+    return Ending(reason, None, finished.provider_reason)
+
+
+def ending_of_error(error: DomainError) -> Ending:
+    """Returns how a step or turn ended that this error ended."""
+    failure = Failure(error.reason, error.message)
+    if isinstance(error, ProviderStreamCut):
+        return Ending(FinishReason.INTERRUPTED, failure)
+    if isinstance(error, ProviderContextFull):
+        return Ending(FinishReason.CONTEXT_FULL, failure)
+    return Ending(FinishReason.ERROR, failure)

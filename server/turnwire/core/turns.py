@@ -1,0 +1,170 @@
+"""Which turn runs in which session: one owner per session that has work, first in first out.
+
+Whether a session is busy is decided here, on the event loop, at the moment in which a message is accepted; the store
+keeps the order of commits, so memory and file tell the same story. Sessions are independent of each other.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+import msgspec
+import structlog
+
+from turnwire.core.closing import Ending, Work, end_turn
+from turnwire.core.environment import Environment
+from turnwire.core.receipts import Receipt
+from turnwire.core.session_turns import SessionTurns, Waiting
+from turnwire.core.turn_runner import TurnRun
+from turnwire.domain.errors import SessionNotFound, ShuttingDown, TooManyTurns, TurnInProgress
+from turnwire.domain.events import SessionStatusChanged, SessionView
+from turnwire.domain.messages import Failure, FinishReason, Message
+from turnwire.domain.sessions import Session, Turn, TurnStatus
+from turnwire.ports.store import NewEvent
+
+RESTARTED = Ending(FinishReason.INTERRUPTED, Failure("SERVER_RESTARTED", "the server was restarted during the turn"))
+
+log = structlog.get_logger()
+
+
+class Aborted(msgspec.Struct, frozen=True):
+    """What an abort did."""
+
+    turn_id: str = ""
+    """The turn that was ended; "" when none was."""
+    dropped_message_ids: tuple[str, ...] = ()
+    """Waiting messages that were dropped, in queue order."""
+
+
+class Turns:
+    """All sessions that have a turn running or waiting. Used on the event loop only."""
+
+    def __init__(self, environment: Environment) -> None:
+        """Nothing runs before `recover` or `submit`."""
+        self._environment = environment
+        self._owners: dict[str, SessionTurns] = {}
+        self._deleting: set[str] = set()
+        self._slots = asyncio.Semaphore(environment.settings.limits.max_running_turns)
+        self._closing = False
+
+    async def submit(
+        self, turn: Turn, message: Message, extra: Callable[[Receipt], Work], *, reject_when_busy: bool
+    ) -> Receipt:
+        """Accepts a user message with its turn and returns when both are durable.
+
+        Args:
+            turn: The turn; its status is set here.
+            message: Its user message; its status is set here.
+            extra: Makes further work for the same commit, carried out first, from the answer (without its sequence).
+            reject_when_busy: Refuse instead of waiting behind another turn.
+
+        Raises:
+            TurnInProgress: the session is busy and reject_when_busy is set.
+            TooManyTurns: too many messages wait in the session.
+            ShuttingDown, SessionNotFound, StorageError: nothing was stored.
+        """
+        if self._closing:
+            raise ShuttingDown
+        session_id = turn.session_id
+        if session_id in self._deleting:
+            raise SessionNotFound(session_id)
+        owner = self._owners.get(session_id)
+        if owner is None:
+            owner = self._owners[session_id] = self._new_owner(session_id)
+        elif owner.run is not None:
+            if reject_when_busy:
+                running = owner.run.turn.turn_id
+                raise TurnInProgress(f"turn {running!r} runs in the session", running)
+            limit = self._environment.settings.limits.max_queued_messages
+            if len(owner.queue) >= limit:
+                raise TooManyTurns(f"{limit} messages wait in the session already", {"limit": str(limit)})
+        return await owner.accept(turn, message, extra)
+
+    async def abort(self, session_id: str, expected_turn_id: str, *, keep_queue: bool) -> Aborted:
+        """Ends the running turn and returns when its end is durable. Idempotent.
+
+        Args:
+            session_id: The session; one without turns is none of our business here.
+            expected_turn_id: Ends only this turn; "" ends any.
+            keep_queue: Let the next waiting message start instead of dropping all.
+        """
+        owner = self._owners.get(session_id)
+        run = owner.run if owner is not None else None
+        if owner is None or run is None or (expected_turn_id and run.turn.turn_id != expected_turn_id):
+            return Aborted()
+        dropped = () if keep_queue else await owner.drop_queue()
+        run.stop(Ending(FinishReason.ABORTED))
+        await run.ended.wait()
+        return Aborted(run.turn.turn_id, dropped)
+
+    async def begin_delete(self, session_id: str) -> None:
+        """Ends what runs or waits in a session and refuses new messages until `end_delete`."""
+        self._deleting.add(session_id)
+        while session_id in self._owners:
+            owner = self._owners[session_id]
+            await self.abort(session_id, "", keep_queue=False)
+            await owner.idle()
+
+    def end_delete(self, session_id: str) -> None:
+        """Ends what `begin_delete` began."""
+        self._deleting.discard(session_id)
+
+    async def recover(self) -> None:
+        """Ends the turns that a dead process left running, and starts those that wait. Called once, before serving."""
+        for turn in await self._environment.store.unfinished_turns():
+            if turn.status is TurnStatus.RUNNING:
+                await self._end_left_over(turn)
+            else:
+                message = await self._environment.store.message(turn.session_id, turn.user_message_id)
+                owner = self._owners.get(turn.session_id)
+                if owner is None:
+                    owner = self._owners[turn.session_id] = self._new_owner(turn.session_id)
+                owner.queue.append(Waiting(turn, message))
+        for owner in list(self._owners.values()):
+            owner.start_next()
+
+    async def aclose(self) -> None:
+        """Stops all turns, keeps their text, and returns when their ends are durable. Waiting messages stay stored."""
+        self._closing = True
+        owners = list(self._owners.values())
+        for owner in owners:
+            owner.stop(RESTARTED)
+        for owner in owners:
+            await owner.idle()
+
+    def view(self, session: Session) -> SessionView:
+        """Returns the session with its running turn and queue as they are now."""
+        owner = self._owners.get(session.session_id)
+        if owner is None or owner.run is None:
+            return SessionView(session)
+        return SessionView(session, owner.run.turn.turn_id, owner.queued_message_ids())
+
+    def run_of(self, session_id: str) -> TurnRun | None:
+        """Returns the running turn of a session."""
+        owner = self._owners.get(session_id)
+        return owner.run if owner is not None else None
+
+    def streaming_messages(self) -> Iterator[Message]:
+        """Returns the messages that stream now, in all sessions."""
+        for owner in self._owners.values():
+            message = owner.run.streaming_message() if owner.run is not None else None
+            if message is not None:
+                yield message
+
+    async def flush(self, session_id: str) -> None:
+        """Makes durable what has streamed so far in a session."""
+        run = self.run_of(session_id)
+        if run is not None:
+            await run.flush()
+
+    def _new_owner(self, session_id: str) -> SessionTurns:
+        return SessionTurns(self._environment, session_id, self._slots, self._forget)
+
+    def _forget(self, session_id: str) -> None:
+        del self._owners[session_id]
+
+    async def _end_left_over(self, turn: Turn) -> None:
+        now = self._environment.clock()
+        messages = await self._environment.store.turn_messages(turn.turn_id)
+        work = end_turn(turn, messages, RESTARTED, now) + Work((), (NewEvent(SessionStatusChanged(False)),))
+        await self._environment.commit(turn.session_id, work, now)
+        log.info("turn_recovered", session_id=turn.session_id, turn_id=turn.turn_id)

@@ -1,0 +1,235 @@
+"""Watching: stored events first, then what streams now, then live; no gap, no duplicate.
+
+A watch joins the live feed at one moment, without an await in between: it takes the durable events that it has not
+delivered yet, the snapshots of what streams at that moment, and moves its cursor to the end. Deltas before that moment
+are in the snapshots, deltas after it are behind the cursor. A watcher that falls behind does the same again.
+"""
+
+from collections.abc import AsyncIterator, Iterable
+from datetime import timedelta
+
+import msgspec
+from msgspec import Struct
+
+from turnwire.core.environment import Environment
+from turnwire.core.turns import Turns
+from turnwire.domain.errors import EventsCompacted, SequenceInFuture, ShuttingDown
+from turnwire.domain.events import (
+    CaughtUp,
+    EphemeralKind,
+    Event,
+    Heartbeat,
+    MessageSnapshot,
+    PartDelta,
+    PartStarted,
+    Reset,
+    SessionSnapshot,
+    SessionUpdated,
+)
+from turnwire.domain.sessions import Session
+from turnwire.ports.codec import Codec
+from turnwire.ports.feed import Entry, Subscription
+from turnwire.ports.store import Bounds, EventPage
+
+BATCH_BYTES = 64 * 1024
+"""About what one write carries: fewer writes cost more memory, more writes cost more time."""
+
+
+class WatchRequest(Struct, frozen=True, kw_only=True):
+    """What to watch."""
+
+    session_id: str | None
+    """None watches all sessions."""
+    after: int | None = None
+    """Sequence, or position for all sessions, after which to begin (exclusive). None: a snapshot, then live."""
+    include_deltas: bool = True
+    """False leaves out part_started and part_delta."""
+    kinds: frozenset[str] | None = None
+    """Class names of durable events to deliver; None delivers all."""
+    fail_if_compacted: bool = False
+    """Fail, instead of starting anew, when the events after that position are no longer kept."""
+
+
+class Watches:
+    """Makes watches."""
+
+    def __init__(self, environment: Environment, turns: Turns, codec: Codec, heartbeat: timedelta) -> None:
+        """Takes the ports, who knows what streams now, what frames events, and the longest silence."""
+        self._environment = environment
+        self._turns = turns
+        self._codec = codec
+        self._heartbeat = heartbeat
+
+    async def watch(self, request: WatchRequest) -> AsyncIterator[bytes]:
+        """Yields batches of framed events until the session is deleted or the caller closes the iterator.
+
+        The caller's pace is the watch's pace: nothing is collected for it. Close it (`aclose`) when done.
+
+        Raises:
+            SessionNotFound: there is no such session.
+            SequenceInFuture: that position was never reached.
+            EventsCompacted: the events are gone and fail_if_compacted is set.
+            TooManyWatchers, ShuttingDown: no watch can be had; ShuttingDown also ends a running one.
+        """
+        subscription = self._environment.feed.subscribe(request.session_id)
+        try:
+            watch = _Watch(self._environment, self._turns, self._codec, request, subscription)
+            await watch.begin()
+            while True:
+                if subscription.lagging:
+                    subscription.skip()  # what is published from now on is kept; the log has what was before
+                async for batch in watch.replay():
+                    yield batch
+                if not subscription.lagging:
+                    yield watch.join_live()
+                while not subscription.lagging:
+                    batch = watch.take()
+                    if batch:
+                        yield batch
+                    elif subscription.closed:
+                        if subscription.shutting_down:
+                            raise ShuttingDown
+                        return
+                    elif watch.silence() >= self._heartbeat:
+                        yield watch.frame(Heartbeat(watch.head))
+                    else:
+                        await subscription.wait()
+        finally:
+            subscription.close()
+
+
+class _Watch:
+    """The state of one watch: the position up to which durable events were delivered."""
+
+    def __init__(
+        self, environment: Environment, turns: Turns, codec: Codec, request: WatchRequest, subscription: Subscription
+    ) -> None:
+        self._environment = environment
+        self._turns = turns
+        self._codec = codec
+        self._request = request
+        self._subscription = subscription
+        self._filtered = request.kinds is not None or not request.include_deltas
+        self._position = 0
+        self._known_head = 0
+        self._reset: Reset | None = None
+        self._last_write = environment.clock()
+        self._session: Session | None = None
+
+    @property
+    def head(self) -> int:
+        """The newest sequence (or position) there is."""
+        return max(self._known_head, self._subscription.head, self._position)
+
+    async def begin(self) -> None:
+        """Checks the position asked for."""
+        request, bounds = self._request, await self._bounds()
+        self._known_head = bounds.head
+        if request.after is None:
+            self._position = bounds.head
+        elif request.after > bounds.head:
+            raise SequenceInFuture(
+                f"position {request.after} is after the newest, {bounds.head}", bounds.earliest, bounds.head
+            )
+        elif request.after >= bounds.earliest:
+            self._position = request.after
+        elif request.fail_if_compacted:
+            raise EventsCompacted(
+                f"events after {request.after} are no longer kept, only those after {bounds.earliest}",
+                bounds.earliest,
+                bounds.head,
+            )
+        else:
+            self._position = bounds.head
+            self._reset = Reset(bounds.earliest)
+
+    async def replay(self) -> AsyncIterator[bytes]:
+        """Yields the stored events after the position, until the log has no more."""
+        if self._reset is not None:
+            yield self.frame(self._reset)
+            self._reset = None
+        while True:
+            page = await self._page()
+            if page.last == self._position:
+                if self._request.session_id is not None:
+                    self._session = await self._environment.store.session(self._request.session_id)
+                return
+            self._position = page.last
+            if page.frames:
+                self._wrote()
+                yield b"".join(page.frames)
+
+    def join_live(self) -> bytes:
+        """Moves to the live feed. Returns what was not delivered yet, the snapshots and the caught-up marker."""
+        waiting = self._select(self._subscription.take_entries(), durable_only=True)
+        return waiting + b"".join(self.frame(kind, session) for session, kind in self._snapshots())
+
+    def take(self) -> bytes:
+        """Takes what waits in the feed; empty when there is nothing to deliver."""
+        if self._filtered:
+            return self._select(self._subscription.take_entries(), durable_only=False)
+        taken = self._subscription.take(BATCH_BYTES)
+        if taken.frames:
+            self._position = taken.order or self._position
+            self._wrote()
+        return taken.frames
+
+    def silence(self) -> timedelta:
+        """Returns how long nothing was delivered."""
+        return self._environment.clock() - self._last_write
+
+    def frame(self, kind: EphemeralKind, session_id: str | None = None) -> bytes:
+        """Frames an event that is only for this watch."""
+        self._wrote()
+        session_id = session_id or self._request.session_id or ""
+        return self._codec.encode_event(Event(session_id=session_id, kind=kind, at=self._environment.clock()))
+
+    def _select(self, entries: Iterable[Entry], *, durable_only: bool) -> bytes:
+        kinds, frames = self._request.kinds, []
+        for entry in entries:
+            kind = entry.event.kind
+            if entry.order:
+                if entry.order <= self._position:
+                    continue
+                self._position = entry.order
+                if isinstance(kind, SessionUpdated):
+                    self._session = kind.view.session
+                wanted = kinds is None or type(kind).__name__ in kinds
+            else:
+                wanted = not durable_only and (
+                    self._request.include_deltas or not isinstance(kind, PartDelta | PartStarted)
+                )
+            if wanted:
+                frames.append(entry.frame)
+        if frames:
+            self._wrote()
+        return b"".join(frames)
+
+    def _snapshots(self) -> list[tuple[str | None, EphemeralKind]]:
+        """Returns what streams at this moment, each with its session, and the caught-up marker."""
+        session_id = self._request.session_id
+        found: list[tuple[str | None, EphemeralKind]] = []
+        if session_id is None:
+            found += [(message.session_id, MessageSnapshot(message)) for message in self._turns.streaming_messages()]
+        else:
+            if self._session is not None:
+                session = msgspec.structs.replace(self._session, head_sequence=self.head)
+                found.append((session_id, SessionSnapshot(self._turns.view(session))))
+            run = self._turns.run_of(session_id)
+            message = run.streaming_message() if run is not None else None
+            if message is not None:
+                found.append((session_id, MessageSnapshot(message)))
+        return [*found, (None, CaughtUp(self.head))]
+
+    async def _bounds(self) -> Bounds:
+        store, session_id = self._environment.store, self._request.session_id
+        return await (store.log_bounds() if session_id is None else store.session_bounds(session_id))
+
+    async def _page(self) -> EventPage:
+        store, session_id, kinds = self._environment.store, self._request.session_id, self._request.kinds
+        if session_id is None:
+            return await store.log_events(self._position, kinds)
+        return await store.session_events(session_id, self._position, kinds)
+
+    def _wrote(self) -> None:
+        self._last_write = self._environment.clock()

@@ -1,0 +1,105 @@
+"""A ring of the newest events, bounded by bytes, that many cursors read."""
+
+import asyncio
+
+from turnwire.ports.feed import Entry, Taken
+
+_COMPACT_AT = 1024
+"""Dropped entries after which the list is cut: cutting costs the list's length, so it must not happen for each."""
+
+
+class Ring:
+    """Keeps the newest entries. Positions in it count all entries that ever were, so they stay valid when old ones go.
+
+    Used on the event loop only. `_waiting` holds the futures of watchers that sleep; `wake` ends them all.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        """Args:
+        max_bytes: Frames that are kept at most; at least the newest entry always is.
+        """
+        self._max_bytes = max_bytes
+        self._entries: list[Entry] = []
+        self._bytes = 0
+        self._dropped = 0  # entries at the front of the list that count as gone
+        self._base = 0  # position of the list's first entry
+        self._waiting: list[asyncio.Future[None]] = []
+        self._last_slice: tuple[int, int, tuple[Taken, int]] | None = None
+        self.head = 0
+        self.closed = False
+        self.subscribers = 0
+
+    @property
+    def start(self) -> int:
+        """Position of the oldest entry that is kept."""
+        return self._base + self._dropped
+
+    @property
+    def end(self) -> int:
+        """Position after the newest entry."""
+        return self._base + len(self._entries)
+
+    def append(self, entry: Entry) -> None:
+        """Adds an entry and wakes those who wait."""
+        self._entries.append(entry)
+        self._bytes += len(entry.frame)
+        if entry.order:
+            self.head = entry.order
+        while self._bytes > self._max_bytes and self.end - self.start > 1:
+            self._bytes -= len(self._entries[self._dropped].frame)
+            self._dropped += 1
+        if self._dropped > _COMPACT_AT and self._dropped * 2 > len(self._entries):
+            del self._entries[: self._dropped]
+            self._base += self._dropped
+            self._dropped = 0
+        self.wake()
+
+    def slice(self, position: int, max_bytes: int) -> tuple[Taken, int]:
+        """Returns the frames from a position on, about max_bytes at most, and the position after them.
+
+        Watchers that keep up ask for the same slice one after the other, so the last one is kept.
+        """
+        if self._last_slice is not None and self._last_slice[:2] == (position, self.end):
+            return self._last_slice[2]
+        frames: list[bytes] = []
+        size, order = 0, 0
+        for index in range(position - self._base, len(self._entries)):
+            entry = self._entries[index]
+            frames.append(entry.frame)
+            size += len(entry.frame)
+            order = entry.order or order
+            if size >= max_bytes:
+                break
+        result = Taken(b"".join(frames), order), position + len(frames)
+        self._last_slice = (position, self.end, result)
+        return result
+
+    def entries(self, position: int) -> list[Entry]:
+        """Returns all entries from a position on."""
+        return self._entries[position - self._base :]
+
+    async def wait(self) -> None:
+        """Returns at the next `wake`. Safe to cancel."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        await future
+
+    def wake(self) -> None:
+        """Wakes all who wait."""
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            for future in waiting:
+                if not future.done():
+                    future.set_result(None)
+
+    def clear(self) -> None:
+        """Drops all entries: nobody reads them."""
+        self._base = self.end
+        self._entries = []
+        self._bytes = self._dropped = 0
+        self._last_slice = None
+
+    def close(self) -> None:
+        """Ends the ring: nothing will be appended any more."""
+        self.closed = True
+        self.wake()

@@ -1,0 +1,88 @@
+"""Logs: one line an event on stderr, as text or JSON.
+
+Turnwire's own code logs through `structlog.get_logger()`, facts as keywords, never prompts, answers, tool output, file
+content or keys. The libraries log through `logging`; of theirs only warnings and errors come out, whatever level they
+are set to: at DEBUG the SDKs write whole requests, aiosqlite whole statements with their values. Tracebacks come
+without the values of local variables for the same reason.
+"""
+
+import logging
+import sys
+from collections.abc import MutableMapping
+from typing import Any, Literal
+
+import msgspec
+import structlog
+from structlog.typing import Processor
+
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+_encoder = msgspec.json.Encoder(enc_hook=str)
+
+
+def configure_logging(
+    level: Literal["debug", "info", "warning", "error"],
+    format: Literal["text", "json"],
+) -> None:
+    """Sets up structlog and `logging` for the whole process. Calling it again replaces the setup.
+
+    Args:
+        level: The lowest level of Turnwire's own lines that is written. Libraries start at WARNING, or here if higher.
+        format: "json" writes one object a line with `time` (ISO 8601, UTC), `level` and `event`; "text" is for people.
+    """
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+    ]
+    renderers = _json_renderers() if format == "json" else _text_renderers()
+    structlog.configure(
+        processors=[*shared, *renderers],
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    _configure_libraries(max(_LEVELS[level], logging.WARNING), [*shared, _add_logger_name], renderers)
+
+
+def _configure_libraries(level: int, shared: list[Processor], renderers: list[Processor]) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    # The handler filters too: OPENAI_LOG and ANTHROPIC_LOG make the SDKs lower their loggers' levels when imported.
+    handler.setLevel(level)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers],
+        )
+    )
+    root = logging.getLogger()
+    for old in list(root.handlers):
+        if isinstance(old.formatter, structlog.stdlib.ProcessorFormatter):
+            root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(level)
+
+
+def _add_logger_name(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    event["logger"] = event["_record"].name
+    return event
+
+
+def _json_renderers() -> list[Processor]:
+    return [structlog.processors.format_exc_info, _json_line]
+
+
+def _json_line(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> str:
+    return _encoder.encode(event).decode()
+
+
+def _text_renderers() -> list[Processor]:
+    # The default formatter prints local variables when rich is installed, and prompts are among them.
+    return [
+        structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(),
+            exception_formatter=structlog.dev.plain_traceback,
+            timestamp_key="time",
+            pad_event_to=0,
+        )
+    ]

@@ -1,0 +1,25 @@
+"""Bytes of what clients read, made once and stored, kept in memory and sent as they are.
+
+A frame is a field tag, a length and the bytes of one message, so that joined frames are a message with a repeated
+field: pages and batches are put together without parsing. The core and the store treat frames as opaque.
+"""
+
+from typing import Protocol
+
+from turnwire.domain.events import Event
+from turnwire.domain.messages import Message
+
+
+class Codec(Protocol):
+    """Makes frames. Pure and safe to call from any thread."""
+
+    def encode_event(self, event: Event) -> bytes:
+        """Returns the event as one frame of a batch of events."""
+        ...
+
+    def encode_display(self, message: Message) -> bytes:
+        """Returns the message's display form as one frame of a list of messages.
+
+        Empty bytes when the message has no display form of its own.
+        """
+        ...

@@ -1,0 +1,100 @@
+"""The feed: what happens, for those who watch right now.
+
+The store publishes durable events into it, the turn runner the ephemeral ones. It keeps the newest of both in memory,
+bounded by bytes; whoever falls behind reads the store instead. Used on the event loop only; publishing never waits.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from turnwire.domain.events import Event
+from turnwire.ports.store import StoredEvent
+
+
+class Entry(Struct, frozen=True):
+    """One event in the feed."""
+
+    event: Event
+    frame: bytes
+    order: int
+    """Its sequence, or in a subscription to all sessions its position; 0 when it is not durable."""
+
+
+class Taken(Struct, frozen=True):
+    """What a subscription took."""
+
+    frames: bytes
+    """Joined frames, in order."""
+    order: int
+    """Order of the newest durable event among them; 0 when there is none."""
+
+
+class Subscription(Protocol):
+    """A cursor into the feed. Starts at the end: the next event published is its first. Used by one task."""
+
+    @property
+    def closed(self) -> bool:
+        """True when nothing will come any more: the session was deleted or the feed closed."""
+        ...
+
+    @property
+    def shutting_down(self) -> bool:
+        """True when the feed closed."""
+        ...
+
+    @property
+    def lagging(self) -> bool:
+        """True when events between the cursor and what is kept are gone; then `skip` and read the store."""
+        ...
+
+    @property
+    def head(self) -> int:
+        """Order of the newest durable event published; 0 when none was since the feed began to look."""
+        ...
+
+    def take(self, max_bytes: int) -> Taken:
+        """Takes what waits, at least one event if any and about max_bytes at most. Must not be lagging."""
+        ...
+
+    def take_entries(self) -> Sequence[Entry]:
+        """Takes all that waits, as entries. Must not be lagging."""
+        ...
+
+    def skip(self) -> None:
+        """Moves the cursor to the end."""
+        ...
+
+    async def wait(self) -> None:
+        """Returns when something waits, the subscription closed, or a heartbeat may be due. Safe to cancel."""
+        ...
+
+    def close(self) -> None:
+        """Ends the subscription. Idempotent."""
+        ...
+
+
+class Feed(Protocol):
+    """The hub of one server."""
+
+    def publish_stored(self, events: Sequence[StoredEvent]) -> None:
+        """Publishes durable events."""
+        ...
+
+    def publish(self, event: Event) -> None:
+        """Publishes an ephemeral event. Costs almost nothing when nobody watches."""
+        ...
+
+    def subscribe(self, session_id: str | None) -> Subscription:
+        """Watches one session, or all when None.
+
+        Raises:
+            TooManyWatchers: the limit on open subscriptions is reached.
+            ShuttingDown: the feed is closed.
+        """
+        ...
+
+    def close(self) -> None:
+        """Closes every subscription. Idempotent."""
+        ...

@@ -1,0 +1,254 @@
+"""The store: everything that survives a crash.
+
+Writing takes one `Commit`, a unit of work as a value: all of it is stored or nothing. Commits take effect in the order
+in which `commit` was called; each gets its sequences in that order, and what it changed is published in that order,
+after it is durable and before `commit` returns. Reading never sees half a commit, and reading events or their bounds
+never shows an event that is not published yet: who has read the log and joins the feed meets each event once.
+"""
+
+from asyncio import Future
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from msgspec import Struct
+
+from turnwire.domain.events import DurableKind, Event
+from turnwire.domain.messages import Message
+from turnwire.domain.sessions import Session, Turn
+
+
+class PutSession(Struct, frozen=True):
+    """Creates the commit's session or replaces its settings."""
+
+    session: Session
+
+
+class RemoveSession(Struct, frozen=True):
+    """Removes the commit's session with its turns, messages, events, requests, and files that no other session uses."""
+
+
+class PutTurn(Struct, frozen=True):
+    """Creates or replaces a turn."""
+
+    turn: Turn
+
+
+class PutMessage(Struct, frozen=True):
+    """Creates or replaces a message: its header, its display form and some of its parts.
+
+    A new message takes the last place of its session. A queued message stands behind all others; once it is stored
+    with another status it takes the last place among those.
+    """
+
+    message: Message
+    """With all its parts: the display form is made of them."""
+    part_indexes: tuple[int, ...]
+    """The parts to write. The others must be stored already, unchanged."""
+
+
+class RemoveMessage(Struct, frozen=True):
+    """Removes a message with its parts. Nothing happens when it is not there."""
+
+    message_id: str
+
+
+class PutFile(Struct, frozen=True):
+    """Stores bytes under their hash. Nothing happens when they are there."""
+
+    sha256: str
+    content: bytes
+
+
+class RecordRequest(Struct, frozen=True):
+    """Remembers the answer to a named request as long as the session lives."""
+
+    request_id: str
+    fingerprint: str
+    """Digest of the request's content."""
+    receipt_json: str
+    """The answer; opaque to the store, which keeps the sequence beside it."""
+
+
+Change = PutSession | RemoveSession | PutTurn | PutMessage | RemoveMessage | PutFile | RecordRequest
+
+
+class NewEvent(Struct, frozen=True):
+    """A durable event that has no sequence yet."""
+
+    kind: DurableKind
+    turn_id: str = ""
+
+
+class Commit(Struct, frozen=True, kw_only=True):
+    """One unit of work in one session."""
+
+    session_id: str
+    at: datetime
+    """Time of its events and of the session's last change."""
+    changes: tuple[Change, ...] = ()
+    """Carried out in order."""
+    events: tuple[NewEvent, ...] = ()
+    """Given sequences in order, after the changes."""
+
+
+class Committed(Struct, frozen=True):
+    """Where a commit stands in its session."""
+
+    before_sequence: int
+    """The session's head before the commit; equal to `sequence` when it had no events."""
+    sequence: int
+    """The session's head after the commit."""
+
+
+class StoredEvent(Struct, frozen=True):
+    """A durable event with its sequence and its frame."""
+
+    event: Event
+    frame: bytes
+
+
+class StoredRequest(Struct, frozen=True):
+    """What is remembered of a named request."""
+
+    fingerprint: str
+    receipt_json: str
+    before_sequence: int
+    """The session's head before the request's commit."""
+
+
+class Bounds(Struct, frozen=True):
+    """Which positions of a log are there."""
+
+    earliest: int
+    """Events after this one are kept; 0 when all are."""
+    head: int
+    """The newest one; 0 when there is none."""
+
+
+class EventPage(Struct, frozen=True):
+    """Some events of a log."""
+
+    frames: tuple[bytes, ...]
+    """In order."""
+    last: int
+    """Position up to which the log was read, whether or not the events there passed the filter."""
+
+
+class Page(Struct, frozen=True, kw_only=True):
+    """Which messages or sessions to read."""
+
+    size: int | None = None
+    """None reads all."""
+    token: str = ""
+    """Where to go on; "" starts at the first."""
+    newest_first: bool = False
+
+
+class MessagePage(Struct, frozen=True):
+    """Some messages of a session."""
+
+    messages: tuple[Message, ...]
+    next_token: str
+    sequence: int
+    """The session's head when the page was read."""
+
+
+class DisplayPage(Struct, frozen=True):
+    """The display forms of some messages of a session."""
+
+    frames: bytes
+    """Joined frames."""
+    next_token: str
+
+
+class SessionPage(Struct, frozen=True):
+    """Some sessions, most recently updated first."""
+
+    sessions: tuple[Session, ...]
+    next_token: str
+
+
+Publisher = Callable[[Sequence[StoredEvent]], None]
+"""Called with the events of commits that are now durable, in commit order, on the event loop. Must not raise."""
+
+
+class Store(Protocol):
+    """Keeps sessions. Every method may raise a `StorageError`; every read of one session raises `SessionNotFound`."""
+
+    def commit(self, commit: Commit) -> "Future[Committed]":
+        """Stores one unit of work. It takes its place in the order at once; await the answer to know it durable.
+
+        Commits waiting at the same time share one transaction, but each succeeds or fails alone. The future is done when
+        the unit is durable and published. Cancelling it changes nothing: the unit is stored as a whole or not at all.
+
+        Raises:
+            SessionNotFound: the session does not exist (any more) and the commit does not create it.
+        """
+        ...
+
+    async def session(self, session_id: str) -> Session:
+        """Returns a session."""
+        ...
+
+    async def sessions(self, page: Page) -> SessionPage:
+        """Returns sessions, most recently updated first. Raises InvalidRequest on a bad page token."""
+        ...
+
+    async def message(self, session_id: str, message_id: str) -> Message:
+        """Returns a message with its parts. Raises MessageNotFound."""
+        ...
+
+    async def messages(self, session_id: str, page: Page) -> MessagePage:
+        """Returns messages in conversation order, queued ones last. Raises InvalidRequest on a bad page token."""
+        ...
+
+    async def history(self, session_id: str) -> tuple[Message, ...]:
+        """Returns all messages of the conversation in order, without queued ones."""
+        ...
+
+    async def turn_messages(self, turn_id: str) -> tuple[Message, ...]:
+        """Returns the messages of a turn in order; empty for an unknown turn."""
+        ...
+
+    async def display(self, session_id: str, page: Page) -> DisplayPage:
+        """Returns display forms in conversation order, queued ones last. Raises InvalidRequest on a bad token."""
+        ...
+
+    async def unfinished_turns(self) -> tuple[Turn, ...]:
+        """Returns the turns that have not ended, of all sessions, in the order in which they were accepted."""
+        ...
+
+    async def request(self, request_id: str) -> StoredRequest | None:
+        """Returns what is remembered of a named request."""
+        ...
+
+    async def files(self, hashes: Iterable[str]) -> Mapping[str, bytes]:
+        """Returns the bytes of those files that are there, by hash."""
+        ...
+
+    async def session_bounds(self, session_id: str) -> Bounds:
+        """Returns which sequences of a session are kept."""
+        ...
+
+    async def log_bounds(self) -> Bounds:
+        """Returns which positions of the log of all sessions are kept."""
+        ...
+
+    async def session_events(self, session_id: str, after: int, kinds: frozenset[str] | None) -> EventPage:
+        """Returns a page of a session's events after a sequence, about 64 KiB, at least one while there are any.
+
+        Args:
+            session_id: The session; a deleted one still has its last event.
+            after: Exclusive.
+            kinds: Class names of events to read; None reads all.
+        """
+        ...
+
+    async def log_events(self, after: int, kinds: frozenset[str] | None) -> EventPage:
+        """Returns a page of all sessions' events after a position; otherwise as `session_events`."""
+        ...
+
+    async def aclose(self) -> None:
+        """Waits for started commits, fails waiting ones and closes the database. Idempotent."""
+        ...

@@ -1,0 +1,204 @@
+"""Builds requests of Anthropic Messages: https://docs.anthropic.com/en/api/messages."""
+
+import re
+from typing import Any
+
+from turnwire.domain.messages import (
+    File,
+    Message,
+    MessageType,
+    Part,
+    ProviderContent,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolResult,
+    ToolStatus,
+    ToolUse,
+)
+from turnwire.domain.sessions import GenerationOptions
+from turnwire.ports.provider import ProviderRequest
+from turnwire.providers import request_content as content
+from turnwire.providers.anthropic_stream import API
+from turnwire.providers.wire_names import CallIds, wire_name
+
+CACHE_BREAKPOINT = {"type": "ephemeral"}
+
+_BUDGET_TOKENS = {"low": 2048, "medium": 8192, "high": 16384, "xhigh": 32768, "max": 32768}
+
+_BUDGET_MODEL = re.compile(r"claude-(?:3|(?:opus|sonnet|haiku)-4(?:-[0-5])?(?:-2\d{7}|@|$|-latest))")
+"""Models that think by a budget of tokens; later ones choose it themselves and take an effort."""
+
+_BLANK_USER = {"type": "text", "text": "(conversation continues)"}
+"""Stands before an answer that opens the conversation: the first message must be the user's."""
+
+
+def build_anthropic_request(request: ProviderRequest, provider_id: str, default_max_tokens: int) -> dict[str, Any]:
+    """Returns the request's JSON body.
+
+    Args:
+        request: The neutral request.
+        provider_id: Whose signed reasoning may be sent back.
+        default_max_tokens: Output limit when the request gives none; the API demands one.
+    """
+    system, messages = content.leading_system(request)
+    body: dict[str, Any] = {
+        "model": request.model_id,
+        "max_tokens": request.options.max_output_tokens or default_max_tokens,
+        "messages": _Conversation(request, provider_id).wire_messages(messages),
+        "stream": True,
+    }
+    if request.tools:
+        body["tools"] = [
+            {
+                "name": wire_name(tool.name),
+                "description": tool.description,
+                "input_schema": content.tool_schema(tool),
+            }
+            for tool in request.tools
+        ]
+    if system:
+        body["system"] = [{"type": "text", "text": system, "cache_control": CACHE_BREAKPOINT}]
+    elif request.tools:
+        body["tools"][-1]["cache_control"] = CACHE_BREAKPOINT
+    _apply_options(body, request.options)
+    return body
+
+
+def _apply_options(body: dict[str, Any], options: GenerationOptions) -> None:
+    if options.stop_sequences:
+        body["stop_sequences"] = list(options.stop_sequences)
+    effort = {"minimal": "low"}.get(options.reasoning_effort, options.reasoning_effort)
+    if effort and effort != "none":
+        if _BUDGET_MODEL.search(body["model"]):
+            budget = _BUDGET_TOKENS.get(effort, _BUDGET_TOKENS["medium"])
+            body["thinking"] = {"type": "enabled", "budget_tokens": budget}
+            # The limit covers thinking and answer; the caller's limit is meant for the answer.
+            body["max_tokens"] += budget
+        else:
+            body["thinking"] = {"type": "adaptive"}
+            body["output_config"] = {"effort": effort}
+        # Thinking refuses both settings.
+        return
+    if options.temperature is not None:
+        body["temperature"] = options.temperature
+    if options.top_p is not None:
+        body["top_p"] = options.top_p
+
+
+class _Conversation:
+    """Writes the messages of one request, neighbours of one role merged."""
+
+    def __init__(self, request: ProviderRequest, provider_id: str) -> None:
+        self._request = request
+        self._provider_id = provider_id
+        self._ids = CallIds(max_chars=64)
+        self._stray = content.stray_results(request)
+        self._wire: list[dict[str, Any]] = []
+
+    def wire_messages(self, messages: tuple[Message, ...]) -> list[dict[str, Any]]:
+        """Returns the messages, with a cache breakpoint at the end of the last user message."""
+        for message in messages:
+            if message.type is MessageType.ASSISTANT:
+                blocks, results = self._assistant(message)
+                self._add("assistant", blocks)
+                self._add("user", results)
+            elif message.type is MessageType.SYSTEM:
+                text = content.plain_text(message)
+                self._add("user", [_text(f"<system>\n{text}\n</system>")] if text else [])
+            else:
+                self._add("user", [block for part in message.parts if (block := self._user_block(part)) is not None])
+        if self._wire and self._wire[0]["role"] == "assistant":
+            self._wire.insert(0, {"role": "user", "content": [_BLANK_USER]})
+        self._trim_end()
+        for message in reversed(self._wire):
+            if message["role"] == "user":
+                message["content"][-1] = {**message["content"][-1], "cache_control": CACHE_BREAKPOINT}
+                break
+        return self._wire
+
+    def _add(self, role: str, blocks: list[dict[str, Any]]) -> None:
+        if not blocks:
+            return
+        if self._wire and self._wire[-1]["role"] == role:
+            self._wire[-1]["content"].extend(blocks)
+        else:
+            self._wire.append({"role": role, "content": list(blocks)})
+
+    def _trim_end(self) -> None:
+        # "final assistant content cannot end with trailing whitespace"
+        if self._wire and self._wire[-1]["role"] == "assistant":
+            last = self._wire[-1]["content"][-1]
+            if last["type"] == "text":
+                self._wire[-1]["content"][-1] = {**last, "text": last["text"].rstrip()}
+
+    def _user_block(self, part: Part) -> dict[str, Any] | None:
+        match part.content:
+            case Text(text) | Refusal(text):
+                pass
+            case ToolResult() as result if result.call_id in self._stray:
+                text = content.stray_result_text(result)
+            case File() as file:
+                data = content.file_bytes(file, self._request.files)
+                if data is not None and file.mime in content.IMAGE_TYPES:
+                    return {"type": "image", "source": _base64_source(file.mime, data)}
+                if data is not None and file.mime == content.PDF_TYPE:
+                    document = {"type": "document", "source": _base64_source(file.mime, data)}
+                    return {**document, "title": file.filename} if file.filename else document
+                text = content.file_text(file, self._request.files)
+            case _:
+                return None
+        return _text(text) if text.strip() else None
+
+    def _assistant(self, message: Message) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        sent = content.sent_calls(message)
+        blocks: list[dict[str, Any]] = []
+        results: list[dict[str, Any]] = []
+        for part in message.parts:
+            match part.content:
+                case Text(text) | Refusal(text):
+                    if text.strip():
+                        citations = (self._state(message, part) or {}).get("citations")
+                        blocks.append({**_text(text), "citations": citations} if citations else _text(text))
+                case File() as file:
+                    blocks.append(_text(content.file_text(file, {})))
+                case Reasoning(text):
+                    state = self._state(message, part) or {}
+                    if "block" in state:
+                        blocks.append(state["block"])
+                    elif state.get("signature"):
+                        blocks.append({"type": "thinking", "thinking": text, "signature": state["signature"]})
+                case ProviderContent():
+                    block = (self._state(message, part) or {}).get("block")
+                    if block:
+                        blocks.append(block)
+                case ToolUse() as call if part.part_id in sent:
+                    call_id = self._ids.wire_id(part.part_id, call)
+                    arguments = sent[part.part_id][1]
+                    name = wire_name(call.name)
+                    blocks.append({"type": "tool_use", "id": call_id, "name": name, "input": arguments})
+                    results.append(_result(call_id, call))
+                case _:
+                    pass
+        # Thinking alone is refused as the content of a message.
+        if all(block["type"] in ("thinking", "redacted_thinking") for block in blocks):
+            return [], []
+        return blocks, results
+
+    def _state(self, message: Message, part: Part) -> dict[str, Any] | None:
+        return content.own_state(message, part, API, self._provider_id, self._request.model_id)
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _base64_source(mime: str, data: bytes) -> dict[str, str]:
+    return {"type": "base64", "media_type": mime, "data": content.base64_text(data)}
+
+
+def _result(call_id: str, call: ToolUse) -> dict[str, Any]:
+    result: dict[str, Any] = {"type": "tool_result", "tool_use_id": call_id, "content": content.result_text(call)}
+    if call.status is not ToolStatus.SUCCESS:
+        result["is_error"] = True
+    return result

@@ -1,0 +1,58 @@
+"""JSON as providers write it: fast where it is right, forgiving where it is not.
+
+Some providers cut a surrogate pair between two deltas. Both halves are passed through as lone surrogates, which
+msgspec refuses, and the receiver joins them.
+"""
+
+import json
+from typing import Any
+
+import msgspec
+
+_decode_fast = msgspec.json.Decoder().decode
+_encode_fast = msgspec.json.Encoder().encode
+
+
+def decode(data: bytes) -> Any:
+    """Returns the value.
+
+    Raises:
+        ValueError: it is not JSON. Bytes that are not UTF-8 are replaced, not refused.
+    """
+    try:
+        return _decode_fast(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return json.loads(data.decode("utf-8", "replace"))
+
+
+def encode(value: object) -> str:
+    """Returns compact JSON text that any UTF-8 store takes: lone surrogates are written as escapes."""
+    try:
+        return _encode_fast(value).decode()
+    except (UnicodeEncodeError, msgspec.EncodeError):
+        return json.dumps(value, separators=(",", ":"))
+
+
+def decode_object(text: str | None) -> dict[str, Any] | None:
+    """Returns the JSON object of the text; None when the text is absent or anything else.
+
+    Goes through the standard library: its integers are exact at any size, and its floats print as they were.
+    """
+    try:
+        value = json.loads(text) if text else None
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def raw_member(data: bytes, name: str) -> str | None:
+    """Returns the exact text of one member of a JSON object; None when it is absent or holds a lone surrogate."""
+    try:
+        members = _decode_members(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    raw = members.get(name)
+    return None if raw is None else bytes(raw).decode()
+
+
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode

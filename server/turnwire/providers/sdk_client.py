@@ -1,0 +1,23 @@
+"""What the clients of both SDKs are configured with."""
+
+import httpx2
+
+MAX_RETRIES = 2
+"""Retries of the SDK: of the HTTP request alone, so always before the first content, with backoff, jitter and
+retry-after."""
+
+CONNECT_SECONDS = 10.0
+"""A server that does not accept a connection by then will not."""
+
+NO_KEY = "no-key"
+"""Sent to servers that need no key: the SDKs refuse to start without one."""
+
+
+def sdk_timeout(silence_seconds: float) -> httpx2.Timeout:
+    """Returns the timeouts for a provider that may be silent so long."""
+    return httpx2.Timeout(silence_seconds, connect=min(CONNECT_SECONDS, silence_seconds))
+
+
+def sdk_limits() -> httpx2.Limits:
+    """Returns the connection limits: the server's own limit of running turns is the one that counts."""
+    return httpx2.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=60.0)

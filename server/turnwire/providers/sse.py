@@ -1,0 +1,92 @@
+"""Server-sent events, decoded as the bytes arrive.
+
+Follows https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream with one difference: an
+event at the very end that lacks its blank line is given out by `finish`, since several servers forget that line.
+"""
+
+MAX_EVENT_BYTES = 64 * 1024 * 1024
+"""Largest event: a generated image of 4K pixels in base64 has about 30 MB; beyond that a server runs wild."""
+
+_BOM = b"\xef\xbb\xbf"
+
+
+class SseEventTooLarge(ValueError):
+    """An event is larger than the decoder may hold."""
+
+
+class SseDecoder:
+    """Turns chunks of bytes, cut anywhere, into events. Not to be used after `SseEventTooLarge`."""
+
+    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        """Args:
+        max_event_bytes: Bound of one event's data and of one line, inclusive.
+        """
+        self._max_event_bytes = max_event_bytes
+        self._pieces: list[bytes] = []
+        """The unfinished line, in pieces: joined once, so that a long line costs no copy per chunk."""
+        self._pending_bytes = 0
+        self._after_cr = False
+        self._at_start = True
+        self._event = b""
+        self._data: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> list[tuple[bytes, bytes]]:
+        """Takes the next bytes.
+
+        Returns: the events that became complete, in order, as (event name, data); the name is b"" when not given.
+
+        Raises:
+            SseEventTooLarge: an event exceeds the bound.
+        """
+        if self._after_cr and chunk:
+            self._after_cr = False
+            if chunk.startswith(b"\n"):
+                chunk = chunk[1:]
+        if b"\r" in chunk:
+            self._after_cr = chunk.endswith(b"\r")
+            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        head, newline, _ = chunk.partition(b"\n")
+        self._bound(len(head))
+        if not newline:
+            self._pieces.append(chunk)
+            return []
+        if self._pieces:
+            self._pieces.append(chunk)
+            chunk = b"".join(self._pieces)
+        *lines, rest = chunk.split(b"\n")
+        self._pieces = [rest] if rest else []
+        events = self._take_lines(lines)
+        self._pending_bytes = sum(map(len, self._data))
+        self._bound(len(rest))
+        return events
+
+    def finish(self) -> list[tuple[bytes, bytes]]:
+        """Says that no more bytes come. Returns the event that lacked its blank line, if any."""
+        lines = [b"".join(self._pieces), b""]
+        self._pieces = []
+        return self._take_lines(lines)
+
+    def _bound(self, added_bytes: int) -> None:
+        self._pending_bytes += added_bytes
+        if self._pending_bytes > self._max_event_bytes:
+            raise SseEventTooLarge(f"an event is larger than {self._max_event_bytes} bytes")
+
+    def _take_lines(self, lines: list[bytes]) -> list[tuple[bytes, bytes]]:
+        events = []
+        if self._at_start and lines:
+            self._at_start = False
+            lines[0] = lines[0].removeprefix(_BOM)
+        for line in lines:
+            if not line:
+                if self._data:
+                    data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
+                    events.append((self._event, data))
+                    self._data = []
+                self._event = b""
+            elif line.startswith(b"data:"):
+                self._data.append(line[6:] if line.startswith(b"data: ") else line[5:])
+            elif line.startswith(b"event:"):
+                self._event = line[6:].removeprefix(b" ")
+            elif line == b"data":
+                self._data.append(b"")
+        return events

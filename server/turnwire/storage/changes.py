@@ -1,0 +1,203 @@
+"""The changes of a commit as SQL. Everything here runs inside the writer's transaction."""
+
+import sqlite3
+from datetime import datetime
+
+import msgspec
+
+from turnwire.domain.errors import SessionNotFound
+from turnwire.domain.events import Event
+from turnwire.domain.messages import File, Message, MessageStatus, Part
+from turnwire.domain.sessions import TurnStatus
+from turnwire.ports.codec import Codec
+from turnwire.ports.store import (
+    Change,
+    Commit,
+    Committed,
+    PutFile,
+    PutMessage,
+    PutSession,
+    PutTurn,
+    RecordRequest,
+    RemoveMessage,
+    RemoveSession,
+    StoredEvent,
+)
+
+PRUNE_SLACK = 256
+"""How many events over the limit a session may have: pruning one at a time would write more than it frees."""
+
+_encode_json = msgspec.json.Encoder().encode
+
+
+class CommitWriter:
+    """Carries out commits on the writing connection. Not safe for concurrent use: the writer's thread owns it."""
+
+    def __init__(self, codec: Codec, retained_events: int) -> None:
+        """Args:
+        codec: Makes the frames.
+        retained_events: How many of its newest events a session keeps.
+        """
+        self._codec = codec
+        self._retained_events = retained_events
+        self.next_position = 0
+        """Position of the next event. The writer sets it before a transaction and takes it back after a rollback."""
+
+    def apply(self, db: sqlite3.Connection, commit: Commit) -> tuple[Committed, list[StoredEvent]]:
+        """Carries out one commit inside the open transaction.
+
+        Raises:
+            SessionNotFound: the session does not exist and the commit does not create it.
+            sqlite3.Error: the database failed.
+        """
+        row = self._session_row(db, commit)
+        session, before, pruned = row
+        removed = False
+        for change in commit.changes:
+            if isinstance(change, RemoveSession):
+                removed = True
+            else:
+                self._carry_out(db, session, before, change)
+        if removed:
+            self._remove_session(db, session, commit.session_id)
+        stored = self._append_events(db, commit, before)
+        head = before + len(stored)
+        if not removed:
+            db.execute(
+                "UPDATE sessions SET head_sequence = ?, updated_at_us = ? WHERE id = ?",
+                (head, _microseconds(commit.at), session),
+            )
+            if head - pruned > self._retained_events + PRUNE_SLACK:
+                self._prune(db, session, commit.session_id, head - self._retained_events)
+        return Committed(before, head), stored
+
+    def _session_row(self, db: sqlite3.Connection, commit: Commit) -> tuple[int, int, int]:
+        query = "SELECT id, head_sequence, pruned_through FROM sessions WHERE session_id = ?"
+        row: tuple[int, int, int] | None = db.execute(query, (commit.session_id,)).fetchone()
+        if row is not None:
+            return row
+        for change in commit.changes:
+            if isinstance(change, PutSession) and change.session.revision == 1:
+                cursor = db.execute(
+                    "INSERT INTO sessions (session_id, body, updated_at_us) VALUES (?, ?, ?)",
+                    (commit.session_id, _text(change.session), _microseconds(commit.at)),
+                )
+                return cursor.lastrowid or 0, 0, 0
+        raise SessionNotFound(commit.session_id)
+
+    def _carry_out(self, db: sqlite3.Connection, session: int, before: int, change: Change) -> None:
+        match change:
+            case PutMessage(message, part_indexes):
+                self._put_message(db, session, message, part_indexes)
+            case PutTurn(turn):
+                db.execute(
+                    "INSERT INTO turns (turn_id, session, ended, body) VALUES (?, ?, ?, ?)"
+                    " ON CONFLICT (turn_id) DO UPDATE SET ended = excluded.ended, body = excluded.body",
+                    (turn.turn_id, session, turn.status is TurnStatus.ENDED, _text(turn)),
+                )
+            case PutSession(value):
+                db.execute("UPDATE sessions SET body = ? WHERE id = ?", (_text(value), session))
+            case RemoveMessage(message_id):
+                db.execute("DELETE FROM messages WHERE message_id = ? AND session = ?", (message_id, session))
+            case PutFile(sha256, content):
+                db.execute(
+                    "INSERT INTO files (sha256, content) VALUES (?, ?) ON CONFLICT (sha256) DO NOTHING",
+                    (sha256, content),
+                )
+            case RecordRequest(request_id, fingerprint, receipt_json):
+                db.execute(
+                    "INSERT INTO requests (request_id, session, fingerprint, receipt, before_sequence)"
+                    " VALUES (?, ?, ?, ?, ?)",
+                    (request_id, session, fingerprint, receipt_json, before),
+                )
+
+    def _put_message(
+        self, db: sqlite3.Connection, session: int, message: Message, part_indexes: tuple[int, ...]
+    ) -> None:
+        queued = message.status is MessageStatus.QUEUED
+        values = {
+            "message_id": message.message_id,
+            "session": session,
+            "queued": queued,
+            "turn_id": message.turn_id,
+            "body": _text(msgspec.structs.replace(message, parts=())),
+            "display": self._codec.encode_display(message),
+        }
+        row = db.execute(
+            "SELECT id, queued FROM messages WHERE message_id = :message_id AND session = :session", values
+        ).fetchone()
+        if row is None:
+            message_row = db.execute(
+                "INSERT INTO messages (message_id, session, queued, place, turn_id, body, display) VALUES"
+                f" (:message_id, :session, :queued, ({_NEXT_PLACE}), :turn_id, :body, :display)",
+                values,
+            ).lastrowid
+        else:
+            message_row = row[0]
+            place = f"({_NEXT_PLACE})" if row[1] != queued else "place"
+            db.execute(
+                f"UPDATE messages SET queued = :queued, place = {place}, body = :body, display = :display"
+                " WHERE message_id = :message_id",
+                values,
+            )
+        for index in part_indexes:
+            self._put_part(db, message_row or 0, message.parts[index])
+
+    def _put_part(self, db: sqlite3.Connection, message_row: int, part: Part) -> None:
+        file = part.content.sha256 if isinstance(part.content, File) else None
+        db.execute(
+            "INSERT INTO parts (message, part_index, body, file) VALUES (?, ?, ?, ?)"
+            " ON CONFLICT (message, part_index) DO UPDATE SET body = excluded.body, file = excluded.file",
+            (message_row, part.index, _text(part), file),
+        )
+
+    def _append_events(self, db: sqlite3.Connection, commit: Commit, before: int) -> list[StoredEvent]:
+        stored = []
+        rows = []
+        for sequence, new in enumerate(commit.events, before + 1):
+            event = Event(
+                session_id=commit.session_id,
+                kind=new.kind,
+                at=commit.at,
+                turn_id=new.turn_id,
+                sequence=sequence,
+                position=self.next_position,
+            )
+            frame = self._codec.encode_event(event)
+            stored.append(StoredEvent(event, frame))
+            rows.append((self.next_position, commit.session_id, sequence, type(new.kind).__name__, frame))
+            self.next_position += 1
+        if rows:
+            db.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?)", rows)
+        return stored
+
+    def _remove_session(self, db: sqlite3.Connection, session: int, session_id: str) -> None:
+        files = db.execute(
+            "SELECT DISTINCT file FROM parts JOIN messages ON messages.id = parts.message"
+            " WHERE messages.session = ? AND file IS NOT NULL",
+            (session,),
+        ).fetchall()
+        db.execute("DELETE FROM sessions WHERE id = ?", (session,))
+        db.execute("DELETE FROM events WHERE session_id = ?", (session_id,))
+        db.executemany(
+            "DELETE FROM files WHERE sha256 = ?1 AND NOT EXISTS (SELECT 1 FROM parts WHERE file = ?1)", files
+        )
+
+    def _prune(self, db: sqlite3.Connection, session: int, session_id: str, through: int) -> None:
+        (position,) = db.execute(
+            "SELECT max(position) FROM events WHERE session_id = ? AND sequence <= ?", (session_id, through)
+        ).fetchone()
+        db.execute("DELETE FROM events WHERE session_id = ? AND sequence <= ?", (session_id, through))
+        db.execute("UPDATE sessions SET pruned_through = ? WHERE id = ?", (through, session))
+        db.execute("UPDATE log_state SET pruned_through = max(pruned_through, ?)", (position,))
+
+
+_NEXT_PLACE = "SELECT coalesce(max(place), 0) + 1 FROM messages WHERE session = :session AND queued = :queued"
+
+
+def _text(value: msgspec.Struct) -> str:
+    return _encode_json(value).decode()
+
+
+def _microseconds(at: datetime) -> int:
+    return int(at.timestamp() * 1_000_000)

@@ -1,0 +1,233 @@
+"""The configuration: defaults, precedence, and errors that name the place."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from turnwire.config import Config, ConfigError, LogConfig, ServerConfig, StorageConfig, load_config
+from turnwire.core.settings import Agent, CoreSettings, Limits
+from turnwire.domain.messages import ModelRef
+from turnwire.providers.settings import ProviderSettings
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "turnwire.toml"
+OFFLINE = ProviderSettings(kind="offline", name="Offline")
+
+
+@pytest.fixture(autouse=True)
+def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test finds a turnwire.toml that it did not write."""
+    monkeypatch.chdir(tmp_path)
+
+
+def load(text: str, environ: dict[str, str] | None = None, options: dict[str, str] | None = None) -> Config:
+    """Reads a file with this text."""
+    Path("test.toml").write_text(text)
+    return load_config(Path("test.toml"), environ or {}, options)
+
+
+def test_without_any_file_the_offline_provider_answers() -> None:
+    """The defaults need neither file nor key."""
+    assert load_config(None, {}) == Config(
+        server=ServerConfig(listen="127.0.0.1:50051"),
+        storage=StorageConfig(path=Path("turnwire.db")),
+        log=LogConfig(level="info", format="text"),
+        default_model=ModelRef("offline", "echo"),
+        providers={"offline": OFFLINE},
+        provider_sources={"offline": "builtin"},
+        limits=Limits(),
+    )
+
+
+def test_the_example_file_loads() -> None:
+    """The sample in examples/ stays valid, and its defaults are the defaults."""
+    config = load_config(EXAMPLE, {})
+    assert config.server == ServerConfig()
+    assert config.limits == Limits()
+    assert config.storage.path == EXAMPLE.parent / "turnwire.db"
+    assert config.provider_sources == {"offline": "builtin", "local": "config"}
+    assert config.agents["review"].model == ModelRef("local", "qwen3")
+
+
+def test_usual_key_variables_bring_their_providers() -> None:
+    """Only the variable's name is kept, never the key."""
+    config = load_config(None, {"OPENAI_API_KEY": "sk-secret", "ANTHROPIC_API_KEY": ""})
+    assert config.provider_sources == {"offline": "builtin", "openai": "env"}
+    assert config.providers["openai"].kind == "openai_responses"
+    assert "sk-secret" not in repr(config)
+
+
+def test_a_table_replaces_a_provider_of_the_same_name() -> None:
+    """The file wins over what the environment brings."""
+    config = load('[providers.openai]\nkind = "openai_chat"\n', {"OPENAI_API_KEY": "x"})
+    assert config.provider_sources["openai"] == "config"
+    assert config.providers["openai"] == ProviderSettings(kind="openai_chat")
+
+
+def test_builtin_providers_can_be_left_out() -> None:
+    """Then nothing but the file's tables is there."""
+    text = '[defaults]\nbuiltin_providers = false\nmodel = "a/b"\n[providers.a]\nkind = "anthropic"\n'
+    assert set(load(text, {"OPENAI_API_KEY": "x"}).providers) == {"a"}
+
+
+def test_core_settings_hold_what_the_core_needs(tmp_path: Path) -> None:
+    """Seconds become durations, roots absolute paths, models references."""
+    (tmp_path / "shared").mkdir()
+    config = load(
+        """
+        [defaults]
+        model = "router/vendor/model"
+        [files]
+        roots = ["shared"]
+        max_bytes = 5
+        [limits]
+        max_steps = 3
+        flush_interval_seconds = 0.1
+        client_tool_timeout_seconds = 5
+        [providers.router]
+        kind = "openai_chat"
+        [agents.poet]
+        system = "Rhyme."
+        model = "offline/lorem"
+        color = "#00ff00"
+        """
+    )
+    assert config.core_settings() == CoreSettings(
+        default_model=ModelRef("router", "vendor/model"),
+        agents={"poet": Agent(system="Rhyme.", model=ModelRef("offline", "lorem"), color="#00ff00")},
+        file_roots=(tmp_path / "shared",),
+        limits=Limits(
+            max_steps=3,
+            max_file_bytes=5,
+            flush_interval=timedelta(seconds=0.1),
+            client_tool_timeout=timedelta(seconds=5),
+        ),
+    )
+
+
+def test_options_win_over_variables_and_variables_over_the_file() -> None:
+    """An empty variable counts as unset."""
+    text = '[server]\nlisten = "a:1"\n[storage]\npath = "file.db"\n[log]\nlevel = "error"\n'
+    environ = {"TURNWIRE_LISTEN": "b:2", "TURNWIRE_STORAGE_PATH": "env.db", "TURNWIRE_LOG_LEVEL": ""}
+    config = load(text, environ, {"--listen": "unix:/run/t.sock"})
+    assert (config.server.listen, config.log.level) == ("unix:/run/t.sock", "error")
+    assert config.storage.path == Path.cwd() / "env.db"
+
+
+def test_relative_paths_start_at_the_folder_of_the_file(tmp_path: Path) -> None:
+    """Wherever the server is started."""
+    (tmp_path / "etc").mkdir()
+    file = tmp_path / "etc" / "t.toml"
+    file.write_text('[storage]\npath = "data.db"\n')
+    assert load_config(Path("etc/t.toml"), {}).storage.path == tmp_path / "etc" / "data.db"
+    assert load_config(Path("etc/t.toml"), {}, {"--db": "data.db"}).storage.path == tmp_path / "data.db"
+
+
+def test_the_file_is_found_in_the_order_that_is_promised(tmp_path: Path) -> None:
+    """Given path, TURNWIRE_CONFIG, ./turnwire.toml."""
+    for name in ("given", "named", "turnwire"):
+        (tmp_path / f"{name}.toml").write_text(f'[server]\nlisten = "{name}:1"\n')
+    environ = {"TURNWIRE_CONFIG": "named.toml"}
+    assert load_config(Path("given.toml"), environ).server.listen == "given:1"
+    assert load_config(None, environ).server.listen == "named:1"
+    assert load_config(None, {}).server.listen == "turnwire:1"
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:0", "[::1]:50051", "0.0.0.0:1", "localhost:65535", "unix:t.sock"])
+def test_addresses_that_are_accepted(listen: str) -> None:
+    """Hosts, both kinds of IP addresses, socket files."""
+    assert load_config(None, {"TURNWIRE_LISTEN": listen}).server.listen == listen
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("listen = 1", "test.toml: listen: is not a known section"),
+        ("server = 1", "test.toml: server: must be a table"),
+        ("[server]\nport = 1", "test.toml: server.port: is not a known key"),
+        ("[server]\nlisten = 1", "test.toml: server.listen: expected `str`, got `int`"),
+        ('[server]\nlisten = "here"', "test.toml: server.listen: 'here' is neither host:port nor unix:path"),
+        ('[server]\nlisten = "a:65536"', "test.toml: server.listen: 'a:65536' is neither host:port nor unix:path"),
+        ("[server]\nheartbeat_seconds = nan", "test.toml: server.heartbeat_seconds: expected `float` > 0.0"),
+        (
+            "[server]\nmax_message_bytes = 9",
+            "test.toml: server.max_message_bytes: must be at least limits.max_message_bytes, 33554432",
+        ),
+        ("[storage]\npath = 3", "test.toml: storage.path: expected a path"),
+        ('[storage]\npath = ""', "test.toml: storage.path: names no file"),
+        ('[files]\nroots = ["/no/such"]', "test.toml: files.roots[0]: /no/such is not a folder"),
+        ("[limits]\nmax_steps = 0", "test.toml: limits.max_steps: expected `int` >= 1"),
+        (
+            '[log]\nlevel = "loud"',
+            "test.toml: log.level: invalid enum value 'loud'; one of debug, info, warning, error",
+        ),
+        ("[providers]\nx = 1", "test.toml: providers.x: expected `object`, got `int`"),
+        ("[providers.x]", "test.toml: providers.x.kind: is required"),
+        (
+            '[providers.x]\nkind = "openai"',
+            "test.toml: providers.x.kind: invalid enum value 'openai'; "
+            "one of openai_chat, openai_responses, anthropic, offline",
+        ),
+        ('[providers."a/b"]', "test.toml: providers.a/b: is not a name of letters, digits, '_', '-' and '.'"),
+        (
+            '[providers.x]\nkind = "offline"\nonly_listed_models = true',
+            "test.toml: providers.x.models: is empty, but only_listed_models is set",
+        ),
+        (
+            '[agents.x]\ncolor = "red"',
+            "test.toml: agents.x.color: expected `str` matching regex '^(#[0-9a-fA-F]{6})?$'",
+        ),
+        (
+            '[agents.x]\nmodel = "no/model"',
+            "test.toml: agents.x.model: 'no/model' names no configured provider; there are: offline",
+        ),
+        ('[defaults]\nmodel = "echo"', "test.toml: defaults.model: 'echo' is not of the form provider/model"),
+        (
+            '[defaults]\nmodel = "x/b"\n[providers.x]\nkind = "offline"\nonly_listed_models = true\nmodels = ["a"]',
+            "test.toml: defaults.model: 'x/b' is not among providers.x.models",
+        ),
+    ],
+)
+def test_errors_name_the_file_and_the_key(text: str, message: str) -> None:
+    """Whoever reads it knows where to look."""
+    with pytest.raises(ConfigError) as caught:
+        load(text)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        ({"TURNWIRE_LISTEN": "x"}, "TURNWIRE_LISTEN: 'x' is neither host:port nor unix:path"),
+        ({"TURNWIRE_LOG_FORMAT": "xml"}, "TURNWIRE_LOG_FORMAT: invalid enum value 'xml'; one of text, json"),
+        (
+            {"TURNWIRE_DEFAULT_MODEL": "openai/gpt"},
+            "TURNWIRE_DEFAULT_MODEL: 'openai/gpt' names no configured provider; there are: offline",
+        ),
+        ({"TURNWIRE_CONFIG": "no.toml"}, "TURNWIRE_CONFIG: there is no file no.toml"),
+    ],
+)
+def test_errors_name_the_variable(environ: dict[str, str], message: str) -> None:
+    """A value of the environment is not blamed on the file."""
+    with pytest.raises(ConfigError) as caught:
+        load_config(None, environ)
+    assert str(caught.value) == message
+
+
+def test_a_missing_or_broken_file_is_named() -> None:
+    """Both stop the start."""
+    with pytest.raises(ConfigError, match=r"^no\.toml: cannot be read: "):
+        load_config(Path("no.toml"), {})
+    with pytest.raises(ConfigError, match=r"^test\.toml: is not valid TOML: "):
+        load("[server")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['api_key = "sk-secret"', 'api_key_env = "sk-secret"', 'base_url = "https://me:sk-secret@host/v1"'],
+)
+def test_a_key_in_the_file_is_refused_and_not_repeated(line: str) -> None:
+    """Error messages end up in logs and bug reports."""
+    with pytest.raises(ConfigError) as caught:
+        load(f'[providers.x]\nkind = "openai_chat"\n{line}\n')
+    assert "sk-secret" not in str(caught.value)

@@ -1,10 +1,14 @@
-"""Every recorded stream, replayed over HTTP through the SDKs and the adapters, gives what an independent reader found."""
+"""Recorded streams, replayed over HTTP through SDK and adapter, give what an independent reader found in them."""
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+from turnwire.ports.provider import ProviderRequest
+from turnwire.providers.registry import ConfiguredProviders
+from turnwire.providers.settings import ProviderSettings
+
 from tests.support.provider_server import ProviderServer, ScriptedReply
 from tests.support.recordings import (
     KINDS,
@@ -14,10 +18,6 @@ from tests.support.recordings import (
     cut_anywhere,
     recording_params,
 )
-
-from turnwire.ports.provider import ProviderRequest
-from turnwire.providers.registry import ConfiguredProviders
-from turnwire.providers.settings import ProviderSettings
 
 pytestmark = pytest.mark.recordings
 
@@ -43,12 +43,14 @@ KNOWN_DIFFERENCES: dict[str, tuple[tuple[str, ...], str]] = {
 
 @pytest_asyncio.fixture(scope="session")
 async def server() -> AsyncIterator[ProviderServer]:
+    """A local provider."""
     async with ProviderServer() as running:
         yield running
 
 
 @pytest_asyncio.fixture(scope="session")
 async def providers(server: ProviderServer) -> AsyncIterator[ConfiguredProviders]:
+    """One provider of each kind."""
     settings = {kind: ProviderSettings(kind=kind, base_url=server.base_url) for kind in KINDS.values()}
     configured = ConfiguredProviders(settings, {})
     yield configured

@@ -90,7 +90,7 @@ class ProviderServer:
                     await response.write(chunk)
             if reply.cut:
                 assert request.transport is not None
-                request.transport.abort() if not reply.chunks else request.transport.close()
+                request.transport.close()
             else:
                 await response.write_eof()
         except (asyncio.CancelledError, ConnectionError):

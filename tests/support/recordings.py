@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from turnwire.domain.errors import ProviderError, ProviderStreamCut
 from turnwire.domain.money import Usage
 from turnwire.ports.provider import (
@@ -89,7 +88,7 @@ class Answer:
     text: str = ""
     reasoning: str = ""
     tool_calls: list[dict[str, str]] = field(default_factory=list)
-    usage: Usage = Usage()
+    usage: Usage = field(default_factory=Usage)
     finish: str | None = None
     model: str = ""
     error: ProviderError | None = None
@@ -154,7 +153,9 @@ async def collect(items: AsyncIterator[StreamItem]) -> Answer:
                     answer.finish = provider_reason or None
     except ProviderError as error:
         answer.error = error
-    joined = {kind: "".join(t for k, pieces in texts.values() if k == kind for t in pieces) for kind in ("text", "reasoning")}
+    joined = {
+        kind: "".join(t for k, pieces in texts.values() if k == kind for t in pieces) for kind in ("text", "reasoning")
+    }
     answer.text = _join_surrogates(joined["text"])
     answer.reasoning = _join_surrogates(joined["reasoning"])
     for call in calls.values():

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
-
 from turnwire.logs import configure_logging
 
 

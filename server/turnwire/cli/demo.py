@@ -87,14 +87,14 @@ async def _stream(messages: "MessageServiceAsyncStub", console: Console) -> tupl
 
 
 def _explain(console: Console, text: str) -> None:
-    console.print(f"\n# {text}", style="bold green", markup=False, soft_wrap=True)
+    console.out(f"\n# {text}", style="bold green", highlight=False)
 
 
 def _show(console: Console, message: DisplayMessage) -> None:
     tokens = f" ({message.tokens_input} tokens in, {message.tokens_output} out)" if message.tokens_output else ""
-    console.print(f"{message.role}{tokens}", style="bold", markup=False)
+    console.out(f"{message.role}{tokens}", style="bold", highlight=False)
     for text in message.reasoning_parts:
-        console.print(f"  reasoning: {visible(text)}", style="dim italic", markup=False, soft_wrap=True)
+        console.out(f"  reasoning: {visible(text)}", style="dim italic", highlight=False)
     for text in message.text_parts:
         for line in visible(text).split("\n"):
-            console.print(f"  {line}", markup=False, soft_wrap=True)
+            console.out(f"  {line}", highlight=False)

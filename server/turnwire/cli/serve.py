@@ -46,18 +46,16 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 
 async def _serve(config: Config, environ: Mapping[str, str]) -> int:
     stop = _stop_signal()
-    try:
-        async with AsyncExitStack() as starting:
-            server = await starting.enter_async_context(create_server(config, environ))
-            running = starting.pop_all()
-    except (DomainError, OSError, RuntimeError) as error:
-        # RuntimeError is what grpcio raises for an address that is taken.
-        print(f"turnwire: cannot start: {error}", file=sys.stderr)
-        return 1
-    closed = asyncio.create_task(server.wait_closed())
-    stopping = asyncio.create_task(stop.wait())
-    async with running:
+    async with AsyncExitStack() as running:
+        try:
+            server = await running.enter_async_context(create_server(config, environ))
+        except (DomainError, OSError, RuntimeError) as error:
+            # RuntimeError is what grpcio raises for an address that is taken.
+            print(f"turnwire: cannot start: {error}", file=sys.stderr)
+            return 1
         _announce(config, server.address)
+        closed = asyncio.create_task(server.wait_closed())
+        stopping = asyncio.create_task(stop.wait())
         await asyncio.wait((closed, stopping), return_when=asyncio.FIRST_COMPLETED)
     closed.cancel()
     stopping.cancel()

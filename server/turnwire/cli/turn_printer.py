@@ -7,6 +7,7 @@ from opencode.event.session_event_pb2 import Event, PartDelta, TurnEnded
 from opencode.message.content_pb2 import FinishReason, Part
 from opencode.tool.tool_pb2 import ToolCallState
 from rich.console import Console
+from rich.segment import Segment, Segments
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """A model's text must not steer the terminal."""
@@ -95,13 +96,13 @@ class TurnPrinter:
             self._note(finish_reason_name(ended.finish_reason))
 
     def _note(self, text: str) -> None:
-        self._console.print(f"[{visible(text)}]", style="red", markup=False, highlight=False)
+        self._console.out(f"[{visible(text)}]", style="red", highlight=False)
 
     def _out(self, text: str, kind: str) -> None:
         if text:
-            self._console.print(
-                visible(text), style=_STYLES.get(kind), end="", markup=False, highlight=False, soft_wrap=True
-            )
+            # A segment, because the printing of strings would fill up tabs as if each piece began a line.
+            segment = Segment(visible(text), self._console.get_style(_STYLES.get(kind, "none")))
+            self._console.print(Segments([segment]), end="", crop=False)
             self._console.file.flush()
             self._line_is_open = not text.endswith("\n")
 

@@ -107,5 +107,3 @@ def _problem(call: ToolUse, declared: set[str]) -> str:
     except msgspec.DecodeError as error:
         return f"the arguments are not valid JSON: {error}"
     return ""
-
-

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from turnwire.core.closing import Work
 from turnwire.core.settings import CoreSettings
-from turnwire.domain.events import Event, EphemeralKind
+from turnwire.domain.events import EphemeralKind, Event
 from turnwire.domain.ids import IdMaker
 from turnwire.ports.clock import Clock
 from turnwire.ports.feed import Feed
@@ -27,9 +27,7 @@ class Environment:
 
     def commit(self, session_id: str, work: Work, at: datetime) -> Future[Committed]:
         """Stores work in one session; see `Store.commit`."""
-        return self.store.commit(
-            Commit(session_id=session_id, at=at, changes=work.changes, events=work.events)
-        )
+        return self.store.commit(Commit(session_id=session_id, at=at, changes=work.changes, events=work.events))
 
     def publish(self, session_id: str, kind: EphemeralKind) -> None:
         """Tells watchers of a session something that is not stored."""

@@ -166,8 +166,11 @@ class MessageStream:
         self._replace(updated_at=now)
 
     def _open(
-        self, key: PartKey, kind: type[Text] | type[Reasoning] | type[Refusal] | type[ToolUse] | type[ProviderContent],
-        name: str = "", call_id: str = "",
+        self,
+        key: PartKey,
+        kind: type[Text] | type[Reasoning] | type[Refusal] | type[ToolUse] | type[ProviderContent],
+        name: str = "",
+        call_id: str = "",
     ) -> _GrowingPart:
         index = len(self._parts)
         part = _GrowingPart(self._new_id("prt"), index, kind, name, call_id)

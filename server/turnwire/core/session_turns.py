@@ -70,9 +70,7 @@ class SessionTurns:
         """Stores a message and starts its turn, or lets it wait; see `Turns.submit`."""
         queued = self.run is not None
         turn = msgspec.structs.replace(turn, status=TurnStatus.QUEUED if queued else TurnStatus.RUNNING)
-        message = msgspec.structs.replace(
-            message, status=MessageStatus.QUEUED if queued else MessageStatus.COMPLETE
-        )
+        message = msgspec.structs.replace(message, status=MessageStatus.QUEUED if queued else MessageStatus.COMPLETE)
         waiting = Waiting(turn, message)
         added = NewEvent(MessageAdded(message), turn.turn_id)
         rows = (PutTurn(turn), PutMessage(message, tuple(range(len(message.parts)))))

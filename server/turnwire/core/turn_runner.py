@@ -160,7 +160,7 @@ class TurnRun:
         self._stream, self._journal = stream, journal
         failure: ProviderError | None = None
         try:
-            async with contextlib.aclosing(provider.stream(request)) as items:  # type: ignore[type-var]
+            async with contextlib.aclosing(provider.stream(request)) as items:
                 async for item in items:
                     if not added.done():
                         # the provider is asked before the message is durable; watchers hear of it after

@@ -5,7 +5,8 @@ delivered yet, the snapshots of what streams at that moment, and moves its curso
 are in the snapshots, deltas after it are behind the cursor. A watcher that falls behind does the same again.
 """
 
-from collections.abc import AsyncIterator, Iterable
+import contextlib
+from collections.abc import AsyncGenerator, Iterable
 from datetime import timedelta
 
 import msgspec
@@ -13,7 +14,7 @@ from msgspec import Struct
 
 from turnwire.core.environment import Environment
 from turnwire.core.turns import Turns
-from turnwire.domain.errors import EventsCompacted, SequenceInFuture, ShuttingDown
+from turnwire.domain.errors import EventsCompacted, SequenceInFuture, SessionNotFound, ShuttingDown
 from turnwire.domain.events import (
     CaughtUp,
     EphemeralKind,
@@ -60,7 +61,7 @@ class Watches:
         self._codec = codec
         self._heartbeat = heartbeat
 
-    async def watch(self, request: WatchRequest) -> AsyncIterator[bytes]:
+    async def watch(self, request: WatchRequest) -> AsyncGenerator[bytes]:
         """Yields batches of framed events until the session is deleted or the caller closes the iterator.
 
         The caller's pace is the watch's pace: nothing is collected for it. Close it (`aclose`) when done.
@@ -143,7 +144,7 @@ class _Watch:
             self._position = bounds.head
             self._reset = Reset(bounds.earliest)
 
-    async def replay(self) -> AsyncIterator[bytes]:
+    async def replay(self) -> AsyncGenerator[bytes]:
         """Yields the stored events after the position, until the log has no more."""
         if self._reset is not None:
             yield self.frame(self._reset)
@@ -151,8 +152,7 @@ class _Watch:
         while True:
             page = await self._page()
             if page.last == self._position:
-                if self._request.session_id is not None:
-                    self._session = await self._environment.store.session(self._request.session_id)
+                await self._read_session()
                 return
             self._position = page.last
             if page.frames:
@@ -220,6 +220,11 @@ class _Watch:
             if message is not None:
                 found.append((session_id, MessageSnapshot(message)))
         return [*found, (None, CaughtUp(self.head))]
+
+    async def _read_session(self) -> None:
+        if self._request.session_id is not None:
+            with contextlib.suppress(SessionNotFound):  # deleted meanwhile: its last event is in the feed
+                self._session = await self._environment.store.session(self._request.session_id)
 
     async def _bounds(self) -> Bounds:
         store, session_id = self._environment.store, self._request.session_id

@@ -17,6 +17,7 @@ SESSION_RING_BYTES = 1 << 20
 ALL_RING_BYTES = 16 << 20
 """The same for all sessions together; there is one such ring."""
 
+
 class LiveSubscription:
     """Implements `ports.feed.Subscription`; see there."""
 

@@ -5,7 +5,7 @@ A provider turns one `ProviderRequest` into a stream of items that no longer dif
 their keys first appear. A stream ends with exactly one `StepFinished`, or with a raised `ProviderError`.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Protocol
 
 from msgspec import Struct
@@ -123,7 +123,7 @@ class Provider(Protocol):
 
     provider_id: str
 
-    def stream(self, request: ProviderRequest) -> AsyncIterator[StreamItem]:
+    def stream(self, request: ProviderRequest) -> AsyncGenerator[StreamItem]:
         """Calls the model once.
 
         Returns an async generator; nothing is sent before its first item is asked for. Closing it (`aclose`, or
@@ -197,4 +197,3 @@ class Providers(Protocol):
     async def aclose(self) -> None:
         """Closes all providers. Idempotent."""
         ...
-

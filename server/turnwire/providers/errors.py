@@ -62,7 +62,7 @@ def from_exception(error: Exception, secrets: tuple[str, ...] = ()) -> ProviderE
 
 
 def _from_transport(error: Exception, cause: Exception) -> ProviderError:
-    # While the request is sent the SDKs wrap the HTTP client's error in their own; while the answer is read they do not.
+    # The SDKs wrap the HTTP client's error while the request is sent, not while the answer is read.
     sending = cause is not error
     if isinstance(cause, httpx2.TimeoutException) and not _is_connection_failure(cause):
         return ProviderTimeout("the provider took too long")
@@ -126,14 +126,15 @@ def from_stream(error: object, secrets: tuple[str, ...] = ()) -> ProviderError:
     """Translates an error that came inside a stream: an object with message, type and code, or a text."""
     words, text = describe(error, secrets)
     kind: type[ProviderError] = ProviderStreamFailed
-    code = error.get("code") if isinstance(error, dict) else None
+    inner = error.get("error", error) if isinstance(error, dict) else None
+    code = str(inner.get("code")) if isinstance(inner, dict) else ""
     if _CONTEXT_FULL.search(words):
         kind = ProviderContextFull
-    elif code in (429, "429") or _RATE_LIMITED.search(words):
+    elif code == "429" or _RATE_LIMITED.search(words):
         kind = ProviderRateLimited
-    elif code in (503, 529, "503", "529") or _OVERLOADED.search(words):
+    elif code in ("503", "529") or _OVERLOADED.search(words):
         kind = ProviderUnavailable
-    elif code in (401, 403, "401", "403") or _CREDENTIALS.search(words):
+    elif code in ("401", "403") or _CREDENTIALS.search(words):
         kind = ProviderCredentialsRejected
     metadata = {"providerMessage": text} if text else {}
     return kind("the provider reported an error" + (f": {text}" if text else ""), metadata)

@@ -16,9 +16,10 @@ Models. "The text" is the last user message without its directives:
     refuse      refuses
     length      answers with half of the text and says that the output limit was reached
 
-Directives work with every model. Each is a line that starts with a slash; another line with a slash is plain text. They
-are performed from top to bottom, with the model's own answer in place of the first plain line (`echo`: each plain line
-in its place). A message that only holds directives gets only what they make.
+Directives work with every model. Each is a line that starts with a slash; any other line, with a slash or without, is
+plain text. They are performed from top to bottom, with the model's own answer in place of the first plain line (`echo`:
+each plain line in its place). A message without plain lines gets what its directives make (reasoning, words, tool
+calls, a refusal), or the model's own answer when they make nothing.
 
     /reason TEXT            reasons aloud
     /words N                N words of filler
@@ -41,7 +42,7 @@ as a bad request.
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncGenerator, Generator, Iterator
 
 from turnwire.domain.errors import ProviderRefusedRequest
 from turnwire.domain.messages import FinishReason, Reasoning, Refusal, Text, ToolResult, ToolUse
@@ -107,7 +108,7 @@ class OfflineProvider:
         self._flaky_calls: dict[tuple[str, int], int] = {}
         """Failures so far by message and step; an entry goes when its `/flaky` lets the call pass."""
 
-    async def stream(self, request: ProviderRequest) -> AsyncIterator[StreamItem]:
+    async def stream(self, request: ProviderRequest) -> AsyncGenerator[StreamItem]:
         """Performs the script of the request; see the module's docstring and `Provider.stream`."""
         if request.model_id not in _MODEL_IDS:
             raise ProviderRefusedRequest(

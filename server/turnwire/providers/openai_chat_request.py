@@ -9,7 +9,6 @@ from turnwire.domain.messages import (
     Message,
     MessageType,
     Part,
-    ProviderContent,
     Reasoning,
     Refusal,
     Text,
@@ -148,7 +147,8 @@ class _MessageBuilder:
                 case File() as file:
                     texts.append(content.file_text(file, {}))
                 case Reasoning(text):
-                    reasoning.append(text)
+                    if self._is_own(message):
+                        reasoning.append(text)
                     state = self._state(message, part)
                     details.extend((state or {}).get("reasoning_details") or ())
                 case ToolUse() as call if part.part_id in sent:
@@ -156,7 +156,7 @@ class _MessageBuilder:
                     function = {"name": wire_name(call.name), "arguments": call.input_json or "{}"}
                     calls.append({"id": call_id, "type": "function", "function": function})
                     results.append({"role": "tool", "tool_call_id": call_id, "content": content.result_text(call)})
-                case ProviderContent() | _:
+                case _:
                     pass
         text = "".join(texts)
         if not calls and not text.strip():
@@ -170,6 +170,10 @@ class _MessageBuilder:
         elif self._dialect.sends_reasoning and in_loop and reasoning:
             wire["reasoning_content"] = "".join(reasoning)
         return [wire, *results]
+
+    def _is_own(self, message: Message) -> bool:
+        run = message.model_run
+        return run is not None and (run.provider_id, run.model_requested) == (self._provider_id, self._request.model_id)
 
     def _state(self, message: Message, part: Part) -> dict[str, Any] | None:
         return content.own_state(message, part, API, self._provider_id, self._request.model_id)

@@ -6,7 +6,8 @@ from typing import Any
 
 from turnwire.domain.money import PICO_USD, Usage
 
-TOKENS_PER_PRICE = 1_000_000
+_SAMPLE_TOKENS = 1000
+"""A call small enough for the lowest of prices that rise with the length of the prompt."""
 
 
 def cost_pico_usd(vendor: str, base_url: str, model_id: str, usage: Usage) -> int | None:
@@ -43,10 +44,10 @@ def cost_pico_usd(vendor: str, base_url: str, model_id: str, usage: Usage) -> in
 
 def list_prices(vendor: str, base_url: str, model_id: str) -> tuple[int | None, int | None]:
     """Returns the prices of a million input and output tokens in pico-USD; None where unknown."""
-    return (
-        cost_pico_usd(vendor, base_url, model_id, Usage(input_tokens=TOKENS_PER_PRICE)),
-        cost_pico_usd(vendor, base_url, model_id, Usage(output_tokens=TOKENS_PER_PRICE)),
-    )
+    usages = (Usage(input_tokens=_SAMPLE_TOKENS), Usage(output_tokens=_SAMPLE_TOKENS))
+    costs = [cost_pico_usd(vendor, base_url, model_id, usage) for usage in usages]
+    input_price, output_price = (None if cost is None else cost * 1_000_000 // _SAMPLE_TOKENS for cost in costs)
+    return input_price, output_price
 
 
 def context_window_tokens(vendor: str, base_url: str, model_id: str) -> int | None:

@@ -5,7 +5,7 @@ Importing this module imports no SDK: each of them takes more than a second.
 
 from collections.abc import Mapping
 
-from turnwire.domain.errors import ProviderCredentialsRejected
+from turnwire.domain.errors import ProviderCredentialsRejected, UnknownModel
 from turnwire.domain.messages import ModelRef
 from turnwire.domain.money import Usage
 from turnwire.ports.provider import ModelDescription, Provider, ProviderDescription
@@ -38,6 +38,26 @@ class ConfiguredProviders:
         if self._descriptions is None:
             self._descriptions = tuple(self._describe(name) for name in sorted(self._settings))
         return self._descriptions
+
+    def check(self, model: ModelRef) -> None:
+        """See `Providers.check`."""
+        settings = self._settings.get(model.provider_id)
+        if settings is None:
+            raise UnknownModel.of(
+                "model.provider.id",
+                f"there is no provider {model.provider_id!r}; there are: {', '.join(sorted(self._settings))}",
+                "PROVIDER_UNKNOWN",
+                providerId=model.provider_id,
+            )
+        if settings.only_listed_models and model.model_id not in (*settings.models, settings.default_model):
+            raise UnknownModel.of(
+                "model.model_id",
+                f"provider {model.provider_id!r} does not offer {model.model_id!r}",
+                "MODEL_UNKNOWN",
+                providerId=model.provider_id,
+                modelId=model.model_id,
+            )
+        self._key(model.provider_id)
 
     def get(self, provider_id: str) -> Provider:
         """See `Providers.get`."""

@@ -13,6 +13,8 @@ from turnwire.domain.messages import (
     PartStatus,
     ProviderContent,
     Reasoning,
+    Refusal,
+    Text,
     ToolResult,
     ToolStatus,
     ToolUse,
@@ -121,18 +123,14 @@ def leading_system(request: ProviderRequest) -> tuple[str, tuple[Message, ...]]:
     messages = [message for message in request.messages if message.type is not MessageType.HOST]
     while messages and messages[0].type is MessageType.SYSTEM:
         texts.append(plain_text(messages.pop(0)))
-    return "\n\n".join(text for text in texts if text.strip()), tuple(messages)
+    return join_text(texts), tuple(messages)
 
 
 def plain_text(message: Message) -> str:
     """Returns the text and refusal parts, joined."""
-    return join_text(getattr(part.content, "text", "") for part in message.parts if not _is_reasoning(part))
+    return join_text(part.content.text for part in message.parts if isinstance(part.content, Text | Refusal))
 
 
 def join_text(texts: Iterable[str]) -> str:
     """Joins texts with a blank line, leaving out blank ones."""
     return "\n\n".join(text for text in texts if text.strip())
-
-
-def _is_reasoning(part: Part) -> bool:
-    return isinstance(part.content, Reasoning)

@@ -109,9 +109,7 @@ class ProcessLock:
         try:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise StorageError(
-                f"cannot create {self._path}: {error.strerror}", {"path": str(self._path)}
-            ) from error
+            raise StorageError(f"cannot create {self._path}: {error.strerror}", {"path": str(self._path)}) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -213,7 +213,9 @@ def _order(page: Page) -> str:
 def _after(page: Page) -> tuple[str, tuple[int, ...]]:
     if not page.token:
         return "", ()
-    return f"AND (queued, place) {'<' if page.newest_first else '>'} (?, ?)", decode_token(page.token, _listing(page), 2)
+    return f"AND (queued, place) {'<' if page.newest_first else '>'} (?, ?)", decode_token(
+        page.token, _listing(page), 2
+    )
 
 
 def _limit(page: Page) -> int:

@@ -1,0 +1,124 @@
+"""The composition root: the only module that sees all packages.
+
+Order of start: storage opens (lock, migrations), the turns of a dead process are ended and waiting ones go on, then the
+port is bound. Order of stop: health says so, new calls are refused and watches end, turns are stopped and their text is
+saved, providers close, storage closes last.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from types import TracebackType
+from typing import Self
+
+import structlog
+
+from turnwire.config import Config
+from turnwire.core.conversations import Conversations
+from turnwire.core.environment import Environment
+from turnwire.core.sessions import Sessions
+from turnwire.core.turns import Turns
+from turnwire.core.watch import Watches
+from turnwire.domain.ids import new_id
+from turnwire.feed.live_feed import LiveFeed
+from turnwire.ports.clock import utc_now
+from turnwire.providers.registry import ConfiguredProviders
+from turnwire.rpc.codec import ProtoCodec
+from turnwire.rpc.server import GrpcServer, UseCases
+from turnwire.storage.sqlite_store import SqliteStore, StorageSettings
+
+log = structlog.get_logger()
+
+
+class Server:
+    """One running Turnwire; an asynchronous context manager. Entering starts it, leaving stops it in order."""
+
+    def __init__(self, config: Config, environ: Mapping[str, str]) -> None:
+        """Use `create_server`."""
+        self._config = config
+        self._environ = environ
+        self._running = AsyncExitStack()
+        self._closed = asyncio.Event()
+        self.address = ""
+        """Where it serves, with the port that was bound; "" before."""
+
+    async def __aenter__(self) -> Self:
+        """Starts.
+
+        Raises:
+            StorageError: the database is in use, damaged or from a newer version.
+            OSError: the address is taken.
+        """
+        async with AsyncExitStack() as starting:
+            await self._start(starting)
+            self._running = starting.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Stops. Turns that run are ended as interrupted, with their text."""
+        await self._running.aclose()
+        self._closed.set()
+        log.info("stopped")
+
+    async def wait_closed(self) -> None:
+        """Returns when the server has stopped."""
+        await self._closed.wait()
+
+    async def _start(self, stack: AsyncExitStack) -> None:
+        config = self._config
+        codec = ProtoCodec()
+        heartbeat = timedelta(seconds=config.server.heartbeat_seconds)
+        feed = LiveFeed(codec, config.limits.max_watchers, tick=heartbeat / 5)
+        ticking = asyncio.create_task(feed.run(), name="feed ticks")
+        stack.push_async_callback(_cancel, ticking)
+        storage = StorageSettings(
+            path=config.storage.path, retained_events_per_session=config.storage.retained_events_per_session
+        )
+        store = await SqliteStore.open(storage, codec, feed.publish_stored)
+        stack.push_async_callback(store.aclose)
+        providers = ConfiguredProviders(config.providers, self._environ, config.provider_sources)
+        stack.push_async_callback(providers.aclose)
+        environment = Environment(
+            store=store,
+            feed=feed,
+            providers=providers,
+            settings=config.core_settings(),
+            clock=utc_now,
+            new_id=new_id,
+        )
+        turns = Turns(environment)
+        stack.push_async_callback(turns.aclose)
+        await turns.recover()
+        use_cases = UseCases(
+            environment=environment,
+            turns=turns,
+            conversations=Conversations(environment, turns),
+            sessions=Sessions(environment, turns),
+            watches=Watches(environment, turns, codec, heartbeat),
+        )
+        grpc_server = GrpcServer(use_cases, config.server.max_message_bytes)
+        self.address = await grpc_server.start(config.server.listen)
+        stack.push_async_callback(grpc_server.stop, timedelta(seconds=config.server.shutdown_grace_seconds))
+        stack.callback(feed.close)
+        stack.push_async_callback(grpc_server.refuse_work)
+        log.info("serving", address=self.address, database=str(config.storage.path))
+
+
+def create_server(config: Config, environ: Mapping[str, str]) -> Server:
+    """Returns a server that is not started.
+
+    Args:
+        config: The configuration.
+        environ: The environment, from which providers take their keys; nothing else is read from it.
+    """
+    return Server(config, environ)
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

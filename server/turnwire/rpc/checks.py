@@ -1,0 +1,78 @@
+"""Checking the form of requests: collects every field that is wrong, so that one answer names them all."""
+
+import re
+from collections.abc import Container
+
+import msgspec
+
+from turnwire.domain.errors import FieldViolation, InvalidRequest
+
+MAX_METADATA_BYTES = 64 * 1024
+"""A metadata object rides with its message in every page and event; files are for more."""
+
+MAX_PAGE_SIZE = 1000
+"""Messages or sessions in one page: about what a client can show, and below gRPC's default limit for an answer."""
+
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+class Checks:
+    """Violations found so far. Call `done` before using what was checked."""
+
+    def __init__(self) -> None:
+        """Begins without violations."""
+        self._violations: list[FieldViolation] = []
+
+    def fail(self, field: str, description: str, reason: str = "INVALID") -> None:
+        """Notes a violation."""
+        self._violations.append(FieldViolation(field, description, reason))
+
+    def required(self, field: str, value: str) -> str:
+        """Notes a violation unless the text is not empty. Returns it."""
+        if not value:
+            self.fail(field, "is required", "REQUIRED")
+        return value
+
+    def at_most(self, field: str, value: str, characters: int) -> str:
+        """Notes a violation when the text is longer. Returns it."""
+        if len(value) > characters:
+            self.fail(field, f"is longer than {characters} characters", "TOO_LONG")
+        return value
+
+    def one_of(self, field: str, value: str, allowed: Container[str], names: str) -> str:
+        """Notes a violation unless the text is one of the allowed ones. Returns it."""
+        if value not in allowed:
+            self.fail(field, f"is none of {names}")
+        return value
+
+    def json_object(self, field: str, text: str) -> str:
+        """Notes a violation unless the text is "" or a JSON object within the limit. Returns it."""
+        if not text:
+            return text
+        if len(text) > MAX_METADATA_BYTES or len(text.encode()) > MAX_METADATA_BYTES:
+            self.fail(field, f"is larger than {MAX_METADATA_BYTES} bytes", "TOO_LONG")
+        else:
+            try:
+                value = msgspec.json.decode(text)
+            except (msgspec.DecodeError, RecursionError):
+                value = None
+            if not isinstance(value, dict):
+                self.fail(field, "is not a JSON object", "BAD_JSON")
+        return text
+
+    def tool_name(self, field: str, name: str) -> str:
+        """Notes a violation unless the name is one that every model API takes. Returns it."""
+        if not _TOOL_NAME.fullmatch(name):
+            self.fail(field, "is not 1 to 64 of the characters A-Z a-z 0-9 _ -")
+        return name
+
+    def page_size(self, size: int) -> int:
+        """Notes a violation when the page is too large. Returns its size."""
+        if size > MAX_PAGE_SIZE:
+            self.fail("page_size", f"is larger than {MAX_PAGE_SIZE}", "TOO_LARGE")
+        return size
+
+    def done(self) -> None:
+        """Raises InvalidRequest when there were violations."""
+        if self._violations:
+            raise InvalidRequest(*self._violations)

@@ -1,0 +1,229 @@
+"""The simple event stream: accumulated text, at most 20 updates a second for each part.
+
+Durable events are translated as they come. Deltas only mark their part as changed; a few times a second the changed
+parts are sent as they then stand, so a slow reader gets fewer and newer updates and nothing is collected for it.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Iterable
+
+from opencode.event import event_pb2 as pb
+from opencode.event import session_event_pb2
+from opencode.message import content_pb2 as content
+from opencode.tool import tool_pb2
+
+from turnwire.core.environment import Environment
+from turnwire.core.turns import Turns
+from turnwire.domain.errors import SessionNotFound, ShuttingDown
+from turnwire.domain.events import PartDelta, PartStarted
+from turnwire.ports.feed import Entry, Subscription
+from turnwire.rpc import to_proto
+
+UPDATE_SECONDS = 0.05
+"""Shortest time between two updates of one part: 20 a second look continuous to an eye."""
+
+_ROLES = {content.MESSAGE_TYPE_USER: "user", content.MESSAGE_TYPE_ASSISTANT: "assistant"}
+_BROKEN = (content.MESSAGE_STATUS_INTERRUPTED, content.MESSAGE_STATUS_FAILED)
+
+PartPlace = tuple[str, str, int]
+"""Session, message and index of a part."""
+
+
+class GlobalEvents:
+    """Makes subscriptions."""
+
+    def __init__(self, environment: Environment, turns: Turns) -> None:
+        """Takes the ports and who knows what streams now."""
+        self._environment = environment
+        self._turns = turns
+
+    async def subscribe(self, session_ids: frozenset[str]) -> AsyncGenerator[pb.GlobalEvent]:
+        """Yields changes until the caller closes the iterator.
+
+        Args:
+            session_ids: The sessions to tell of; empty for all.
+
+        Raises:
+            TooManyWatchers, ShuttingDown: no subscription can be had; ShuttingDown also ends a running one.
+        """
+        subscription = self._environment.feed.subscribe(None)
+        try:
+            stream = _GlobalStream(self._environment, self._turns, session_ids, subscription)
+            await stream.begin()
+            while not subscription.closed:
+                for change in await stream.changes():
+                    yield change
+                await stream.wait()
+            raise ShuttingDown
+        finally:
+            subscription.close()
+
+
+class _GlobalStream:
+    """The state of one subscription: which parts have changed since they were last sent."""
+
+    def __init__(
+        self, environment: Environment, turns: Turns, session_ids: frozenset[str], subscription: Subscription
+    ) -> None:
+        self._environment = environment
+        self._turns = turns
+        self._session_ids = session_ids
+        self._subscription = subscription
+        self._changed: dict[PartPlace, None] = {}  # in the order in which they changed
+        self._directories: dict[str, str] = {}
+        self._position = 0
+        self._last_update = 0.0
+
+    async def begin(self) -> None:
+        """Starts with all parts that stream now."""
+        self._position = (await self._environment.store.log_bounds()).head
+        self._mark_streaming()
+
+    async def changes(self) -> list[pb.GlobalEvent]:
+        """Returns what there is to send now."""
+        found: list[pb.GlobalEvent] = []
+        if self._subscription.lagging:
+            self._subscription.skip()
+            await self._read_log(found)
+            self._mark_streaming()
+        await self._translate(self._subscription.take_entries(), found)
+        if self._changed and time.monotonic() - self._last_update >= UPDATE_SECONDS:
+            self._last_update = time.monotonic()
+            await self._flush(found)
+        return found
+
+    async def wait(self) -> None:
+        """Returns when there may be something to send."""
+        if self._changed:
+            await asyncio.sleep(max(0.0, self._last_update + UPDATE_SECONDS - time.monotonic()))
+        else:
+            await self._subscription.wait()
+
+    async def _translate(self, entries: Iterable[Entry], found: list[pb.GlobalEvent]) -> None:
+        for entry in entries:
+            kind, session_id = entry.event.kind, entry.event.session_id
+            if self._session_ids and session_id not in self._session_ids:
+                continue
+            if isinstance(kind, PartDelta):
+                self._changed[session_id, kind.message_id, kind.part_index] = None
+            elif isinstance(kind, PartStarted):
+                self._changed[session_id, kind.message_id, kind.part.index] = None
+            elif entry.order > self._position:
+                self._position = entry.order
+                await self._translate_frames(entry.frame, found)
+
+    async def _read_log(self, found: list[pb.GlobalEvent]) -> None:
+        """Reads the durable events that the feed no longer has."""
+        while True:
+            page = await self._environment.store.log_events(self._position, None)
+            if page.last == self._position:
+                return
+            self._position = page.last
+            await self._translate_frames(b"".join(page.frames), found)
+
+    async def _translate_frames(self, frames: bytes, found: list[pb.GlobalEvent]) -> None:
+        for event in pb.WatchEventsResponse.FromString(frames).events:
+            if self._session_ids and event.session_id not in self._session_ids:
+                continue
+            if event.HasField("session_updated"):
+                self._directories[event.session_id] = event.session_updated.session.directory
+            elif event.HasField("session_deleted"):
+                self._directories.pop(event.session_id, None)
+            for change in self._changes_of(event):
+                change.directory = await self._directory(event.session_id)
+                found.append(change)
+
+    def _changes_of(self, event: session_event_pb2.Event) -> list[pb.GlobalEvent]:
+        match event.WhichOneof("kind"):
+            case "message_added":
+                message = event.message_added.message
+                parts = [part_updated(message.session_id, message.message_id, part) for part in message.parts]
+                return [message_updated(message), *(part for part in parts if part is not None)]
+            case "message_finished":
+                return [message_updated(event.message_finished.message)]
+            case "part_finished":
+                finished = event.part_finished
+                self._changed.pop((event.session_id, finished.message_id, finished.part.index), None)
+                change = part_updated(event.session_id, finished.message_id, finished.part)
+                return [change] if change is not None else []
+            case "tool_call_updated":
+                updated = event.tool_call_updated
+                self._changed.pop((event.session_id, updated.message_id, updated.part_index), None)
+                return [tool_updated(event.session_id, updated.message_id, updated.part_index, updated.state)]
+            case _:
+                return []
+
+    async def _flush(self, found: list[pb.GlobalEvent]) -> None:
+        """Adds the changed parts as they stand now; those that ended meanwhile come as durable events."""
+        places, self._changed = list(self._changed), {}
+        for session_id, message_id, index in places:
+            run = self._turns.run_of(session_id)
+            stream = run.stream if run is not None else None
+            if stream is None or stream.message_id != message_id:
+                continue
+            change = part_updated(session_id, message_id, to_proto.part(stream.part(index)))
+            if change is not None:
+                change.directory = await self._directory(session_id)
+                found.append(change)
+
+    def _mark_streaming(self) -> None:
+        for message in self._turns.streaming_messages():
+            if not self._session_ids or message.session_id in self._session_ids:
+                for part in message.parts:
+                    self._changed[message.session_id, message.message_id, part.index] = None
+
+    async def _directory(self, session_id: str) -> str:
+        if session_id not in self._directories:
+            try:
+                session = await self._environment.store.session(session_id)
+            except SessionNotFound:
+                return ""
+            self._directories[session_id] = session.directory
+        return self._directories[session_id]
+
+
+def message_updated(message: content.Message) -> pb.GlobalEvent:
+    """Returns the change of a message, in the words of the fixed contract."""
+    updated = pb.MessageUpdated(
+        message_id=message.message_id,
+        role=_ROLES.get(message.type, "system"),
+        created_at=message.create_time.ToMilliseconds(),
+        updated_at=message.update_time.ToMilliseconds(),
+        session_id=message.session_id,
+        status=message.status,
+        finish_reason=message.finish_reason,
+    )
+    if message.finish_reason:
+        updated.finish = "error" if message.status in _BROKEN else "stop"
+    if message.HasField("usage"):
+        usage = message.usage
+        updated.tokens.input = usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens
+        updated.tokens.output = usage.output_tokens + usage.reasoning_tokens
+        updated.tokens.reasoning = usage.reasoning_tokens
+    return pb.GlobalEvent(message_updated=updated)
+
+
+def part_updated(session_id: str, message_id: str, part: content.Part) -> pb.GlobalEvent | None:
+    """Returns the change of a part with all of its text; None for parts that the fixed contract cannot show."""
+    updated = pb.MessagePartUpdated(message_id=message_id, session_id=session_id, part_index=part.index)
+    match part.WhichOneof("content"):
+        case "text":
+            updated.text.text = part.text.text
+        case "refusal":
+            updated.text.text = part.refusal.text
+        case "reasoning":
+            updated.reasoning.text = part.reasoning.text
+        case "tool_use":
+            return tool_updated(session_id, message_id, part.index, part.tool_use)
+        case _:
+            return None
+    return pb.GlobalEvent(message_part_updated=updated)
+
+
+def tool_updated(session_id: str, message_id: str, index: int, state: tool_pb2.ToolCallState) -> pb.GlobalEvent:
+    """Returns the change of a tool call."""
+    updated = pb.MessagePartUpdated(
+        message_id=message_id, session_id=session_id, part_index=index, tool=pb.ToolPartUpdated(state=state)
+    )
+    return pb.GlobalEvent(message_part_updated=updated)

@@ -1,0 +1,238 @@
+"""Domain values as messages of the contract."""
+
+from datetime import datetime
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from opencode.message import content_pb2 as content
+from opencode.message import message_pb2 as message_pb
+from opencode.model import model_pb2, selection_pb2
+from opencode.provider import provider_pb2
+from opencode.session import session_pb2
+from opencode.tool import tool_pb2
+
+from turnwire.domain import messages as m
+from turnwire.domain.display import DisplayMessage
+from turnwire.domain.events import SessionView
+from turnwire.domain.money import Usage
+from turnwire.ports.provider import ProviderDescription
+
+_TYPES = {
+    m.MessageType.USER: content.MESSAGE_TYPE_USER,
+    m.MessageType.ASSISTANT: content.MESSAGE_TYPE_ASSISTANT,
+    m.MessageType.SYSTEM: content.MESSAGE_TYPE_SYSTEM,
+    m.MessageType.HOST: content.MESSAGE_TYPE_HOST,
+    m.MessageType.TOOL_RESULT: content.MESSAGE_TYPE_TOOL_RESULT,
+}
+_STATUSES = {status: content.MessageStatus.Value(f"MESSAGE_STATUS_{status.name}") for status in m.MessageStatus}
+_PART_STATUSES = {status: content.PartStatus.Value(f"PART_STATUS_{status.name}") for status in m.PartStatus}
+_FINISH_REASONS = {reason: content.FinishReason.Value(f"FINISH_REASON_{reason.name}") for reason in m.FinishReason}
+
+
+def timestamp(at: datetime) -> Timestamp:
+    """Returns the moment as a Timestamp, exact to the microsecond."""
+    microseconds = _microseconds(at)
+    return Timestamp(seconds=microseconds // 1_000_000, nanos=microseconds % 1_000_000 * 1000)
+
+
+def milliseconds(at: datetime) -> int:
+    """Returns the moment in milliseconds since the Unix epoch, rounded down."""
+    return _microseconds(at) // 1000
+
+
+def finish_reason(reason: m.FinishReason | None) -> content.FinishReason.ValueType:
+    """Returns the finish reason; unspecified for None."""
+    return content.FINISH_REASON_UNSPECIFIED if reason is None else _FINISH_REASONS[reason]
+
+
+def usage(value: Usage | None) -> content.Usage | None:
+    """Returns the token buckets; unknown ones stay absent."""
+    if value is None:
+        return None
+    return content.Usage(
+        input_tokens=value.input_tokens,
+        cache_read_tokens=value.cache_read_tokens,
+        cache_write_tokens=value.cache_write_tokens,
+        output_tokens=value.output_tokens,
+        reasoning_tokens=value.reasoning_tokens,
+    )
+
+
+def failure(value: m.Failure | None) -> content.Failure | None:
+    """Returns what went wrong."""
+    return None if value is None else content.Failure(reason=value.reason, message=value.message)
+
+
+def model_run(value: m.ModelRun | None) -> content.ModelRun | None:
+    """Returns which model was asked."""
+    if value is None:
+        return None
+    return content.ModelRun(
+        provider_id=value.provider_id,
+        model_requested=value.model_requested,
+        model_served=value.model_served,
+        response_id=value.response_id,
+    )
+
+
+def file(value: m.File) -> content.FileContent:
+    """Returns a reference to a file."""
+    return content.FileContent(
+        sha256=value.sha256,
+        size_bytes=value.size_bytes,
+        mime=value.mime,
+        filename=value.filename,
+        path=value.path,
+        language=value.language,
+    )
+
+
+def tool_call(part_id: str, call: m.ToolUse) -> tool_pb2.ToolCallState:
+    """Returns a tool call with its result."""
+    return tool_pb2.ToolCallState(
+        id=part_id,
+        name=call.name,
+        status=call.status.value,
+        call_id=call.call_id or None,
+        input_json=call.input_json,
+        output=call.output,
+        error=call.error,
+        logs=call.logs,
+        metadata_json=call.metadata_json,
+        started_at=None if call.started_at is None else milliseconds(call.started_at),
+        finished_at=None if call.finished_at is None else milliseconds(call.finished_at),
+    )
+
+
+def part(value: m.Part) -> content.Part:
+    """Returns a part of a full message. State that only a provider understands is not shown."""
+    result = content.Part(part_id=value.part_id, index=value.index, status=_PART_STATUSES[value.status])
+    match value.content:
+        case m.Text(text):
+            result.text.text = text
+            result.text.SetInParent()
+        case m.Reasoning(text):
+            result.reasoning.text = text
+            result.reasoning.SetInParent()
+        case m.Refusal(text):
+            result.refusal.text = text
+            result.refusal.SetInParent()
+        case m.File() as value_file:
+            result.file.CopyFrom(file(value_file))
+        case m.ToolUse() as call:
+            result.tool_use.CopyFrom(tool_call(value.part_id, call))
+        case m.ToolResult() as outcome:
+            result.tool_result.CopyFrom(
+                content.ToolResultContent(call_id=outcome.call_id, output=outcome.output, is_error=outcome.is_error)
+            )
+        case m.ProviderContent(kind):
+            result.provider.kind = kind
+            result.provider.SetInParent()
+    return result
+
+
+def message(value: m.Message) -> content.Message:
+    """Returns a full message."""
+    return content.Message(
+        message_id=value.message_id,
+        session_id=value.session_id,
+        type=_TYPES[value.type],
+        status=_STATUSES[value.status],
+        parts=map(part, value.parts),
+        turn_id=value.turn_id,
+        parent_id=value.parent_id,
+        create_time=timestamp(value.created_at),
+        update_time=timestamp(value.updated_at),
+        finish_reason=finish_reason(value.finish_reason),
+        provider_finish_reason=value.provider_finish_reason,
+        model_run=model_run(value.model_run),
+        usage=usage(value.usage),
+        cost_pico_usd=value.cost_pico_usd,
+        failure=failure(value.failure),
+        sender=value.sender,
+        sender_name=value.sender_name,
+        metadata_json=value.metadata_json,
+    )
+
+
+def display(value: DisplayMessage) -> message_pb.DisplayMessage:
+    """Returns the display form of a message."""
+    source = value.message
+    tokens = source.usage or Usage()
+    return message_pb.DisplayMessage(
+        message_id=source.message_id,
+        role=value.role,
+        text_parts=value.text_parts,
+        reasoning_parts=value.reasoning_parts,
+        tokens_input=tokens.prompt_total,
+        tokens_output=tokens.generated_total,
+        tokens_reasoning=tokens.reasoning_tokens,
+        tool_calls=[tool_call(shown.part_id, shown.call) for shown in value.tool_calls],
+        message_type=_TYPES[source.type],
+        status=_STATUSES[source.status],
+        finish_reason=finish_reason(source.finish_reason),
+        provider_finish_reason=source.provider_finish_reason,
+        files=map(file, value.files),
+        usage=usage(source.usage),
+        cost_pico_usd=source.cost_pico_usd,
+        model_run=model_run(source.model_run),
+        metadata_json=source.metadata_json,
+        turn_id=source.turn_id,
+        parent_id=source.parent_id,
+        sender=source.sender,
+        sender_name=source.sender_name,
+        created_at=milliseconds(source.created_at),
+        updated_at=milliseconds(source.updated_at),
+        failure=failure(source.failure),
+    )
+
+
+def session(view: SessionView) -> session_pb2.SessionInfo:
+    """Returns a session with its running turn and queue."""
+    value = view.session
+    running = bool(view.active_turn_id)
+    return session_pb2.SessionInfo(
+        id=value.session_id,
+        title=value.title,
+        directory=value.directory,
+        time=session_pb2.SessionTime(created=milliseconds(value.created_at), updated=milliseconds(value.updated_at)),
+        status=session_pb2.SESSION_STATUS_RUNNING if running else session_pb2.SESSION_STATUS_IDLE,
+        model=None if value.model is None else selection(value.model),
+        agent=value.agent or None,
+        head_sequence=value.head_sequence,
+        revision=value.revision,
+        active_turn_id=view.active_turn_id or None,
+        queued_messages=len(view.queued_message_ids),
+    )
+
+
+def selection(model: m.ModelRef) -> selection_pb2.ModelSelection:
+    """Returns a chosen model."""
+    return selection_pb2.ModelSelection(
+        provider=provider_pb2.ProviderInfo(id=model.provider_id), model_id=model.model_id, name=model.model_id
+    )
+
+
+def provider(value: ProviderDescription) -> provider_pb2.ProviderInfo:
+    """Returns a configured provider with its models. Has no way to hold a key."""
+    return provider_pb2.ProviderInfo(
+        id=value.provider_id,
+        name=value.name,
+        source=value.source,
+        env=value.key_variables,
+        options=value.options,
+        models={
+            model.model_id: model_pb2.ModelInfo(
+                id=model.model_id,
+                provider_id=value.provider_id,
+                name=model.name,
+                context_window_tokens=model.context_window_tokens,
+                input_price_pico_usd_per_million=model.input_price_pico_usd_per_million,
+                output_price_pico_usd_per_million=model.output_price_pico_usd_per_million,
+            )
+            for model in value.models
+        },
+    )
+
+
+def _microseconds(at: datetime) -> int:
+    return round(at.timestamp() * 1_000_000)

@@ -1,0 +1,226 @@
+"""What every adapter of a model API keeps of the `Provider` port, over real HTTP."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from datetime import timedelta
+from typing import cast
+
+import pytest
+import pytest_asyncio
+from turnwire.domain import errors as domain
+from turnwire.domain.messages import FinishReason
+from turnwire.domain.sessions import GenerationOptions, ToolDefinition
+from turnwire.ports.provider import ProviderRequest, StepFinished, StreamItem, TextDelta, ToolCallDelta
+from turnwire.providers.registry import ConfiguredProviders
+from turnwire.providers.settings import ProviderSettings
+from turnwire.providers.wire_names import wire_name
+
+from tests.support.provider_server import ProviderServer, ScriptedReply
+
+KEY = "hunter2-hunter2"
+KINDS = ("openai_chat", "openai_responses", "anthropic")
+REQUEST = ProviderRequest(model_id="m", system="be kind", messages=(), options=GenerationOptions(temperature=0.5))
+
+
+def events(*payloads: object) -> tuple[bytes, ...]:
+    """Returns one event per payload."""
+    return tuple(b"data: " + json.dumps(payload).encode() + b"\n\n" for payload in payloads)
+
+
+TEXT = {
+    "openai_chat": events({"choices": [{"delta": {"content": "hi"}}]}),
+    "openai_responses": events({"type": "response.output_text.delta", "output_index": 0, "delta": "hi"}),
+    "anthropic": events(
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "hi"}},
+    ),
+}
+END = {
+    "openai_chat": (b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\n', b"data: [DONE]\n\n"),
+    "openai_responses": events({"type": "response.completed", "response": {"status": "completed"}}),
+    "anthropic": events({"type": "message_delta", "delta": {"stop_reason": "end_turn"}}, {"type": "message_stop"}),
+}
+PATHS = {
+    "openai_chat": "/v1/chat/completions",
+    "openai_responses": "/v1/responses",
+    "anthropic": "/v1/messages",
+}
+
+
+@pytest_asyncio.fixture
+async def server() -> AsyncIterator[ProviderServer]:
+    """A local provider."""
+    async with ProviderServer() as running:
+        yield running
+
+
+@pytest_asyncio.fixture
+async def providers(server: ProviderServer) -> AsyncIterator[ConfiguredProviders]:
+    """One provider of each kind, with a key."""
+    configured = ConfiguredProviders(
+        {
+            kind: ProviderSettings(kind=kind, base_url=server.base_url, api_key_env="KEY", timeout_seconds=5)
+            for kind in KINDS
+        },
+        {"KEY": KEY},
+    )
+    yield configured
+    await configured.aclose()
+
+
+async def read(providers: ConfiguredProviders, kind: str, request: ProviderRequest = REQUEST) -> list[StreamItem]:
+    """Reads one answer."""
+    return [item async for item in providers.get(kind).stream(request)]
+
+
+async def fail(providers: ConfiguredProviders, kind: str) -> domain.ProviderError:
+    """Returns the error of one call."""
+    with pytest.raises(domain.ProviderError) as caught:
+        await read(providers, kind)
+    return caught.value
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_one_request(kind: str, server: ProviderServer, providers: ConfiguredProviders) -> None:
+    """A call is one streaming request with the key, and ends with its finish reason."""
+    server.enqueue(ScriptedReply(TEXT[kind] + END[kind]))
+    items = await read(providers, kind)
+    assert [item.text for item in items if isinstance(item, TextDelta)] == ["hi"]
+    assert isinstance(items[-1], StepFinished)
+    assert items[-1].reason is FinishReason.STOP
+    (sent,) = server.requests
+    assert sent.path == PATHS[kind]
+    assert KEY in sent.headers.get("Authorization", "") + sent.headers.get("X-Api-Key", "")
+    assert (sent.body["stream"], sent.body["model"], sent.body["temperature"]) == (True, "m", 0.5)
+    assert "be kind" in json.dumps(sent.body)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_end_marker_ends_the_answer(kind: str, server: ProviderServer, providers: ConfiguredProviders) -> None:
+    """A server that holds the connection open after the end marker does not hold up the answer."""
+    never = asyncio.Event()
+    server.enqueue(ScriptedReply((*TEXT[kind], *END[kind], never)))
+    async with asyncio.timeout(2):
+        assert isinstance((await read(providers, kind))[-1], StepFinished)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("cut", [True, False])
+async def test_cut(kind: str, cut: bool, server: ProviderServer, providers: ConfiguredProviders) -> None:
+    """A body that ends before the end marker, or breaks, is a cut; what came is given first."""
+    server.enqueue(ScriptedReply((*TEXT[kind], b"data: {"), cut=cut))
+    items = []
+    with pytest.raises(domain.ProviderStreamCut):
+        async for item in providers.get(kind).stream(REQUEST):
+            items.append(item)
+    assert [item.text for item in items if isinstance(item, TextDelta)] == ["hi"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_closing_ends_the_request(kind: str, server: ProviderServer, providers: ConfiguredProviders) -> None:
+    """The provider sees the connection go when the generator is closed."""
+    server.enqueue(ScriptedReply((*TEXT[kind], asyncio.Event())))
+    stream = cast(AsyncGenerator[StreamItem, None], providers.get(kind).stream(REQUEST))
+    await anext(stream)
+    await stream.aclose()
+    async with asyncio.timeout(2):
+        await server.requests[0].disconnected.wait()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("answered", [True, False])
+async def test_cancelling_ends_the_request(
+    kind: str, answered: bool, server: ProviderServer, providers: ConfiguredProviders
+) -> None:
+    """So it is when the task is cancelled, while it waits for the answer or in the middle of it."""
+    server.enqueue(ScriptedReply((*(TEXT[kind] if answered else ()), asyncio.Event())))
+    task = asyncio.create_task(read(providers, kind))
+    while not server.requests:
+        await asyncio.sleep(0)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    async with asyncio.timeout(2):
+        await server.requests[0].disconnected.wait()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_nothing_is_sent_before_the_first_item(
+    kind: str, server: ProviderServer, providers: ConfiguredProviders
+) -> None:
+    """A stream that nobody reads costs nothing and leaves no warning."""
+    stream = cast(AsyncGenerator[StreamItem, None], providers.get(kind).stream(REQUEST))
+    await stream.aclose()
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_retry_before_the_first_content(
+    kind: str, server: ProviderServer, providers: ConfiguredProviders
+) -> None:
+    """An overloaded provider is asked again, after the time it asks for."""
+    server.enqueue(ScriptedReply((b"{}",), 529, {"retry-after-ms": "1", "content-type": "application/json"}))
+    server.enqueue(ScriptedReply(TEXT[kind] + END[kind]))
+    await read(providers, kind)
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_refused_request_is_not_retried(
+    kind: str, server: ProviderServer, providers: ConfiguredProviders
+) -> None:
+    """400 is final, and its message does not tell the key."""
+    body = json.dumps({"error": {"message": f"bad thing for {KEY}", "type": "invalid_request_error"}}).encode()
+    server.enqueue(ScriptedReply((body,), 400, {"content-type": "application/json"}))
+    error = await fail(providers, kind)
+    assert type(error) is domain.ProviderRefusedRequest
+    assert error.message == "the provider answered 400: bad thing for [key]"
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_rate_limit_tells_when(kind: str, server: ProviderServer, providers: ConfiguredProviders) -> None:
+    """A limit beyond what the SDK waits for is told to the caller."""
+    headers = {"retry-after": "3600", "x-should-retry": "false", "content-type": "application/json"}
+    server.enqueue(ScriptedReply((b"{}",), 429, headers))
+    error = await fail(providers, kind)
+    assert (type(error), error.retry_after) == (domain.ProviderRateLimited, timedelta(hours=1))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_json_error_with_status_200(kind: str, server: ProviderServer, providers: ConfiguredProviders) -> None:
+    """Some servers answer an error as if it were none."""
+    server.enqueue(ScriptedReply((b'{"error":{"message":"x"}}',), 200, {"content-type": "application/json"}))
+    assert type(await fail(providers, kind)) is domain.ProviderStreamFailed
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_nobody_listens(kind: str) -> None:
+    """A provider that cannot be reached is unavailable."""
+    async with ProviderServer() as gone:
+        base_url = gone.base_url
+    providers = ConfiguredProviders({kind: ProviderSettings(kind=kind, base_url=base_url)}, {})
+    assert type(await fail(providers, kind)) is domain.ProviderUnavailable
+    await providers.aclose()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_silence(kind: str, server: ProviderServer) -> None:
+    """A provider that is silent for longer than the settings allow is a timeout."""
+    server.enqueue(ScriptedReply((*TEXT[kind], asyncio.Event())))
+    settings = ProviderSettings(kind=kind, base_url=server.base_url, timeout_seconds=0.2)
+    providers = ConfiguredProviders({kind: settings}, {})
+    assert type(await fail(providers, kind)) is domain.ProviderTimeout
+    await providers.aclose()
+
+
+async def test_tool_names_come_back(server: ProviderServer, providers: ConfiguredProviders) -> None:
+    """A tool that had to be renamed for the API is called by its own name."""
+    call = {"index": 0, "id": "c", "function": {"name": wire_name("fs.read"), "arguments": "{}"}}
+    server.enqueue(ScriptedReply(events({"choices": [{"delta": {"tool_calls": [call]}}]}) + END["openai_chat"]))
+    request = ProviderRequest(model_id="m", system="", messages=(), tools=(ToolDefinition("fs.read", "", ""),))
+    items = await read(providers, "openai_chat", request)
+    assert [item.name for item in items if isinstance(item, ToolCallDelta)] == ["fs.read"]

@@ -1,0 +1,134 @@
+"""The commands as a person runs them: real processes, a real server."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+TURNWIRE = [sys.executable, "-m", "turnwire"]
+ENVIRON = {name: value for name, value in os.environ.items() if not name.startswith("TURNWIRE_")}
+
+
+def run(*arguments: str, cwd: Path, text: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Runs a command to its end."""
+    return subprocess.run(
+        [*TURNWIRE, *arguments],
+        check=False,
+        cwd=cwd,
+        env=ENVIRON,
+        input=text or "",
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+
+
+@contextmanager
+def serving(cwd: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Starts `turnwire serve` on a free port; gives the process and the address from its line."""
+    command = [*TURNWIRE, "serve", "--listen", "127.0.0.1:0", "--db", "t.db", *arguments]
+    process = subprocess.Popen(command, cwd=cwd, env=ENVIRON, stderr=subprocess.PIPE, text=True)
+    assert process.stderr
+    try:
+        line = process.stderr.readline()
+        assert line.startswith("listening on "), line
+        yield process, line.removeprefix("listening on ").strip()
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+def test_demo_shows_a_conversation(tmp_path: Path) -> None:
+    """It streams an answer, reads it back and leaves nothing behind."""
+    done = run("demo", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("an event of its own") == 3
+    assert "The server shut down." in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_serve_stops_in_order_within_two_seconds(tmp_path: Path, number: signal.Signals) -> None:
+    """Exit code 0 and no further line."""
+    with serving(tmp_path) as (process, _):
+        started = time.monotonic()
+        process.send_signal(number)
+        assert process.wait(10) == 0
+        assert time.monotonic() - started < 2
+        assert process.stderr and process.stderr.read() == ""
+
+
+def test_serve_stops_within_two_seconds_while_an_answer_streams(tmp_path: Path) -> None:
+    """A running turn does not hold the stop."""
+    with serving(tmp_path) as (process, address):
+        command = [*TURNWIRE, "chat", "--target", address, "start\n/sleep 60"]
+        with subprocess.Popen(
+            command, env=ENVIRON, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+        ) as chat:
+            assert chat.stdout and chat.stdout.read(5) == "start"
+            started = time.monotonic()
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(10) == 0
+            assert time.monotonic() - started < 2
+
+
+def test_chat_goes_on_with_a_session(tmp_path: Path) -> None:
+    """From an argument and from a pipe; the exit code tells whether the answer came."""
+    with serving(tmp_path) as (_, address):
+        done = run("chat", "--target", address, "hello", "there", cwd=tmp_path)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "hello there\n", "")
+        failed = run("chat", "--target", address, "--model", "offline/fail", cwd=tmp_path, text="half of it")
+        assert (failed.returncode, failed.stdout.splitlines()[0]) == (1, "half of it")
+        unknown = run("chat", "--target", address, "--session", "ses_no", "hello", cwd=tmp_path)
+        assert (unknown.returncode, unknown.stderr.startswith("turnwire: NOT_FOUND: ")) == (1, True)
+
+
+def test_interrupting_chat_ends_the_answer(tmp_path: Path) -> None:
+    """What came stays; the turn ends as aborted."""
+    with serving(tmp_path) as (_, address):
+        command = [*TURNWIRE, "chat", "--target", address, "started\n/sleep 60"]
+        with subprocess.Popen(
+            command, env=ENVIRON, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+        ) as chat:
+            assert chat.stdout and chat.stdout.read(7) == "started"
+            chat.send_signal(signal.SIGINT)
+            assert chat.stdout.read() == "\n[aborted]\n"
+
+
+def test_a_taken_port_and_a_held_database_are_told_in_one_line(tmp_path: Path) -> None:
+    """Exit code 1, no traceback."""
+    with serving(tmp_path) as (_, address):
+        taken = run("serve", "--listen", address, "--db", "other.db", cwd=tmp_path)
+        held = run("serve", "--listen", "127.0.0.1:0", "--db", "t.db", cwd=tmp_path)
+    for done in (taken, held):
+        assert done.returncode == 1
+        assert [line.startswith("turnwire: cannot start: ") for line in done.stderr.splitlines()] == [True]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--listen", "here"], "turnwire: --listen: 'here' is neither host:port nor unix:path\n"),
+        (["--config", "no.toml"], "turnwire: no.toml: cannot be read: No such file or directory\n"),
+    ],
+)
+def test_a_wrong_configuration_is_told_in_one_line(tmp_path: Path, arguments: list[str], line: str) -> None:
+    """Exit code 2."""
+    done = run("serve", *arguments, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (2, line)
+
+
+def test_a_file_that_is_no_database_is_told_in_one_line(tmp_path: Path) -> None:
+    """And it is left as it was."""
+    (tmp_path / "t.db").write_bytes(b"not a database " * 1000)
+    done = run("serve", "--listen", "127.0.0.1:0", "--db", "t.db", cwd=tmp_path)
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert (tmp_path / "t.db").read_bytes() == b"not a database " * 1000

@@ -1,0 +1,32 @@
+"""The command line's surface."""
+
+import subprocess
+import sys
+
+import pytest
+from turnwire import __version__
+from turnwire.cli.commands import app
+from typer.testing import CliRunner
+
+
+def test_help_does_not_wait_for_heavy_imports() -> None:
+    """Neither gRPC nor SQLite nor an SDK is imported for it."""
+    code = (
+        "import sys\n"
+        "from turnwire.cli import main\n"
+        "try:\n    main()\nexcept SystemExit: pass\n"
+        "print(sorted({'grpc', 'google', 'aiosqlite', 'openai', 'anthropic', 'structlog'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_version() -> None:
+    """The package's own."""
+    assert CliRunner().invoke(app, ["--version"]).output == f"turnwire {__version__}\n"
+
+
+@pytest.mark.parametrize("model", ["echo", "/echo", "offline/"])
+def test_chat_refuses_a_model_without_provider(model: str) -> None:
+    """Exit code 2, before anything is sent."""
+    assert CliRunner().invoke(app, ["chat", "--model", model, "hello"]).exit_code == 2

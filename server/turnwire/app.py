@@ -62,7 +62,7 @@ class Server:
         """Stops. Turns that run are ended as interrupted, with their text."""
         await self._running.aclose()
         self._closed.set()
-        log.info("stopped")
+        log.debug("stopped")
 
     async def wait_closed(self) -> None:
         """Returns when the server has stopped."""
@@ -105,7 +105,7 @@ class Server:
         stack.push_async_callback(grpc_server.stop, timedelta(seconds=config.server.shutdown_grace_seconds))
         stack.callback(feed.close)
         stack.push_async_callback(grpc_server.refuse_work)
-        log.info("serving", address=self.address, database=str(config.storage.path))
+        log.debug("serving", address=self.address, database=str(config.storage.path))
 
 
 def create_server(config: Config, environ: Mapping[str, str]) -> Server:

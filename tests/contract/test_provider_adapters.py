@@ -8,6 +8,8 @@ from typing import cast
 
 import pytest
 import pytest_asyncio
+
+from tests.support.provider_server import ProviderServer, ScriptedReply
 from turnwire.domain import errors as domain
 from turnwire.domain.messages import FinishReason
 from turnwire.domain.sessions import GenerationOptions, ToolDefinition
@@ -15,8 +17,6 @@ from turnwire.ports.provider import ProviderRequest, StepFinished, StreamItem, T
 from turnwire.providers.registry import ConfiguredProviders
 from turnwire.providers.settings import ProviderSettings
 from turnwire.providers.wire_names import wire_name
-
-from tests.support.provider_server import ProviderServer, ScriptedReply
 
 KEY = "hunter2-hunter2"
 KINDS = ("openai_chat", "openai_responses", "anthropic")

@@ -5,9 +5,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from turnwire.ports.provider import ProviderRequest
-from turnwire.providers.registry import ConfiguredProviders
-from turnwire.providers.settings import ProviderSettings
 
 from tests.support.provider_server import ProviderServer, ScriptedReply
 from tests.support.recordings import (
@@ -18,6 +15,9 @@ from tests.support.recordings import (
     cut_anywhere,
     recording_params,
 )
+from turnwire.ports.provider import ProviderRequest
+from turnwire.providers.registry import ConfiguredProviders
+from turnwire.providers.settings import ProviderSettings
 
 pytestmark = pytest.mark.recordings
 

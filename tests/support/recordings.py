@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from turnwire.domain.errors import ProviderError, ProviderStreamCut
 from turnwire.domain.money import Usage
 from turnwire.ports.provider import (

@@ -4,6 +4,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+
 from turnwire.config import Config, ConfigError, LogConfig, ServerConfig, StorageConfig, load_config
 from turnwire.core.settings import Agent, CoreSettings, Limits
 from turnwire.domain.messages import ModelRef

@@ -8,12 +8,12 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 import grpc
+from rich.console import Console
+
 from opencode.message.message_pb2 import AbortSessionRequest, Disposition, MessagePart, SendMessageRequest, TextPart
 from opencode.message.message_pb2_grpc import MessageServiceStub
 from opencode.model.selection_pb2 import ModelSelection
 from opencode.provider.provider_pb2 import ProviderInfo
-from rich.console import Console
-
 from turnwire.cli.connection import CHANNEL_OPTIONS, describe
 from turnwire.cli.turn_printer import TurnPrinter
 

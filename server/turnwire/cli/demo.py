@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
-from opencode.message.message_pb2 import DisplayMessage, GetMessagesRequest, MessagePart, SendMessageRequest, TextPart
-from opencode.message.message_pb2_grpc import MessageServiceStub
 from rich.console import Console
 
+from opencode.message.message_pb2 import DisplayMessage, GetMessagesRequest, MessagePart, SendMessageRequest, TextPart
+from opencode.message.message_pb2_grpc import MessageServiceStub
 from turnwire.app import create_server
 from turnwire.cli.connection import CHANNEL_OPTIONS, describe
 from turnwire.cli.turn_printer import TurnPrinter, visible

@@ -3,11 +3,12 @@
 import re
 from collections.abc import Iterable
 
+from rich.console import Console
+from rich.segment import Segment, Segments
+
 from opencode.event.session_event_pb2 import Event, PartDelta, TurnEnded
 from opencode.message.content_pb2 import FinishReason, Part
 from opencode.tool.tool_pb2 import ToolCallState
-from rich.console import Console
-from rich.segment import Segment, Segments
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """A model's text must not steer the terminal."""

@@ -57,8 +57,8 @@ class Work(Struct, frozen=True):
 def close_message(message: Message, ending: Ending, now: datetime) -> tuple[Message, Work]:
     """Ends a streaming message.
 
-    Parts that are still open are finished, as complete or interrupted. Calls that cannot run any more are settled: those
-    that were cut always, complete ones unless the answer ended in order (then they wait for their results).
+    Parts that are still open are finished, as complete or interrupted. Calls that cannot run any more are settled:
+    those that were cut always, complete ones unless the answer ended in order (then they wait for their results).
 
     Returns:
         The ended message, and the work: all parts are written, because a write before may have failed.

@@ -50,7 +50,7 @@ class SessionChange(Struct, frozen=True, kw_only=True):
 
     title: str | UnsetType = UNSET
     directory: str | UnsetType = UNSET
-    model: ModelRef | None | UnsetType = UNSET
+    model: ModelRef | UnsetType | None = UNSET
     """None: back to the default."""
     agent: str | UnsetType = UNSET
     """"" is back to the default."""

@@ -25,8 +25,8 @@ class ProviderRequest(Struct, frozen=True, kw_only=True):
     system: str
     """System prompt; "" for none."""
     messages: tuple[Message, ...]
-    """In conversation order. Type USER, ASSISTANT, SYSTEM or TOOL_RESULT, never HOST; only parts that are to be sent. A call
-    of a tool (`ToolUse`) carries its settled result; the adapter writes both in its API's form."""
+    """In conversation order. Type USER, ASSISTANT, SYSTEM or TOOL_RESULT, never HOST; only parts that are to be sent.
+    A call of a tool (`ToolUse`) carries its settled result; the adapter writes both in its API's form."""
     tools: tuple[ToolDefinition, ...] = ()
     options: GenerationOptions = GenerationOptions()
     files: Mapping[str, bytes] = {}

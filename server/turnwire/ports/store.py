@@ -179,8 +179,8 @@ class Store(Protocol):
     def commit(self, commit: Commit) -> "Future[Committed]":
         """Stores one unit of work. It takes its place in the order at once; await the answer to know it durable.
 
-        Commits waiting at the same time share one transaction, but each succeeds or fails alone. The future is done when
-        the unit is durable and published. Cancelling it changes nothing: the unit is stored as a whole or not at all.
+        Commits waiting at the same time share one transaction, but each succeeds or fails alone. The future is done
+        when the unit is durable and published. Cancelling it changes nothing: the unit is stored whole or not at all.
 
         Raises:
             SessionNotFound: the session does not exist (any more) and the commit does not create it.

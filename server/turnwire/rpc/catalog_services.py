@@ -2,7 +2,6 @@
 
 from opencode.agent import agent_pb2
 from opencode.provider import provider_pb2
-
 from turnwire.core.settings import DEFAULT_AGENT, Agent, CoreSettings
 from turnwire.ports.provider import Providers
 from turnwire.rpc import to_proto

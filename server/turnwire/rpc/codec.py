@@ -3,7 +3,6 @@
 from opencode.event import session_event_pb2 as pb
 from opencode.message import message_pb2
 from opencode.session import session_pb2
-
 from turnwire.core.projection import project
 from turnwire.domain import events as e
 from turnwire.domain.messages import Message

@@ -3,7 +3,6 @@
 from collections.abc import AsyncGenerator
 
 from opencode.event import event_pb2 as pb
-
 from turnwire.core.watch import Watches
 from turnwire.domain.errors import InvalidRequest
 from turnwire.rpc import from_proto

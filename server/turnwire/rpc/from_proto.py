@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from google.protobuf.message import Message as AnyMessage
 from msgspec import UNSET
+
 from opencode.event import event_pb2, session_event_pb2
 from opencode.message import content_pb2, message_pb2
 from opencode.model import selection_pb2
 from opencode.session import session_pb2
 from opencode.tool import tool_pb2
-
 from turnwire.core.attachments import NewFile
 from turnwire.core.client_tools import CallResult
 from turnwire.core.inputs import NewMessage, NewPart, NewText, NewTurn, SessionChange

@@ -12,7 +12,6 @@ from opencode.event import event_pb2 as pb
 from opencode.event import session_event_pb2
 from opencode.message import content_pb2 as content
 from opencode.tool import tool_pb2
-
 from turnwire.core.environment import Environment
 from turnwire.core.turns import Turns
 from turnwire.domain.errors import SessionNotFound, ShuttingDown

@@ -4,7 +4,6 @@ import contextlib
 from collections.abc import AsyncGenerator
 
 from opencode.message import message_pb2 as pb
-
 from turnwire.core.conversations import Conversations
 from turnwire.core.receipts import Receipt
 from turnwire.core.watch import Watches

@@ -9,13 +9,13 @@ from grpc_health.v1 import health_pb2
 from grpc_health.v1._async import HealthServicer
 from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 from grpc_reflection.v1alpha import reflection
+
 from opencode.agent import agent_pb2
 from opencode.event import event_pb2
 from opencode.message import message_pb2
 from opencode.provider import provider_pb2
 from opencode.session import session_pb2
 from opencode.tool import tool_pb2
-
 from turnwire.core.conversations import Conversations
 from turnwire.core.environment import Environment
 from turnwire.core.sessions import Sessions

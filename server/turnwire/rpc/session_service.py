@@ -1,7 +1,6 @@
 """opencode.session.SessionService."""
 
 from opencode.session import session_pb2 as pb
-
 from turnwire.core.inputs import SessionChange
 from turnwire.core.sessions import Sessions
 from turnwire.rpc import from_proto, to_proto

@@ -3,13 +3,13 @@
 from datetime import datetime
 
 from google.protobuf.timestamp_pb2 import Timestamp
+
 from opencode.message import content_pb2 as content
 from opencode.message import message_pb2 as message_pb
 from opencode.model import model_pb2, selection_pb2
 from opencode.provider import provider_pb2
 from opencode.session import session_pb2
 from opencode.tool import tool_pb2
-
 from turnwire.domain import messages as m
 from turnwire.domain.display import DisplayMessage
 from turnwire.domain.events import SessionView

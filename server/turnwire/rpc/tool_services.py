@@ -1,7 +1,6 @@
 """opencode.tool: ToolService and PermissionService."""
 
 from opencode.tool import tool_pb2 as pb
-
 from turnwire.core.conversations import Conversations
 from turnwire.domain.errors import PermissionRequestNotFound
 from turnwire.domain.messages import ToolUse

@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator, Iterable, Iterator
 
 from opencode.event import event_pb2
 from opencode.event import session_event_pb2 as pb
-
 from turnwire.core.receipts import Receipt
 from turnwire.core.watch import Watches, WatchRequest
 from turnwire.rpc.codec import frame

@@ -98,7 +98,10 @@ class CommitWriter:
             case PutSession(value):
                 db.execute("UPDATE sessions SET body = ? WHERE id = ?", (_text(value), session))
             case RemoveMessage(message_id):
-                db.execute("DELETE FROM messages WHERE message_id = ? AND session = ?", (message_id, session))
+                where = "messages.message_id = ? AND messages.session = ?"
+                files = _files_of(db, where, message_id, session)
+                db.execute(f"DELETE FROM messages WHERE {where}", (message_id, session))
+                _remove_unused(db, files)
             case PutFile(sha256, content):
                 db.execute(
                     "INSERT INTO files (sha256, content) VALUES (?, ?) ON CONFLICT (sha256) DO NOTHING",
@@ -172,16 +175,10 @@ class CommitWriter:
         return stored
 
     def _remove_session(self, db: sqlite3.Connection, session: int, session_id: str) -> None:
-        files = db.execute(
-            "SELECT DISTINCT file FROM parts JOIN messages ON messages.id = parts.message"
-            " WHERE messages.session = ? AND file IS NOT NULL",
-            (session,),
-        ).fetchall()
+        files = _files_of(db, "messages.session = ?", session)
         db.execute("DELETE FROM sessions WHERE id = ?", (session,))
         db.execute("DELETE FROM events WHERE session_id = ?", (session_id,))
-        db.executemany(
-            "DELETE FROM files WHERE sha256 = ?1 AND NOT EXISTS (SELECT 1 FROM parts WHERE file = ?1)", files
-        )
+        _remove_unused(db, files)
 
     def _prune(self, db: sqlite3.Connection, session: int, session_id: str, through: int) -> None:
         (position,) = db.execute(
@@ -190,6 +187,20 @@ class CommitWriter:
         db.execute("DELETE FROM events WHERE session_id = ? AND sequence <= ?", (session_id, through))
         db.execute("UPDATE sessions SET pruned_through = ? WHERE id = ?", (through, session))
         db.execute("UPDATE log_state SET pruned_through = max(pruned_through, ?)", (position,))
+
+
+def _files_of(db: sqlite3.Connection, where: str, *parameters: object) -> list[tuple[str]]:
+    """Returns the hashes of the files that some messages use."""
+    return db.execute(
+        "SELECT DISTINCT file FROM parts JOIN messages ON messages.id = parts.message"
+        f" WHERE file IS NOT NULL AND {where}",
+        parameters,
+    ).fetchall()
+
+
+def _remove_unused(db: sqlite3.Connection, files: list[tuple[str]]) -> None:
+    """Removes those of the files that no message uses any more."""
+    db.executemany("DELETE FROM files WHERE sha256 = ?1 AND NOT EXISTS (SELECT 1 FROM parts WHERE file = ?1)", files)
 
 
 _NEXT_PLACE = "SELECT coalesce(max(place), 0) + 1 FROM messages WHERE session = :session AND queued = :queued"

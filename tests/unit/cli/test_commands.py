@@ -4,9 +4,10 @@ import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
+
 from turnwire import __version__
 from turnwire.cli.commands import app
-from typer.testing import CliRunner
 
 
 def test_help_does_not_wait_for_heavy_imports() -> None:

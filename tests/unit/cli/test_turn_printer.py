@@ -3,6 +3,8 @@
 import io
 
 import pytest
+from rich.console import Console
+
 from opencode.event.session_event_pb2 import (
     Event,
     MessageSnapshot,
@@ -21,7 +23,6 @@ from opencode.message.content_pb2 import (
     TextContent,
 )
 from opencode.tool.tool_pb2 import ToolCallState
-from rich.console import Console
 from turnwire.cli.turn_printer import TurnPrinter, finish_reason_name
 
 

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import httpx2
 import pytest
+
 from turnwire.domain import errors as domain
 from turnwire.providers.errors import MAX_MESSAGE_CHARS, from_exception, from_status, from_stream, retry_after, scrub
 

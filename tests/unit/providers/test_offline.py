@@ -7,6 +7,7 @@ from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 
 import pytest
+
 from turnwire.domain import errors
 from turnwire.domain.messages import (
     Content,

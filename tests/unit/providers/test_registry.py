@@ -1,6 +1,7 @@
 """The configured providers."""
 
 import pytest
+
 from turnwire.domain.errors import ProviderCredentialsRejected
 from turnwire.providers.registry import ConfiguredProviders
 from turnwire.providers.settings import ProviderSettings

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+
 from turnwire.domain.messages import (
     Content,
     File,

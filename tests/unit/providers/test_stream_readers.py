@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+
 from turnwire.domain.errors import ProviderError, ProviderStreamFailed, ProviderUnavailable
 from turnwire.domain.messages import FinishReason
 from turnwire.domain.money import Usage

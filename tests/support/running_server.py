@@ -1,0 +1,57 @@
+"""A real server inside the test's process, on a free port, with its own database."""
+
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import grpc
+
+from opencode.agent.agent_pb2_grpc import AgentServiceStub
+from opencode.event.event_pb2_grpc import EventServiceStub
+from opencode.message.message_pb2_grpc import MessageServiceStub
+from opencode.provider.provider_pb2_grpc import ProviderServiceStub
+from opencode.session.session_pb2_grpc import SessionServiceStub
+from opencode.tool.tool_pb2_grpc import PermissionServiceStub, ToolServiceStub
+from turnwire.app import Server, create_server
+from turnwire.config import load_config
+
+
+class Client:
+    """The stubs of all services over one channel."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        """Takes an open channel; its owner closes it."""
+        self.channel = channel
+        self.messages = MessageServiceStub(channel)
+        self.sessions = SessionServiceStub(channel)
+        self.events = EventServiceStub(channel)
+        self.tools = ToolServiceStub(channel)
+        self.permissions = PermissionServiceStub(channel)
+        self.providers = ProviderServiceStub(channel)
+        self.agents = AgentServiceStub(channel)
+
+
+@contextlib.asynccontextmanager
+async def connect(address: str) -> AsyncIterator[Client]:
+    """Opens a channel that takes answers of any size."""
+    options = [("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
+    async with grpc.aio.insecure_channel(address, options=options) as channel:
+        yield Client(channel)
+
+
+@contextlib.asynccontextmanager
+async def running_server(
+    folder: Path, toml: str = "", environ: Mapping[str, str] | None = None
+) -> AsyncIterator[Server]:
+    """Runs a server whose database is `folder/turnwire.db`.
+
+    Args:
+        folder: Where configuration and database live; an existing database is opened.
+        toml: Configuration, without `server.listen` and `storage.path`.
+        environ: What the server sees as its environment, such as keys of providers.
+    """
+    file = folder / "turnwire.toml"
+    file.write_text(toml)
+    options = {"--listen": "127.0.0.1:0", "--db": str(folder / "turnwire.db")}
+    async with create_server(load_config(file, environ or {}, options), environ or {}) as server:
+        yield server

@@ -218,7 +218,8 @@ class MessageStream:
         part = self._by_key.get(item.key)
         if part is None or part.status is not PartStatus.STREAMING:
             return
-        if part.half_pair:
+        if part.half_pair:  # the other half never came
+            part.half_pair = ""
             self._grow(part, "\ufffd")
         if item.text is not None and item.text != part.text():
             text = join_surrogates(item.text)

@@ -15,8 +15,11 @@ async def events_of_turn(watches: Watches, receipt: Receipt) -> AsyncGenerator[b
 
     A message that waits behind another turn first brings the events that its own turn has meanwhile: none, until it
     starts. Ends early when the session is deleted.
+
+    Raises:
+        EventsCompacted: the turn of a repeated request is so old that its events are no longer kept.
     """
-    request = WatchRequest(session_id=receipt.session_id, after=receipt.sequence)
+    request = WatchRequest(session_id=receipt.session_id, after=receipt.sequence, fail_if_compacted=True)
     selection = _TurnSelection(receipt.turn_id)
     async with contextlib.aclosing(watches.watch(request)) as batches:
         async for batch in batches:

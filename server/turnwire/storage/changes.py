@@ -211,4 +211,4 @@ def _text(value: msgspec.Struct) -> str:
 
 
 def _microseconds(at: datetime) -> int:
-    return int(at.timestamp() * 1_000_000)
+    return round(at.timestamp() * 1_000_000)

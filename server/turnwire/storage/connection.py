@@ -29,8 +29,9 @@ async def run(
 ) -> T:
     """Runs a function on the connection's thread, as one piece that no other use of the connection interrupts.
 
-    aiosqlite offers one call per statement, each a trip between threads, and a task cancelled between two of them leaves
-    its transaction open. Its own calls all go through `_execute`, which takes any function; there is no public name for it.
+    aiosqlite offers one call per statement, each a trip between threads, and a task cancelled between two of them
+    leaves its transaction open. Its own calls all go through `_execute`, which takes any function and has no public
+    name.
 
     Raises:
         StorageError: whatever SQLite reported, in our words.

@@ -3,6 +3,7 @@
 import itertools
 import sqlite3
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -32,7 +33,7 @@ _turn = msgspec.json.Decoder(Turn).decode
 
 def session(db: sqlite3.Connection, session_id: str) -> Session:
     """Returns a session; see `Store.session`."""
-    row = db.execute("SELECT body, head_sequence FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
+    row = db.execute("SELECT body, head_sequence, updated_at_us FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
     if row is None:
         raise SessionNotFound(session_id)
     return _session_of(*row)
@@ -51,7 +52,7 @@ def sessions(db: sqlite3.Connection, page: Page) -> SessionPage:
     ).fetchall()
     rows, more = _cut(rows, page)
     token = encode_token("sessions", rows[-1][0], rows[-1][1]) if more else ""
-    return SessionPage(tuple(_session_of(body, head) for _, _, body, head in rows), token)
+    return SessionPage(tuple(_session_of(body, head, updated) for updated, _, body, head in rows), token)
 
 
 def message(db: sqlite3.Connection, session_id: str, message_id: str) -> Message:
@@ -173,8 +174,9 @@ def _session_row(db: sqlite3.Connection, session_id: str) -> int:
     return int(row[0])
 
 
-def _session_of(body: str, head_sequence: int) -> Session:
-    return msgspec.structs.replace(_session(body), head_sequence=head_sequence)
+def _session_of(body: str, head_sequence: int, updated_at_us: int) -> Session:
+    updated_at = datetime.fromtimestamp(updated_at_us / 1_000_000, UTC)
+    return msgspec.structs.replace(_session(body), head_sequence=head_sequence, updated_at=updated_at)
 
 
 def _messages(db: sqlite3.Connection, where: str, parameters: tuple[object, ...], order: str) -> tuple[Message, ...]:
@@ -213,9 +215,8 @@ def _order(page: Page) -> str:
 def _after(page: Page) -> tuple[str, tuple[int, ...]]:
     if not page.token:
         return "", ()
-    return f"AND (queued, place) {'<' if page.newest_first else '>'} (?, ?)", decode_token(
-        page.token, _listing(page), 2
-    )
+    key = decode_token(page.token, _listing(page), 2)
+    return f"AND (queued, place) {'<' if page.newest_first else '>'} (?, ?)", key
 
 
 def _limit(page: Page) -> int:

@@ -46,6 +46,8 @@ there is one, else none. Every key may be left out. Relative paths in the file s
     timeout_seconds = 600.0           longest silence
     max_output_tokens = 8192          where the API demands a limit and the caller gave none
     stream_usage = true               false for servers that refuse stream_options
+    sends_reasoning = false           true for servers that want reasoning back in a tool loop (DeepSeek, Moonshot)
+    reasoning_summary = ""            openai_responses: "auto", "concise" or "detailed" asks for readable reasoning
 
     [agents.NAME]                     "default" is the agent of sessions that name none
     system = ""                       system prompt
@@ -95,8 +97,12 @@ _KEY_OF_OVERRIDE = {
 service of that name."""
 
 _PROVIDERS_BY_KEY_VARIABLE = {
-    "openai": ProviderSettings(kind="openai_responses", name="OpenAI", api_key_env="OPENAI_API_KEY"),
-    "anthropic": ProviderSettings(kind="anthropic", name="Anthropic", api_key_env="ANTHROPIC_API_KEY"),
+    "openai": ProviderSettings(
+        kind="openai_responses", name="OpenAI", api_key_env="OPENAI_API_KEY", default_model="gpt-5-mini"
+    ),
+    "anthropic": ProviderSettings(
+        kind="anthropic", name="Anthropic", api_key_env="ANTHROPIC_API_KEY", default_model="claude-sonnet-4-5"
+    ),
 }
 
 Count = Annotated[int, Meta(ge=1)]

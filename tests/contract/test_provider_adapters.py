@@ -12,8 +12,9 @@ import pytest_asyncio
 from tests.support.provider_server import ProviderServer, ScriptedReply
 from turnwire.domain import errors as domain
 from turnwire.domain.messages import FinishReason
+from turnwire.domain.money import Usage
 from turnwire.domain.sessions import GenerationOptions, ToolDefinition
-from turnwire.ports.provider import ProviderRequest, StepFinished, StreamItem, TextDelta, ToolCallDelta
+from turnwire.ports.provider import ProviderRequest, StepFinished, StreamItem, TextDelta, ToolCallDelta, UsageReported
 from turnwire.providers.registry import ConfiguredProviders
 from turnwire.providers.settings import ProviderSettings
 from turnwire.providers.wire_names import wire_name
@@ -118,6 +119,54 @@ async def test_cut(kind: str, cut: bool, server: ProviderServer, providers: Conf
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("cut", [True, False])
+async def test_trouble_behind_the_end_marker(
+    kind: str, cut: bool, server: ProviderServer, providers: ConfiguredProviders
+) -> None:
+    """An answer is whole with its end marker, whatever comes behind it."""
+    error = b'data: {"type":"error","error":{"message":"too late"}}\n\n'
+    server.enqueue(ScriptedReply((*TEXT[kind], *END[kind], error, b"data: {"), cut=cut))
+    assert isinstance((await read(providers, kind))[-1], StepFinished)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "word"),
+    [
+        ("openai_chat", END["openai_chat"][0], "stop"),
+        ("anthropic", END["anthropic"][0], "end_turn"),
+        (
+            "openai_responses",
+            events({"type": "response.failed", "response": {"status": "failed", "error": {"message": "x"}}})[0],
+            "failed",
+        ),
+    ],
+)
+async def test_reason_before_an_error(
+    kind: str, reason: bytes, word: str, server: ProviderServer, providers: ConfiguredProviders
+) -> None:
+    """The provider's word for the end is told even when an error follows."""
+    error = b'data: {"type":"error","error":{"message":"x"}}\n\n'
+    server.enqueue(ScriptedReply((*TEXT[kind], reason, error)))
+    items = []
+    with pytest.raises(domain.ProviderStreamFailed):
+        async for item in providers.get(kind).stream(REQUEST):
+            items.append(item)
+    assert items[-1] == StepFinished(FinishReason.ERROR, word)
+
+
+async def test_what_follows_an_error_is_read(server: ProviderServer, providers: ConfiguredProviders) -> None:
+    """OpenAI tells an error twice, and usage and status only the second time."""
+    response = {"status": "failed", "error": {"message": "second"}, "usage": {"input_tokens": 7}}
+    told = events({"type": "error", "error": {"message": "first"}}, {"type": "response.failed", "response": response})
+    server.enqueue(ScriptedReply((*told, asyncio.Event())))
+    items = []
+    with pytest.raises(domain.ProviderStreamFailed, match="first"):
+        async for item in providers.get("openai_responses").stream(REQUEST):
+            items.append(item)
+    assert items == [UsageReported(Usage(input_tokens=7)), StepFinished(FinishReason.ERROR, "failed")]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 async def test_closing_ends_the_request(kind: str, server: ProviderServer, providers: ConfiguredProviders) -> None:
     """The provider sees the connection go when the generator is closed."""
     server.enqueue(ScriptedReply((*TEXT[kind], asyncio.Event())))
@@ -145,6 +194,25 @@ async def test_cancelling_ends_the_request(
         await task
     async with asyncio.timeout(2):
         await server.requests[0].disconnected.wait()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_cancelling_ends_the_wait_for_a_retry(
+    kind: str, server: ProviderServer, providers: ConfiguredProviders
+) -> None:
+    """A task that is cancelled while the SDK waits ends at once, and nothing is asked again."""
+    headers = {"retry-after": "30", "content-type": "application/json"}
+    server.enqueue(ScriptedReply((b"{}",), 529, headers))
+    task = asyncio.create_task(read(providers, kind))
+    while not server.requests:
+        await asyncio.sleep(0)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    task.cancel()
+    async with asyncio.timeout(2):
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("kind", KINDS)

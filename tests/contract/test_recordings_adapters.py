@@ -11,34 +11,15 @@ from tests.support.recordings import (
     KINDS,
     Recording,
     collect,
-    comparable_expectation,
     cut_anywhere,
     recording_params,
+    unexplained_differences,
 )
 from turnwire.ports.provider import ProviderRequest
 from turnwire.providers.registry import ConfiguredProviders
 from turnwire.providers.settings import ProviderSettings
 
 pytestmark = pytest.mark.recordings
-
-
-ALL_FIELDS = ("text", "reasoning", "tool_calls", "input_tokens", "output_tokens", "finish")
-
-KNOWN_DIFFERENCES: dict[str, tuple[tuple[str, ...], str]] = {
-    "anthropic/020.sse": (ALL_FIELDS, "two whole answers in one body; the adapter ends with the first message_stop"),
-    "anthropic/022.sse": (
-        ("reasoning", "tool_calls"),
-        "an answer that starts over in the middle; the index counts the second one's blocks twice",
-    ),
-    "chat/017.sse": (
-        ("reasoning_tokens",),
-        "11 reasoning tokens of 10 generated ones; buckets that do not overlap cannot say that",
-    ),
-    "chat/065.sse": (("output_tokens",), "xAI counts reasoning on top of completion_tokens; the index leaves it out"),
-    "chat/066.sse": (("output_tokens",), "xAI counts reasoning on top of completion_tokens; the index leaves it out"),
-    "responses/037.sse": (ALL_FIELDS, "four whole answers in one body; the adapter ends with the first completed one"),
-}
-"""Where the index is not followed: the fields, and why."""
 
 
 @pytest_asyncio.fixture(scope="session")
@@ -65,9 +46,6 @@ async def test_recording_is_read_as_expected(
     server.enqueue(ScriptedReply(tuple(cut_anywhere(recording.body, recording.name))))
     request = ProviderRequest(model_id="any", system="", messages=())
     answer = await collect(providers.get(recording.kind).stream(request))
-    found, expected = answer.comparable(), comparable_expectation(recording.expected)
-    for field in KNOWN_DIFFERENCES.get(recording.name, ((), ""))[0]:
-        del found[field], expected[field]
-    assert found == expected
+    assert unexplained_differences(recording, answer.comparable()) == {}
     for state in answer.provider_states:
         assert json.loads(state)["api"] == recording.kind

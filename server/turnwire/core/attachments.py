@@ -62,11 +62,14 @@ async def load_file(new: NewFile, field: str, directory: str, roots: Sequence[Pa
         raise InvalidRequest.of(f"{field}.url", "give either url or path", "REQUIRED")
     if new.url:
         mime, content = decode_data_uri(new.url, f"{field}.url", max_bytes)
+        if mime and not _MIME.fullmatch(mime):
+            raise InvalidRequest.of(f"{field}.url", "the data URI's media type is not one such as image/png")
         name = new.filename
     else:
         content = await asyncio.to_thread(_read_path, new.path, f"{field}.path", directory, roots, max_bytes)
         mime, name = "", new.filename or PurePosixPath(new.path).name
     name = PurePosixPath(name.replace("\\", "/")).name
+    name = "" if name == ".." else name
     reference = File(
         sha256=hashlib.sha256(content).hexdigest(),
         size_bytes=len(content),
@@ -134,10 +137,11 @@ def _read_path(path: str, field: str, directory: str, roots: Sequence[Path], max
         descriptor = os.open(target, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise _not_readable(field) from error
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):  # asked before fdopen, which fails on a folder and leaves it open
+        os.close(descriptor)
+        raise _not_readable(field)
     with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise _not_readable(field)
         if status.st_size > max_bytes:
             raise too_large(field, status.st_size, max_bytes)
         content = file.read(max_bytes + 1)

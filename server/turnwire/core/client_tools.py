@@ -1,6 +1,7 @@
 """The tool calls of one step: those of declared client tools wait for their results, the others fail at once."""
 
 import asyncio
+from functools import partial
 
 import msgspec
 
@@ -30,20 +31,22 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_of(self, call: ToolUse) -> bool:
         """Tells whether the call holds exactly this result."""
-        return self.apply_to(call) == call
+        return call.status.settled and self.apply_to(call) == call
 
 
 class ClientToolCalls:
     """Settles the calls of one message.
 
-    `_all_settled` wakes the turn. Results are taken one at a time and in memory first, so the first one wins however
-    many come at once; used on the event loop only.
+    A result counts in memory first and is then stored, so the first one wins however many come at once. `_storing`
+    holds the commits by part index; a failed one opens its call again. `_all_settled` wakes the turn. Used on the event
+    loop only.
     """
 
     def __init__(self, environment: Environment, turn: Turn, message: Message) -> None:
         """Takes the ended message that holds the calls."""
         self._environment = environment
         self._turn = turn
+        self._storing: dict[int, asyncio.Future[Committed]] = {}
         self._all_settled = asyncio.Event()
         self.message = message
         """The message with the results so far."""
@@ -57,9 +60,9 @@ class ClientToolCalls:
         for part, call in self.message.tool_calls():
             problem = _problem(call, declared)
             if problem and not call.status.settled:
-                await self._store(part.index, call, CallResult(output=problem, is_error=True))
-        self._note_progress()
+                await asyncio.shield(self._store(part.index, call, CallResult(output=problem, is_error=True)))
         limit = self._environment.settings.limits.client_tool_timeout.total_seconds()
+        self._note_progress()
         try:
             async with asyncio.timeout(limit):
                 await self._all_settled.wait()
@@ -67,34 +70,42 @@ class ClientToolCalls:
             late = CallResult(output=f"the client did not answer within {limit:g} seconds", is_error=True)
             for part, call in self.message.tool_calls():
                 if not call.status.settled:
-                    await self._store(part.index, call, late)
+                    await asyncio.shield(self._store(part.index, call, late))
+            await self._all_settled.wait()  # a client's result may still be on its way to the disk
 
-    async def submit(self, index: int, result: CallResult) -> int:
-        """Stores the result of the call in one part, which must wait for it.
+    async def submit(self, index: int, result: CallResult) -> int | None:
+        """Stores a result for the call in one part. Safe to cancel: the result is stored all the same.
 
         Returns:
-            The session's sequence after that.
+            The session's sequence after that; None when the call holds another result.
         """
         call = self.message.parts[index].content
-        if not isinstance(call, ToolUse) or call.status.settled:
-            raise ValueError(f"part {index} of {self.message.message_id} waits for no result")
-        committed = await self._store(index, call, result)
-        self._note_progress()
-        return committed.sequence
+        if not isinstance(call, ToolUse):
+            raise TypeError(f"part {index} of {self.message.message_id} is no tool call")
+        if not call.status.settled:
+            return (await asyncio.shield(self._store(index, call, result))).sequence
+        if index not in self._storing or not result.is_of(call):
+            return None
+        return (await asyncio.shield(self._storing[index])).sequence
 
-    async def _store(self, index: int, call: ToolUse, result: CallResult) -> Committed:
-        before = self.message
+    def _store(self, index: int, call: ToolUse, result: CallResult) -> asyncio.Future[Committed]:
         now = self._environment.clock()
         settled = msgspec.structs.replace(result.apply_to(call), finished_at=now)
-        self.message, work = settle_call(before, index, settled, now)
-        try:
-            return await self._environment.commit(before.session_id, work, now)
-        except Exception:
-            self.message, _ = settle_call(self.message, index, call, now)
-            raise
+        self.message, work = settle_call(self.message, index, settled, now)
+        storing = self._environment.commit(self.message.session_id, work, now)
+        self._storing[index] = storing
+        storing.add_done_callback(partial(self._stored, index, call))
+        return storing
+
+    def _stored(self, index: int, call: ToolUse, storing: asyncio.Future[Committed]) -> None:
+        if storing.cancelled() or storing.exception() is not None:
+            del self._storing[index]
+            self.message, _ = settle_call(self.message, index, call, self._environment.clock())
+        self._note_progress()
 
     def _note_progress(self) -> None:
-        if all(call.status.settled for _, call in self.message.tool_calls()):
+        calls = self.message.tool_calls()
+        if all(call.status.settled for _, call in calls) and all(s.done() for s in self._storing.values()):
             self._all_settled.set()
 
 
@@ -104,6 +115,6 @@ def _problem(call: ToolUse, declared: set[str]) -> str:
         return f"there is no tool named {call.name!r}"
     try:
         msgspec.json.decode(call.input_json or "{}")
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         return f"the arguments are not valid JSON: {error}"
     return ""

@@ -41,7 +41,8 @@ class Ending(Struct, frozen=True):
         """The status of a message that ended so."""
         if self.finish_reason in (FinishReason.ABORTED, FinishReason.INTERRUPTED):
             return MessageStatus.INTERRUPTED
-        return MessageStatus.FAILED if self.failure is not None else MessageStatus.COMPLETE
+        failed = self.failure is not None or self.finish_reason is FinishReason.ERROR
+        return MessageStatus.FAILED if failed else MessageStatus.COMPLETE
 
 
 class Work(Struct, frozen=True):

@@ -96,16 +96,18 @@ class Conversations:
         run = self._turns.run_of(session_id)
         calls = run.calls if run is not None else None
         if calls is not None:
-            for part, call in calls.message.tool_calls():
-                if part.part_id == part_id and not call.status.settled:
+            for part, _ in calls.message.tool_calls():
+                if part.part_id == part_id:
                     sequence = await calls.submit(part.index, result)
+                    if sequence is None:
+                        raise _already_settled(part_id)
                     return calls.message.parts[part.index], sequence
         for message in reversed(await self._environment.store.history(session_id)):
             for part, call in message.tool_calls():
                 if part.part_id == part_id:
                     if result.is_of(call):
                         return part, session.head_sequence
-                    raise ToolCallAlreadySettled(f"tool call {part_id!r} has a result already", part_id)
+                    raise _already_settled(part_id)
         raise ToolCallNotFound(part_id)
 
     async def _send(self, new: NewMessage, answer: NewTurn) -> Receipt:
@@ -163,9 +165,12 @@ class Conversations:
     def _refuse_awaited(self, message: Message) -> None:
         """Raises InvalidRequest when a result is for a call that a running turn waits for."""
         run = self._turns.run_of(message.session_id)
-        if run is None or run.calls is None:
+        if run is None:
             return
-        awaited = {call.call_id for _, call in run.calls.message.tool_calls() if not call.status.settled}
+        calling = run.calls.message if run.calls is not None else run.streaming_message()
+        if calling is None:
+            return
+        awaited = {call.call_id for _, call in calling.tool_calls() if not call.status.settled}
         for part in message.parts:
             if isinstance(part.content, ToolResult) and part.content.call_id in awaited:
                 field = f"parts[{part.index}].tool_result.call_id"
@@ -218,3 +223,7 @@ class Conversations:
             sender_name=new.sender_name,
             metadata_json=new.metadata_json,
         )
+
+
+def _already_settled(part_id: str) -> ToolCallAlreadySettled:
+    return ToolCallAlreadySettled(f"tool call {part_id!r} has another result already, or its turn ended", part_id)

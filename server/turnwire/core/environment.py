@@ -4,10 +4,13 @@ from asyncio import Future
 from dataclasses import dataclass
 from datetime import datetime
 
+import msgspec
+
 from turnwire.core.closing import Work
 from turnwire.core.settings import CoreSettings
 from turnwire.domain.events import EphemeralKind, Event
 from turnwire.domain.ids import IdMaker
+from turnwire.domain.messages import Message, ModelRef
 from turnwire.ports.clock import Clock
 from turnwire.ports.feed import Feed
 from turnwire.ports.provider import Providers
@@ -28,6 +31,13 @@ class Environment:
     def commit(self, session_id: str, work: Work, at: datetime) -> Future[Committed]:
         """Stores work in one session; see `Store.commit`."""
         return self.store.commit(Commit(session_id=session_id, at=at, changes=work.changes, events=work.events))
+
+    def priced(self, message: Message, model: ModelRef) -> Message:
+        """Returns a model's message with the cost of its usage, as far as the price of the model is known."""
+        if message.usage is None or message.cost_pico_usd is not None:
+            return message
+        cost = self.providers.cost_pico_usd(model, message.usage)
+        return msgspec.structs.replace(message, cost_pico_usd=cost)
 
     def publish(self, session_id: str, kind: EphemeralKind) -> None:
         """Tells watchers of a session something that is not stored."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import msgspec
 
@@ -15,17 +16,17 @@ from turnwire.ports.store import RecordRequest, Store
 class NamedRequests:
     """Sees to it that each named request is carried out once.
 
-    `_running` holds the names of requests under way, so that a retry that overtakes its first try waits for it. It is
-    bounded by the calls in flight. Used on the event loop only.
+    `_running` holds the requests under way. Each goes on when its caller is gone: the retry that follows must find its
+    answer. It is bounded by the calls in flight. Used on the event loop only.
     """
 
     def __init__(self, store: Store) -> None:
         """Takes the store that remembers."""
         self._store = store
-        self._running: dict[str, asyncio.Event] = {}
+        self._running: dict[str, asyncio.Task[Receipt]] = {}
 
     async def once(self, new: NewMessage, carry_out: Callable[[], Awaitable[Receipt]]) -> Receipt:
-        """Carries the request out, or returns the answer of its first try.
+        """Carries the request out, or returns the answer of its first try. Safe to cancel: what was begun goes on.
 
         Raises:
             RequestIdReused: the name was used for a request with another content.
@@ -34,13 +35,11 @@ class NamedRequests:
         if not name:
             return await carry_out()
         while name in self._running:
-            await self._running[name].wait()
-        self._running[name] = done = asyncio.Event()
-        try:
-            return await self._answered(new) or await carry_out()
-        finally:
-            del self._running[name]
-            done.set()
+            await asyncio.wait((self._running[name],))
+        task = asyncio.create_task(self._answer(new, carry_out), name="named request")
+        self._running[name] = task
+        task.add_done_callback(partial(self._forget, name))
+        return await asyncio.shield(task)
 
     @staticmethod
     def record(new: NewMessage, receipt: Receipt) -> Work:
@@ -48,6 +47,14 @@ class NamedRequests:
         if not new.request_id:
             return Work()
         return Work((RecordRequest(new.request_id, new.fingerprint, msgspec.json.encode(receipt).decode()),))
+
+    async def _answer(self, new: NewMessage, carry_out: Callable[[], Awaitable[Receipt]]) -> Receipt:
+        return await self._answered(new) or await carry_out()
+
+    def _forget(self, name: str, task: asyncio.Task[Receipt]) -> None:
+        del self._running[name]
+        if not task.cancelled():
+            task.exception()  # seen by the caller, or by nobody when it is gone
 
     async def _answered(self, new: NewMessage) -> Receipt | None:
         stored = await self._store.request(new.request_id)

@@ -1,6 +1,7 @@
 """The turns of one session: the running one and those that wait."""
 
 import asyncio
+import contextlib
 import itertools
 from collections import deque
 from collections.abc import Callable
@@ -15,12 +16,14 @@ from turnwire.core.receipts import Receipt
 from turnwire.core.turn_runner import TurnRun
 from turnwire.domain.errors import StorageError
 from turnwire.domain.events import MessageAdded, MessageRemoved, QueueChanged, SessionStatusChanged, TurnStarted
-from turnwire.domain.messages import FinishReason, Message, MessageStatus
+from turnwire.domain.messages import Failure, FinishReason, Message, MessageStatus
 from turnwire.domain.sessions import Turn, TurnStatus
 from turnwire.ports.store import Committed, NewEvent, PutMessage, PutTurn, RemoveMessage
 
 RETRY_SECONDS = (0.1, 0.5, 2.0, 5.0)
 """Pauses before the end of a turn is written again after the store failed; the last one repeats."""
+
+UNSAVED = Ending(FinishReason.ERROR, Failure("INTERNAL", "the server could not store the end of the turn"))
 
 log = structlog.get_logger()
 
@@ -58,7 +61,7 @@ class SessionTurns:
         self._forget = forget
         self._task: asyncio.Task[None] | None = None
         self._announced = False
-        self._stopping = False
+        self._stopping = asyncio.Event()
         self.queue: deque[Waiting] = deque()
         self.run: TurnRun | None = None
 
@@ -123,7 +126,7 @@ class SessionTurns:
 
     def stop(self, ending: Ending) -> None:
         """Ends the running turn and starts no other."""
-        self._stopping = True
+        self._stopping.set()
         if self.run is not None:
             self.run.stop(ending)
 
@@ -148,7 +151,7 @@ class SessionTurns:
         await self._run_rest()
 
     async def _run_rest(self) -> None:
-        while self.queue and not self._stopping:
+        while self.queue and not self._stopping.is_set():
             waiting = self.queue.popleft()
             self.run = run = TurnRun(self._environment, waiting.turn)
             if await self._start(waiting, run):
@@ -168,31 +171,41 @@ class SessionTurns:
             (PutTurn(run.turn), PutMessage(message, ())),
             (*self._start_events(run.turn), self._queue_event()),
         )
-        return await self._commit_surely(work)
+        started = await self._commit_surely(work)
+        if not started:
+            run.ended.set()
+        return started
 
     async def _run_turn(self, run: TurnRun) -> None:
         work = await run.run(self._slots)
-        if not self.queue or self._stopping:
+        idle = Work()
+        if not self.queue or self._stopping.is_set():
             self._announced = False
-            work += Work((), (NewEvent(SessionStatusChanged(False)),))
-        await self._commit_surely(work)
+            idle = Work((), (NewEvent(SessionStatusChanged(False)),))
+        if not await self._commit_surely(work + idle):
+            # whatever is wrong with the answer, nobody may wait for ever for the end of the turn
+            bare = end_turn(run.turn, (), UNSAVED, self._environment.clock())
+            await self._commit_surely(bare + idle)
         run.ended.set()
 
     async def _commit_surely(self, work: Work) -> bool:
         """Commits what must not be lost, again and again while the store fails (a full disk may get room).
 
-        Returns False when the session is gone or the server stops; a turn left open is then ended at the next start.
+        Returns False when the work itself is at fault, the session is gone or the server stops. A turn that is left
+        open is ended at the next start.
         """
         for attempt in itertools.count():
             try:
                 await self._environment.commit(self._session_id, work, self._environment.clock())
                 return True
             except StorageError as error:
-                if self._stopping:
+                if self._stopping.is_set():
                     log.error("turn_not_saved", session_id=self._session_id, reason=error.reason)
                     return False
                 log.warning("turn_not_saved_yet", session_id=self._session_id, reason=error.reason)
-                await asyncio.sleep(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)])
+                with contextlib.suppress(TimeoutError):
+                    pause = RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)]
+                    await asyncio.wait_for(self._stopping.wait(), pause)
             except Exception as error:
                 log.error("turn_not_saved", session_id=self._session_id, exc_info=error)
                 return False

@@ -1,5 +1,7 @@
 """Sessions: creating, listing, changing and deleting conversations."""
 
+import asyncio
+
 import msgspec
 from msgspec import UNSET
 
@@ -21,6 +23,7 @@ class Sessions:
         """Takes the ports and who runs the turns."""
         self._environment = environment
         self._turns = turns
+        self._changing = asyncio.Lock()  # from reading settings to storing the changed ones; held for one commit
 
     async def create(self, settings: SessionChange) -> SessionView:
         """Creates an empty session. Raises InvalidRequest when a setting is wrong."""
@@ -51,6 +54,20 @@ class Sessions:
             InvalidRequest: a setting is wrong.
             StaleVersion: the session has another revision than expected.
         """
+        async with self._changing:
+            return await self._update(session_id, change)
+
+    async def delete(self, session_id: str) -> None:
+        """Ends the running turn, then removes the session with all that belongs to it."""
+        await self._environment.store.session(session_id)
+        await self._turns.begin_delete(session_id)
+        try:
+            work = Work((RemoveSession(),), (NewEvent(SessionDeleted()),))
+            await self._environment.commit(session_id, work, self._environment.clock())
+        finally:
+            self._turns.end_delete(session_id)
+
+    async def _update(self, session_id: str, change: SessionChange) -> SessionView:
         session = await self._environment.store.session(session_id)
         if change.expected_revision not in (None, session.revision):
             raise StaleVersion(
@@ -64,16 +81,6 @@ class Sessions:
         event = NewEvent(SessionUpdated(self._turns.view(changed)))
         committed = await self._environment.commit(session_id, Work((PutSession(changed),), (event,)), now)
         return self._turns.view(msgspec.structs.replace(changed, head_sequence=committed.sequence))
-
-    async def delete(self, session_id: str) -> None:
-        """Ends the running turn, then removes the session with all that belongs to it."""
-        await self._environment.store.session(session_id)
-        await self._turns.begin_delete(session_id)
-        try:
-            work = Work((RemoveSession(),), (NewEvent(SessionDeleted()),))
-            await self._environment.commit(session_id, work, self._environment.clock())
-        finally:
-            self._turns.end_delete(session_id)
 
     def _changed(self, session: Session, change: SessionChange) -> Session:
         fields: dict[str, object] = {}

@@ -20,9 +20,10 @@ def fold_results(message: Message, history: Sequence[Message], now: datetime) ->
         The message, with the assistant message as its parent when it was folded, and the work that settles the calls.
     """
     results = [part.content for part in message.parts if isinstance(part.content, ToolResult)]
+    distinct = len({result.call_id for result in results}) == len(results)
     for caller in reversed(history):
         open_calls = {call.call_id: part for part, call in caller.tool_calls() if call.call_id and is_unanswered(call)}
-        if all(result.call_id in open_calls for result in results):
+        if distinct and all(result.call_id in open_calls for result in results):
             return _fold(message, caller, [(open_calls[r.call_id], r) for r in results], now)
     return message, Work()
 

@@ -69,10 +69,11 @@ class TurnRun:
             await self._journal.settle()
         messages, work = [*self._messages], self._closing
         if self._stream is not None and self._added is not None:
-            messages.append(streaming := self._stream.snapshot())
+            messages.append(streaming := self._environment.priced(self._stream.snapshot(), self.turn.model))
             await asyncio.wait((self._added,))
             if self._added.exception() is not None:
                 work += Work((), (_added(streaming),))
+        self._stream = self._journal = None  # a reader's flush must not write the open message over the ended one
         return work + end_turn(self.turn, messages, ending, self._environment.clock())
 
     def stop(self, ending: Ending) -> None:
@@ -169,10 +170,12 @@ class TurnRun:
                     journal.note_change()
         except ProviderError as error:
             failure = error
-        await added
+        await asyncio.shield(added)
         await journal.settle()
         ending = step_ending(stream.finished, failure, stream.snapshot())
-        ended, self._closing = close_message(self._priced(stream.snapshot()), ending, environment.clock())
+        ended, self._closing = close_message(
+            environment.priced(stream.snapshot(), turn.model), ending, environment.clock()
+        )
         self._stream = self._journal = None
         return ended
 
@@ -185,12 +188,6 @@ class TurnRun:
         if not hashes:
             return request
         return msgspec.structs.replace(request, files=await environment.store.files(hashes))
-
-    def _priced(self, message: Message) -> Message:
-        if message.usage is None:
-            return message
-        cost = self._environment.providers.cost_pico_usd(self.turn.model, message.usage)
-        return msgspec.structs.replace(message, cost_pico_usd=cost)
 
     async def _settle_calls(self, message: Message) -> None:
         """Commits the ended step, then waits until each of its calls has a result."""

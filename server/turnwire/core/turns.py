@@ -36,13 +36,18 @@ class Aborted(msgspec.Struct, frozen=True):
 
 
 class Turns:
-    """All sessions that have a turn running or waiting. Used on the event loop only."""
+    """All sessions that have a turn running or waiting. Used on the event loop only.
+
+    `_owners` has one entry per such session, which removes itself when nothing is left. `_aborting` keeps aborts alive
+    whose callers are gone: half an abort would leave messages that wait for ever.
+    """
 
     def __init__(self, environment: Environment) -> None:
         """Nothing runs before `recover` or `submit`."""
         self._environment = environment
         self._owners: dict[str, SessionTurns] = {}
         self._deleting: set[str] = set()
+        self._aborting: set[asyncio.Task[Aborted]] = set()
         self._slots = asyncio.Semaphore(environment.settings.limits.max_running_turns)
         self._closing = False
 
@@ -80,7 +85,7 @@ class Turns:
         return await owner.accept(turn, message, extra)
 
     async def abort(self, session_id: str, expected_turn_id: str, *, keep_queue: bool) -> Aborted:
-        """Ends the running turn and returns when its end is durable. Idempotent.
+        """Ends the running turn and returns when its end is durable. Idempotent. Safe to cancel: the abort goes on.
 
         Args:
             session_id: The session; one without turns is none of our business here.
@@ -91,10 +96,10 @@ class Turns:
         run = owner.run if owner is not None else None
         if owner is None or run is None or (expected_turn_id and run.turn.turn_id != expected_turn_id):
             return Aborted()
-        dropped = () if keep_queue else await owner.drop_queue()
-        run.stop(Ending(FinishReason.ABORTED))
-        await run.ended.wait()
-        return Aborted(run.turn.turn_id, dropped)
+        aborting = asyncio.create_task(self._abort(owner, run, keep_queue=keep_queue), name="abort")
+        self._aborting.add(aborting)
+        aborting.add_done_callback(self._aborting.discard)
+        return await asyncio.shield(aborting)
 
     async def begin_delete(self, session_id: str) -> None:
         """Ends what runs or waits in a session and refuses new messages until `end_delete`."""
@@ -162,9 +167,16 @@ class Turns:
     def _forget(self, session_id: str) -> None:
         del self._owners[session_id]
 
+    async def _abort(self, owner: SessionTurns, run: TurnRun, *, keep_queue: bool) -> Aborted:
+        dropped = () if keep_queue else await owner.drop_queue()
+        run.stop(Ending(FinishReason.ABORTED))
+        await run.ended.wait()
+        return Aborted(run.turn.turn_id, dropped)
+
     async def _end_left_over(self, turn: Turn) -> None:
         now = self._environment.clock()
-        messages = await self._environment.store.turn_messages(turn.turn_id)
+        stored = await self._environment.store.turn_messages(turn.turn_id)
+        messages = [self._environment.priced(message, turn.model) for message in stored]
         work = end_turn(turn, messages, RESTARTED, now) + Work((), (NewEvent(SessionStatusChanged(False)),))
         await self._environment.commit(turn.session_id, work, now)
         log.info("turn_recovered", session_id=turn.session_id, turn_id=turn.turn_id)

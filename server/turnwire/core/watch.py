@@ -130,13 +130,17 @@ class _Watch:
             self._position = bounds.head
         elif request.after > bounds.head:
             raise SequenceInFuture(
-                f"position {request.after} is after the newest, {bounds.head}", bounds.earliest, bounds.head
+                f"position {request.after} is after the newest, {bounds.head}",
+                request.after,
+                bounds.earliest,
+                bounds.head,
             )
         elif request.after >= bounds.earliest:
             self._position = request.after
         elif request.fail_if_compacted:
             raise EventsCompacted(
                 f"events after {request.after} are no longer kept, only those after {bounds.earliest}",
+                request.after,
                 bounds.earliest,
                 bounds.head,
             )

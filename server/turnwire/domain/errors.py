@@ -170,10 +170,12 @@ class PermissionAlreadyAnswered(WrongState):
 class PositionUnavailable(DomainError):
     """A watch cannot start where it was asked to."""
 
-    def __init__(self, message: str, earliest: int, latest: int) -> None:
-        """Args: the sentence; the position after which events are kept; the newest position."""
-        super().__init__(message, {"earliestSequence": str(earliest), "latestSequence": str(latest)})
-        self.earliest = earliest
+    def __init__(self, message: str, asked: int, earliest: int, latest: int) -> None:
+        """Args: the sentence; the position asked for, the one after which events are kept, the newest one."""
+        super().__init__(
+            message,
+            {"askedSequence": str(asked), "earliestSequence": str(earliest), "latestSequence": str(latest)},
+        )
 
 
 class EventsCompacted(PositionUnavailable):

@@ -16,6 +16,9 @@ class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     output_tokens: int | None = None
     """Visible generated tokens; all generated tokens when the reasoning share is unknown."""
     reasoning_tokens: int | None = None
+    reported_output_tokens: int | None = None
+    """The provider's own count of generated tokens where it is not the sum of the two buckets: xAI leaves reasoning out
+    of it, routers count with two tokenisers. None where it is the sum."""
 
     @property
     def prompt_total(self) -> int | None:
@@ -24,8 +27,13 @@ class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def generated_total(self) -> int | None:
-        """All generated tokens, reasoning included; None when the provider said nothing of them."""
+        """All generated tokens, reasoning included: what is paid. None when the provider said nothing of them."""
         return add_known(self.output_tokens, self.reasoning_tokens)
+
+    @property
+    def shown_output(self) -> int | None:
+        """The generated tokens by the provider's own word, as people find them in its other accounts."""
+        return self.generated_total if self.reported_output_tokens is None else self.reported_output_tokens
 
 
 def add_known(a: int | None, b: int | None) -> int | None:
@@ -39,10 +47,14 @@ def add_usage(a: Usage | None, b: Usage | None) -> Usage | None:
     """Adds the usage of two steps, bucket by bucket; None when neither is known."""
     if a is None or b is None:
         return a or b
+    reported = None
+    if a.reported_output_tokens is not None or b.reported_output_tokens is not None:
+        reported = add_known(a.shown_output, b.shown_output)
     return Usage(
         input_tokens=add_known(a.input_tokens, b.input_tokens),
         cache_read_tokens=add_known(a.cache_read_tokens, b.cache_read_tokens),
         cache_write_tokens=add_known(a.cache_write_tokens, b.cache_write_tokens),
         output_tokens=add_known(a.output_tokens, b.output_tokens),
         reasoning_tokens=add_known(a.reasoning_tokens, b.reasoning_tokens),
+        reported_output_tokens=reported,
     )

@@ -24,7 +24,7 @@ class Ring:
         self._dropped = 0  # entries at the front of the list that count as gone
         self._base = 0  # position of the list's first entry
         self._waiting: list[asyncio.Future[None]] = []
-        self._last_slice: tuple[int, int, tuple[Taken, int]] | None = None
+        self._last_slice: tuple[tuple[int, int, int], tuple[Taken, int]] | None = None
         self.head = 0
         self.closed = False
         self.subscribers = 0
@@ -59,8 +59,9 @@ class Ring:
 
         Watchers that keep up ask for the same slice one after the other, so the last one is kept.
         """
-        if self._last_slice is not None and self._last_slice[:2] == (position, self.end):
-            return self._last_slice[2]
+        key = (position, self.end, max_bytes)
+        if self._last_slice is not None and self._last_slice[0] == key:
+            return self._last_slice[1]
         frames: list[bytes] = []
         size, order = 0, 0
         for index in range(position - self._base, len(self._entries)):
@@ -71,7 +72,7 @@ class Ring:
             if size >= max_bytes:
                 break
         result = Taken(b"".join(frames), order), position + len(frames)
-        self._last_slice = (position, self.end, result)
+        self._last_slice = (key, result)
         return result
 
     def entries(self, position: int) -> list[Entry]:

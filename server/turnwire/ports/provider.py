@@ -2,7 +2,8 @@
 
 A provider turns one `ProviderRequest` into a stream of items that no longer differ between APIs. Each item with a
 `key` belongs to the part of that key; the first item of a new key opens a part, so parts come in the order in which
-their keys first appear. A stream ends with exactly one `StepFinished`, or with a raised `ProviderError`.
+their keys first appear. A stream ends with exactly one `StepFinished`, or with a raised `ProviderError`; where the
+provider had given its reason before the error, `StepFinished` still tells it.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -98,7 +99,7 @@ class UsageReported(Struct, frozen=True):
 
 
 class StepFinished(Struct, frozen=True):
-    """The provider's end marker was seen. The last item."""
+    """The provider's end marker was seen, or its reason came before an error. The last item."""
 
     reason: FinishReason
     provider_reason: str

@@ -19,7 +19,7 @@ from turnwire.domain.sessions import Session, Turn
 
 
 class PutSession(Struct, frozen=True):
-    """Creates the commit's session or replaces its settings."""
+    """Creates the commit's session (revision 1) or replaces its settings (revision one more than the stored one's)."""
 
     session: Session
 
@@ -184,6 +184,7 @@ class Store(Protocol):
 
         Raises:
             SessionNotFound: the session does not exist (any more) and the commit does not create it.
+            StaleVersion: the session's settings were changed since they were read.
         """
         ...
 
@@ -250,5 +251,5 @@ class Store(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Waits for started commits, fails waiting ones and closes the database. Idempotent."""
+        """Stores the commits that wait, refuses further ones and closes the database. Idempotent."""
         ...

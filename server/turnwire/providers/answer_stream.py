@@ -6,21 +6,28 @@ from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Protocol
 
 from turnwire.domain.errors import ProviderError, ProviderStreamCut, ProviderStreamFailed
-from turnwire.ports.provider import StreamItem
+from turnwire.domain.messages import FinishReason
+from turnwire.ports.provider import StepFinished, StreamItem
 from turnwire.providers import json_text
 from turnwire.providers.errors import from_exception, from_stream
 from turnwire.providers.sse import SseDecoder
 
 DRAIN_SECONDS = 0.2
-"""How long to wait for the end of the body after the API's end marker: a body read to its end lets the connection be
-used again, and a server that keeps it open must not hold up the turn."""
+"""How long to wait for the end of the body after the API's end marker or an error: a body read to its end lets the
+connection be used again, and a server that keeps it open must not hold up the turn."""
 
 
 class AnswerReader(Protocol):
     """Reads the events of one answer. Free of I/O; used once."""
 
     ended: bool
-    """The API's end marker was read and `StepFinished` was given."""
+    """The API's end marker was read. False again when another answer begins behind it: some gateways send all steps of
+    a conversation in one body."""
+
+    @property
+    def provider_reason(self) -> str:
+        """The provider's word for the end of the answer, as soon as it came; "" before."""
+        ...
 
     def read(self, event: bytes, data: bytes, items: list[StreamItem]) -> None:
         """Appends what the event says to `items`.
@@ -32,9 +39,10 @@ class AnswerReader(Protocol):
         ...
 
     def end_of_body(self, items: list[StreamItem]) -> None:
-        """Says that the body ended without the end marker.
+        """Says that the body is over. Call it once, last.
 
-        Appends `StepFinished` where the API lets the marker be left out, else leaves `ended` False.
+        Appends what is still open and `StepFinished`; nothing when the end marker is missing and the API does not let
+        it be left out, and `ended` then stays False.
         """
         ...
 
@@ -71,31 +79,37 @@ async def read_answer(
     Raises:
         ProviderError: the call failed, the stream reported an error, or it ended too early.
     """
+    failure: ProviderError | ValueError | None = None
     try:
         async with request() as answer:
             await _refuse_unstreamed(answer, secrets)
             decoder = SseDecoder()
             items: list[StreamItem] = []
-            async with aclosing(_closable(answer.iter_bytes())) as chunks:
+            async with aclosing(_body(answer, lambda: reader.ended or failure is not None)) as chunks:
                 async for chunk in chunks:
-                    failure = _read_events(decoder.feed(chunk), reader, items)
+                    found = _read_events(decoder.feed(chunk), reader, items)
+                    failure = failure or found
                     for item in items:
                         yield item
                     items.clear()
-                    if failure is not None:
+                    if isinstance(failure, ValueError):
                         raise failure
-                    if reader.ended:
-                        await _drain(chunks)
-                        return
-            failure = _read_events(decoder.finish(), reader, items)
-            if not reader.ended and not isinstance(failure, ProviderError):
+            found = _read_events(decoder.finish(), reader, items)
+            failure = failure or found
+            if isinstance(failure, ValueError):
+                # A last event that cannot be read is one that was cut.
+                failure = None
+            if failure is None:
                 reader.end_of_body(items)
             for item in items:
                 yield item
+            if failure is not None:
+                raise failure
             if not reader.ended:
-                # A last event that cannot be read is one that was cut.
-                raise failure if isinstance(failure, ProviderError) else stream_cut()
+                raise stream_cut()
     except Exception as error:
+        if reader.provider_reason and (failure is not None or not reader.ended):
+            yield StepFinished(FinishReason.ERROR, reader.provider_reason)
         translated = from_exception(error, secrets)
         if translated is error:
             raise
@@ -110,17 +124,19 @@ def stream_cut() -> ProviderStreamCut:
 def _read_events(
     events: list[tuple[bytes, bytes]], reader: AnswerReader, items: list[StreamItem]
 ) -> ProviderError | ValueError | None:
-    # The error is returned, not raised: what came before it in the same chunk must go out first.
-    try:
-        for event, data in events:
+    """Returns what went wrong first, unless it stands behind the end marker: what came before must go out first."""
+    failure: ProviderError | None = None
+    for event, data in events:
+        ended = reader.ended
+        try:
             reader.read(event, data, items)
-            if reader.ended:
-                break
-    except (ProviderError, ValueError) as error:
-        return error
-    except (AttributeError, KeyError, TypeError) as error:
-        return ValueError(f"an event has an unexpected shape: {type(error).__name__}")
-    return None
+        except ProviderError as error:
+            # What follows an error may still tell usage and reason.
+            failure = failure or (None if ended else error)
+        except (ValueError, AttributeError, KeyError, TypeError) as error:
+            if not ended:
+                return failure or ValueError(f"an event cannot be read: {type(error).__name__}")
+    return failure
 
 
 async def _refuse_unstreamed(answer: OpenAnswer, secrets: tuple[str, ...]) -> None:
@@ -136,15 +152,25 @@ async def _refuse_unstreamed(answer: OpenAnswer, secrets: tuple[str, ...]) -> No
     raise ProviderStreamFailed("the provider did not answer with a stream")
 
 
-async def _closable(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-    async for chunk in chunks:
+async def _body(answer: OpenAnswer, is_over: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
+    """Yields the body; once the answer is over, only what still comes at once, and no error."""
+    chunks = answer.iter_bytes()
+    deadline: float | None = None
+    while True:
+        if not is_over():
+            deadline = None
+        elif deadline is None:
+            deadline = asyncio.get_running_loop().time() + DRAIN_SECONDS
+        try:
+            if deadline is None:
+                chunk = await anext(chunks, None)
+            else:
+                async with asyncio.timeout_at(deadline):
+                    chunk = await anext(chunks, None)
+        except Exception:
+            if is_over():
+                return
+            raise
+        if chunk is None:
+            return
         yield chunk
-
-
-async def _drain(chunks: AsyncIterator[bytes]) -> None:
-    try:
-        async with asyncio.timeout(DRAIN_SECONDS):
-            async for _ in chunks:
-                pass
-    except TimeoutError:
-        pass

@@ -36,6 +36,9 @@ FINISH_REASONS: Mapping[str, FinishReason] = {
 }
 """By stop_reason; an unknown one is a stop."""
 
+_UNOPENED = {"text_delta": "text", "thinking_delta": "thinking"}
+"""By type of delta: the block that some gateways forget to open."""
+
 
 class AnthropicReader:
     """Reads one answer; see `AnswerReader`."""
@@ -66,22 +69,39 @@ class AnthropicReader:
             self._block_delta(message, items)
         elif kind == "content_block_start":
             self._block_start(message["index"], message["content_block"], items)
+            if message["content_block"].get("input"):
+                self._blocks[message["index"]].input_text = _input_text(data)
         elif kind == "content_block_stop":
             self._block_stop(message["index"], items)
         elif kind == "message_start":
-            self._message_start(message["message"], items)
+            self._message_start(message.get("message") or {}, items)
         elif kind == "message_delta":
             self._message_delta(message, items)
         elif kind == "message_stop":
-            self._end(items)
+            self.ended = True
         elif kind == "error" or message.get("error"):
             raise from_stream(message, self._secrets)
 
+    @property
+    def provider_reason(self) -> str:
+        """The stop_reason."""
+        return self._stop_reason
+
     def end_of_body(self, items: list[StreamItem]) -> None:
-        """Nothing stands for the missing end marker."""
+        """Nothing stands for a missing end marker."""
+        if not self.ended:
+            return
+        for index in tuple(self._blocks):
+            self._block_stop(index, items)
+        reason = FINISH_REASONS.get(self._stop_reason, FinishReason.STOP)
+        if reason is FinishReason.STOP and self._called:
+            reason = FinishReason.TOOL_USE
+        items.append(StepFinished(reason, self._stop_reason))
 
     def _message_start(self, message: dict[str, Any], items: list[StreamItem]) -> None:
-        # A gateway that starts over in the middle numbers its blocks from 0 again: they are other parts.
+        # A gateway that starts over, in the middle or behind the end, numbers its blocks from 0: they are other parts.
+        self.ended = False
+        self._stop_reason = ""
         self._blocks = {}
         items.append(ResponseStarted(message.get("model") or "", message.get("id") or ""))
         self._merge_usage(message.get("usage"), items)
@@ -104,11 +124,14 @@ class AnthropicReader:
             items.append(ReasoningDelta(opened.key, ""))
 
     def _block_delta(self, message: dict[str, Any], items: list[StreamItem]) -> None:
-        block = self._blocks.get(message["index"])
-        if block is None:
-            return
         delta = message["delta"]
         kind = delta.get("type")
+        block = self._blocks.get(message["index"])
+        if block is None:
+            if kind not in _UNOPENED:
+                return
+            self._block_start(message["index"], {"type": _UNOPENED[kind]}, items)
+            block = self._blocks[message["index"]]
         if kind == "text_delta":
             items.append(TextDelta(block.key, delta["text"]))
         elif kind == "thinking_delta":
@@ -135,9 +158,8 @@ class AnthropicReader:
         elif block.kind == "redacted_thinking":
             items.append(PartEnded(block.key, self._state("block", fields)))
         elif block.kind == "tool_use":
-            # A gateway may give the whole input with the start of the block.
             if fields.get("input") and not any(block.input):
-                items.append(ToolCallDelta(block.key, arguments=json_text.encode(fields["input"])))
+                items.append(ToolCallDelta(block.key, arguments=block.input_text))
             items.append(PartEnded(block.key))
         else:
             items.append(ProviderContentReceived(block.key, block.kind, self._state("block", block.whole())))
@@ -161,20 +183,11 @@ class AnthropicReader:
         if counted is not None:
             items.append(UsageReported(counted))
 
-    def _end(self, items: list[StreamItem]) -> None:
-        for index in tuple(self._blocks):
-            self._block_stop(index, items)
-        reason = FINISH_REASONS.get(self._stop_reason, FinishReason.STOP)
-        if reason is FinishReason.STOP and self._called:
-            reason = FinishReason.TOOL_USE
-        items.append(StepFinished(reason, self._stop_reason))
-        self.ended = True
-
 
 class _Block:
     """A content block that is being received."""
 
-    __slots__ = ("fields", "input", "key", "kind")
+    __slots__ = ("fields", "input", "input_text", "key", "kind")
 
     def __init__(self, key: int, fields: dict[str, Any]) -> None:
         self.key = key
@@ -182,6 +195,8 @@ class _Block:
         self.fields = fields
         self.input: list[str] = []
         """Pieces of the input's JSON text."""
+        self.input_text = ""
+        """The input as it stood in the start of the block: calls from code, and those of gateways, come whole."""
 
     def merge(self, delta: dict[str, Any]) -> None:
         """Takes a delta of a kind without a rule of its own: signature, citations, compaction and what comes later."""
@@ -204,3 +219,9 @@ class _Block:
             return {**self.fields, "input": json_text.decode(text.encode("utf-8", "replace"))}
         except ValueError:
             return self.fields
+
+
+def _input_text(data: bytes) -> str:
+    block = json_text.raw_member(data, "content_block")
+    text = json_text.raw_member(block.encode(), "input") if block is not None else None
+    return text if text is not None else json_text.encode(json_text.decode(data)["content_block"]["input"])

@@ -143,7 +143,7 @@ def _play(actions: list[Action], request: ProviderRequest) -> Iterator[StreamIte
     performer = _Performer(request)
     opening = (
         ResponseStarted(request.model_id, f"offline-{len(request.messages)}"),
-        UsageReported(performer.usage()),
+        UsageReported(performer.prompt_usage()),
     )
     started = False
     for item in performer.perform(actions):
@@ -171,6 +171,10 @@ class _Performer:
         self._rate = 50.0 if request.model_id == "lorem" else 0.0
         self._stop: Stop | None = None
         """`words` of this one is the count at which the error comes."""
+
+    def prompt_usage(self) -> Usage:
+        """What is known before the first word, and after an abort: nobody says how much was generated."""
+        return Usage(input_tokens=self._prompt_words)
 
     def usage(self) -> Usage:
         return Usage(

@@ -70,6 +70,7 @@ class ChatReader:
         self._open_key = 0
         self._refused = False
         self._finish = ""
+        self._error: object = None
         self._choice: object = None
         self._model_served = ""
         self._response_id = ""
@@ -81,8 +82,8 @@ class ChatReader:
 
     def read(self, event: bytes, data: bytes, items: list[StreamItem]) -> None:
         """Reads one chunk."""
-        if data == b"[DONE]":
-            self._end(items)
+        if data.startswith(b"[DONE]"):
+            self.ended = True
             return
         if not data.startswith(b"{") and not data.strip().startswith(b"{"):
             return
@@ -96,12 +97,20 @@ class ChatReader:
             self._read_usage(usage, items)
         if chunk.get("model", "") != self._model_served or not self._response_id:
             self._read_origin(chunk, items)
+        if self._error:
+            raise from_stream({"error": self._error}, self._secrets)
         if chunk.get("error") or (choices is None and _is_bare_error(event, chunk)):
             raise from_stream(chunk, self._secrets)
 
+    @property
+    def provider_reason(self) -> str:
+        """The finish_reason."""
+        return self._finish
+
     def end_of_body(self, items: list[StreamItem]) -> None:
         """A finish reason stands for a missing `[DONE]`: several servers never send that."""
-        if self._finish:
+        self.ended = self.ended or bool(self._finish)
+        if self.ended:
             self._end(items)
 
     def _read_choice(self, choice: dict[str, Any], items: list[StreamItem]) -> None:
@@ -125,6 +134,8 @@ class ChatReader:
         finish = choice.get("finish_reason")
         if finish:
             self._finish = str(finish)
+            # OpenRouter, for an error of the provider behind it.
+            self._error = choice.get("error")
 
     def _read_rare(self, delta: dict[str, Any], items: list[StreamItem]) -> None:
         refusal = delta.get("refusal")
@@ -159,7 +170,8 @@ class ChatReader:
             return
         if isinstance(chunk.get("text"), str):
             self._add(TextDelta, chunk["text"], items)
-        thinking = chunk.get("thinking")
+        # Databricks names the list "summary".
+        thinking = chunk.get("thinking") or chunk.get("summary")
         for piece in thinking if isinstance(thinking, list) else [thinking]:
             text = piece.get("text") if isinstance(piece, dict) else piece
             if isinstance(text, str):
@@ -245,7 +257,6 @@ class ChatReader:
         elif reason is FinishReason.STOP and self._refused:
             reason = FinishReason.REFUSAL
         items.append(StepFinished(reason, self._finish))
-        self.ended = True
 
 
 def _is_bare_error(event: bytes, chunk: dict[str, Any]) -> bool:

@@ -73,6 +73,11 @@ class ResponsesReader:
         self._model_id = model_id
         self._secrets = secrets
         self._keys: dict[PartSlot, int] = {}
+        self._next_key = 0
+        self._unnumbered: dict[str, int] = {}
+        """Output index by item id, of items that came without."""
+        self._finish: StepFinished | None = None
+        self._status = ""
         self._done_items: set[int] = set()
         self._called = False
         self._refused = False
@@ -89,28 +94,59 @@ class ResponsesReader:
         delta = _DELTAS.get(kind)
         if delta is not None:
             part, field, index_name = delta
-            output_index = message.get("output_index", 0)
+            output_index = self._output_index(message)
             self._add(part, (output_index, field, message.get(index_name, 0)), message.get("delta"), items)
         elif kind in ("response.function_call_arguments.delta", "response.custom_tool_call_input.delta"):
-            key = self._key((message.get("output_index", 0), "call", 0))
+            key = self._key((self._output_index(message), "call", 0))
             items.append(ToolCallDelta(key, arguments=message.get("delta") or ""))
         elif kind == "response.output_item.added":
             self._item_added(message, items)
         elif kind == "response.output_item.done":
-            output_index = message.get("output_index", 0)
+            output_index = self._output_index(message)
             self._item_done(output_index, message["item"], json_text.raw_member(data, "item"), items)
         elif kind in ("error", "response.failed", "response.error") or (message.get("error") and "type" not in message):
             self._fail(message, items)
         elif kind in ("response.created", "response.in_progress", "response.queued"):
+            if self.ended and kind == "response.created":
+                self._begin_another()
             self._origin(message.get("response") or {}, items)
         elif kind in ("response.completed", "response.incomplete", "response.cancelled", "response.done"):
             self._end(message.get("response") or {}, kind, items)
 
+    @property
+    def provider_reason(self) -> str:
+        """The status of the ended response."""
+        return self._status
+
     def end_of_body(self, items: list[StreamItem]) -> None:
-        """Nothing stands for the missing end marker."""
+        """Nothing stands for a missing end marker."""
+        if self._finish is not None:
+            items.append(self._finish)
+
+    def _begin_another(self) -> None:
+        # Another response behind the end of one numbers its items from 0: they are other parts.
+        self.ended = False
+        self._finish = None
+        self._status = ""
+        self._keys.clear()
+        self._unnumbered.clear()
+        self._done_items.clear()
+        self._last_reasoning = None
+
+    def _output_index(self, message: dict[str, Any]) -> int:
+        index = message.get("output_index")
+        if index is not None:
+            return int(index)
+        # Some servers leave it out; then the items are told apart by their id.
+        item_id = message.get("item_id") or (message.get("item") or {}).get("id") or ""
+        return self._unnumbered.setdefault(item_id, len(self._unnumbered))
 
     def _key(self, slot: PartSlot) -> int:
-        return self._keys.setdefault(slot, len(self._keys))
+        key = self._keys.get(slot)
+        if key is None:
+            key = self._keys[slot] = self._next_key
+            self._next_key += 1
+        return key
 
     def _add(self, part: _Delta, slot: PartSlot, text: object, items: list[StreamItem]) -> None:
         if not isinstance(text, str) or not text:
@@ -131,7 +167,7 @@ class ResponsesReader:
     def _item_added(self, message: dict[str, Any], items: list[StreamItem]) -> None:
         item = message["item"]
         if item.get("type") in _CALL_INPUT:
-            self._open_call(message.get("output_index", 0), item, item.get(_CALL_INPUT[item["type"]]) or "", items)
+            self._open_call(self._output_index(message), item, item.get(_CALL_INPUT[item["type"]]) or "", items)
 
     def _open_call(self, output_index: int, item: dict[str, Any], arguments: str, items: list[StreamItem]) -> int:
         self._called = True
@@ -208,6 +244,8 @@ class ResponsesReader:
     def _fail(self, message: dict[str, Any], items: list[StreamItem]) -> None:
         response = message.get("response")
         if isinstance(response, dict):
+            self._origin(response, items)
+            self._status = response.get("status") or ""
             self._report_usage(response, items)
             raise from_stream(response.get("error") or {}, self._secrets)
         raise from_stream(message, self._secrets)
@@ -219,8 +257,8 @@ class ResponsesReader:
                 self._item_done(index, item, None, items)
         self._origin(response, items)
         self._report_usage(response, items)
-        word = response.get("status") or kind.removeprefix("response.")
-        items.append(StepFinished(self._finish_reason(word, response), word))
+        self._status = word = response.get("status") or kind.removeprefix("response.")
+        self._finish = StepFinished(self._finish_reason(word, response), word)
         self.ended = True
 
     def _finish_reason(self, word: str, response: dict[str, Any]) -> FinishReason:

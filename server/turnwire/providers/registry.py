@@ -48,8 +48,9 @@ class ConfiguredProviders:
                 f"there is no provider {model.provider_id!r}; there are: {', '.join(sorted(self._settings))}",
                 "PROVIDER_UNKNOWN",
                 providerId=model.provider_id,
+                providers=", ".join(sorted(self._settings)),
             )
-        if settings.only_listed_models and model.model_id not in (*settings.models, settings.default_model):
+        if not _accepts_any_model(settings) and model.model_id not in _listed_models(settings):
             raise UnknownModel.of(
                 "model.model_id",
                 f"provider {model.provider_id!r} does not offer {model.model_id!r}",
@@ -94,7 +95,7 @@ class ConfiguredProviders:
         settings = self._settings[provider_id]
         options = {"kind": str(settings.kind)}
         if settings.base_url:
-            options["baseUrl"] = settings.base_url
+            options["base_url"] = settings.base_url
         models = _describe_models(settings)
         return ProviderDescription(
             provider_id=provider_id,
@@ -104,12 +105,12 @@ class ConfiguredProviders:
             options=options,
             models=models,
             default_model=settings.default_model or (models[0].model_id if models else ""),
-            accepts_any_model=not settings.only_listed_models,
+            accepts_any_model=_accepts_any_model(settings),
         )
 
 
 def _describe_models(settings: ProviderSettings) -> tuple[ModelDescription, ...]:
-    if settings.kind == "offline" and not settings.models:
+    if settings.kind == "offline":
         from turnwire.providers.offline import MODELS  # noqa: PLC0415 - as the other kinds, when first used
 
         return MODELS
@@ -127,6 +128,14 @@ def _describe_models(settings: ProviderSettings) -> tuple[ModelDescription, ...]
         )
         descriptions.append(description)
     return tuple(descriptions)
+
+
+def _accepts_any_model(settings: ProviderSettings) -> bool:
+    return not settings.only_listed_models and settings.kind != "offline"
+
+
+def _listed_models(settings: ProviderSettings) -> frozenset[str]:
+    return frozenset(model.model_id for model in _describe_models(settings))
 
 
 def _vendor(settings: ProviderSettings) -> str:

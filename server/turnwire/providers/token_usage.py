@@ -23,14 +23,16 @@ def from_openai(usage: Mapping[str, Any]) -> Usage | None:
     # Servers without paid cache writes fill in 0, which says nothing.
     written = _count(prompt_details, "cache_write_tokens", "cache_creation_tokens") or None
     reasoning = _count(_details(usage, "completion_tokens_details", "output_tokens_details"), "reasoning_tokens")
-    if generated is not None and reasoning and _reasoning_is_on_top(usage, prompt, generated, reasoning):
-        generated += reasoning
+    visible, reported = _visible(generated, reasoning)
+    if reasoning and generated is not None and _reasoning_is_on_top(usage, prompt, generated, reasoning):
+        visible = reported = generated
     return Usage(
         input_tokens=None if prompt is None else max(0, prompt - (read or 0) - (written or 0)),
         cache_read_tokens=_at_most(read, prompt),
         cache_write_tokens=written,
-        output_tokens=None if generated is None else max(0, generated - (reasoning or 0)),
-        reasoning_tokens=_at_most(reasoning, generated),
+        output_tokens=visible,
+        reasoning_tokens=reasoning,
+        reported_output_tokens=reported,
     )
 
 
@@ -41,14 +43,24 @@ def from_anthropic(usage: Mapping[str, Any]) -> Usage | None:
     prompt = _count(usage, "input_tokens")
     # Older models leave the cache's counts out when there is no cache.
     uncached = None if prompt is None else 0
+    visible, reported = _visible(generated, thinking)
     result = Usage(
         input_tokens=prompt,
         cache_read_tokens=_first(_count(usage, "cache_read_input_tokens"), uncached),
         cache_write_tokens=_first(_count(usage, "cache_creation_input_tokens"), uncached),
-        output_tokens=None if generated is None else max(0, generated - (thinking or 0)),
-        reasoning_tokens=_at_most(thinking, generated),
+        output_tokens=visible,
+        reasoning_tokens=thinking,
+        reported_output_tokens=reported,
     )
     return None if result == Usage() else result
+
+
+def _visible(generated: int | None, reasoning: int | None) -> tuple[int | None, int | None]:
+    """Returns the visible share of the generated tokens, and their count where the shares do not add up to it."""
+    if generated is None or reasoning is None:
+        return generated, None
+    # Routers mix counts of two tokenisers, so that a share can exceed its whole.
+    return (generated - reasoning, None) if reasoning <= generated else (0, generated)
 
 
 def _reasoning_is_on_top(usage: Mapping[str, Any], prompt: int | None, generated: int, reasoning: int) -> bool:
@@ -59,7 +71,7 @@ def _reasoning_is_on_top(usage: Mapping[str, Any], prompt: int | None, generated
 
 
 def _at_most(count: int | None, bound: int | None) -> int | None:
-    # Routers mix counts of two tokenisers, so that a share can exceed its whole.
+    # As in `_visible`.
     return count if count is None or bound is None else min(count, bound)
 
 

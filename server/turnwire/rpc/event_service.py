@@ -23,7 +23,7 @@ class EventService:
         """Yields batches: joined frames are a WatchEventsResponse."""
         return self._watches.watch(from_proto.watch_request(request))
 
-    def SubscribeGlobalEvents(self, request: pb.SubscribeGlobalEventsRequest) -> AsyncGenerator[pb.GlobalEvent]:
+    def SubscribeGlobalEvents(self, request: pb.SubscribeGlobalEventsRequest) -> AsyncGenerator[pb.GlobalEvent | bytes]:
         """Yields changes with accumulated text."""
         if len(request.session_ids) > MAX_SUBSCRIBED_SESSIONS:
             raise InvalidRequest.of("session_ids", f"are more than {MAX_SUBSCRIBED_SESSIONS}", "TOO_MANY")

@@ -18,6 +18,7 @@ from turnwire.domain.errors import SessionNotFound, ShuttingDown
 from turnwire.domain.events import PartDelta, PartStarted
 from turnwire.ports.feed import Entry, Subscription
 from turnwire.rpc import to_proto
+from turnwire.rpc.handlers import STREAM_OPEN
 
 UPDATE_SECONDS = 0.05
 """Shortest time between two updates of one part: 20 a second look continuous to an eye."""
@@ -37,8 +38,8 @@ class GlobalEvents:
         self._environment = environment
         self._turns = turns
 
-    async def subscribe(self, session_ids: frozenset[str]) -> AsyncGenerator[pb.GlobalEvent]:
-        """Yields changes until the caller closes the iterator.
+    async def subscribe(self, session_ids: frozenset[str]) -> AsyncGenerator[pb.GlobalEvent | bytes]:
+        """Yields changes (after STREAM_OPEN) until the caller closes the iterator.
 
         Args:
             session_ids: The sessions to tell of; empty for all.
@@ -50,6 +51,7 @@ class GlobalEvents:
         try:
             stream = _GlobalStream(self._environment, self._turns, session_ids, subscription)
             await stream.begin()
+            yield STREAM_OPEN
             while not subscription.closed:
                 for change in await stream.changes():
                     yield change
@@ -198,7 +200,11 @@ def message_updated(message: content.Message) -> pb.GlobalEvent:
     if message.HasField("usage"):
         usage = message.usage
         updated.tokens.input = usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens
-        updated.tokens.output = usage.output_tokens + usage.reasoning_tokens
+        updated.tokens.output = (
+            usage.reported_output_tokens
+            if usage.HasField("reported_output_tokens")
+            else usage.output_tokens + usage.reasoning_tokens
+        )
         updated.tokens.reasoning = usage.reasoning_tokens
     return pb.GlobalEvent(message_updated=updated)
 

@@ -22,6 +22,10 @@ from turnwire.rpc.errors import internal_status, status_of
 Context = grpc.aio.ServicerContext[Any, Any]
 Answer = TypeVar("Answer")
 
+STREAM_OPEN = bytes(bytearray(b"stream open"))
+"""Yielded by a stream that may have nothing to say for long: sends the initial metadata, so that a client that waits
+for them knows that it misses nothing from now on. Compared by identity, never sent."""
+
 log = structlog.get_logger()
 
 
@@ -60,6 +64,7 @@ def _unary(
         call = _Call(name, request)
         try:
             answer = await implementation(request)
+            call.session_id = call.session_id or getattr(answer, "session_id", "")
         except Exception as error:
             await call.fail(error, context)
             raise AssertionError("abort raises") from error
@@ -79,10 +84,11 @@ def _stream(
         call = _Call(name, request)
         try:
             async with contextlib.aclosing(implementation(request)) as answers:
-                # initial metadata at once: a client that waits for it knows that its call has arrived
-                await context.send_initial_metadata(())
                 async for answer in answers:
-                    await context.write(answer)
+                    if answer is STREAM_OPEN:
+                        await context.send_initial_metadata(())
+                    else:
+                        await context.write(answer)
         except DomainError as error:
             await call.fail(error, context)
         except Exception as error:
@@ -104,7 +110,7 @@ class _Call:
 
     def __init__(self, name: str, request: Any) -> None:
         self._name = name
-        self._session_id = getattr(request, "session_id", "")
+        self.session_id = getattr(request, "session_id", "")
         self._started = time.perf_counter()
 
     def log(self, code: str, reason: str = "", request_id: str = "") -> None:
@@ -115,7 +121,7 @@ class _Call:
             code=code,
             reason=reason,
             milliseconds=round((time.perf_counter() - self._started) * 1000, 1),
-            session_id=self._session_id,
+            session_id=self.session_id,
             request_id=request_id,
         )
 

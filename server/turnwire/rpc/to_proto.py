@@ -54,6 +54,7 @@ def usage(value: Usage | None) -> content.Usage | None:
         cache_write_tokens=value.cache_write_tokens,
         output_tokens=value.output_tokens,
         reasoning_tokens=value.reasoning_tokens,
+        reported_output_tokens=value.reported_output_tokens,
     )
 
 
@@ -164,7 +165,7 @@ def display(value: DisplayMessage) -> message_pb.DisplayMessage:
         text_parts=value.text_parts,
         reasoning_parts=value.reasoning_parts,
         tokens_input=tokens.prompt_total,
-        tokens_output=tokens.generated_total,
+        tokens_output=tokens.shown_output,
         tokens_reasoning=tokens.reasoning_tokens,
         tool_calls=[tool_call(shown.part_id, shown.call) for shown in value.tool_calls],
         message_type=_TYPES[source.type],

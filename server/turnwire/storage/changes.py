@@ -5,10 +5,10 @@ from datetime import datetime
 
 import msgspec
 
-from turnwire.domain.errors import SessionNotFound
+from turnwire.domain.errors import SessionNotFound, StaleVersion
 from turnwire.domain.events import Event
 from turnwire.domain.messages import File, Message, MessageStatus, Part
-from turnwire.domain.sessions import TurnStatus
+from turnwire.domain.sessions import Session, TurnStatus
 from turnwire.ports.codec import Codec
 from turnwire.ports.store import (
     Change,
@@ -96,7 +96,7 @@ class CommitWriter:
                     (turn.turn_id, session, turn.status is TurnStatus.ENDED, _text(turn)),
                 )
             case PutSession(value):
-                db.execute("UPDATE sessions SET body = ? WHERE id = ?", (_text(value), session))
+                self._put_session(db, session, value)
             case RemoveMessage(message_id):
                 where = "messages.message_id = ? AND messages.session = ?"
                 files = _files_of(db, where, message_id, session)
@@ -113,6 +113,17 @@ class CommitWriter:
                     " VALUES (?, ?, ?, ?, ?)",
                     (request_id, session, fingerprint, receipt_json, before),
                 )
+
+    def _put_session(self, db: sqlite3.Connection, session: int, value: Session) -> None:
+        if value.revision == 1:  # inserted when the commit began
+            return
+        before = "coalesce(json_extract(body, '$.revision'), 1)"
+        updated = db.execute(
+            f"UPDATE sessions SET body = ? WHERE id = ? AND {before} = ?", (_text(value), session, value.revision - 1)
+        )
+        if updated.rowcount == 0:
+            (revision,) = db.execute(f"SELECT {before} FROM sessions WHERE id = ?", (session,)).fetchone()
+            raise StaleVersion(f"the session has revision {revision}", {"currentVersion": str(revision)})
 
     def _put_message(
         self, db: sqlite3.Connection, session: int, message: Message, part_indexes: tuple[int, ...]

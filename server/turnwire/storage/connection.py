@@ -55,8 +55,8 @@ def translate(error: sqlite3.Error) -> StorageError:
     if code == sqlite3.SQLITE_FULL:
         return StorageFull("no space is left for the database")
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return StorageCorrupt(f"the database file is damaged or not a database: {error}")
-    return StorageError(f"the database failed: {error}")
+        return StorageCorrupt(f"the database file is damaged or not a database: {error}", {"detail": str(error)})
+    return StorageError(f"the database failed: {error}", {"detail": str(error)})
 
 
 async def open_connection(path: Path, *, read_only: bool) -> aiosqlite.Connection:

@@ -22,7 +22,7 @@ def decode_token(token: str, listing: str, length: int) -> tuple[int, ...]:
     try:
         padded = token + "=" * (-len(token) % 4)
         name, *key = msgspec.json.decode(base64.b64decode(padded, altchars=b"-_", validate=True))
-    except (binascii.Error, msgspec.DecodeError, ValueError, TypeError):
+    except (binascii.Error, msgspec.DecodeError, ValueError, TypeError, RecursionError):
         name, key = "", []
     if name != listing or len(key) != length or not all(type(k) is int and -(2**62) < k < 2**62 for k in key):
         raise InvalidRequest.of("page_token", "is not a token of this listing; give next_page_token as it was")

@@ -33,7 +33,8 @@ _turn = msgspec.json.Decoder(Turn).decode
 
 def session(db: sqlite3.Connection, session_id: str) -> Session:
     """Returns a session; see `Store.session`."""
-    row = db.execute("SELECT body, head_sequence, updated_at_us FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
+    query = "SELECT body, head_sequence, updated_at_us FROM sessions WHERE session_id = ?"
+    row = db.execute(query, (session_id,)).fetchone()
     if row is None:
         raise SessionNotFound(session_id)
     return _session_of(*row)
@@ -91,6 +92,15 @@ def display(db: sqlite3.Connection, session_id: str, page: Page) -> DisplayPage:
     """Returns joined display forms; see `Store.display`."""
     row = _session_row(db, session_id)
     where, parameters = _after(page)
+    if page.size is None:
+        # SQLite joins them itself, which saves fetching row by row (half of the time): group_concat takes the bytes of
+        # a BLOB as they are and keeps the order of its subquery
+        (frames,) = db.execute(
+            "SELECT CAST(group_concat(display, '') AS BLOB) FROM"
+            f" (SELECT display FROM messages WHERE session = ? {where} ORDER BY {_order(page)})",
+            (row, *parameters),
+        ).fetchone()
+        return DisplayPage(frames or b"", "")
     rows = db.execute(
         f"SELECT display, queued, place FROM messages WHERE session = ? {where} ORDER BY {_order(page)} LIMIT ?",
         (row, *parameters, _limit(page)),

@@ -22,6 +22,12 @@ def test_each_bucket_has_its_price() -> None:
     assert cost == (700 * 3 + 60 + 375 + 500 * 15) * MICRO_USD
 
 
+def test_reasoning_that_is_not_in_the_reported_output_is_paid() -> None:
+    """What xAI itself says that an answer cost (`cost_in_usd_ticks` 1721250, of 1e-10 USD each)."""
+    usage = Usage(input_tokens=1, cache_read_tokens=11, output_tokens=2, reasoning_tokens=340, reported_output_tokens=2)
+    assert cost_pico_usd("", "https://api.x.ai/v1", "grok-3-mini", usage) == 1721250 * 100
+
+
 def test_cached_tokens_are_not_billed_twice() -> None:
     """A prompt that was read from the cache costs the cache's price alone."""
     usage = Usage(input_tokens=0, cache_read_tokens=1000)

@@ -162,9 +162,9 @@ class MessageTokens(_message.Message):
     input: _builtins.int
     """The whole prompt, cached tokens included."""
     output: _builtins.int
-    """All generated tokens, reasoning included."""
+    """The generated tokens by the provider's own count, which includes reasoning except at xAI."""
     reasoning: _builtins.int
-    """The reasoning share of output."""
+    """Generated tokens of reasoning."""
     def __init__(
         self,
         *,

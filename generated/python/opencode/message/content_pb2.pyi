@@ -568,6 +568,7 @@ class Usage(_message.Message):
     CACHE_WRITE_TOKENS_FIELD_NUMBER: _builtins.int
     OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
     REASONING_TOKENS_FIELD_NUMBER: _builtins.int
+    REPORTED_OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
     input_tokens: _builtins.int
     """Prompt tokens neither read from nor written to a cache."""
     cache_read_tokens: _builtins.int
@@ -578,6 +579,10 @@ class Usage(_message.Message):
     """Generated tokens that are visible; holds all of them when the reasoning share is unknown."""
     reasoning_tokens: _builtins.int
     """Generated tokens of reasoning."""
+    reported_output_tokens: _builtins.int
+    """The provider's own count of generated tokens. Absent where it is output_tokens + reasoning_tokens, as usual; present
+    where the provider leaves reasoning out of it or counts with two tokenisers. What is paid is the sum of the buckets.
+    """
     def __init__(
         self,
         *,
@@ -586,10 +591,11 @@ class Usage(_message.Message):
         cache_write_tokens: _builtins.int | None = ...,
         output_tokens: _builtins.int | None = ...,
         reasoning_tokens: _builtins.int | None = ...,
+        reported_output_tokens: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cache_read_tokens", b"_cache_read_tokens", "_cache_write_tokens", b"_cache_write_tokens", "_input_tokens", b"_input_tokens", "_output_tokens", b"_output_tokens", "_reasoning_tokens", b"_reasoning_tokens", "cache_read_tokens", b"cache_read_tokens", "cache_write_tokens", b"cache_write_tokens", "input_tokens", b"input_tokens", "output_tokens", b"output_tokens", "reasoning_tokens", b"reasoning_tokens"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cache_read_tokens", b"_cache_read_tokens", "_cache_write_tokens", b"_cache_write_tokens", "_input_tokens", b"_input_tokens", "_output_tokens", b"_output_tokens", "_reasoning_tokens", b"_reasoning_tokens", "_reported_output_tokens", b"_reported_output_tokens", "cache_read_tokens", b"cache_read_tokens", "cache_write_tokens", b"cache_write_tokens", "input_tokens", b"input_tokens", "output_tokens", b"output_tokens", "reasoning_tokens", b"reasoning_tokens", "reported_output_tokens", b"reported_output_tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cache_read_tokens", b"_cache_read_tokens", "_cache_write_tokens", b"_cache_write_tokens", "_input_tokens", b"_input_tokens", "_output_tokens", b"_output_tokens", "_reasoning_tokens", b"_reasoning_tokens", "cache_read_tokens", b"cache_read_tokens", "cache_write_tokens", b"cache_write_tokens", "input_tokens", b"input_tokens", "output_tokens", b"output_tokens", "reasoning_tokens", b"reasoning_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cache_read_tokens", b"_cache_read_tokens", "_cache_write_tokens", b"_cache_write_tokens", "_input_tokens", b"_input_tokens", "_output_tokens", b"_output_tokens", "_reasoning_tokens", b"_reasoning_tokens", "_reported_output_tokens", b"_reported_output_tokens", "cache_read_tokens", b"cache_read_tokens", "cache_write_tokens", b"cache_write_tokens", "input_tokens", b"input_tokens", "output_tokens", b"output_tokens", "reasoning_tokens", b"reasoning_tokens", "reported_output_tokens", b"reported_output_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cache_read_tokens: _TypeAlias = _typing.Literal["cache_read_tokens"]  # noqa: Y015
     _WhichOneofArgType__cache_read_tokens: _TypeAlias = _typing.Literal["_cache_read_tokens", b"_cache_read_tokens"]  # noqa: Y015
@@ -601,6 +607,8 @@ class Usage(_message.Message):
     _WhichOneofArgType__output_tokens: _TypeAlias = _typing.Literal["_output_tokens", b"_output_tokens"]  # noqa: Y015
     _WhichOneofReturnType__reasoning_tokens: _TypeAlias = _typing.Literal["reasoning_tokens"]  # noqa: Y015
     _WhichOneofArgType__reasoning_tokens: _TypeAlias = _typing.Literal["_reasoning_tokens", b"_reasoning_tokens"]  # noqa: Y015
+    _WhichOneofReturnType__reported_output_tokens: _TypeAlias = _typing.Literal["reported_output_tokens"]  # noqa: Y015
+    _WhichOneofArgType__reported_output_tokens: _TypeAlias = _typing.Literal["_reported_output_tokens", b"_reported_output_tokens"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cache_read_tokens) -> _WhichOneofReturnType__cache_read_tokens | None: ...
     @_typing.overload
@@ -611,6 +619,8 @@ class Usage(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__output_tokens) -> _WhichOneofReturnType__output_tokens | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__reasoning_tokens) -> _WhichOneofReturnType__reasoning_tokens | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reported_output_tokens) -> _WhichOneofReturnType__reported_output_tokens | None: ...
 
 Global___Usage: _TypeAlias = Usage  # noqa: Y015
 

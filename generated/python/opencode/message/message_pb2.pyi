@@ -425,7 +425,7 @@ class DisplayMessage(_message.Message):
     tokens_input: _builtins.int
     """Tokens of the whole prompt, cached ones included. Absent when the provider did not say."""
     tokens_output: _builtins.int
-    """All generated tokens, reasoning included. Absent when the provider did not say."""
+    """The generated tokens by the provider's own count, which includes reasoning except at xAI. Absent when it did not say."""
     tokens_reasoning: _builtins.int
     """Generated tokens of reasoning. Absent when the provider did not say."""
     message_type: _content_pb2.MessageType.ValueType

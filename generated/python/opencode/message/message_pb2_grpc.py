@@ -83,8 +83,9 @@ class MessageServiceServicer:
         then runs to its end whether or not the client stays. What happens after that is an event, not an error here.
         Idempotent when request_id is set. While a turn runs, busy_policy decides.
         Errors: INVALID_ARGUMENT naming the field (INVALID_REQUEST, MODEL_UNKNOWN, MESSAGE_TOO_LARGE, REQUEST_ID_REUSED);
-        NOT_FOUND (SESSION_NOT_FOUND); FAILED_PRECONDITION (TURN_IN_PROGRESS); RESOURCE_EXHAUSTED (CONCURRENCY_LIMIT,
-        STORAGE_FULL); UNAVAILABLE (STORAGE_BUSY, SERVER_SHUTTING_DOWN). After an error nothing is stored.
+        NOT_FOUND (SESSION_NOT_FOUND); FAILED_PRECONDITION (TURN_IN_PROGRESS, PROVIDER_CREDENTIALS_REJECTED when the
+        provider's key is not configured); RESOURCE_EXHAUSTED (CONCURRENCY_LIMIT, STORAGE_FULL); UNAVAILABLE (STORAGE_BUSY,
+        SERVER_SHUTTING_DOWN). After an error nothing is stored.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -110,7 +111,8 @@ class MessageServiceServicer:
 
     def StreamMessage(self, request, context):
         """Does SendMessage and then streams the events of that turn. The first answer carries accepted; the stream ends after
-        the turn_ended event. Cancelling the stream does not end the turn. Same errors as SendMessage.
+        the turn_ended event. Cancelling the stream does not end the turn. Same errors as SendMessage, and OUT_OF_RANGE
+        (EVENTS_COMPACTED) for a repeated request whose turn is so old that its events are no longer kept.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -40,8 +40,9 @@ class MessageServiceStub:
     then runs to its end whether or not the client stays. What happens after that is an event, not an error here.
     Idempotent when request_id is set. While a turn runs, busy_policy decides.
     Errors: INVALID_ARGUMENT naming the field (INVALID_REQUEST, MODEL_UNKNOWN, MESSAGE_TOO_LARGE, REQUEST_ID_REUSED);
-    NOT_FOUND (SESSION_NOT_FOUND); FAILED_PRECONDITION (TURN_IN_PROGRESS); RESOURCE_EXHAUSTED (CONCURRENCY_LIMIT,
-    STORAGE_FULL); UNAVAILABLE (STORAGE_BUSY, SERVER_SHUTTING_DOWN). After an error nothing is stored.
+    NOT_FOUND (SESSION_NOT_FOUND); FAILED_PRECONDITION (TURN_IN_PROGRESS, PROVIDER_CREDENTIALS_REJECTED when the
+    provider's key is not configured); RESOURCE_EXHAUSTED (CONCURRENCY_LIMIT, STORAGE_FULL); UNAVAILABLE (STORAGE_BUSY,
+    SERVER_SHUTTING_DOWN). After an error nothing is stored.
     """
     GetMessages: _grpc.UnaryUnaryMultiCallable[_message_pb2.GetMessagesRequest, _message_pb2.MessageList]
     """Returns the conversation in display form, oldest first. Messages that wait in the queue come last. What is streaming
@@ -55,7 +56,8 @@ class MessageServiceStub:
     """
     StreamMessage: _grpc.UnaryStreamMultiCallable[_message_pb2.SendMessageRequest, _message_pb2.StreamMessageResponse]
     """Does SendMessage and then streams the events of that turn. The first answer carries accepted; the stream ends after
-    the turn_ended event. Cancelling the stream does not end the turn. Same errors as SendMessage.
+    the turn_ended event. Cancelling the stream does not end the turn. Same errors as SendMessage, and OUT_OF_RANGE
+    (EVENTS_COMPACTED) for a repeated request whose turn is so old that its events are no longer kept.
     """
     GetMessage: _grpc.UnaryUnaryMultiCallable[_message_pb2.GetMessageRequest, _message_pb2.GetMessageResponse]
     """Returns one message with its ordered parts. Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND)."""
@@ -80,8 +82,9 @@ class MessageServiceAsyncStub(MessageServiceStub):
     then runs to its end whether or not the client stays. What happens after that is an event, not an error here.
     Idempotent when request_id is set. While a turn runs, busy_policy decides.
     Errors: INVALID_ARGUMENT naming the field (INVALID_REQUEST, MODEL_UNKNOWN, MESSAGE_TOO_LARGE, REQUEST_ID_REUSED);
-    NOT_FOUND (SESSION_NOT_FOUND); FAILED_PRECONDITION (TURN_IN_PROGRESS); RESOURCE_EXHAUSTED (CONCURRENCY_LIMIT,
-    STORAGE_FULL); UNAVAILABLE (STORAGE_BUSY, SERVER_SHUTTING_DOWN). After an error nothing is stored.
+    NOT_FOUND (SESSION_NOT_FOUND); FAILED_PRECONDITION (TURN_IN_PROGRESS, PROVIDER_CREDENTIALS_REJECTED when the
+    provider's key is not configured); RESOURCE_EXHAUSTED (CONCURRENCY_LIMIT, STORAGE_FULL); UNAVAILABLE (STORAGE_BUSY,
+    SERVER_SHUTTING_DOWN). After an error nothing is stored.
     """
     GetMessages: _aio.UnaryUnaryMultiCallable[_message_pb2.GetMessagesRequest, _message_pb2.MessageList]  # type: ignore[assignment]
     """Returns the conversation in display form, oldest first. Messages that wait in the queue come last. What is streaming
@@ -95,7 +98,8 @@ class MessageServiceAsyncStub(MessageServiceStub):
     """
     StreamMessage: _aio.UnaryStreamMultiCallable[_message_pb2.SendMessageRequest, _message_pb2.StreamMessageResponse]  # type: ignore[assignment]
     """Does SendMessage and then streams the events of that turn. The first answer carries accepted; the stream ends after
-    the turn_ended event. Cancelling the stream does not end the turn. Same errors as SendMessage.
+    the turn_ended event. Cancelling the stream does not end the turn. Same errors as SendMessage, and OUT_OF_RANGE
+    (EVENTS_COMPACTED) for a repeated request whose turn is so old that its events are no longer kept.
     """
     GetMessage: _aio.UnaryUnaryMultiCallable[_message_pb2.GetMessageRequest, _message_pb2.GetMessageResponse]  # type: ignore[assignment]
     """Returns one message with its ordered parts. Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND)."""
@@ -123,8 +127,9 @@ class MessageServiceServicer(metaclass=_abc_1.ABCMeta):
         then runs to its end whether or not the client stays. What happens after that is an event, not an error here.
         Idempotent when request_id is set. While a turn runs, busy_policy decides.
         Errors: INVALID_ARGUMENT naming the field (INVALID_REQUEST, MODEL_UNKNOWN, MESSAGE_TOO_LARGE, REQUEST_ID_REUSED);
-        NOT_FOUND (SESSION_NOT_FOUND); FAILED_PRECONDITION (TURN_IN_PROGRESS); RESOURCE_EXHAUSTED (CONCURRENCY_LIMIT,
-        STORAGE_FULL); UNAVAILABLE (STORAGE_BUSY, SERVER_SHUTTING_DOWN). After an error nothing is stored.
+        NOT_FOUND (SESSION_NOT_FOUND); FAILED_PRECONDITION (TURN_IN_PROGRESS, PROVIDER_CREDENTIALS_REJECTED when the
+        provider's key is not configured); RESOURCE_EXHAUSTED (CONCURRENCY_LIMIT, STORAGE_FULL); UNAVAILABLE (STORAGE_BUSY,
+        SERVER_SHUTTING_DOWN). After an error nothing is stored.
         """
 
     @_abc_1.abstractmethod
@@ -156,7 +161,8 @@ class MessageServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_message_pb2.StreamMessageResponse], _abc.AsyncIterator[_message_pb2.StreamMessageResponse]]:
         """Does SendMessage and then streams the events of that turn. The first answer carries accepted; the stream ends after
-        the turn_ended event. Cancelling the stream does not end the turn. Same errors as SendMessage.
+        the turn_ended event. Cancelling the stream does not end the turn. Same errors as SendMessage, and OUT_OF_RANGE
+        (EVENTS_COMPACTED) for a repeated request whose turn is so old that its events are no longer kept.
         """
 
     @_abc_1.abstractmethod

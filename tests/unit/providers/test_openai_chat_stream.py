@@ -1,16 +1,16 @@
-"""Readers of the three APIs, with what recordings seldom hold."""
+"""Reader of Chat Completions, with what recordings seldom hold."""
 
 import json
 from typing import Any
 
 import pytest
 
-from turnwire.domain.errors import ProviderError, ProviderStreamFailed, ProviderUnavailable
+from tests.support.stream_reader import read
+from turnwire.domain.errors import ProviderRateLimited, ProviderStreamFailed
 from turnwire.domain.messages import FinishReason
 from turnwire.domain.money import Usage
 from turnwire.ports.provider import (
     PartEnded,
-    ProviderContentReceived,
     ReasoningDelta,
     RefusalDelta,
     StepFinished,
@@ -19,19 +19,7 @@ from turnwire.ports.provider import (
     ToolCallDelta,
     UsageReported,
 )
-from turnwire.providers.anthropic_stream import AnthropicReader
 from turnwire.providers.openai_chat_stream import ChatReader
-from turnwire.providers.openai_responses_stream import ResponsesReader
-
-Reader = AnthropicReader | ChatReader | ResponsesReader
-
-
-def read(reader: Reader, *events: dict[str, Any] | bytes) -> list[StreamItem]:
-    """Returns the items of the events."""
-    items: list[StreamItem] = []
-    for event in events:
-        reader.read(b"", event if isinstance(event, bytes) else json.dumps(event).encode(), items)
-    return items
 
 
 def chat(*deltas: dict[str, Any], finish: str = "stop") -> list[StreamItem]:
@@ -155,112 +143,57 @@ def test_reasoning_details_are_kept_joined() -> None:
     assert details == [{"type": "reasoning.text", "index": 0, "text": "ab", "signature": "s"}]
 
 
-def test_xai_reasoning_is_added() -> None:
-    """When the total says that reasoning is not in the completion, it is added."""
-    usage = {"prompt_tokens": 12, "completion_tokens": 2, "total_tokens": 354}
-    chunk = {"choices": [], "usage": {**usage, "completion_tokens_details": {"reasoning_tokens": 340}}}
-    assert read(ChatReader({}, "m"), chunk) == [
-        UsageReported(Usage(input_tokens=12, output_tokens=2, reasoning_tokens=340))
+def test_finish_reason_may_come_with_content_and_more_than_once() -> None:
+    """The last one counts; what comes beside it is not lost."""
+    chunks = [
+        {"choices": []},
+        {"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}]},
+        {"choices": [{"index": 0, "delta": {"content": "b"}, "finish_reason": "length"}]},
+        {"choices": None, "usage": {"prompt_tokens": 1, "completion_tokens": 2}},
+    ]
+    assert read(ChatReader({}, "m"), *chunks, b"[DONE] ") == [
+        TextDelta(1, "a"),
+        TextDelta(1, "b"),
+        UsageReported(Usage(input_tokens=1, output_tokens=2)),
+        PartEnded(1),
+        StepFinished(FinishReason.LENGTH, "length"),
     ]
 
 
-def test_sealed_reasoning_item_survives_byte_exact() -> None:
-    """The item of output_item.done is stored as the provider wrote it."""
-    item = '{"id": "rs",  "type":"reasoning","summary":[],"encrypted_content":"gA\\u0041=="}'
-    data = f'{{"type":"response.output_item.done","output_index":0,"item":{item}}}'.encode()
-    opened, ended = read(ResponsesReader({}, "m"), data)
-    assert isinstance(opened, ReasoningDelta)
-    assert isinstance(ended, PartEnded)
-    assert ended.provider_state == f'{{"api":"openai_responses","model":"m","item":{item}}}'
-
-
-def test_incomplete_response() -> None:
-    """The status is the provider's word, the details tell the reason."""
-    response = {"status": "incomplete", "incomplete_details": {"reason": "content_filter"}}
-    assert read(ResponsesReader({}, "m"), {"type": "response.incomplete", "response": response}) == [
-        StepFinished(FinishReason.CONTENT_FILTER, "incomplete")
-    ]
+def test_nothing_stands_for_a_missing_end() -> None:
+    """Without end marker and finish reason a reader gives no end."""
+    chunk = {"choices": [{"delta": {"content": "a"}, "finish_reason": None}]}
+    assert read(ChatReader({}, "m"), chunk) == [TextDelta(1, "a")]
 
 
 @pytest.mark.parametrize(
-    "event",
+    "delta",
     [
-        {"type": "response.failed", "response": {"error": {"code": "server_error", "message": "x"}}},
-        {"type": "error", "code": "server_error", "message": "x"},
-        {"type": "error", "error": {"type": "server_error", "message": "x"}},
+        {"content": "", "tool_calls": None, "refusal": None, "reasoning": None, "function_call": None, "audio": None},
+        {"role": "assistant", "content": None, "annotations": [{"type": "url_citation", "url_citation": {}}]},
+        {"reasoning": {"unknown": 1}, "tool_calls": ["unknown"]},
+        {"content": [{"type": "reference", "reference_ids": [1]}, "unknown"]},
     ],
 )
-def test_failed_response(event: dict[str, Any]) -> None:
-    """All three forms of an error are one."""
-    with pytest.raises(ProviderError, match="x"):
-        read(ResponsesReader({}, "m"), event)
+def test_empty_and_unknown_fields_are_skipped(delta: dict[str, Any]) -> None:
+    """What says nothing opens no part."""
+    assert chat(delta) == [StepFinished(FinishReason.STOP, "stop")]
 
 
-def test_response_whose_items_come_only_at_the_end() -> None:
-    """A server that streams no items gives them with the last event."""
-    output = [
-        {"type": "message", "content": [{"type": "output_text", "text": "hi"}]},
-        {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
-    ]
-    items = read(ResponsesReader({}, "m"), {"type": "response.completed", "response": {"output": output}})
-    assert items == [
-        TextDelta(0, "hi"),
-        PartEnded(0),
-        ToolCallDelta(1, "f", "c"),
-        PartEnded(1, text="{}"),
-        StepFinished(FinishReason.TOOL_USE, "completed"),
-    ]
+def test_call_with_null_fields() -> None:
+    """Later fragments may hold null for everything that was said, and arguments may be an object."""
+    call = {"index": 0, "id": None, "type": None, "function": {"name": None, "arguments": '{"x":1}'}}
+    assert chat_calls(fragment("", "f", id="a", index=0), call) == [("a", "f", '{"x":1}')]
+    assert chat_calls({"function": {"name": "f", "arguments": {"x": 1}}}) == [("", "f", '{"x":1}')]
+    assert chat_calls(fragment("{}", "f", id="a"), {"index": 0, "function": None}) == [("a", "f", "{}")]
 
 
-def test_hosted_blocks_are_kept_whole() -> None:
-    """A block of a tool that Anthropic runs is provider content, its input put together."""
-    block = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
-    piece = {"type": "input_json_delta", "partial_json": '{"query":"x"}'}
-    items = read(
-        AnthropicReader({}, "m"),
-        {"type": "content_block_start", "index": 0, "content_block": block},
-        {"type": "content_block_delta", "index": 0, "delta": piece},
-        {"type": "content_block_stop", "index": 0},
-    )
-    assert len(items) == 1
-    assert isinstance(items[0], ProviderContentReceived)
-    assert items[0].kind == "server_tool_use"
-    assert json.loads(items[0].state)["block"] == {**block, "input": {"query": "x"}}
-
-
-def test_thinking_keeps_its_signature() -> None:
-    """The signature is the state of the reasoning part; sealed thinking keeps its whole block."""
-    sealed = {"type": "redacted_thinking", "data": "AAA="}
-    items = read(
-        AnthropicReader({}, "m"),
-        {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": ""}},
-        {"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": "s=="}},
-        {"type": "content_block_stop", "index": 0},
-        {"type": "content_block_start", "index": 1, "content_block": sealed},
-        {"type": "content_block_stop", "index": 1},
-    )
-    states = [json.loads(i.provider_state) for i in items if isinstance(i, PartEnded) and i.provider_state]
-    assert states == [
-        {"api": "anthropic", "model": "m", "signature": "s=="},
-        {"api": "anthropic", "model": "m", "block": sealed},
-    ]
-
-
-def test_cumulative_usage_replaces() -> None:
-    """The last usage counts, except for a prompt that only the start knew."""
-    start = {"input_tokens": 10, "cache_read_input_tokens": 5, "output_tokens": 1}
-    items = read(
-        AnthropicReader({}, "m"),
-        {"type": "message_start", "message": {"usage": start}},
-        {"type": "message_delta", "delta": {}, "usage": {"input_tokens": 0, "output_tokens": 7}},
-    )
-    expected = Usage(input_tokens=10, cache_read_tokens=5, cache_write_tokens=0, output_tokens=7)
-    assert items[-1] == UsageReported(expected)
-
-
-def test_overloaded_in_the_middle() -> None:
-    """An error event after HTTP 200 is recognised by its type."""
-    with pytest.raises(ProviderUnavailable):
-        read(
-            AnthropicReader({}, "m"), {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
-        )
+def test_error_of_a_choice() -> None:
+    """OpenRouter tells an error of the provider behind it with the choice; the usage beside it counts."""
+    choice = {"delta": {"content": ""}, "finish_reason": "error", "error": {"code": 429, "message": "slow down"}}
+    items: list[StreamItem] = []
+    reader = ChatReader({}, "m")
+    with pytest.raises(ProviderRateLimited, match="slow down"):
+        reader.read(b"", json.dumps({"choices": [choice], "usage": {"prompt_tokens": 1}}).encode(), items)
+    assert items == [UsageReported(Usage(input_tokens=1))]
+    assert reader.provider_reason == "error"

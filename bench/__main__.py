@@ -1,0 +1,64 @@
+"""`python -m bench [NAME...] [--quick]`."""
+
+import argparse
+import asyncio
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+from bench import (
+    delta_cpu,
+    delta_latency,
+    fan_out,
+    get_messages,
+    report,
+    send_message,
+    start,
+    watcher_memory,
+)
+from bench.loop import run
+
+MEASUREMENTS: Mapping[str, Callable[[Path, bool], Awaitable[None]]] = {
+    "latency": delta_latency.measure,
+    "fan_out": fan_out.measure,
+    "get_messages": get_messages.measure,
+    "send_message": send_message.measure,
+    "delta_cpu": delta_cpu.measure,
+    "start": start.measure,
+    "watcher_memory": watcher_memory.measure,
+}
+"""By name: each takes an empty folder and whether to be quick, and prints what it found."""
+
+TIMEOUT_SECONDS = 300.0
+"""For one measurement: a stuck one must not hold up the others."""
+
+
+def main() -> int:
+    """Runs the measurements; returns the exit code: 1 when one could not be carried out."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(MEASUREMENTS)}; all by default")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds: shorter and noisier")
+    arguments = parser.parse_args()
+    unknown = [name for name in arguments.names if name not in MEASUREMENTS]
+    if unknown:
+        parser.error(f"there is no {', '.join(unknown)}; choose from {', '.join(MEASUREMENTS)}")
+    print("Ratios compare with the ceiling: 1.00 is as good, whichever way the unit counts. Medians of all rounds.")
+    return run(_run(arguments.names or list(MEASUREMENTS), arguments.quick))
+
+
+async def _run(names: list[str], quick: bool) -> int:
+    failed = 0
+    for name in names:
+        with tempfile.TemporaryDirectory(prefix="turnwire-bench-") as folder:
+            try:
+                async with asyncio.timeout(TIMEOUT_SECONDS):
+                    await MEASUREMENTS[name](Path(folder), quick)
+            except Exception as error:  # the others are still worth measuring
+                failed = 1
+                report.note(f"{name} could not be measured: {type(error).__name__}: {error}")
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

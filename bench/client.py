@@ -1,0 +1,129 @@
+"""The load's side of a channel: calls that send and take raw bytes, so the client's own work stays small."""
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+
+from bench.bare_server import Method
+from opencode.event.event_pb2 import WatchEventsRequest, WatchEventsResponse
+from opencode.message.content_pb2 import MESSAGE_TYPE_USER
+from opencode.message.message_pb2 import (
+    AbortSessionRequest,
+    AppendMessageRequest,
+    AppendMessageResponse,
+    GetMessagesRequest,
+    MessagePart,
+    SendMessageRequest,
+    SendMessageResponse,
+    TextPart,
+)
+from opencode.model.selection_pb2 import ModelSelection
+from opencode.provider.provider_pb2 import ProviderInfo
+from opencode.session.session_pb2 import CreateSessionRequest, GetSessionRequest, GetSessionResponse, SessionInfo
+
+_OPTIONS = [
+    ("grpc.max_receive_message_length", -1),
+    # one connection per channel, however many channels there are to one address
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+
+@contextlib.asynccontextmanager
+async def connect(address: str) -> AsyncIterator["Client"]:
+    """Opens a channel and closes it after."""
+    async with grpc.aio.insecure_channel(address, options=_OPTIONS) as channel:
+        yield Client(channel)
+
+
+class Client:
+    """The calls that the measurements make, on Turnwire or on the bare server."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        """Takes an open channel; its owner closes it."""
+        self._channel = channel
+        self._send = self._message("SendMessage")
+        self._append = self._message("AppendMessage")
+        self._abort = self._message("AbortSession")
+        self._pages = self._message("GetMessages")
+        self._create = channel.unary_unary("/opencode.session.SessionService/CreateSession")
+        self._get = channel.unary_unary("/opencode.session.SessionService/GetSession")
+        self._watch = channel.unary_stream("/opencode.event.EventService/WatchEvents")
+
+    def _message(self, name: str) -> Callable[[bytes], Awaitable[bytes]]:
+        return self._channel.unary_unary(f"/opencode.message.MessageService/{name}")
+
+    async def create_session(self) -> str:
+        """Creates a session and returns its id."""
+        answer = await self._create(CreateSessionRequest().SerializeToString())
+        return SessionInfo.FromString(answer).id
+
+    async def is_running(self, session_id: str) -> bool:
+        """Whether a turn runs or waits in the session."""
+        answer = await self._get(GetSessionRequest(session_id=session_id).SerializeToString())
+        return GetSessionResponse.FromString(answer).session.active_turn_id != ""
+
+    async def send(self, session_id: str, text: str, model: str = "offline/echo") -> SendMessageResponse:
+        """Sends a message to "provider/model"."""
+        return SendMessageResponse.FromString(await self.send_bytes(send_request(session_id, text, model)))
+
+    async def send_bytes(self, request: bytes) -> bytes:
+        """Sends a message that is made already."""
+        return await self._send(request)
+
+    async def abort(self, session_id: str) -> None:
+        """Ends the session's turn and drops what waits."""
+        await self._abort(AbortSessionRequest(session_id=session_id).SerializeToString())
+
+    async def append(self, session_id: str, text: str) -> AppendMessageResponse:
+        """Stores a user message without a turn."""
+        return AppendMessageResponse.FromString(await self.append_bytes(append_request(session_id, text)))
+
+    async def append_bytes(self, request: bytes) -> bytes:
+        """Stores a message that is made already."""
+        return await self._append(request)
+
+    async def messages(self, session_id: str) -> bytes:
+        """Reads all display messages of a session, unparsed."""
+        return await self._pages(GetMessagesRequest(session_id=session_id).SerializeToString())
+
+    async def watch(self, session_id: str) -> Any:
+        """Begins to watch a session and returns the open stream of raw batches once the live part is reached."""
+        call = self._watch(WatchEventsRequest(session_id=session_id).SerializeToString())
+        while (batch := await call.read()) is not grpc.aio.EOF:
+            if any(event.HasField("caught_up") for event in WatchEventsResponse.FromString(batch).events):
+                return call
+        raise RuntimeError("the watch ended before it was live")
+
+    async def bare(self, method: Method, request: bytes = b"") -> bytes:
+        """Calls a unary method of the bare server."""
+        answer: bytes = await self.bare_call(method)(request)
+        return answer
+
+    def bare_call(self, method: Method) -> Any:
+        """Returns a unary method of the bare server, to be called often."""
+        return self._channel.unary_unary(method.path)
+
+    async def bare_stream(self, method: Method, request: bytes = b"") -> Any:
+        """Opens a stream of the bare server and returns it once the server has taken it."""
+        call = self._channel.unary_stream(method.path)(request)
+        await call.initial_metadata()
+        return call
+
+
+def send_request(session_id: str, text: str, model: str) -> bytes:
+    """Returns the bytes of a SendMessageRequest."""
+    provider_id, _, model_id = model.partition("/")
+    return SendMessageRequest(
+        session_id=session_id,
+        parts=[MessagePart(text=TextPart(text=text))],
+        model=ModelSelection(provider=ProviderInfo(id=provider_id), model_id=model_id),
+    ).SerializeToString()
+
+
+def append_request(session_id: str, text: str) -> bytes:
+    """Returns the bytes of an AppendMessageRequest."""
+    return AppendMessageRequest(
+        session_id=session_id, type=MESSAGE_TYPE_USER, parts=[MessagePart(text=TextPart(text=text))]
+    ).SerializeToString()

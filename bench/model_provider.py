@@ -1,0 +1,82 @@
+"""`python -m bench.model_provider`: an HTTP server that streams chat completions as fast as it is told.
+
+The name of the model says what to send, see `model_name`. Each delta carries the moment at which it was handed to the
+socket, so whoever reads it knows how long it was under way.
+"""
+
+import asyncio
+import json
+import signal
+import time
+
+from aiohttp import web
+
+from bench.loop import run
+
+FLOOD_DELTAS = 50
+"""Deltas in one write when nobody waits between them."""
+
+
+def model_name(deltas: int, per_second: int = 0) -> str:
+    """Returns the name of a model that sends so many deltas; 0 a second sends them without a pause."""
+    return f"deltas-{deltas}-{per_second}"
+
+
+def _chunk(delta: dict[str, str], finish: str | None = None) -> bytes:
+    chunk = {
+        "id": "chatcmpl-bench",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "bench",
+        "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
+    }
+    return b"data: " + json.dumps(chunk).encode() + b"\n\n"
+
+
+_BEFORE, _AFTER = _chunk({"content": "MOMENT"}).split(b"MOMENT")
+
+
+def _delta() -> bytes:
+    return b"%b@%d@ %b" % (_BEFORE, time.monotonic_ns(), _AFTER)
+
+
+async def _answer(request: web.Request) -> web.StreamResponse:
+    body = json.loads(await request.read())
+    deltas, per_second = map(int, body["model"].split("-")[1:])
+    response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+    await response.prepare(request)
+    await response.write(_chunk({"role": "assistant", "content": ""}))
+    clock = asyncio.get_running_loop()
+    due = clock.time()
+    sent = 0
+    while sent < deltas:
+        if per_second:
+            due += 1 / per_second
+            await asyncio.sleep(max(0.0, due - clock.time()))
+            await response.write(_delta())
+            sent += 1
+        else:
+            several = min(FLOOD_DELTAS, deltas - sent)
+            await response.write(b"".join(_delta() for _ in range(several)))
+            sent += several
+    await response.write(_chunk({}, "stop") + b"data: [DONE]\n\n")
+    await response.write_eof()
+    return response
+
+
+async def _serve() -> None:
+    app = web.Application(client_max_size=64 * 2**20)
+    app.router.add_post("/v1/chat/completions", _answer)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.5)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host, port = runner.addresses[0][:2]
+    print(f"listening on http://{host}:{port}", flush=True)
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    await stop.wait()
+    await runner.cleanup()
+
+
+if __name__ == "__main__":
+    run(_serve())

@@ -1,0 +1,3 @@
+module github.com/turnwire/turnwire/generated/go
+
+go 1.24

@@ -1,0 +1,233 @@
+"""Every domain error has its status, as the table of the house style says; what a client reads of it is complete."""
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2 as details
+from google.rpc import status_pb2
+
+from turnwire.domain import errors as e
+from turnwire.rpc.errors import ERROR_DOMAIN, STATUS_CODES, internal_status, status_code, status_of
+
+Code = grpc.StatusCode
+WAIT = timedelta(seconds=2.5)
+
+DETAILS = {
+    "google.rpc.ErrorInfo": details.ErrorInfo,
+    "google.rpc.BadRequest": details.BadRequest,
+    "google.rpc.ResourceInfo": details.ResourceInfo,
+    "google.rpc.PreconditionFailure": details.PreconditionFailure,
+    "google.rpc.QuotaFailure": details.QuotaFailure,
+    "google.rpc.RetryInfo": details.RetryInfo,
+    "google.rpc.RequestInfo": details.RequestInfo,
+}
+
+TABLE: dict[type[e.DomainError], tuple[Code, str, str]] = {
+    e.DomainError: (Code.INTERNAL, "INTERNAL", ""),
+    e.InvalidRequest: (Code.INVALID_ARGUMENT, "INVALID_REQUEST", "BadRequest"),
+    e.RequestIdReused: (Code.INVALID_ARGUMENT, "REQUEST_ID_REUSED", "BadRequest"),
+    e.UnknownModel: (Code.INVALID_ARGUMENT, "MODEL_UNKNOWN", "BadRequest"),
+    e.MessageTooLarge: (Code.INVALID_ARGUMENT, "MESSAGE_TOO_LARGE", "BadRequest"),
+    e.SessionNotFound: (Code.NOT_FOUND, "SESSION_NOT_FOUND", "ResourceInfo"),
+    e.MessageNotFound: (Code.NOT_FOUND, "MESSAGE_NOT_FOUND", "ResourceInfo"),
+    e.ToolCallNotFound: (Code.NOT_FOUND, "TOOL_CALL_NOT_FOUND", "ResourceInfo"),
+    e.PermissionRequestNotFound: (Code.NOT_FOUND, "PERMISSION_REQUEST_NOT_FOUND", "ResourceInfo"),
+    e.TurnInProgress: (Code.FAILED_PRECONDITION, "TURN_IN_PROGRESS", "PreconditionFailure"),
+    e.ToolCallAlreadySettled: (Code.FAILED_PRECONDITION, "TOOL_CALL_ALREADY_SETTLED", "PreconditionFailure"),
+    e.PermissionAlreadyAnswered: (Code.FAILED_PRECONDITION, "PERMISSION_ALREADY_ANSWERED", "PreconditionFailure"),
+    e.EventsCompacted: (Code.OUT_OF_RANGE, "EVENTS_COMPACTED", ""),
+    e.SequenceInFuture: (Code.OUT_OF_RANGE, "SEQUENCE_IN_FUTURE", ""),
+    e.StaleVersion: (Code.ABORTED, "STALE_VERSION", ""),
+    e.TooManyTurns: (Code.RESOURCE_EXHAUSTED, "CONCURRENCY_LIMIT", "QuotaFailure RetryInfo"),
+    e.TooManyWatchers: (Code.RESOURCE_EXHAUSTED, "CONCURRENCY_LIMIT", "QuotaFailure RetryInfo"),
+    e.ProviderRateLimited: (Code.RESOURCE_EXHAUSTED, "PROVIDER_RATE_LIMITED", "RetryInfo"),
+    e.ProviderUnavailable: (Code.UNAVAILABLE, "PROVIDER_UNAVAILABLE", "RetryInfo"),
+    e.ProviderTimeout: (Code.UNAVAILABLE, "PROVIDER_UNAVAILABLE", "RetryInfo"),
+    e.ProviderCredentialsRejected: (Code.FAILED_PRECONDITION, "PROVIDER_CREDENTIALS_REJECTED", ""),
+    e.ProviderRefusedRequest: (Code.FAILED_PRECONDITION, "PROVIDER_REQUEST_REFUSED", ""),
+    e.ProviderContextFull: (Code.FAILED_PRECONDITION, "PROVIDER_CONTEXT_FULL", ""),
+    e.ProviderStreamCut: (Code.UNAVAILABLE, "PROVIDER_STREAM_CUT", "RetryInfo"),
+    e.ProviderStreamFailed: (Code.UNAVAILABLE, "PROVIDER_STREAM_FAILED", "RetryInfo"),
+    e.StorageBusy: (Code.UNAVAILABLE, "STORAGE_BUSY", "RetryInfo"),
+    e.StorageFull: (Code.RESOURCE_EXHAUSTED, "STORAGE_FULL", ""),
+    e.StorageCorrupt: (Code.DATA_LOSS, "STORAGE_CORRUPT", ""),
+    e.StorageSchemaTooNew: (Code.FAILED_PRECONDITION, "STORAGE_SCHEMA_TOO_NEW", ""),
+    e.ShuttingDown: (Code.UNAVAILABLE, "SERVER_SHUTTING_DOWN", "RetryInfo"),
+}
+"""Class to code, reason and the kinds of details beside ErrorInfo."""
+
+BASES = {
+    e.NotFound,
+    e.WrongState,
+    e.PositionUnavailable,
+    e.LimitReached,
+    e.ProviderError,
+    e.StorageError,
+}
+"""Classes for grouping; StorageError and ProviderError are also raised themselves."""
+
+
+def _subclasses(base: type[e.DomainError]) -> Iterator[type[e.DomainError]]:
+    yield base
+    for subclass in base.__subclasses__():
+        yield from _subclasses(subclass)
+
+
+def _make(kind: type[e.DomainError]) -> e.DomainError:
+    """Makes an error of a class, as its own constructor wants it."""
+    arguments: tuple[Any, ...] = ("went wrong", {"key": "value"})
+    if issubclass(kind, e.InvalidRequest):
+        arguments = (e.FieldViolation("parts[0].file.url", "is wrong", "BAD"), e.FieldViolation("agent", "is worse"))
+    elif issubclass(kind, e.NotFound):
+        arguments = ("id_1",)
+    elif issubclass(kind, e.WrongState):
+        arguments = ("went wrong", "id_1")
+    elif issubclass(kind, e.PositionUnavailable):
+        arguments = ("went wrong", 1, 3, 9)
+    elif issubclass(kind, e.ShuttingDown):
+        arguments = ()
+    return kind(*arguments)
+
+
+def _read(status: grpc.Status) -> tuple[status_pb2.Status, list[Message]]:
+    """Returns the status as a client reads it from the trailers, with its details."""
+    [(key, value)] = status.trailing_metadata
+    assert key == "grpc-status-details-bin"
+    read = status_pb2.Status.FromString(value)
+    assert (read.code, read.message) == (status.code.value[0], status.details)
+    found = []
+    for packed in read.details:
+        message = DETAILS[packed.TypeName()]()
+        assert packed.Unpack(message)
+        found.append(message)
+    return read, found
+
+
+def test_the_table_is_total() -> None:
+    """Every class of the tree is in the table of this test, or is one that only groups others."""
+    assert set(_subclasses(e.DomainError)) == set(TABLE) | BASES
+
+
+def test_the_tree_in_the_docstring_is_the_tree() -> None:
+    """Every class is drawn."""
+    drawn = set(re.findall(r"\b[A-Z]\w+\b", (e.__doc__ or "").split("Only `rpc")[0]))
+    assert {kind.__name__ for kind in _subclasses(e.DomainError)} <= drawn
+
+
+def test_the_status_codes_name_only_domain_errors() -> None:
+    """And each with the code that a client gets."""
+    assert {kind: status_code(_make(kind)) for kind in STATUS_CODES} == STATUS_CODES
+
+
+@pytest.mark.parametrize("kind", TABLE, ids=lambda kind: kind.__name__)
+def test_each_error_has_its_status(kind: type[e.DomainError]) -> None:
+    """Code, reason and further details are those of the table; ErrorInfo comes first and once, with all metadata."""
+    error = _make(kind)
+    code, reason, kinds = TABLE[kind]
+    status = status_of(error)
+    _, found = _read(status)
+    assert (status.code, status.details) == (code, error.message)
+    assert found[0] == details.ErrorInfo(reason=reason, domain=ERROR_DOMAIN, metadata=error.metadata)
+    assert [type(detail).__name__ for detail in found[1:]] == kinds.split()
+
+
+@pytest.mark.parametrize("kind", list(_subclasses(e.DomainError)), ids=lambda kind: kind.__name__)
+def test_every_error_has_the_same_attributes(kind: type[e.DomainError]) -> None:
+    """Reason in upper case, message, metadata of text by lowerCamelCase keys, and retry_after or None."""
+    error = _make(kind)
+    assert re.fullmatch(r"[A-Z][A-Z_]{0,62}", error.reason)
+    assert error.message and str(error) == error.message
+    assert all(re.fullmatch(r"[a-z][a-zA-Z]*", key) and type(value) is str for key, value in error.metadata.items())
+    assert error.retry_after is None or isinstance(error.retry_after, timedelta)
+
+
+def test_bad_requests_name_every_field() -> None:
+    """Path, description and reason of each violation."""
+    _, found = _read(status_of(_make(e.InvalidRequest)))
+    violation = details.BadRequest.FieldViolation
+    assert found[1] == details.BadRequest(
+        field_violations=[
+            violation(field="parts[0].file.url", description="is wrong", reason="BAD"),
+            violation(field="agent", description="is worse", reason="INVALID"),
+        ]
+    )
+
+
+def test_a_too_large_message_tells_both_sizes() -> None:
+    """As metadata, beside the field."""
+    error = e.MessageTooLarge.of("parts", "is too large", "TOO_LARGE", maxBytes="1", actualBytes="2")
+    _, found = _read(status_of(error))
+    assert dict(found[0].metadata) == {"field": "parts", "maxBytes": "1", "actualBytes": "2"}
+
+
+@pytest.mark.parametrize(
+    ("error", "resource_type"),
+    [
+        (e.SessionNotFound("id_1"), "session"),
+        (e.MessageNotFound("id_1"), "message"),
+        (e.ToolCallNotFound("id_1"), "tool call"),
+        (e.PermissionRequestNotFound("id_1"), "permission request"),
+    ],
+)
+def test_what_was_not_found_is_named(error: e.NotFound, resource_type: str) -> None:
+    """By type and id, as a detail and as metadata."""
+    _, found = _read(status_of(error))
+    assert found[1] == details.ResourceInfo(resource_type=resource_type, resource_name="id_1")
+    assert error.metadata == {"resourceId": "id_1"}
+
+
+def test_a_wrong_state_names_its_subject() -> None:
+    """The precondition's type is the reason."""
+    _, found = _read(status_of(e.TurnInProgress("turn 'trn_1' runs", "trn_1")))
+    violation = details.PreconditionFailure.Violation(
+        type="TURN_IN_PROGRESS", subject="trn_1", description="turn 'trn_1' runs"
+    )
+    assert found[1] == details.PreconditionFailure(violations=[violation])
+
+
+def test_positions_tell_what_is_kept() -> None:
+    """So that a client can start again without asking."""
+    _, found = _read(status_of(e.EventsCompacted("gone", 1, 3, 9)))
+    assert dict(found[0].metadata) == {"askedSequence": "1", "earliestSequence": "3", "latestSequence": "9"}
+
+
+@pytest.mark.parametrize(("kind", "subject"), [(e.TooManyTurns, "turns"), (e.TooManyWatchers, "watchers")])
+def test_limits_name_what_is_limited(kind: type[e.LimitReached], subject: str) -> None:
+    """As a quota failure."""
+    _, found = _read(status_of(kind("100 already", {"limit": "100"})))
+    violation = details.QuotaFailure.Violation(subject=subject, description="100 already")
+    assert found[1] == details.QuotaFailure(violations=[violation])
+
+
+@pytest.mark.parametrize(
+    ("error", "seconds"),
+    [
+        (e.ProviderRateLimited("slow down", retry_after=WAIT), 2.5),
+        (e.ProviderRateLimited("slow down"), 1.0),
+        (e.StorageBusy("busy"), 1.0),
+        (e.ShuttingDown(), 1.0),
+    ],
+)
+def test_retries_are_told_when_to_come_back(error: e.DomainError, seconds: float) -> None:
+    """As the error knows it, else after a second."""
+    _, found = _read(status_of(error))
+    delay = Duration()
+    delay.FromTimedelta(timedelta(seconds=seconds))
+    assert found[-1] == details.RetryInfo(retry_delay=delay)
+
+
+def test_an_unforeseen_error_tells_only_its_id() -> None:
+    """INTERNAL, a fixed text, and the id under which the log has more."""
+    status = internal_status("rpc_1")
+    _, found = _read(status)
+    assert (status.code, status.details) == (Code.INTERNAL, "internal error; the server's log has more")
+    assert found == [
+        details.ErrorInfo(reason="INTERNAL", domain=ERROR_DOMAIN),
+        details.RequestInfo(request_id="rpc_1"),
+    ]

@@ -1,0 +1,231 @@
+"""Feed: watchers of one session or of all, over the live feed with the real codec."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from tests.support.domain_values import NOW, make_message
+from tests.support.opened_store import events_in, kinds_in
+from turnwire.domain.errors import ShuttingDown, TooManyWatchers
+from turnwire.domain.events import DurableKind, Event, MessageAdded, PartDelta, QueueChanged, SessionDeleted
+from turnwire.feed import live_feed
+from turnwire.feed.live_feed import LiveFeed
+from turnwire.ports.feed import Entry, Subscription, Taken
+from turnwire.ports.store import StoredEvent
+from turnwire.rpc.codec import ProtoCodec
+
+CODEC = ProtoCodec()
+
+
+@pytest.fixture
+def feed() -> LiveFeed:
+    """A feed for three watchers, whose ticks nobody runs."""
+    return LiveFeed(CODEC, max_watchers=3, tick=timedelta(hours=1))
+
+
+def _stored(sequence: int, position: int, session_id: str = "ses_1", kind: DurableKind | None = None) -> StoredEvent:
+    event = Event(
+        session_id=session_id,
+        kind=kind or QueueChanged((str(sequence),)),
+        at=NOW,
+        sequence=sequence,
+        position=position,
+    )
+    return StoredEvent(event, CODEC.encode_event(event))
+
+
+def _delta(text: str, session_id: str = "ses_1") -> Event:
+    return Event(session_id=session_id, kind=PartDelta("msg_1", 0, 0, text))
+
+
+def _orders(subscription: Subscription) -> list[int]:
+    return [entry.order for entry in subscription.take_entries()]
+
+
+def test_a_watch_begins_with_the_next_event(feed: LiveFeed) -> None:
+    """What was published before is the store's to tell."""
+    first = feed.subscribe("ses_1")
+    feed.publish_stored([_stored(1, 1)])
+    second = feed.subscribe("ses_1")
+    feed.publish_stored([_stored(2, 2)])
+    assert (_orders(first), _orders(second)) == ([1, 2], [2])
+
+
+def test_a_session_watcher_sees_only_its_session(feed: LiveFeed) -> None:
+    """Durable events with their sequence; ephemeral ones without order; the order of publishing."""
+    watch = feed.subscribe("ses_1")
+    stored = _stored(1, 7)
+    feed.publish_stored([_stored(1, 6, "ses_2"), stored, _stored(2, 8, "ses_2")])
+    feed.publish(_delta("a"))
+    feed.publish(_delta("b", "ses_2"))
+    delta = _delta("a")
+    assert watch.take_entries() == [Entry(stored.event, stored.frame, 1), Entry(delta, CODEC.encode_event(delta), 0)]
+    assert watch.head == 1
+
+
+def test_a_watcher_of_all_sees_every_session_by_position(feed: LiveFeed) -> None:
+    """Sequences of sessions overlap; positions do not."""
+    watch = feed.subscribe(None)
+    feed.publish_stored([_stored(1, 6, "ses_2"), _stored(1, 7)])
+    feed.publish(_delta("a"))
+    assert (_orders(watch), watch.head) == ([6, 7, 0], 7)
+
+
+def test_taken_frames_are_a_batch(feed: LiveFeed) -> None:
+    """Joined frames read as a WatchEventsResponse, and the order is that of the newest durable one."""
+    watch = feed.subscribe("ses_1")
+    feed.publish_stored([_stored(1, 1), _stored(2, 2, kind=MessageAdded(make_message("msg_1", "a")))])
+    feed.publish(_delta("a"))
+    taken = watch.take(1 << 16)
+    assert (kinds_in(taken.frames), taken.order) == (["queue_changed", "message_added", "part_delta"], 2)
+    assert watch.take(1 << 16) == Taken(b"", 0)
+
+
+def test_a_take_is_bounded_and_goes_on(feed: LiveFeed) -> None:
+    """At least one event each; nothing twice, nothing left out."""
+    watch = feed.subscribe("ses_1")
+    feed.publish_stored([_stored(i, i) for i in range(1, 6)])
+    sequences = []
+    while frames := watch.take(1).frames:
+        sequences.append([event.sequence for event in events_in(frames)])
+    assert sequences == [[1], [2], [3], [4], [5]]
+
+
+def test_watchers_at_different_places_get_their_own_frames(feed: LiveFeed) -> None:
+    """One that took before and one that did not each get what they lack."""
+    ahead, behind = feed.subscribe("ses_1"), feed.subscribe("ses_1")
+    feed.publish_stored([_stored(1, 1)])
+    ahead.take(1 << 16)
+    feed.publish_stored([_stored(2, 2)])
+    assert [e.sequence for e in events_in(behind.take(1 << 16).frames)] == [1, 2]
+    assert [e.sequence for e in events_in(ahead.take(1 << 16).frames)] == [2]
+
+
+def test_a_watcher_that_falls_behind_knows(feed: LiveFeed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It skips to the end and reads the store; the others are not disturbed."""
+    monkeypatch.setattr(live_feed, "SESSION_RING_BYTES", 100)
+    slow, quick = feed.subscribe("ses_1"), feed.subscribe("ses_1")
+    seen = []
+    for sequence in range(1, 20):
+        feed.publish_stored([_stored(sequence, sequence)])
+        seen += _orders(quick)
+    assert (slow.lagging, quick.lagging, seen) == (True, False, list(range(1, 20)))
+    slow.skip()
+    assert (slow.lagging, _orders(slow), slow.head) == (False, [], 19)
+    feed.publish_stored([_stored(20, 20)])
+    assert _orders(slow) == [20]
+
+
+def test_a_quiet_session_is_not_crowded_out_by_a_loud_one(feed: LiveFeed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each session has its ring, and all have one of their own."""
+    monkeypatch.setattr(live_feed, "SESSION_RING_BYTES", 100)
+    quiet, loud, everything = feed.subscribe("ses_1"), feed.subscribe("ses_2"), feed.subscribe(None)
+    feed.publish_stored([_stored(1, 1)])
+    feed.publish_stored([_stored(i, i + 1, "ses_2") for i in range(1, 20)])
+    assert (quiet.lagging, loud.lagging, everything.lagging) == (False, True, False)
+    assert (_orders(quiet), _orders(everything)) == ([1], list(range(1, 21)))
+
+
+async def test_a_wait_ends_with_the_next_event(feed: LiveFeed) -> None:
+    """And at once when something waits already."""
+    watch = feed.subscribe("ses_1")
+    waiting = asyncio.create_task(watch.wait())
+    await asyncio.sleep(0)
+    feed.publish(_delta("a", "ses_2"))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    feed.publish(_delta("a"))
+    await waiting
+    await watch.wait()
+
+
+async def test_a_wait_ends_with_a_tick() -> None:
+    """So that each watcher can keep its heartbeat without a timer of its own."""
+    feed = LiveFeed(CODEC, max_watchers=3, tick=timedelta(milliseconds=1))
+    ticking = asyncio.create_task(feed.run())
+    watches = [feed.subscribe("ses_1"), feed.subscribe(None)]
+    await asyncio.gather(*[watch.wait() for watch in watches])
+    assert [watch.take(100) for watch in watches] == [Taken(b"", 0)] * 2
+    ticking.cancel()
+    await asyncio.wait((ticking,))
+
+
+async def test_a_cancelled_wait_loses_nothing(feed: LiveFeed) -> None:
+    """The next take has what came meanwhile."""
+    watch = feed.subscribe("ses_1")
+    waiting = asyncio.create_task(watch.wait())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait((waiting,))
+    feed.publish_stored([_stored(1, 1)])
+    assert _orders(watch) == [1]
+
+
+async def test_a_deleted_session_ends_its_watches(feed: LiveFeed) -> None:
+    """After its last event was taken; watchers of all go on."""
+    watch, everything = feed.subscribe("ses_1"), feed.subscribe(None)
+    feed.publish_stored([_stored(1, 1, kind=SessionDeleted())])
+    assert watch.closed is False
+    assert _orders(watch) == [1]
+    assert (watch.closed, watch.shutting_down, everything.closed) == (True, False, False)
+    await watch.wait()
+
+
+async def test_a_closed_feed_ends_all_watches(feed: LiveFeed) -> None:
+    """They wake, learn why, and no new one can be had."""
+    watches = [feed.subscribe("ses_1"), feed.subscribe(None)]
+    waits = [asyncio.create_task(watch.wait()) for watch in watches]
+    await asyncio.sleep(0)
+    feed.close()
+    feed.close()
+    await asyncio.gather(*waits)
+    assert [(watch.closed, watch.shutting_down) for watch in watches] == [(True, True)] * 2
+    with pytest.raises(ShuttingDown):
+        feed.subscribe("ses_1")
+
+
+def test_watchers_are_limited(feed: LiveFeed) -> None:
+    """One too many is refused with the limit; closing makes room, once for each."""
+    watches = [feed.subscribe("ses_1"), feed.subscribe("ses_2"), feed.subscribe(None)]
+    with pytest.raises(TooManyWatchers) as caught:
+        feed.subscribe("ses_1")
+    assert caught.value.metadata == {"limit": "3"}
+    watches[0].close()
+    watches[0].close()
+    feed.subscribe("ses_1")
+    with pytest.raises(TooManyWatchers):
+        feed.subscribe("ses_1")
+
+
+def test_nothing_is_kept_for_nobody(feed: LiveFeed) -> None:
+    """Without watchers events are not even framed, and rings go with their last watcher."""
+
+    class NoCodec:
+        encode_event = encode_display = None
+
+    quiet = LiveFeed(NoCodec(), max_watchers=3, tick=timedelta(hours=1))  # type: ignore[arg-type]
+    quiet.publish(_delta("a"))
+    watch, everything = feed.subscribe("ses_1"), feed.subscribe(None)
+    feed.publish_stored([_stored(1, 1)])
+    watch.close()
+    everything.close()
+    assert (feed._sessions, feed._all.entries(feed._all.start)) == ({}, [])
+
+
+def test_a_new_watcher_of_all_knows_the_head(feed: LiveFeed) -> None:
+    """Even when nobody watched while it was reached."""
+    feed.publish_stored([_stored(1, 41)])
+    watch = feed.subscribe(None)
+    assert (watch.head, _orders(watch), watch.lagging) == (41, [], False)
+
+
+def test_a_ring_that_was_left_starts_anew(feed: LiveFeed) -> None:
+    """Who comes back to all sessions sees nothing old."""
+    first = feed.subscribe(None)
+    feed.publish_stored([_stored(1, 1)])
+    first.close()
+    feed.publish_stored([_stored(2, 2)])
+    second = feed.subscribe(None)
+    feed.publish_stored([_stored(3, 3)])
+    assert (second.lagging, _orders(second)) == (False, [3])

@@ -1,0 +1,298 @@
+"""Store, reading: pages in both directions, tokens, the log and its bounds."""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.support.domain_values import NOW, adding, creating, later, make_answer, make_message, make_session
+from tests.support.opened_store import OpenedStore, displays_in, events_in, kinds_in, opened_store
+from turnwire.domain.errors import InvalidRequest, SessionNotFound
+from turnwire.domain.events import QueueChanged
+from turnwire.domain.messages import MessageStatus
+from turnwire.ports.store import Bounds, Commit, EventPage, NewEvent, Page, PutSession
+from turnwire.storage.changes import PRUNE_SLACK
+
+IDS = [f"msg_{i}" for i in range(5)] + ["msg_q0", "msg_q1"]
+"""The messages of the conversation below, in its order: the last two wait."""
+
+
+@pytest.fixture
+async def opened(tmp_path: Path) -> AsyncIterator[OpenedStore]:
+    """A store with one conversation of five messages and two queued ones."""
+    async with opened_store(tmp_path) as running:
+        store = running.store
+        await store.commit(creating())
+        for i in range(2):
+            await store.commit(adding(make_message(f"msg_q{i}", "q", status=MessageStatus.QUEUED)))
+        await asyncio.gather(*[store.commit(adding(make_message(f"msg_{i}", str(i)))) for i in range(5)])
+        yield running
+
+
+async def _message_pages(opened: OpenedStore, size: int, newest_first: bool) -> list[list[str]]:
+    pages, token = [], ""
+    while True:
+        page = await opened.store.messages("ses_1", Page(size=size, token=token, newest_first=newest_first))
+        pages.append([message.message_id for message in page.messages])
+        token = page.next_token
+        if not token:
+            return pages
+
+
+async def _display_pages(opened: OpenedStore, size: int, newest_first: bool) -> list[list[str]]:
+    pages, token = [], ""
+    while True:
+        page = await opened.store.display("ses_1", Page(size=size, token=token, newest_first=newest_first))
+        pages.append([message.message_id for message in displays_in(page.frames)])
+        token = page.next_token
+        if not token:
+            return pages
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+@pytest.mark.parametrize("size", [1, 2, 3, 6, 7, 100])
+async def test_pages_cover_the_conversation_once(opened: OpenedStore, size: int, newest_first: bool) -> None:
+    """In both directions every message comes once, in order, in full pages; the last page has no token."""
+    order = IDS[::-1] if newest_first else IDS
+    expected = [order[i : i + size] for i in range(0, len(order), size)]
+    assert await _message_pages(opened, size, newest_first) == expected
+    assert await _display_pages(opened, size, newest_first) == expected
+
+
+async def test_without_a_size_all_come_at_once(opened: OpenedStore) -> None:
+    """The whole conversation, without a token, and the head of that moment."""
+    page = await opened.store.messages("ses_1", Page())
+    assert ([m.message_id for m in page.messages], page.next_token, page.sequence) == (IDS, "", 8)
+
+
+async def test_new_messages_do_not_disturb_paging(opened: OpenedStore) -> None:
+    """A page token names a place, so what is added meanwhile shifts nothing."""
+    first = await opened.store.messages("ses_1", Page(size=3, newest_first=True))
+    await opened.store.commit(adding(make_message("msg_5", "new")))
+    second = await opened.store.messages("ses_1", Page(size=9, token=first.next_token, newest_first=True))
+    assert [m.message_id for m in second.messages] == ["msg_3", "msg_2", "msg_1", "msg_0"]
+
+
+async def test_an_empty_session_has_an_empty_page(opened: OpenedStore) -> None:
+    """No messages, no token, no bytes."""
+    await opened.store.commit(creating("ses_2"))
+    page = await opened.store.messages("ses_2", Page(size=3))
+    display = await opened.store.display("ses_2", Page(size=3))
+    assert (page.messages, page.next_token, page.sequence) == ((), "", 1)
+    assert (display.frames, display.next_token) == (b"", "")
+
+
+async def _messages_token(opened: OpenedStore) -> str:
+    return (await opened.store.messages("ses_1", Page(size=1))).next_token
+
+
+async def test_a_token_of_another_listing_is_refused(opened: OpenedStore) -> None:
+    """Messages, messages newest first and sessions do not take each other's tokens."""
+    await opened.store.commit(creating("ses_2"))
+    oldest = await _messages_token(opened)
+    newest = (await opened.store.messages("ses_1", Page(size=1, newest_first=True))).next_token
+    sessions = (await opened.store.sessions(Page(size=1))).next_token
+    for read in (
+        opened.store.messages("ses_1", Page(size=1, token=newest)),
+        opened.store.messages("ses_1", Page(size=1, token=oldest, newest_first=True)),
+        opened.store.display("ses_1", Page(size=1, token=sessions)),
+        opened.store.sessions(Page(size=1, token=oldest)),
+    ):
+        with pytest.raises(InvalidRequest) as caught:
+            await read
+        assert caught.value.violations[0].field == "page_token"
+
+
+def _encoded(text: bytes) -> str:
+    return base64.urlsafe_b64encode(text).decode().rstrip("=")
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "x",
+        "=",
+        "é",
+        "not base64!",
+        _encoded(b"{}"),
+        _encoded(b"[]"),
+        _encoded(b"1"),
+        _encoded(b"null"),
+        _encoded(b'["messages"]'),
+        _encoded(b'["messages",1]'),
+        _encoded(b'["messages",1,2,3]'),
+        _encoded(b'["messages",1,"2"]'),
+        _encoded(b'["messages",1,2.5]'),
+        _encoded(b'["messages",true,1]'),
+        _encoded(b'["messages",1,99999999999999999999]'),
+        _encoded(b"\xff\xfe"),
+        _encoded(b"[" * 100_000),
+    ],
+    ids=lambda token: token[:24],
+)
+async def test_a_made_up_token_is_refused(opened: OpenedStore, token: str) -> None:
+    """Whatever a caller sends as a token, the answer is InvalidRequest on page_token, and reading goes on."""
+    for read in (opened.store.messages, opened.store.display):
+        with pytest.raises(InvalidRequest) as caught:
+            await read("ses_1", Page(size=1, token=token))
+        assert caught.value.violations[0].field == "page_token"
+    assert len((await opened.store.messages("ses_1", Page())).messages) == len(IDS)
+
+
+async def test_sessions_come_most_recently_updated_first(opened: OpenedStore) -> None:
+    """Any commit in a session is a change of it; pages cover all once."""
+    for index in range(2, 6):
+        await opened.store.commit(creating(f"ses_{index}", later(index)))
+    await opened.store.commit(Commit(session_id="ses_3", at=later(100), events=(NewEvent(QueueChanged(())),)))
+    found, token = [], ""
+    while True:
+        page = await opened.store.sessions(Page(size=2, token=token))
+        found.append([session.session_id for session in page.sessions])
+        token = page.next_token
+        if not token:
+            break
+    assert found == [["ses_3", "ses_5"], ["ses_4", "ses_2"], ["ses_1"]]
+
+
+async def test_sessions_of_one_moment_are_paged_without_loss(opened: OpenedStore) -> None:
+    """Equal times do not hide a session at the edge of a page."""
+    for index in range(2, 8):
+        await opened.store.commit(creating(f"ses_{index}"))
+    found, token = set[str](), ""
+    for _ in range(7):
+        page = await opened.store.sessions(Page(size=1, token=token))
+        found.update(session.session_id for session in page.sessions)
+        token = page.next_token
+    assert (found, token) == ({f"ses_{i}" for i in range(1, 8)}, "")
+
+
+async def test_a_session_tells_its_last_change(opened: OpenedStore) -> None:
+    """The time of update is that of the newest commit, as the contract says of SessionTime.updated."""
+    await opened.store.commit(adding(make_message("msg_new", "n"), later(60)))
+    session = await opened.store.session("ses_1")
+    listed = (await opened.store.sessions(Page())).sessions
+    assert session == make_session(updated_at=later(60), head_sequence=9)
+    assert listed == (session,)
+
+
+async def test_reads_of_an_unknown_session_say_so(opened: OpenedStore) -> None:
+    """Every read of one session raises SessionNotFound."""
+    for read in (
+        opened.store.session("ses_x"),
+        opened.store.message("ses_x", "msg_0"),
+        opened.store.messages("ses_x", Page()),
+        opened.store.history("ses_x"),
+        opened.store.display("ses_x", Page()),
+        opened.store.session_bounds("ses_x"),
+    ):
+        with pytest.raises(SessionNotFound) as caught:
+            await read
+        assert caught.value.resource_id == "ses_x"
+
+
+async def test_turn_messages_are_those_of_the_turn(opened: OpenedStore) -> None:
+    """In order, over the queue too; messages outside of turns belong to none."""
+    answer = make_answer("msg_a", "a")
+    waiting = make_message("msg_w", "w", turn_id="trn_2", status=MessageStatus.QUEUED)
+    await opened.store.commit(adding(answer))
+    await opened.store.commit(adding(waiting))
+    assert await opened.store.turn_messages("trn_1") == (answer,)
+    assert await opened.store.turn_messages("trn_2") == (waiting,)
+    assert await opened.store.turn_messages("") == ()
+    assert await opened.store.turn_messages("trn_x") == ()
+
+
+async def test_events_are_read_after_a_sequence(opened: OpenedStore) -> None:
+    """Exclusive, in order; `last` says up to where the log was read."""
+    page = await opened.store.session_events("ses_1", 6, None)
+    assert [event.sequence for event in events_in(page.frames)] == [7, 8]
+    assert page.last == 8
+    assert await opened.store.session_events("ses_1", 8, None) == EventPage((), 8)
+
+
+async def test_events_are_filtered_by_kind(opened: OpenedStore) -> None:
+    """`last` moves over what the filter left out, so that nobody reads it again."""
+    page = await opened.store.session_events("ses_1", 0, frozenset({"SessionCreated"}))
+    assert (kinds_in(page.frames), page.last) == (["session_created"], 8)
+    log = await opened.store.log_events(0, frozenset({"TurnEnded"}))
+    assert (log.frames, log.last) == ((), 8)
+
+
+async def test_event_pages_are_bounded_by_bytes(opened: OpenedStore) -> None:
+    """A page ends at about 64 KiB and has at least one event, so a huge one gets through."""
+    sizes = [200_000, 40_000, 40_000, 10]
+    for index, size in enumerate(sizes):
+        await opened.store.commit(adding(make_message(f"msg_big{index}", "x" * size)))
+    pages, after = [], 8
+    while (page := await opened.store.session_events("ses_1", after, None)).last != after:
+        pages.append([event.sequence for event in events_in(page.frames)])
+        after = page.last
+    assert pages == [[9], [10, 11], [12]]
+
+
+async def test_the_log_of_all_sessions_is_in_commit_order(opened: OpenedStore) -> None:
+    """Positions count over all sessions."""
+    await opened.store.commit(creating("ses_2"))
+    await opened.store.commit(adding(make_message("msg_5", "x")))
+    page = await opened.store.log_events(7, None)
+    assert [(e.position, e.session_id, e.sequence) for e in events_in(page.frames)] == [
+        (8, "ses_1", 8),
+        (9, "ses_2", 1),
+        (10, "ses_1", 9),
+    ]
+    assert await opened.store.log_bounds() == Bounds(0, 10)
+    assert await opened.store.session_bounds("ses_2") == Bounds(0, 1)
+
+
+async def test_old_events_are_pruned_and_the_bounds_say_so(tmp_path: Path) -> None:
+    """A session keeps its newest events; only it loses old ones; sequences and heads stay."""
+    async with opened_store(tmp_path, retained_events=10) as opened:
+        await opened.store.commit(creating("ses_2"))
+        await opened.store.commit(creating())
+        events = tuple(NewEvent(QueueChanged((str(i),))) for i in range(10 + PRUNE_SLACK))
+        await opened.store.commit(Commit(session_id="ses_1", at=NOW, events=events))
+        head = 1 + len(events)
+        assert await opened.store.session_bounds("ses_1") == Bounds(head - 10, head)
+        assert await opened.store.session_bounds("ses_2") == Bounds(0, 1)
+        assert await opened.store.log_bounds() == Bounds(1 + head - 10, 1 + head)
+        page = await opened.store.session_events("ses_1", 0, None)
+        assert [event.sequence for event in events_in(page.frames)] == list(range(head - 9, head + 1))
+
+
+async def test_a_session_is_pruned_only_past_the_slack(tmp_path: Path) -> None:
+    """Up to the slack nothing is removed: pruning one event at a time would cost more than it frees."""
+    async with opened_store(tmp_path, retained_events=10) as opened:
+        await opened.store.commit(creating())
+        events = tuple(NewEvent(QueueChanged((str(i),))) for i in range(9 + PRUNE_SLACK))
+        await opened.store.commit(Commit(session_id="ses_1", at=NOW, events=events))
+        assert await opened.store.session_bounds("ses_1") == Bounds(0, 10 + PRUNE_SLACK)
+
+
+async def test_reading_the_log_never_runs_ahead_of_publishing(opened: OpenedStore) -> None:
+    """What a read of the log shows is published when the read returns."""
+
+    async def reader() -> list[tuple[int, int]]:
+        found = []
+        for _ in range(40):
+            page = await opened.store.log_events(0, None)
+            bounds = await opened.store.log_bounds()
+            found.append((max(page.last, bounds.head), opened.published[-1].event.position))
+        return found
+
+    async def write() -> None:
+        for i in range(60):
+            await opened.store.commit(adding(make_message(f"msg_r{i}", "x")))
+
+    reading = asyncio.create_task(reader())
+    await write()
+    assert all(seen <= published for seen, published in await reading)
+
+
+async def test_settings_survive_in_the_session(opened: OpenedStore) -> None:
+    """All settings of a session come back as they were written."""
+    session = make_session(title="t", directory="/d", agent="review", revision=2)
+    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutSession(session),)))
+    assert await opened.store.session("ses_1") == msgspec.structs.replace(session, head_sequence=8)

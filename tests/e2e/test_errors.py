@@ -1,0 +1,301 @@
+"""Bad input: a status with details, and nothing left behind."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from opencode.message.content_pb2 import MESSAGE_TYPE_HOST
+from opencode.message.message_pb2 import (
+    AbortSessionRequest,
+    AppendMessageRequest,
+    GenerationOptions,
+    GetMessagesRequest,
+    ListMessagesRequest,
+    MessagePart,
+    SendMessageRequest,
+    TextPart,
+)
+from opencode.session.session_pb2 import (
+    CreateSessionRequest,
+    DeleteSessionRequest,
+    GetSessionRequest,
+    ListSessionsRequest,
+    UpdateDirectoryRequest,
+    UpdateSessionRequest,
+)
+from opencode.tool.tool_pb2 import PermissionResponse
+from tests.support.conversation import ask, file, model, new_session, refused, session_of, talk, text, tool
+from tests.support.running_server import Client, connect, running_server
+from tests.support.server_process import server_process
+
+Calls = Callable[[Client, str], Any]
+
+LONG = "x" * 1025
+
+
+def send(*parts: MessagePart, **fields: Any) -> Calls:
+    """A SendMessage to the session."""
+    return lambda client, session_id: client.messages.SendMessage(
+        SendMessageRequest(session_id=session_id, parts=parts, **fields)
+    )
+
+
+def options(**fields: Any) -> Calls:
+    """A SendMessage with these options."""
+    return send(text("hello"), options=GenerationOptions(**fields))
+
+
+def listing(**fields: Any) -> Calls:
+    """A ListMessages of the session."""
+    return lambda client, session_id: client.messages.ListMessages(ListMessagesRequest(session_id=session_id, **fields))
+
+
+def display(**fields: Any) -> Calls:
+    """A GetMessages of the session."""
+    return lambda client, session_id: client.messages.GetMessages(GetMessagesRequest(session_id=session_id, **fields))
+
+
+def update(**fields: Any) -> Calls:
+    """An UpdateSession of the session."""
+    return lambda client, session_id: client.sessions.UpdateSession(
+        UpdateSessionRequest(session_id=session_id, **fields)
+    )
+
+
+def create(**fields: Any) -> Calls:
+    """A CreateSession."""
+    return lambda client, _: client.sessions.CreateSession(CreateSessionRequest(**fields))
+
+
+BAD: list[tuple[str, Calls, str, list[str]]] = [
+    ("no parts", send(), "INVALID_REQUEST", ["parts"]),
+    ("part without content", send(text("a"), MessagePart()), "INVALID_REQUEST", ["parts[1]"]),
+    ("empty text", send(text("")), "INVALID_REQUEST", ["parts[0].text.text"]),
+    ("text not set", send(MessagePart(text=TextPart())), "INVALID_REQUEST", ["parts[0].text.text"]),
+    ("blank text", send(text(" \n\t\u3000")), "INVALID_REQUEST", ["parts[0].text.text"]),
+    ("bad base64", send(file(url="data:a/b;base64,@@")), "INVALID_REQUEST", ["parts[0].file.url"]),
+    ("file without content", send(text("a"), file(mime="image/png")), "INVALID_REQUEST", ["parts[1].file.url"]),
+    ("unknown model", send(text("a"), model=model("nonsense")), "MODEL_UNKNOWN", ["model.model_id"]),
+    ("unknown provider", send(text("a"), model=model("echo", "nobody")), "MODEL_UNKNOWN", ["model.provider.id"]),
+    ("empty model", send(text("a"), model=model("")), "INVALID_REQUEST", ["model.model_id"]),
+    ("model without provider", send(text("a"), model=model("echo", "")), "INVALID_REQUEST", ["model.provider.id"]),
+    ("unknown agent", send(text("a"), agent="nobody"), "INVALID_REQUEST", ["agent"]),
+    ("unknown policy", send(text("a"), busy_policy=99), "INVALID_REQUEST", ["busy_policy"]),
+    ("metadata is no JSON", send(text("a"), metadata_json="{"), "INVALID_REQUEST", ["metadata_json"]),
+    ("metadata is no object", send(text("a"), metadata_json="[1]"), "INVALID_REQUEST", ["metadata_json"]),
+    (
+        "deep metadata",
+        send(text("a"), metadata_json='{"a":' + "[" * 30000 + "]" * 30000 + "}"),
+        "INVALID_REQUEST",
+        ["metadata_json"],
+    ),
+    (
+        "large metadata",
+        send(text("a"), metadata_json='{"a":"' + "x" * 65536 + '"}'),
+        "INVALID_REQUEST",
+        ["metadata_json"],
+    ),
+    ("long request_id", send(text("a"), request_id="x" * 129), "INVALID_REQUEST", ["request_id"]),
+    ("long sender", send(text("a"), sender=LONG), "INVALID_REQUEST", ["sender"]),
+    ("long sender_name", send(text("a"), sender_name=LONG), "INVALID_REQUEST", ["sender_name"]),
+    ("schema is no JSON", send(text("a"), tools=[tool("t", "{")]), "INVALID_REQUEST", ["tools[0].input_schema_json"]),
+    ("schema is no object", send(text("a"), tools=[tool("t", "1")]), "INVALID_REQUEST", ["tools[0].input_schema_json"]),
+    ("tool without name", send(text("a"), tools=[tool("")]), "INVALID_REQUEST", ["tools[0].name"]),
+    ("tool with a bad name", send(text("a"), tools=[tool("a.b")]), "INVALID_REQUEST", ["tools[0].name"]),
+    ("tool name with newline", send(text("a"), tools=[tool("ab\n")]), "INVALID_REQUEST", ["tools[0].name"]),
+    ("tool declared twice", send(text("a"), tools=[tool("t"), tool("t")]), "INVALID_REQUEST", ["tools[1].name"]),
+    ("too many tools", send(text("a"), tools=[tool(f"t{n}") for n in range(129)]), "INVALID_REQUEST", ["tools"]),
+    ("temperature", options(temperature=2.1), "INVALID_REQUEST", ["options.temperature"]),
+    ("temperature NaN", options(temperature=float("nan")), "INVALID_REQUEST", ["options.temperature"]),
+    ("top_p", options(top_p=0), "INVALID_REQUEST", ["options.top_p"]),
+    ("top_p NaN", options(top_p=float("nan")), "INVALID_REQUEST", ["options.top_p"]),
+    ("max_output_tokens", options(max_output_tokens=0), "INVALID_REQUEST", ["options.max_output_tokens"]),
+    ("max_steps 0", options(max_steps=0), "INVALID_REQUEST", ["options.max_steps"]),
+    ("stop_sequences", options(stop_sequences=["a"] * 5), "INVALID_REQUEST", ["options.stop_sequences"]),
+    ("empty stop_sequence", options(stop_sequences=[""]), "INVALID_REQUEST", ["options.stop_sequences"]),
+    ("reasoning_effort", options(reasoning_effort="huge"), "INVALID_REQUEST", ["options.reasoning_effort"]),
+    (
+        "several at once",
+        send(text(""), metadata_json="x", request_id="x" * 200),
+        "INVALID_REQUEST",
+        ["parts[0].text.text", "request_id", "metadata_json"],
+    ),
+    ("page_size of ListMessages", listing(page_size=1001), "INVALID_REQUEST", ["page_size"]),
+    ("page_token of ListMessages", listing(page_token="nonsense"), "INVALID_REQUEST", ["page_token"]),
+    ("page_size of GetMessages", display(page_size=1001), "INVALID_REQUEST", ["page_size"]),
+    ("page_token of GetMessages", display(page_size=1, page_token="!"), "INVALID_REQUEST", ["page_token"]),
+    ("page_token without page_size", display(page_token="x"), "INVALID_REQUEST", ["page_token"]),
+    (
+        "page_token of ListSessions",
+        lambda client, _: client.sessions.ListSessions(ListSessionsRequest(page_size=1, page_token="x")),
+        "INVALID_REQUEST",
+        ["page_token"],
+    ),
+    ("long title", create(title=LONG), "INVALID_REQUEST", ["title"]),
+    ("relative directory", create(directory="work"), "INVALID_REQUEST", ["directory"]),
+    ("model of a new session", create(model=model("nonsense")), "MODEL_UNKNOWN", ["model.model_id"]),
+    ("agent of a new session", create(agent="nobody"), "INVALID_REQUEST", ["agent"]),
+    ("new title", update(title=LONG), "INVALID_REQUEST", ["title"]),
+    ("new directory", update(directory="../work"), "INVALID_REQUEST", ["directory"]),
+    ("new model", update(model=model("nonsense")), "MODEL_UNKNOWN", ["model.model_id"]),
+    ("new agent", update(agent="nobody"), "INVALID_REQUEST", ["agent"]),
+    (
+        "directory alone",
+        lambda client, session_id: client.sessions.UpdateSessionDirectory(
+            UpdateDirectoryRequest(session_id=session_id, directory="work")
+        ),
+        "INVALID_REQUEST",
+        ["directory"],
+    ),
+    (
+        "type of an appended message",
+        lambda client, session_id: client.messages.AppendMessage(
+            AppendMessageRequest(session_id=session_id, parts=[text("a")])
+        ),
+        "INVALID_REQUEST",
+        ["type"],
+    ),
+    (
+        "answer to a permission request",
+        lambda client, session_id: client.permissions.RespondToPermission(
+            PermissionResponse(session_id=session_id, permission_id="p", response="maybe")
+        ),
+        "INVALID_REQUEST",
+        ["response"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "reason", "fields"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
+async def test_bad_input_is_refused(client: Client, call: Calls, reason: str, fields: list[str]) -> None:
+    """INVALID_ARGUMENT with ErrorInfo and every wrong field; sessions, messages and events are as before."""
+    session_id = (await talk(client, "before")).session_id
+    before = await session_of(client, session_id)
+    refusal = await refused(call(client, session_id))
+    assert (refusal.code, refusal.reason) == (grpc.StatusCode.INVALID_ARGUMENT, reason)
+    assert sorted(refusal.fields) == sorted(fields)
+    assert len(refusal.message) < 2000
+    assert list((await client.sessions.ListSessions(ListSessionsRequest())).sessions) == [before]
+
+
+@pytest.mark.parametrize("session_id", ["", "ses_none"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client, s: client.messages.GetMessages(GetMessagesRequest(session_id=s)),
+        lambda client, s: client.messages.ListMessages(ListMessagesRequest(session_id=s)),
+        lambda client, s: client.messages.AbortSession(AbortSessionRequest(session_id=s)),
+        lambda client, s: client.sessions.GetSession(GetSessionRequest(session_id=s)),
+        lambda client, s: client.sessions.DeleteSession(DeleteSessionRequest(session_id=s)),
+        lambda client, s: client.sessions.UpdateSession(UpdateSessionRequest(session_id=s, title="t")),
+        lambda client, s: client.sessions.UpdateSessionDirectory(UpdateDirectoryRequest(session_id=s)),
+        lambda client, s: client.messages.AppendMessage(
+            AppendMessageRequest(session_id=s, type=MESSAGE_TYPE_HOST, parts=[text("a")])
+        ),
+    ],
+    ids=["get", "list", "abort", "session", "delete", "update", "directory", "append"],
+)
+async def test_session_must_be_named_and_exist(client: Client, call: Calls, session_id: str) -> None:
+    """INVALID_ARGUMENT for "", NOT_FOUND for an unknown one."""
+    refusal = await refused(call(client, session_id))
+    if session_id:
+        assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "SESSION_NOT_FOUND")
+        assert refusal.details == ["ErrorInfo", "ResourceInfo"]
+    else:
+        assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ["session_id"])
+
+
+async def test_send_to_an_unknown_session_is_not_found(client: Client) -> None:
+    """It is not created under that name."""
+    assert (await refused(client.messages.SendMessage(ask("a", "ses_none")))).reason == "SESSION_NOT_FOUND"
+    assert not (await client.sessions.ListSessions(ListSessionsRequest())).sessions
+
+
+async def test_token_of_another_listing_is_refused(client: Client) -> None:
+    """A page token of one direction or listing does not pass for another."""
+    session_id = (await talk(client, "before")).session_id
+    page = await client.messages.ListMessages(ListMessagesRequest(session_id=session_id, page_size=1))
+    request = ListMessagesRequest(
+        session_id=session_id, page_size=1, page_token=page.next_page_token, newest_first=True
+    )
+    assert (await refused(client.messages.ListMessages(request))).fields == ["page_token"]
+    sessions = ListSessionsRequest(page_size=1, page_token=page.next_page_token)
+    assert (await refused(client.sessions.ListSessions(sessions))).fields == ["page_token"]
+
+
+async def test_message_over_the_limit_is_refused(tmp_path: Path) -> None:
+    """MESSAGE_TOO_LARGE with both sizes; one at the limit goes."""
+    async with (
+        running_server(tmp_path, "[limits]\nmax_message_bytes = 1000") as server,
+        connect(server.address) as client,
+    ):
+        session_id = await new_session(client)
+        refusal = await refused(client.messages.SendMessage(ask("é" * 501, session_id)))
+        assert (refusal.code, refusal.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "MESSAGE_TOO_LARGE")
+        assert refusal.metadata == {"field": "parts", "maxBytes": "1000", "actualBytes": "1002"}
+        assert (await session_of(client, session_id)).head_sequence == 1
+        await talk(client, "é" * 500, session_id)
+
+
+async def test_request_over_the_transport_limit_is_refused(tmp_path: Path) -> None:
+    """GRPC's own limit answers RESOURCE_EXHAUSTED, and the server goes on."""
+    toml = "[server]\nmax_message_bytes = 2000\n[limits]\nmax_message_bytes = 1000"
+    async with running_server(tmp_path, toml) as server, connect(server.address) as client:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await client.messages.SendMessage(ask("x" * 3000))
+        assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        await talk(client, "hello")
+
+
+async def test_missing_key_is_told_before_anything_is_stored(tmp_path: Path) -> None:
+    """FAILED_PRECONDITION, PROVIDER_CREDENTIALS_REJECTED, in every call that names the model."""
+    toml = '[providers.mine]\nkind = "openai_chat"\nbase_url = "http://127.0.0.1:1/v1"\napi_key_env = "MY_KEY"'
+    async with running_server(tmp_path, toml) as server, connect(server.address) as client:
+        mine = model("m", "mine")
+        session_id = await new_session(client)
+        for call in (send(text("a"), model=mine), update(model=mine), create(model=mine)):
+            refusal = await refused(call(client, session_id))
+            assert (refusal.code, refusal.reason) == (
+                grpc.StatusCode.FAILED_PRECONDITION,
+                "PROVIDER_CREDENTIALS_REJECTED",
+            )
+        assert (await session_of(client, session_id)).head_sequence == 1
+        assert len((await client.sessions.ListSessions(ListSessionsRequest())).sessions) == 1
+
+
+async def test_logs_hold_no_content(tmp_path: Path) -> None:
+    """At debug level no prompt, answer, key, file content, tool output or metadata is in any line."""
+    secrets = ["Wombat-prompt", "Wombat-key", "V29tYmF0", "Wombat-file", "Wombat-meta", "Wombat-system", "Wombat-tool"]
+    toml = (
+        '[log]\nlevel = "debug"\n[providers.mine]\nkind = "openai_chat"\n'
+        'base_url = "http://127.0.0.1:1/v1"\napi_key_env = "MY_KEY"'
+    )
+    environ = {"MY_KEY": "Wombat-key", "OPENAI_LOG": "debug"}
+    async with server_process(tmp_path, toml, environ) as server, connect(server.address) as client:
+        (tmp_path / "a.txt").write_text("Wombat-file")
+        session_id = await new_session(client, directory=str(tmp_path))
+        full = {
+            "metadata_json": '{"a":"Wombat-meta"}',
+            "system": "Wombat-system",
+            "tools": [tool("t", '{"description":"Wombat-tool"}')],
+        }
+        await talk(client, "Wombat-prompt", session_id, **full)
+        await talk(client, "Wombat-prompt\n/error failed", session_id, **full)
+        await talk(client, "Wombat-prompt", session_id, model=model("m", "mine"), **full)
+        for parts in (
+            [text("Wombat-prompt"), file(url="data:text/plain;base64,V29tYmF0"), file(path="a.txt")],
+            [text("Wombat-prompt"), file(url="data:text/plain;base64,V29tYmF0!")],
+            [text("Wombat-prompt"), file(url="Wombat-file")],
+        ):
+            call = client.messages.SendMessage(SendMessageRequest(session_id=session_id, parts=parts, **full))
+            try:
+                await call
+            except grpc.aio.AioRpcError as error:
+                assert not [s for s in secrets if s in (error.details() or "")]
+        await server.terminate()
+    lines = "\n".join(server.stderr)
+    assert "SendMessage" in lines
+    assert [secret for secret in secrets if secret in lines] == []

@@ -1,0 +1,201 @@
+"""Files that come with messages."""
+
+import base64
+import hashlib
+import os
+import sqlite3
+from pathlib import Path
+
+import grpc
+import pytest
+
+from opencode.message.message_pb2 import SendMessageRequest
+from opencode.session.session_pb2 import DeleteSessionRequest, ListSessionsRequest
+from tests.support.conversation import (
+    displayed,
+    file,
+    messages_of,
+    new_session,
+    refused,
+    session_of,
+    text,
+    turn_ended,
+)
+from tests.support.running_server import Client, connect, running_server
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(200))
+
+
+def data_uri(content: bytes, mime: str = "image/png") -> str:
+    """Returns a data URI."""
+    return f"data:{mime};base64,{base64.b64encode(content).decode()}"
+
+
+async def send_file(client: Client, session_id: str = "", **fields: object) -> object:
+    """Sends a file with a text, waits for the answer and returns the stored reference."""
+    request = SendMessageRequest(session_id=session_id, parts=[text("look"), file(**fields)])
+    accepted = await client.messages.SendMessage(request)
+    await turn_ended(client, accepted)
+    message = next(m for m in await messages_of(client, accepted.session_id) if m.message_id == accepted.message_id)
+    return message.parts[1].file
+
+
+def stored_files(folder: Path) -> dict[str, bytes]:
+    """Reads the files table of a stopped or running server's database."""
+    with sqlite3.connect(folder / "turnwire.db") as db:
+        return dict(db.execute("SELECT sha256, content FROM files"))
+
+
+async def test_data_uri_is_stored(client: Client, tmp_path: Path) -> None:
+    """Hash, size, media type and name are those of the bytes; the bytes stand in the database once."""
+    stored = await send_file(client, url=data_uri(PNG), filename="a/b/cat.png")
+    assert (stored.sha256, stored.size_bytes) == (hashlib.sha256(PNG).hexdigest(), len(PNG))
+    assert (stored.mime, stored.filename, stored.path) == ("image/png", "cat.png", "")
+    await send_file(client, url=data_uri(PNG, "image/x-other"))
+    assert stored_files(tmp_path) == {stored.sha256: PNG}
+
+
+async def test_files_show_in_display_form(client: Client) -> None:
+    """GetMessages carries the reference, not the bytes."""
+    stored = await send_file(client, url=data_uri(PNG), filename="cat.png")
+    session = (await client.sessions.ListSessions(ListSessionsRequest())).sessions[0]
+    shown = (await displayed(client, session.id))[0]
+    assert list(shown.files) == [stored]
+    assert shown.ByteSize() < 600
+
+
+async def test_mime_of_the_request_wins(client: Client) -> None:
+    """Then the data URI's, then the one that the name suggests."""
+    assert (await send_file(client, url=data_uri(PNG), mime="image/webp")).mime == "image/webp"
+    assert (await send_file(client, url=data_uri(PNG, ""), filename="a.gif")).mime == "image/gif"
+    assert (await send_file(client, url=data_uri(PNG, ""))).mime == "application/octet-stream"
+
+
+async def test_language_comes_from_the_name(client: Client) -> None:
+    """Such as "python" for .py; "" for what is no language."""
+    assert (await send_file(client, url=data_uri(b"x = 1", "text/plain"), filename="a.py")).language == "python"
+    assert (await send_file(client, url=data_uri(PNG), filename="cat.png")).language == ""
+
+
+async def test_path_is_read_from_the_session_directory(client: Client, tmp_path: Path) -> None:
+    """Relative and absolute; the file is read once, so a later change of it changes nothing."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "a.py").write_bytes(b"x = 1\n")
+    session_id = await new_session(client, directory=str(folder))
+    for path in ("a.py", str(folder / "a.py"), "./sub/../a.py"):
+        (folder / "sub").mkdir(exist_ok=True)
+        stored = await send_file(client, session_id, path=path)
+        assert (stored.path, stored.filename, stored.language, stored.size_bytes) == (path, "a.py", "python", 6)
+    (folder / "a.py").unlink()
+    assert stored_files(tmp_path)[stored.sha256] == b"x = 1\n"
+
+
+async def test_configured_root_may_be_read(tmp_path: Path) -> None:
+    """A folder of files.roots is allowed without a session directory."""
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "a.txt").write_text("hello")
+    async with (
+        running_server(tmp_path, f'[files]\nroots = ["{root}"]') as server,
+        connect(server.address) as client,
+    ):
+        assert (await send_file(client, path=str(root / "a.txt"))).size_bytes == 5
+
+
+async def test_nothing_outside_the_directory_is_read(client: Client, tmp_path: Path) -> None:
+    """Dots, absolute paths, links to files and to folders, pipes and missing files are refused with the same words."""
+    folder, secret = tmp_path / "work", tmp_path / "secret.txt"
+    folder.mkdir()
+    secret.write_text("secret")
+    (tmp_path / "work-neighbour").mkdir()
+    (tmp_path / "work-neighbour" / "a.txt").write_text("secret")
+    (folder / "link.txt").symlink_to(secret)
+    (folder / "up").symlink_to(tmp_path)
+    (folder / "loop").symlink_to(folder / "loop")
+    os.mkfifo(folder / "pipe")
+    session_id = await new_session(client, directory=str(folder))
+    words = set()
+    for path in (
+        *("../secret.txt", str(secret), "link.txt", "up/secret.txt", "loop", "pipe", "missing", ".", "/etc/passwd"),
+        "../work-neighbour/a.txt",
+    ):
+        request = SendMessageRequest(session_id=session_id, parts=[text("look"), file(path=path)])
+        refusal = await refused(client.messages.SendMessage(request))
+        assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ["parts[1].file.path"]), path
+        words.add(refusal.message)
+    assert len(words) == 1
+    assert await messages_of(client, session_id) == []
+
+
+async def test_link_inside_the_directory_is_followed(client: Client, tmp_path: Path) -> None:
+    """What counts is where it leads."""
+    (tmp_path / "a.txt").write_text("hello")
+    (tmp_path / "link.txt").symlink_to(tmp_path / "a.txt")
+    session_id = await new_session(client, directory=str(tmp_path))
+    assert (await send_file(client, session_id, path="link.txt")).size_bytes == 5
+
+
+async def test_relative_path_needs_a_directory(client: Client) -> None:
+    """A session without one refuses it."""
+    request = SendMessageRequest(parts=[file(path="a.txt")])
+    assert (await refused(client.messages.SendMessage(request))).fields == ["parts[0].file.path"]
+
+
+async def test_sizes_are_limited(tmp_path: Path) -> None:
+    """A file over files.max_bytes is refused with both sizes, from a data URI and from a path; one at it goes."""
+    (tmp_path / "at.bin").write_bytes(bytes(100))
+    (tmp_path / "over.bin").write_bytes(bytes(101))
+    async with running_server(tmp_path, "[files]\nmax_bytes = 100") as server, connect(server.address) as client:
+        session_id = await new_session(client, directory=str(tmp_path))
+        assert (await send_file(client, session_id, path="at.bin")).size_bytes == 100
+        assert (await send_file(client, session_id, url=data_uri(bytes(100)))).size_bytes == 100
+        head = (await session_of(client, session_id)).head_sequence
+        for fields in ({"path": "over.bin"}, {"url": data_uri(bytes(101))}, {"url": data_uri(bytes(1000))}):
+            request = SendMessageRequest(session_id=session_id, parts=[file(**fields)])
+            refusal = await refused(client.messages.SendMessage(request))
+            assert (refusal.code, refusal.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "MESSAGE_TOO_LARGE")
+            assert refusal.metadata["maxBytes"] == "100"
+            assert int(refusal.metadata["actualBytes"]) > 100
+            assert refusal.fields == [f"parts[0].file.{next(iter(fields))}"]
+        assert (await session_of(client, session_id)).head_sequence == head
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"url": "data:image/png;base64,not base64!"}, "url"),
+        ({"url": "data:image/png;base64,QUJ"}, "url"),
+        ({"url": "data:image/png;base64,QUJD\n"}, "url"),
+        ({"url": "data:image/png,plain"}, "url"),
+        ({"url": "https://example.com/cat.png"}, "url"),
+        ({"url": "data:image/png;base64,QUJD", "path": "a.txt"}, "url"),
+        ({}, "url"),
+        ({"url": "data:image/png;base64,QUJD", "mime": "no mime"}, "mime"),
+        ({"url": "data:no mime at all;base64,QUJD"}, "url"),
+        ({"path": "a\0b"}, "path"),
+    ],
+)
+async def test_malformed_files_are_refused(client: Client, fields: dict[str, str], field: str) -> None:
+    """INVALID_ARGUMENT on the field; no session is made."""
+    refusal = await refused(client.messages.SendMessage(SendMessageRequest(parts=[file(**fields)])))
+    assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, [f"parts[0].file.{field}"])
+    assert not (await client.sessions.ListSessions(ListSessionsRequest())).sessions
+
+
+async def test_unshared_files_go_with_their_session(client: Client, tmp_path: Path) -> None:
+    """A file that another session uses stays."""
+    shared, alone = b"shared", b"alone"
+    one, two = await new_session(client), await new_session(client)
+    for session_id, content in ((one, shared), (one, alone), (two, shared)):
+        await send_file(client, session_id, url=data_uri(content, "text/plain"))
+    await client.sessions.DeleteSession(DeleteSessionRequest(session_id=one))
+    assert list(stored_files(tmp_path).values()) == [shared]
+
+
+async def test_model_is_told_of_the_file(client: Client) -> None:
+    """The echo model names the files that came with the text."""
+    request = SendMessageRequest(parts=[text("look"), file(url=data_uri(PNG), filename="cat.png")])
+    accepted = await client.messages.SendMessage(request)
+    await turn_ended(client, accepted)
+    assert "cat.png" in (await displayed(client, accepted.session_id))[1].text_parts[-1]

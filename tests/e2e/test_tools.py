@@ -1,0 +1,311 @@
+"""Tools that the client runs itself."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import grpc
+import pytest
+
+from opencode.message.content_pb2 import (
+    FINISH_REASON_ERROR,
+    FINISH_REASON_MAX_STEPS,
+    FINISH_REASON_STOP,
+    MESSAGE_TYPE_TOOL_RESULT,
+    ToolResultContent,
+)
+from opencode.message.message_pb2 import (
+    AppendMessageRequest,
+    GenerationOptions,
+    MessagePart,
+    SendMessageResponse,
+)
+from opencode.tool.tool_pb2 import SubmitToolResultRequest, ToolCallState
+from tests.support.conversation import (
+    answer_to,
+    ask,
+    displayed,
+    kinds,
+    messages_of,
+    model,
+    new_session,
+    refused,
+    talk,
+    tool,
+    turn_ended,
+    watching,
+    words_of,
+)
+from tests.support.running_server import Client, connect, running_server
+
+LOOK = '/tool look {"at": "it"}'
+
+
+async def pending_calls(client: Client, words: str, count: int = 1) -> tuple[SendMessageResponse, list[ToolCallState]]:
+    """Sends a message with the client tool "look" and returns its calls once they all wait."""
+    accepted = await client.messages.SendMessage(ask(words, tools=[tool("look")]))
+    async with watching(client, accepted.session_id, after_sequence=accepted.sequence) as watch:
+        await watch.until_kind("tool_call_updated", count)
+    return accepted, [e.tool_call_updated.state for e in watch.events if e.HasField("tool_call_updated")]
+
+
+def result(
+    accepted: SendMessageResponse, call: ToolCallState, output: str, **fields: object
+) -> SubmitToolResultRequest:
+    """Returns the request that submits a result."""
+    return SubmitToolResultRequest(session_id=accepted.session_id, tool_call_id=call.id, output=output, **fields)
+
+
+async def test_declared_call_waits_and_is_shown(client: Client) -> None:
+    """It is pending in its event and in GetMessages, with the arguments as the model wrote them."""
+    accepted, (call,) = await pending_calls(client, LOOK)
+    assert (call.name, call.status, json.loads(call.input_json)) == ("look", "pending", {"at": "it"})
+    shown = (await displayed(client, accepted.session_id))[1].tool_calls[0]
+    assert (shown.id, shown.status, shown.HasField("output")) == (call.id, "pending", False)
+    assert call.started_at
+    assert call.HasField("call_id")
+
+
+async def test_result_lets_the_turn_go_on(client: Client) -> None:
+    """The call reads success with the output, the next step sees it, and the turn ends in order."""
+    accepted, (call,) = await pending_calls(client, LOOK)
+    answer = await client.tools.SubmitToolResult(result(accepted, call, "a cat", metadata_json='{"ms":3}'))
+    assert (answer.tool_call.status, answer.tool_call.output) == ("success", "a cat")
+    assert answer.tool_call.metadata_json == '{"ms":3}'
+    assert answer.tool_call.finished_at
+    assert (await turn_ended(client, accepted)).turn_ended.finish_reason == FINISH_REASON_STOP
+    assert "a cat" in words_of(await answer_to(client, accepted))
+    shown = await displayed(client, accepted.session_id)
+    assert [c.status for m in shown for c in m.tool_calls] == ["success"]
+    assert len(shown) == 3
+
+
+async def test_error_result_lets_the_turn_go_on(client: Client) -> None:
+    """The call reads error with the output as its reason; the model is told."""
+    accepted, (call,) = await pending_calls(client, LOOK)
+    answer = await client.tools.SubmitToolResult(result(accepted, call, "too dark", is_error=True))
+    assert (answer.tool_call.status, answer.tool_call.error) == ("error", "too dark")
+    assert not answer.tool_call.HasField("output")
+    await turn_ended(client, accepted)
+    assert "too dark" in words_of(await answer_to(client, accepted))
+
+
+async def test_turn_waits_for_the_last_result(client: Client) -> None:
+    """Three calls of one step: the turn goes on after the third result, in whatever order they come."""
+    accepted, calls = await pending_calls(client, "\n".join([LOOK] * 3), 3)
+    for number in (2, 0):
+        await client.tools.SubmitToolResult(result(accepted, calls[number], f"r{number}"))
+    assert len(await messages_of(client, accepted.session_id)) == 2
+    await client.tools.SubmitToolResult(result(accepted, calls[1], "r1"))
+    await turn_ended(client, accepted)
+    words = words_of(await answer_to(client, accepted))
+    assert words.index("r0") < words.index("r1") < words.index("r2")
+
+
+async def test_first_result_wins(client: Client) -> None:
+    """Another result is refused with FAILED_PRECONDITION, while the turn runs and after it."""
+    accepted, calls = await pending_calls(client, f"{LOOK}\n{LOOK}", 2)
+    await client.tools.SubmitToolResult(result(accepted, calls[0], "first"))
+    for _ in range(2):
+        refusal = await refused(client.tools.SubmitToolResult(result(accepted, calls[0], "second")))
+        assert (refusal.code, refusal.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "TOOL_CALL_ALREADY_SETTLED")
+        if calls[1].status == "pending":
+            await client.tools.SubmitToolResult(result(accepted, calls[1], "other"))
+            await turn_ended(client, accepted)
+            calls[1].status = "success"
+    assert (await displayed(client, accepted.session_id))[1].tool_calls[0].output == "first"
+
+
+async def test_same_result_again_is_confirmed(client: Client) -> None:
+    """A retry answers the same call, while the turn runs and after it."""
+    accepted, calls = await pending_calls(client, f"{LOOK}\n{LOOK}", 2)
+    first = await client.tools.SubmitToolResult(result(accepted, calls[0], "first"))
+    again = await client.tools.SubmitToolResult(result(accepted, calls[0], "first"))
+    assert again.tool_call == first.tool_call
+    await client.tools.SubmitToolResult(result(accepted, calls[1], "other"))
+    await turn_ended(client, accepted)
+    late = await client.tools.SubmitToolResult(result(accepted, calls[0], "first"))
+    assert late.tool_call == first.tool_call
+
+
+async def test_same_result_at_once_is_confirmed(client: Client) -> None:
+    """Retries that overtake each other all get the same answer."""
+    accepted, (call,) = await pending_calls(client, LOOK)
+    answers = await asyncio.gather(
+        *(client.tools.SubmitToolResult(result(accepted, call, "same")) for _ in range(8)), return_exceptions=True
+    )
+    assert [getattr(a, "tool_call", a) for a in answers] == [answers[0].tool_call] * 8
+
+
+async def test_different_results_at_once_have_one_winner(client: Client) -> None:
+    """Of ten concurrent results one is stored and nine are refused."""
+    accepted, (call,) = await pending_calls(client, LOOK)
+    answers = await asyncio.gather(
+        *(client.tools.SubmitToolResult(result(accepted, call, f"r{n}")) for n in range(10)), return_exceptions=True
+    )
+    won = [a for a in answers if not isinstance(a, Exception)]
+    assert len(won) == 1
+    assert {a.code() for a in answers if isinstance(a, Exception)} == {grpc.StatusCode.FAILED_PRECONDITION}
+    assert (await displayed(client, accepted.session_id))[1].tool_calls[0].output == won[0].tool_call.output
+
+
+async def test_turn_goes_on_when_the_submitter_goes_away(client: Client) -> None:
+    """A result whose RPC is cancelled at any moment is stored and counts, or can be submitted again."""
+
+    async def one(number: int) -> None:
+        accepted, (call,) = await pending_calls(client, LOOK)
+        submitting = client.tools.SubmitToolResult(result(accepted, call, "seen"))
+        for _ in range(number):
+            await asyncio.sleep(0.0002)  # varies the moment of the cancellation; nothing is waited for
+        submitting.cancel()
+        await asyncio.gather(submitting, return_exceptions=True)
+        await client.tools.SubmitToolResult(result(accepted, call, "seen"))
+        async with asyncio.timeout(5):
+            await turn_ended(client, accepted)
+
+    outcomes = await asyncio.gather(*(one(number) for number in range(40)), return_exceptions=True)
+    assert outcomes == [None] * 40
+
+
+async def test_unknown_call_is_not_found(client: Client) -> None:
+    """NOT_FOUND names the call, also when another session has it."""
+    accepted, (call,) = await pending_calls(client, LOOK)
+    request = result(accepted, call, "x")
+    request.tool_call_id = "prt_none"
+    refusal = await refused(client.tools.SubmitToolResult(request))
+    assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "TOOL_CALL_NOT_FOUND")
+    request = result(accepted, call, "x")
+    request.session_id = await new_session(client)
+    assert (await refused(client.tools.SubmitToolResult(request))).reason == "TOOL_CALL_NOT_FOUND"
+
+
+async def test_undeclared_tool_gets_an_error_result(client: Client) -> None:
+    """The model reads that there is no such tool, and the turn goes on by itself."""
+    accepted = await talk(client, "/tool nowhere {}")
+    (call,) = (await displayed(client, accepted.session_id))[1].tool_calls
+    assert call.status == "error"
+    assert "nowhere" in call.error
+    assert "nowhere" in words_of(await answer_to(client, accepted))
+
+
+async def test_arguments_that_are_no_json_get_an_error_result(client: Client) -> None:
+    """They are kept as the model wrote them, and never handed to the client."""
+    accepted = await talk(client, '/tool look {"at": ', tools=[tool("look")])
+    (call,) = (await displayed(client, accepted.session_id))[1].tool_calls
+    assert (call.status, call.input_json) == ("error", '{"at":')
+    assert "JSON" in call.error
+
+
+async def test_steps_are_bounded(client: Client) -> None:
+    """The turn of a model that never stops calling tools ends as MAX_STEPS."""
+    script = "\n/step\n".join(["/tool nowhere {}"] * 6)
+    accepted = await client.messages.SendMessage(ask(script, options=GenerationOptions(max_steps=3)))
+    ended = (await turn_ended(client, accepted)).turn_ended
+    assert (ended.finish_reason, ended.steps) == (FINISH_REASON_MAX_STEPS, 3)
+    again = await talk(client, "again", accepted.session_id)
+    assert words_of(await answer_to(client, again)) == "again"
+
+
+async def test_models_tool_script_round_trip(client: Client) -> None:
+    """The offline model "tools" calls each declared tool with arguments of its schema and answers with the results."""
+    schema = '{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}'
+    accepted = await client.messages.SendMessage(
+        ask("weather?", model=model("tools"), tools=[tool("weather", schema), tool("time")])
+    )
+    async with watching(client, accepted.session_id, after_sequence=accepted.sequence) as watch:
+        await watch.until_kind("tool_call_updated", 2)
+        calls = [e.tool_call_updated.state for e in watch.events if e.HasField("tool_call_updated")]
+        assert [c.name for c in calls] == ["weather", "time"]
+        assert isinstance(json.loads(calls[0].input_json)["city"], str)
+        for call in calls:
+            await client.tools.SubmitToolResult(result(accepted, call, f"result of {call.name}"))
+        await watch.until_turn_ended(accepted.turn_id)
+    words = words_of(await answer_to(client, accepted))
+    assert "result of weather" in words
+    assert "result of time" in words
+
+
+async def test_client_that_does_not_answer_is_answered_for(tmp_path: Path) -> None:
+    """After client_tool_timeout_seconds the model reads an error, and the turn goes on."""
+    toml = "[limits]\nclient_tool_timeout_seconds = 0.05"
+    async with running_server(tmp_path, toml) as server, connect(server.address) as client:
+        accepted = await talk(client, LOOK, tools=[tool("look")])
+        (call,) = (await displayed(client, accepted.session_id))[1].tool_calls
+        assert call.status == "error"
+        refusal = await refused(client.tools.SubmitToolResult(result(accepted, call, "late")))
+        assert refusal.reason == "TOOL_CALL_ALREADY_SETTLED"
+
+
+async def test_call_of_a_failed_answer_cannot_be_answered(client: Client) -> None:
+    """A call in an answer that was cut is not run: its result is refused."""
+    accepted = await client.messages.SendMessage(ask(f"{LOOK}\n/error failed", tools=[tool("look")]))
+    assert (await turn_ended(client, accepted)).turn_ended.finish_reason == FINISH_REASON_ERROR
+    (call,) = (await displayed(client, accepted.session_id))[1].tool_calls
+    assert call.status in ("cancelled", "error")
+    refusal = await refused(client.tools.SubmitToolResult(result(accepted, call, "late")))
+    assert refusal.reason == "TOOL_CALL_ALREADY_SETTLED"
+
+
+def append_result(session_id: str, call_id: str, output: str) -> AppendMessageRequest:
+    """Returns the request that stores a tool result as a message."""
+    part = MessagePart(tool_result=ToolResultContent(call_id=call_id, output=output))
+    return AppendMessageRequest(session_id=session_id, type=MESSAGE_TYPE_TOOL_RESULT, parts=[part])
+
+
+async def test_appended_result_is_folded_into_its_call(tmp_path: Path) -> None:
+    """A call that nobody answered takes the result of a message, which is no display message of its own any more."""
+    toml = "[limits]\nclient_tool_timeout_seconds = 600"
+    async with running_server(tmp_path, toml) as server, connect(server.address) as client:
+        accepted = await client.messages.SendMessage(ask(f"{LOOK}\n/error failed", tools=[tool("look")]))
+        await turn_ended(client, accepted)
+        (call,) = (await displayed(client, accepted.session_id))[1].tool_calls
+        await client.messages.AppendMessage(append_result(accepted.session_id, call.call_id, "a cat"))
+        shown = await displayed(client, accepted.session_id)
+        assert [(c.status, c.output) for m in shown for c in m.tool_calls] == [("success", "a cat")]
+        assert len(shown) == 2
+        assert len(await messages_of(client, accepted.session_id)) == 3
+
+
+async def test_appended_result_without_a_call_is_shown_by_itself(client: Client) -> None:
+    """It reads "system" and keeps its own message."""
+    session_id = await new_session(client)
+    await client.messages.AppendMessage(append_result(session_id, "unknown", "a cat"))
+    (shown,) = await displayed(client, session_id)
+    assert (shown.role, shown.message_type) == ("system", MESSAGE_TYPE_TOOL_RESULT)
+
+
+async def test_appended_result_for_an_awaited_call_is_refused(client: Client) -> None:
+    """It says to use SubmitToolResult."""
+    accepted, (call,) = await pending_calls(client, LOOK)
+    refusal = await refused(client.messages.AppendMessage(append_result(accepted.session_id, call.call_id, "a cat")))
+    assert refusal.fields == ["parts[0].tool_result.call_id"]
+
+
+@pytest.mark.parametrize("field", ["session_id", "tool_call_id"])
+async def test_result_names_session_and_call(client: Client, field: str) -> None:
+    """An empty id is INVALID_ARGUMENT on its field."""
+    request = SubmitToolResultRequest(session_id="s", tool_call_id="c", output="x")
+    request.ClearField(field)
+    assert (await refused(client.tools.SubmitToolResult(request))).fields == [field]
+
+
+async def test_tool_events_stand_in_their_turn(client: Client) -> None:
+    """message_finished comes before the call waits; each update carries the turn."""
+    accepted, (call,) = await pending_calls(client, LOOK)
+    await client.tools.SubmitToolResult(result(accepted, call, "a cat"))
+    await turn_ended(client, accepted)
+    async with watching(client, accepted.session_id, after_sequence=accepted.sequence) as watch:
+        await watch.until_kind("caught_up")
+    durable = [e for e in watch.events if e.sequence and e.turn_id == accepted.turn_id]
+    assert kinds(durable) == [
+        *("message_added", "turn_started", "message_added", "part_finished", "message_finished"),
+        *("tool_call_updated", "tool_call_updated", "message_added", "part_finished", "message_finished"),
+        "turn_ended",
+    ]
+
+
+async def test_text_next_to_a_call_stays_text(client: Client) -> None:
+    """A message with text, a call and more text keeps the order of its parts."""
+    accepted = await talk(client, f"before\n{LOOK}\nafter")
+    answer = (await messages_of(client, accepted.session_id))[1]
+    assert [p.WhichOneof("content") for p in answer.parts] == ["text", "tool_use", "text"]

@@ -1,0 +1,121 @@
+"""Trouble with the database file."""
+
+import sqlite3
+from pathlib import Path
+
+import grpc
+import pytest
+
+from opencode.message.content_pb2 import MESSAGE_TYPE_HOST
+from opencode.message.message_pb2 import AppendMessageRequest
+from tests.support.conversation import ask, messages_of, new_session, refused, session_of, talk, text
+from tests.support.running_server import Client, connect, running_server
+from tests.support.server_process import ServerProcess, server_process
+from turnwire.app import Server
+from turnwire.storage import sqlite_store
+from turnwire.storage.connection import run
+
+
+async def test_second_server_on_the_same_file_is_refused(tmp_path: Path) -> None:
+    """It names the reason and ends; the first one goes on."""
+    async with server_process(tmp_path) as server, connect(server.address) as client:
+        with pytest.raises(RuntimeError, match="in use by another server"):
+            await ServerProcess.start(tmp_path)
+        await talk(client, "hello")
+
+
+async def test_file_is_free_after_a_kill(tmp_path: Path) -> None:
+    """The lock goes with its process."""
+    async with server_process(tmp_path) as server:
+        await server.kill()
+    async with server_process(tmp_path) as server, connect(server.address) as client:
+        await talk(client, "hello")
+
+
+async def test_newer_schema_is_refused(tmp_path: Path) -> None:
+    """The message says which version the file has; the file is not changed."""
+    async with server_process(tmp_path) as server:
+        await server.terminate()
+    path = tmp_path / "turnwire.db"
+    with sqlite3.connect(path) as db:
+        db.execute("INSERT INTO schema_migrations (version) VALUES (999)")
+    with pytest.raises(RuntimeError, match="schema version 999"):
+        await ServerProcess.start(tmp_path)
+    with sqlite3.connect(path) as db:
+        assert db.execute("SELECT max(version) FROM schema_migrations").fetchone() == (999,)
+
+
+async def test_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    """It is left as it is."""
+    path = tmp_path / "turnwire.db"
+    path.write_bytes(b"this is a letter, not a database" * 400)
+    with pytest.raises(RuntimeError, match="cannot start"):
+        await ServerProcess.start(tmp_path)
+    assert path.read_bytes().startswith(b"this is a letter")
+
+
+@pytest.fixture
+async def opened(monkeypatch: pytest.MonkeyPatch) -> list[sqlite_store.SqliteStore]:
+    """Collects the stores that are opened, to reach their writing connection."""
+    stores: list[sqlite_store.SqliteStore] = []
+    original = sqlite_store.SqliteStore.open.__func__
+
+    async def remember(cls: type, *arguments: object) -> sqlite_store.SqliteStore:
+        stores.append(await original(cls, *arguments))
+        return stores[-1]
+
+    monkeypatch.setattr(sqlite_store.SqliteStore, "open", classmethod(remember))
+    return stores
+
+
+async def limit_pages(store: sqlite_store.SqliteStore, more: int) -> None:
+    """Lets the database grow by so many pages, or by as many as it likes (0)."""
+
+    def limit(db: sqlite3.Connection) -> None:
+        (pages,) = db.execute("PRAGMA page_count").fetchone()
+        db.execute(f"PRAGMA max_page_count = {pages + more if more else 2**31}")
+
+    await run(store._writing, limit)
+
+
+def note(session_id: str, size: int) -> AppendMessageRequest:
+    """Returns the request that stores a host message."""
+    return AppendMessageRequest(session_id=session_id, type=MESSAGE_TYPE_HOST, parts=[text("x" * size)])
+
+
+async def test_full_disk_refuses_and_loses_nothing(tmp_path: Path, opened: list[sqlite_store.SqliteStore]) -> None:
+    """RESOURCE_EXHAUSTED STORAGE_FULL, nothing stored; with room again the server goes on by itself."""
+    async with running_server(tmp_path) as server, connect(server.address) as client:
+        session_id = (await talk(client, "hello")).session_id
+        before = await messages_of(client, session_id)
+        await limit_pages(opened[0], 2)
+        refusal = await refused(client.messages.AppendMessage(note(session_id, 200_000)))
+        assert (refusal.code, refusal.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "STORAGE_FULL")
+        assert await messages_of(client, session_id) == before
+        await limit_pages(opened[0], 0)
+        await client.messages.AppendMessage(note(session_id, 200_000))
+        await talk(client, "again", session_id)
+        assert len(await messages_of(client, session_id)) == len(before) + 3
+
+
+async def test_turn_survives_a_full_disk(tmp_path: Path, opened: list[sqlite_store.SqliteStore]) -> None:
+    """A turn whose text finds no room ends once there is room again, and the session is usable."""
+    async with running_server(tmp_path) as server, connect(server.address) as client:
+        session_id = await new_session(client)
+        stream = await start_and_fill(client, session_id, opened[0], server)
+        await limit_pages(opened[0], 0)
+        async for _ in stream:
+            pass
+        await talk(client, "again", session_id)
+        session = await session_of(client, session_id)
+        assert not session.HasField("active_turn_id")
+
+
+async def start_and_fill(client: Client, session_id: str, store: sqlite_store.SqliteStore, _: Server) -> object:
+    """Starts a long answer and takes the room away once it streams."""
+    stream = client.messages.StreamMessage(ask("/words 20000\n/sleep 0.5\n/words 20000", session_id))
+    async for response in stream:
+        if any(event.HasField("part_delta") for event in response.events):
+            break
+    await limit_pages(store, 1)
+    return stream

@@ -1,0 +1,204 @@
+"""Ports in memory for tests of the core: time that stands still, ids that repeat, a store that waits to be told."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from tests.support.domain_values import NOW
+from turnwire.core.environment import Environment
+from turnwire.core.settings import CoreSettings
+from turnwire.domain.errors import SessionNotFound
+from turnwire.domain.events import Event
+from turnwire.domain.messages import Message, ModelRef
+from turnwire.domain.money import Usage
+from turnwire.domain.sessions import Session, Turn
+from turnwire.feed.live_feed import LiveFeed
+from turnwire.ports.codec import Codec
+from turnwire.ports.provider import ProviderRequest, StreamItem
+from turnwire.ports.store import Bounds, Commit, Committed, EventPage, StoredEvent, StoredRequest
+
+
+class ManualClock:
+    """Time that moves only when it is told to."""
+
+    def __init__(self) -> None:
+        """Begins at NOW."""
+        self.now = NOW
+
+    def __call__(self) -> datetime:
+        """Returns the moment."""
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        """Moves on."""
+        self.now += timedelta(seconds=seconds)
+
+
+def numbered_ids() -> Callable[[str], str]:
+    """Returns a maker of ids such as prt_1, prt_2: each prefix counts for itself."""
+    counters: dict[str, itertools.count[int]] = {}
+    return lambda prefix: f"{prefix}_{next(counters.setdefault(prefix, itertools.count(1)))}"
+
+
+class PlainCodec:
+    """Frames that a test can read: the event's order and kind."""
+
+    def encode_event(self, event: Event) -> bytes:
+        """Returns text such as `1:MessageAdded;`."""
+        return f"{event.sequence}:{type(event.kind).__name__};".encode()
+
+    def encode_display(self, message: Message) -> bytes:
+        """Returns the message's id."""
+        return f"{message.message_id};".encode()
+
+
+@dataclass
+class FakeStore:
+    """Keeps commits and their futures; a test decides what becomes of each, or `automatic` stores them at once."""
+
+    automatic: bool = True
+    commits: list[Commit] = field(default_factory=list)
+    futures: list[asyncio.Future[Committed]] = field(default_factory=list)
+    requests: dict[str, StoredRequest] = field(default_factory=dict)
+    sessions_by_id: dict[str, Session] = field(default_factory=dict)
+    conversation: tuple[Message, ...] = ()
+    log: list[StoredEvent] = field(default_factory=list)
+    earliest: int = 0
+    unfinished: tuple[Turn, ...] = ()
+    on_read: Callable[[], None] = lambda: None
+    """Called at the end of each read of the log: what happens meanwhile."""
+
+    def commit(self, commit: Commit) -> asyncio.Future[Committed]:
+        """Remembers the commit."""
+        future: asyncio.Future[Committed] = asyncio.get_running_loop().create_future()
+        self.commits.append(commit)
+        self.futures.append(future)
+        if self.automatic:
+            future.set_result(Committed(0, len(self.commits)))
+        return future
+
+    async def request(self, request_id: str) -> StoredRequest | None:
+        """Returns a remembered request."""
+        await asyncio.sleep(0)
+        return self.requests.get(request_id)
+
+    async def session(self, session_id: str) -> Session:
+        """Returns a session."""
+        if session_id not in self.sessions_by_id:
+            raise SessionNotFound(session_id)
+        return self.sessions_by_id[session_id]
+
+    async def history(self, session_id: str) -> tuple[Message, ...]:
+        """Returns the conversation."""
+        return self.conversation
+
+    async def unfinished_turns(self) -> tuple[Turn, ...]:
+        """Returns the turns that a dead process left."""
+        return self.unfinished
+
+    async def turn_messages(self, turn_id: str) -> tuple[Message, ...]:
+        """Returns those of the conversation."""
+        return tuple(message for message in self.conversation if message.turn_id == turn_id)
+
+    async def session_bounds(self, session_id: str) -> Bounds:
+        """Returns what is kept of the log."""
+        if session_id not in self.sessions_by_id:
+            raise SessionNotFound(session_id)
+        return Bounds(self.earliest, self._head())
+
+    async def log_bounds(self) -> Bounds:
+        """Returns what is kept of the log."""
+        return Bounds(self.earliest, self._head())
+
+    async def session_events(self, session_id: str, after: int, kinds: frozenset[str] | None) -> EventPage:
+        """Returns two events at most, then lets things happen."""
+        waiting = [s for s in self.log if s.event.sequence > max(after, self.earliest)][:2]
+        self.on_read()
+        last = waiting[-1].event.sequence if waiting else after
+        return EventPage(tuple(s.frame for s in waiting if kinds is None or type(s.event.kind).__name__ in kinds), last)
+
+    async def log_events(self, after: int, kinds: frozenset[str] | None) -> EventPage:
+        """Returns two events at most; sequences and positions are the same here."""
+        return await self.session_events("", after, kinds)
+
+    def _head(self) -> int:
+        return self.log[-1].event.sequence if self.log else self.earliest
+
+
+class FakeProvider:
+    """Yields given items; an exception among them is raised, None waits for ever."""
+
+    provider_id = "offline"
+
+    def __init__(self, items: Sequence[StreamItem | Exception | None]) -> None:
+        """Takes the items of every call."""
+        self._items = items
+        self.requests: list[ProviderRequest] = []
+        self.waiting = asyncio.Event()
+        """Set when the stream waits for ever."""
+
+    async def stream(self, request: ProviderRequest) -> AsyncGenerator[StreamItem]:
+        """Yields the items."""
+        self.requests.append(request)
+        for item in self._items:
+            if item is None:
+                self.waiting.set()
+                await asyncio.Event().wait()
+            elif isinstance(item, Exception):
+                raise item
+            else:
+                yield item
+
+
+@dataclass
+class FakeProviders:
+    """One provider for every model, at one pico-USD a token."""
+
+    provider: FakeProvider | None = None
+
+    def get(self, provider_id: str) -> FakeProvider:
+        """Returns the provider."""
+        if self.provider is None:
+            raise KeyError(provider_id)
+        return self.provider
+
+    def check(self, model: ModelRef) -> None:
+        """Takes every model."""
+
+    def cost_pico_usd(self, model: ModelRef, usage: Usage) -> int | None:
+        """Counts tokens."""
+        return (usage.prompt_total or 0) + (usage.generated_total or 0)
+
+
+class RecordingFeed(LiveFeed):
+    """The live feed, with what was published kept in order."""
+
+    def __init__(self, codec: Codec) -> None:
+        """Allows a hundred watchers."""
+        super().__init__(codec, 100, timedelta(seconds=1))
+        self.published: list[Event] = []
+
+    def publish(self, event: Event) -> None:
+        """Publishes and remembers."""
+        self.published.append(event)
+        super().publish(event)
+
+
+def make_environment(
+    store: FakeStore | None = None,
+    providers: FakeProviders | None = None,
+    feed: LiveFeed | None = None,
+    clock: ManualClock | None = None,
+    settings: Mapping[str, object] | None = None,
+) -> Environment:
+    """Returns an environment of fakes."""
+    return Environment(
+        store=store or FakeStore(),  # type: ignore[arg-type]
+        feed=feed or RecordingFeed(PlainCodec()),
+        providers=providers or FakeProviders(),  # type: ignore[arg-type]
+        settings=CoreSettings(**{"default_model": ModelRef("offline", "echo"), **(settings or {})}),
+        clock=clock or ManualClock(),
+        new_id=numbered_ids(),
+    )

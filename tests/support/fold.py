@@ -1,0 +1,305 @@
+"""A client's fold of WatchEvents: from events alone to the messages that ListMessages would answer.
+
+Written by the comments of `opencode/event/session_event.proto` and by nothing else. It also checks what the contract
+promises about the stream itself, and raises `ContractBroken` where the stream breaks it.
+"""
+
+from collections.abc import Iterable
+
+from opencode.event.session_event_pb2 import Event
+from opencode.message.content_pb2 import (
+    MESSAGE_STATUS_COMPLETE,
+    MESSAGE_STATUS_QUEUED,
+    Message,
+    Part,
+)
+from opencode.session.session_pb2 import SESSION_STATUS_IDLE, SESSION_STATUS_UNSPECIFIED
+
+EPHEMERAL = frozenset(
+    ["part_delta", "part_started", "message_snapshot", "session_snapshot", "caught_up", "heartbeat", "reset"]
+)
+
+
+class ContractBroken(AssertionError):
+    """The stream did what the contract says it never does."""
+
+
+class SessionFold:
+    """What a client holds of one session."""
+
+    def __init__(
+        self,
+        session_id: str,
+        head: int | None = 0,
+        messages: Iterable[Message] = (),
+        *,
+        filtered: bool = False,
+    ) -> None:
+        """Args:
+        session_id: The session.
+        head: The sequence that the client holds; None when it does not know one.
+        messages: What it holds at that sequence, such as an answer of ListMessages.
+        filtered: Sequences may have gaps, because only some kinds were asked for.
+        """
+        self.session_id = session_id
+        self.head = head
+        self.filtered = filtered
+        self.messages: dict[str, Message] = {message.message_id: message for message in messages}
+        self.queue: list[str] = [m.message_id for m in self.messages.values() if m.status == MESSAGE_STATUS_QUEUED]
+        self.status = SESSION_STATUS_UNSPECIFIED
+        self._growing: dict[tuple[str, int], _Growing] = {}
+        self.open_turns: set[str] = set()
+        self.ended_turns: dict[str, int] = {}
+        """Turn id -> its finish reason."""
+        self.caught_up: list[int] = []
+        self.heartbeats: list[int] = []
+        self.resets: list[int] = []
+        self.waited = 0
+        """Deltas that came too early: the client waits for a snapshot. A stream without loss has none."""
+        self.deltas = 0
+        self.deleted = False
+
+    def apply(self, event: Event) -> None:
+        """Takes in one event.
+
+        Raises:
+            ContractBroken: sequences repeat or have a gap, the event is of another session, or it cannot be true.
+        """
+        kind = event.WhichOneof("kind")
+        if kind is None:
+            raise ContractBroken("an event without a kind, from a server as new as this test")
+        self._check(event, kind)
+        getattr(self, f"_on_{kind}")(event, getattr(event, kind))
+
+    def listed(self) -> list[Message]:
+        """Returns the messages in conversation order, queued ones last, next first."""
+        for message_id, index in list(self._growing):
+            self._part(message_id, index)
+        waiting = [self.messages[message_id] for message_id in self.queue if message_id in self.messages]
+        others = [message for message_id, message in self.messages.items() if message_id not in self.queue]
+        return others + waiting
+
+    def text(self, message_id: str) -> str:
+        """Returns the text parts of one message, joined."""
+        self.listed()
+        return "".join(part.text.text for part in self.messages[message_id].parts)
+
+    def _check(self, event: Event, kind: str) -> None:
+        if event.session_id != self.session_id:
+            raise ContractBroken(f"an event of session {event.session_id!r} in {self.session_id!r}")
+        if self.deleted:
+            raise ContractBroken(f"{kind} after session_deleted")
+        if kind in EPHEMERAL:
+            if event.sequence or event.position:
+                raise ContractBroken(f"{kind} has sequence {event.sequence}")
+            return
+        if not event.sequence or not event.position:
+            raise ContractBroken(f"{kind} has no sequence or no position")
+        if self.head is not None:
+            expected = self.head + 1
+            if event.sequence < expected:
+                raise ContractBroken(f"sequence {event.sequence} ({kind}) again, the client holds {self.head}")
+            if event.sequence > expected and not self.filtered:
+                raise ContractBroken(f"sequence {event.sequence} ({kind}) after {self.head}: a gap")
+        self.head = event.sequence
+        if event.turn_id in self.ended_turns:
+            raise ContractBroken(f"{kind} of turn {event.turn_id} after its turn_ended")
+
+    def _part(self, message_id: str, index: int) -> Part | None:
+        message = self.messages.get(message_id)
+        grown = self._growing.pop((message_id, index), None)
+        if message is not None:
+            for part in message.parts:
+                if part.index == index:
+                    if grown is not None:
+                        _set_held(part, "".join(grown.texts))
+                    return part
+        return None
+
+    def _put_part(self, message_id: str, part: Part) -> None:
+        message = self.messages.get(message_id)
+        if message is None:
+            return  # a client that began without a position does not hold it
+        held = self._part(message_id, part.index)
+        if held is not None:
+            if held.part_id != part.part_id:
+                raise ContractBroken(f"part {part.index} of {message_id} has two ids")
+            held.CopyFrom(part)
+            return
+        parts = sorted([*message.parts, part], key=lambda one: one.index)
+        del message.parts[:]
+        message.parts.extend(parts)
+
+    def _on_part_delta(self, _: Event, delta: object) -> None:
+        self.deltas += 1
+        place = delta.message_id, delta.part_index
+        grown = self._growing.get(place)
+        if grown is None:
+            part = self._part(*place)
+            if part is None:
+                self.waited += 1
+                return
+            grown = self._growing[place] = _Growing(_held(part))
+        text = delta.text.encode()
+        if delta.offset > grown.size:
+            self.waited += 1
+        elif grown.size - delta.offset < len(text):
+            grown.add(text[grown.size - delta.offset :].decode())
+
+    def _on_part_started(self, _: Event, started: object) -> None:
+        if self._part(started.message_id, started.part.index) is None:
+            self._put_part(started.message_id, started.part)
+
+    def _on_part_finished(self, _: Event, finished: object) -> None:
+        self._put_part(finished.message_id, finished.part)
+
+    def _on_message_added(self, _: Event, added: object) -> None:
+        message = added.message
+        held = self.messages.get(message.message_id)
+        if held is None:
+            self.messages[message.message_id] = Message()
+            self.messages[message.message_id].CopyFrom(message)
+
+    def _on_message_finished(self, _: Event, finished: object) -> None:
+        held = self.messages.get(finished.message.message_id)
+        if finished.message.parts:
+            raise ContractBroken("message_finished carries parts")
+        if held is not None:
+            parts = list(held.parts)
+            held.CopyFrom(finished.message)
+            held.parts.extend(parts)
+
+    def _on_tool_call_updated(self, _: Event, updated: object) -> None:
+        part = self._part(updated.message_id, updated.part_index)
+        if part is not None:
+            part.tool_use.CopyFrom(updated.state)
+
+    def _on_turn_started(self, event: Event, started: object) -> None:
+        self.open_turns.add(event.turn_id)
+        if started.user_message_id in self.queue:
+            self.queue.remove(started.user_message_id)
+        message = self.messages.pop(started.user_message_id, None)
+        if message is not None:
+            message.status = MESSAGE_STATUS_COMPLETE
+            self.messages[started.user_message_id] = message
+
+    def _on_turn_ended(self, event: Event, ended: object) -> None:
+        self.open_turns.discard(event.turn_id)
+        self.ended_turns[event.turn_id] = ended.finish_reason
+
+    def _on_session_status_changed(self, _: Event, changed: object) -> None:
+        if changed.status == SESSION_STATUS_IDLE and self.open_turns:
+            raise ContractBroken("the session is idle while a turn is open")
+        self.status = changed.status
+
+    def _on_session_created(self, _: Event, created: object) -> None:
+        if created.session.id != self.session_id:
+            raise ContractBroken("session_created names another session")
+
+    def _on_session_updated(self, _: Event, updated: object) -> None:
+        if updated.session.id != self.session_id:
+            raise ContractBroken("session_updated names another session")
+
+    def _on_session_deleted(self, _: Event, __: object) -> None:
+        self.deleted = True
+
+    def _on_message_removed(self, _: Event, removed: object) -> None:
+        self.messages.pop(removed.message_id, None)
+        if removed.message_id in self.queue:
+            self.queue.remove(removed.message_id)
+
+    def _on_queue_changed(self, _: Event, changed: object) -> None:
+        self.queue = list(changed.message_ids)
+
+    def _on_message_snapshot(self, _: Event, snapshot: object) -> None:
+        for part in snapshot.message.parts:
+            self._growing.pop((snapshot.message.message_id, part.index), None)
+        held = self.messages.setdefault(snapshot.message.message_id, Message())
+        held.CopyFrom(snapshot.message)
+
+    def _on_session_snapshot(self, _: Event, snapshot: object) -> None:
+        self.queue = list(snapshot.queued_message_ids)
+        self.status = snapshot.session.status
+
+    def _on_caught_up(self, _: Event, caught_up: object) -> None:
+        self.caught_up.append(caught_up.head)
+        if self.head is None:
+            self.head = caught_up.head
+        elif not self.filtered and caught_up.head != self.head:
+            raise ContractBroken(f"caught up at {caught_up.head} with {self.head} delivered")
+
+    def _on_heartbeat(self, _: Event, heartbeat: object) -> None:
+        self.heartbeats.append(heartbeat.head)
+        if self.head is not None and not self.filtered and heartbeat.head != self.head:
+            raise ContractBroken(f"heartbeat with head {heartbeat.head} while {self.head} was delivered")
+
+    def _on_reset(self, _: Event, reset: object) -> None:
+        self.resets.append(reset.earliest)
+        self.messages, self.queue, self.head = {}, [], None
+        self.open_turns, self.status = set(), SESSION_STATUS_UNSPECIFIED
+        self._growing.clear()
+
+
+class _Growing:
+    """The text of a part while deltas come."""
+
+    def __init__(self, text: str) -> None:
+        self.texts = [text]
+        self.size = len(text.encode())
+
+    def add(self, text: str) -> None:
+        self.texts.append(text)
+        self.size += len(text.encode())
+
+
+class Fold:
+    """What a client holds that watches all sessions."""
+
+    def __init__(self, position: int | None = 0) -> None:
+        """Takes the position that the client holds; None when it does not know one."""
+        self.position = position
+        self.sessions: dict[str, SessionFold] = {}
+        self.caught_up: list[int] = []
+
+    def apply(self, event: Event) -> None:
+        """Takes in one event; raises as `SessionFold.apply`, and when positions do not grow."""
+        if event.position:
+            if self.position is not None and event.position <= self.position:
+                raise ContractBroken(f"position {event.position} after {self.position}")
+            self.position = event.position
+        if event.session_id:
+            known_from_start = event.HasField("session_created")
+            fold = self.sessions.setdefault(
+                event.session_id, SessionFold(event.session_id, 0 if known_from_start else None)
+            )
+            fold.apply(event)
+        elif event.HasField("caught_up"):
+            self.caught_up.append(event.caught_up.head)
+            self.position = max(self.position or 0, event.caught_up.head)
+        elif event.WhichOneof("kind") not in ("heartbeat", "reset"):
+            raise ContractBroken(f"{event.WhichOneof('kind')} names no session")
+
+
+def comparable(messages: Iterable[Message]) -> list[Message]:
+    """Returns copies without the time of last change: a write of growing text changes it without an event."""
+    copies = []
+    for message in messages:
+        copies.append(Message())
+        copies[-1].CopyFrom(message)
+        copies[-1].ClearField("update_time")
+    return copies
+
+
+def _held(part: Part) -> str:
+    content = part.WhichOneof("content")
+    if content == "tool_use":
+        return part.tool_use.input_json
+    return getattr(part, content).text if content in ("text", "reasoning", "refusal") else ""
+
+
+def _set_held(part: Part, text: str) -> None:
+    content = part.WhichOneof("content")
+    if content == "tool_use":
+        part.tool_use.input_json = text
+    else:
+        getattr(part, content).text = text

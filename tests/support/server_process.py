@@ -1,0 +1,88 @@
+"""A real server in a process of its own, to be killed."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+_PREFIX = "listening on "
+
+
+class ServerProcess:
+    """One `turnwire serve`. Make it with `start`; end it with `kill` or `terminate`."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        """Takes the process; use `start`."""
+        self._process = process
+        self._listening: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._reading = asyncio.create_task(self._read())
+        self.address = ""
+        self.stderr: list[str] = []
+        """Lines so far."""
+
+    @classmethod
+    async def start(
+        cls, folder: Path, toml: str = "", environ: Mapping[str, str] | None = None, *, name: str = "turnwire"
+    ) -> "ServerProcess":
+        """Starts a server on a free port with the database `folder/NAME.db`.
+
+        Raises:
+            RuntimeError: the process ended before it served; the text is its stderr.
+        """
+        file = folder / f"{name}.toml"
+        file.write_text(toml)
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("TURNWIRE_", "OPENAI_", "ANTHROPIC_"))}
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "turnwire", "serve", "--config", str(file)),
+            *("--listen", "127.0.0.1:0", "--db", str(folder / f"{name}.db")),
+            cwd=folder,
+            env={**clean, **(environ or {})},
+            stderr=asyncio.subprocess.PIPE,
+        )
+        server = cls(process)
+        await asyncio.wait((server._listening, server._reading), return_when=asyncio.FIRST_COMPLETED)
+        if not server._listening.done():
+            await process.wait()
+            raise RuntimeError("\n".join(server.stderr))
+        server.address = server._listening.result()
+        return server
+
+    async def kill(self) -> None:
+        """Ends the process with SIGKILL. Idempotent."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        await self.ended()
+
+    async def terminate(self) -> int:
+        """Sends SIGTERM and returns the exit code."""
+        self._process.send_signal(signal.SIGTERM)
+        return await self.ended()
+
+    async def ended(self) -> int:
+        """Waits for the end of the process and returns its exit code."""
+        code = await self._process.wait()
+        await self._reading
+        return code
+
+    async def _read(self) -> None:
+        assert self._process.stderr is not None
+        async for line in self._process.stderr:
+            self.stderr.append(line.decode().rstrip("\n"))
+            _, found, address = self.stderr[-1].partition(_PREFIX)
+            if found and not self._listening.done():
+                self._listening.set_result(address.strip())
+
+
+@contextlib.asynccontextmanager
+async def server_process(
+    folder: Path, toml: str = "", environ: Mapping[str, str] | None = None
+) -> AsyncIterator[ServerProcess]:
+    """Runs a server process; kills it at the end when it still runs."""
+    server = await ServerProcess.start(folder, toml, environ)
+    try:
+        yield server
+    finally:
+        await server.kill()

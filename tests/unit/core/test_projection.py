@@ -1,0 +1,66 @@
+"""The display form of each type of message."""
+
+import pytest
+
+from tests.support.domain_values import make_answer, make_message, make_part
+from turnwire.core.projection import project
+from turnwire.domain.display import DisplayMessage, DisplayToolCall
+from turnwire.domain.messages import (
+    File,
+    MessageType,
+    ProviderContent,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolResult,
+    ToolStatus,
+    ToolUse,
+)
+
+
+@pytest.mark.parametrize(
+    ("message_type", "role"),
+    [
+        (MessageType.USER, "user"),
+        (MessageType.ASSISTANT, "assistant"),
+        (MessageType.SYSTEM, "system"),
+        (MessageType.HOST, "system"),
+    ],
+)
+def test_roles_are_user_assistant_or_system(message_type: MessageType, role: str) -> None:
+    """Whatever clients do not know is shown as the system's."""
+    message = make_message("msg_1", "a", type=message_type)
+    assert project(message) == DisplayMessage(
+        message=message, role=role, text_parts=("a",), reasoning_parts=(), tool_calls=(), files=()
+    )
+
+
+def test_parts_are_sorted_by_what_they_are() -> None:
+    """Text and refusals in order, readable reasoning, calls with their parts' ids, files; sealed content nowhere."""
+    file = File(sha256="ab", size_bytes=1, mime="text/plain")
+    call = ToolUse(name="read", status=ToolStatus.SUCCESS, output="1")
+    message = make_answer(
+        "msg_1", Reasoning("hm"), Reasoning(""), "a", call, Refusal("no"), file, make_part(6, ProviderContent("x")), "b"
+    )
+    assert project(message) == DisplayMessage(
+        message=message,
+        role="assistant",
+        text_parts=("a", "no", "b"),
+        reasoning_parts=("hm",),
+        tool_calls=(DisplayToolCall("prt_3", call),),
+        files=(file,),
+    )
+
+
+def test_a_folded_result_is_shown_only_with_its_call() -> None:
+    """It has no display form of its own."""
+    result = ToolResult(call_id="c", output="1")
+    assert project(make_message("msg_1", result, type=MessageType.TOOL_RESULT, parent_id="msg_0")) is None
+
+
+def test_an_unpaired_result_is_shown_by_itself() -> None:
+    """As the system's, with its output as text."""
+    message = make_message("msg_1", ToolResult(call_id="c", output="out"), Text("t"), type=MessageType.TOOL_RESULT)
+    assert project(message) == DisplayMessage(
+        message=message, role="system", text_parts=("out", "t"), reasoning_parts=(), tool_calls=(), files=()
+    )

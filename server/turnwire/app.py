@@ -1,7 +1,7 @@
 """The composition root: the only module that sees all packages.
 
-Order of start: storage opens (lock, migrations), the turns of a dead process are ended and waiting ones go on, then the
-port is bound. Order of stop: health says so, new calls are refused and watches end, turns are stopped and their text is
+Order of start: the port is bound, so that a taken one leaves nothing behind; storage opens (lock, migrations), the turns
+of a dead process are ended and waiting ones go on, then calls are answered. Order of stop: health says so, new calls are refused and watches end, turns are stopped and their text is
 saved, providers close, storage closes last.
 """
 
@@ -70,6 +70,9 @@ class Server:
 
     async def _start(self, stack: AsyncExitStack) -> None:
         config = self._config
+        grpc_server = GrpcServer(config.server.max_message_bytes)
+        stack.push_async_callback(grpc_server.stop, timedelta())
+        self.address = grpc_server.bind(config.server.listen)
         codec = ProtoCodec()
         heartbeat = timedelta(seconds=config.server.heartbeat_seconds)
         feed = LiveFeed(codec, config.limits.max_watchers, tick=heartbeat / 5)
@@ -100,8 +103,7 @@ class Server:
             sessions=Sessions(environment, turns),
             watches=Watches(environment, turns, codec, heartbeat),
         )
-        grpc_server = GrpcServer(use_cases, config.server.max_message_bytes)
-        self.address = await grpc_server.start(config.server.listen)
+        await grpc_server.start(use_cases)
         stack.push_async_callback(grpc_server.stop, timedelta(seconds=config.server.shutdown_grace_seconds))
         stack.callback(feed.close)
         stack.push_async_callback(grpc_server.refuse_work)

@@ -45,7 +45,7 @@ async def test_recording_is_read_as_expected(
     """Text, reasoning, calls, usage and end of a recorded answer are those of the index."""
     server.enqueue(ScriptedReply(tuple(cut_anywhere(recording.body, recording.name))))
     request = ProviderRequest(model_id="any", system="", messages=())
-    answer = await collect(providers.get(recording.kind).stream(request))
+    answer = await collect((await providers.get(recording.kind)).stream(request))
     assert unexplained_differences(recording, answer.comparable()) == {}
     for state in answer.provider_states:
         assert json.loads(state)["api"] == recording.kind

@@ -1,5 +1,6 @@
 """SubscribeGlobalEvents: the simple stream."""
 
+import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
@@ -208,3 +209,14 @@ async def test_subscription_behind_the_ring_ends_with_the_whole_text(
                     if e.message_part_updated.message_id == answer.message_id
                 }
                 assert "".join(last.values()) == words_of(answer)
+
+
+async def test_subscription_far_behind_is_told_every_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight models at full speed overrun the ring again and again, also while the log is read; no end is missed."""
+    monkeypatch.setattr(live_feed, "ALL_RING_BYTES", 400)
+    async with running_server(tmp_path) as server, connect(server.address) as client, subscribed(client) as stream:
+        accepted = [await client.messages.SendMessage(ask("/words 4000\n/sleep 0.01\n/words 10")) for _ in range(8)]
+        left = {a.session_id for a in accepted}
+        async with asyncio.timeout(10):
+            while left:
+                left.discard((await stream.until_finish("stop")).message_updated.session_id)

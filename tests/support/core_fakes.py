@@ -158,7 +158,7 @@ class FakeProviders:
 
     provider: FakeProvider | None = None
 
-    def get(self, provider_id: str) -> FakeProvider:
+    async def get(self, provider_id: str) -> FakeProvider:
         """Returns the provider."""
         if self.provider is None:
             raise KeyError(provider_id)

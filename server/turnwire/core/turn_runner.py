@@ -140,7 +140,7 @@ class TurnRun:
         """Calls the model once. Returns the ended message; the work that ends it waits in `_closing`."""
         environment, turn = self._environment, self.turn
         request = await self._request()
-        provider = await asyncio.to_thread(environment.providers.get, turn.model.provider_id)
+        provider = await environment.providers.get(turn.model.provider_id)
         now = environment.clock()
         message = Message(
             message_id=environment.new_id("msg"),

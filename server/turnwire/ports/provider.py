@@ -182,8 +182,8 @@ class Providers(Protocol):
         """
         ...
 
-    def get(self, provider_id: str) -> Provider:
-        """Returns the provider, made on first use (its SDK is imported then).
+    async def get(self, provider_id: str) -> Provider:
+        """Returns the provider, made on first use (its SDK is imported then, without holding up the event loop).
 
         Raises:
             KeyError: there is no such provider.

@@ -3,7 +3,9 @@
 Importing this module imports no SDK: each of them takes more than a second.
 """
 
+import asyncio
 from collections.abc import Mapping
+from functools import partial
 
 from turnwire.domain.errors import ProviderCredentialsRejected, UnknownModel
 from turnwire.domain.messages import ModelRef
@@ -31,6 +33,7 @@ class ConfiguredProviders:
         self._environ = environ
         self._sources = dict(sources)
         self._made: dict[str, Provider] = {}
+        self._making = asyncio.Lock()  # two first uses at once make one provider
         self._descriptions: tuple[ProviderDescription, ...] | None = None
 
     def describe(self) -> tuple[ProviderDescription, ...]:
@@ -60,13 +63,14 @@ class ConfiguredProviders:
             )
         self._key(model.provider_id)
 
-    def get(self, provider_id: str) -> Provider:
+    async def get(self, provider_id: str) -> Provider:
         """See `Providers.get`."""
-        provider = self._made.get(provider_id)
-        if provider is None:
-            provider = _make(provider_id, self._settings[provider_id], self._key(provider_id))
-            self._made[provider_id] = provider
-        return provider
+        if provider_id not in self._made:
+            async with self._making:
+                if provider_id not in self._made:
+                    make = partial(_make, provider_id, self._settings[provider_id], self._key(provider_id))
+                    self._made[provider_id] = await asyncio.to_thread(make)
+        return self._made[provider_id]
 
     def cost_pico_usd(self, model: ModelRef, usage: Usage) -> int | None:
         """See `Providers.cost_pico_usd`."""

@@ -88,6 +88,8 @@ class _GlobalStream:
             self._subscription.skip()
             await self._read_log(found)
             self._mark_streaming()
+            if self._subscription.lagging:
+                return found  # fell behind again meanwhile: the next round reads the log once more
         await self._translate(self._subscription.take_entries(), found)
         if self._changed and time.monotonic() - self._last_update >= UPDATE_SECONDS:
             self._last_update = time.monotonic()

@@ -42,26 +42,15 @@ class UseCases:
 
 
 class GrpcServer:
-    """Serves the contract on one address. `start`, then `stop`."""
+    """Serves the contract on one address: `bind`, then `start`, then `stop`."""
 
-    def __init__(self, use_cases: UseCases, max_message_bytes: int) -> None:
-        """Args:
-        use_cases: What to serve.
-        max_message_bytes: Largest request.
-        """
+    def __init__(self, max_message_bytes: int) -> None:
+        """Takes the size of the largest request."""
         self._server = grpc.aio.server(options=_options(max_message_bytes))
         self._health = HealthServicer()
-        services = _services(use_cases)
-        self._names = [descriptor.full_name for descriptor, _ in services]
-        self._server.add_generic_rpc_handlers(
-            tuple(service_handler(descriptor, servicer) for descriptor, servicer in services)
-        )
-        add_HealthServicer_to_server(self._health, self._server)
-        names = (*self._names, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name)
-        reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), self._server)
 
-    async def start(self, listen: str) -> str:
-        """Binds and serves.
+    def bind(self, listen: str) -> str:
+        """Takes the address; callers wait until `start`.
 
         Args:
             listen: host:port (port 0 takes a free one) or unix:path.
@@ -76,10 +65,21 @@ class GrpcServer:
             port = self._server.add_insecure_port(listen)
         except RuntimeError as error:
             raise OSError(f"cannot listen on {listen}: the address is in use or not ours") from error
-        await self._server.start()
-        for name in ("", *self._names):
-            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         return listen if listen.startswith("unix:") else f"{listen.rpartition(':')[0]}:{port}"
+
+    async def start(self, use_cases: UseCases) -> None:
+        """Serves the use cases, health and reflection."""
+        services = _services(use_cases)
+        names = [descriptor.full_name for descriptor, _ in services]
+        self._server.add_generic_rpc_handlers(
+            tuple(service_handler(descriptor, servicer) for descriptor, servicer in services)
+        )
+        add_HealthServicer_to_server(self._health, self._server)
+        health_name = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+        reflection.enable_server_reflection((*names, health_name, reflection.SERVICE_NAME), self._server)
+        for name in ("", *names):
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        await self._server.start()
 
     async def refuse_work(self) -> None:
         """Tells health checkers that the server is stopping; calls are still answered."""
@@ -91,10 +91,6 @@ class GrpcServer:
         An open stream would hold the stop for the whole grace, so the feed is closed first.
         """
         await self._server.stop(grace.total_seconds())
-
-    async def wait_closed(self) -> None:
-        """Returns when the server has stopped."""
-        await self._server.wait_for_termination()
 
 
 def _services(use: UseCases) -> list[tuple[ServiceDescriptor, object]]:

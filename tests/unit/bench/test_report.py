@@ -22,7 +22,7 @@ def test_ratio_of_one_is_as_good_as_the_ceiling(figure: Figure, ratio: float | N
 def test_line_shows_the_ceiling_the_ratio_and_the_target() -> None:
     """In one line, with thousands apart."""
     line = Figure("reads/s", 1500.0, 3000.0, "1/s", target=0.3).line()
-    assert line.split() == "reads/s 1,500 1/s ceiling 3,000 ratio 0.50 (target 0.30)".split()
+    assert line.split() == ["reads/s", "1,500", "1/s", "ceiling", "3,000", "ratio", "0.50", "(target", "0.30)"]
 
 
 def test_percentile_of_one_value_is_that_value() -> None:

@@ -7,18 +7,18 @@ from turnwire.providers.registry import ConfiguredProviders
 from turnwire.providers.settings import ProviderSettings
 
 
-def test_missing_key_names_its_variable() -> None:
+async def test_missing_key_names_its_variable() -> None:
     """A provider without its key is refused when it is asked for, not before."""
     providers = ConfiguredProviders({"p": ProviderSettings(kind="openai_chat", api_key_env="MY_KEY")}, {"MY_KEY": " "})
     assert [p.provider_id for p in providers.describe()] == ["p"]
     with pytest.raises(ProviderCredentialsRejected, match="MY_KEY"):
-        providers.get("p")
+        await providers.get("p")
 
 
-def test_unknown_provider() -> None:
+async def test_unknown_provider() -> None:
     """There is no such provider."""
     with pytest.raises(KeyError):
-        ConfiguredProviders({}, {}).get("p")
+        await ConfiguredProviders({}, {}).get("p")
 
 
 def test_description_holds_no_key() -> None:
@@ -38,6 +38,6 @@ def test_description_holds_no_key() -> None:
 async def test_provider_is_made_once() -> None:
     """The same provider is returned until all are closed; closing twice is harmless."""
     providers = ConfiguredProviders({"p": ProviderSettings(kind="anthropic")}, {})
-    assert providers.get("p") is providers.get("p")
+    assert await providers.get("p") is await providers.get("p")
     await providers.aclose()
     await providers.aclose()

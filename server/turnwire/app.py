@@ -1,8 +1,8 @@
 """The composition root: the only module that sees all packages.
 
-Order of start: the port is bound, so that a taken one leaves nothing behind; storage opens (lock, migrations), the turns
-of a dead process are ended and waiting ones go on, then calls are answered. Order of stop: health says so, new calls are refused and watches end, turns are stopped and their text is
-saved, providers close, storage closes last.
+Order of start: the port is bound, so that a taken one leaves nothing behind; storage opens (lock, migrations), the
+turns of a dead process are ended and waiting ones go on, then calls are answered. Order of stop: health says so, new
+calls are refused and watches end, turns are stopped and their text is saved, providers close, storage closes last.
 """
 
 import asyncio

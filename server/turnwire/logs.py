@@ -77,6 +77,12 @@ def _json_line(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> s
 
 
 def _text_renderers() -> list[Processor]:
+    if not sys.stderr.isatty():
+        # half the time of the renderer for people; every call writes a line
+        return [
+            structlog.processors.format_exc_info,
+            structlog.processors.LogfmtRenderer(key_order=("time", "level", "event"), bool_as_flag=False),
+        ]
     # The default formatter prints local variables when rich is installed, and prompts are among them.
     return [
         structlog.dev.ConsoleRenderer(

@@ -11,7 +11,6 @@ from opencode.message.message_pb2 import AppendMessageRequest
 from tests.support.conversation import ask, messages_of, new_session, refused, session_of, talk, text
 from tests.support.running_server import Client, connect, running_server
 from tests.support.server_process import ServerProcess, server_process
-from turnwire.app import Server
 from turnwire.storage import sqlite_store
 from turnwire.storage.connection import run
 
@@ -102,7 +101,7 @@ async def test_turn_survives_a_full_disk(tmp_path: Path, opened: list[sqlite_sto
     """A turn whose text finds no room ends once there is room again, and the session is usable."""
     async with running_server(tmp_path) as server, connect(server.address) as client:
         session_id = await new_session(client)
-        stream = await start_and_fill(client, session_id, opened[0], server)
+        stream = await start_and_fill(client, session_id, opened[0])
         await limit_pages(opened[0], 0)
         async for _ in stream:
             pass
@@ -111,7 +110,7 @@ async def test_turn_survives_a_full_disk(tmp_path: Path, opened: list[sqlite_sto
         assert not session.HasField("active_turn_id")
 
 
-async def start_and_fill(client: Client, session_id: str, store: sqlite_store.SqliteStore, _: Server) -> object:
+async def start_and_fill(client: Client, session_id: str, store: sqlite_store.SqliteStore) -> object:
     """Starts a long answer and takes the room away once it streams."""
     stream = client.messages.StreamMessage(ask("/words 20000\n/sleep 0.5\n/words 20000", session_id))
     async for response in stream:

@@ -84,6 +84,10 @@ class FakeStore:
         await asyncio.sleep(0)
         return self.requests.get(request_id)
 
+    async def settings(self, session_id: str) -> Session:
+        """Returns a session."""
+        return await self.session(session_id)
+
     async def session(self, session_id: str) -> Session:
         """Returns a session."""
         if session_id not in self.sessions_by_id:

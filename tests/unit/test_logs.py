@@ -33,11 +33,11 @@ def test_json_is_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_text_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """For people."""
+    """Facts as name=value, for people and for tools that search."""
     configure_logging("debug", "text")
     structlog.get_logger().debug("turn ended", session_id="ses_1")
     [line] = capsys.readouterr().err.splitlines()
-    assert line.split("Z ", 1)[1] == "[debug    ] turn ended session_id=ses_1"
+    assert line.split("Z ", 1)[1] == 'level=debug event="turn ended" session_id=ses_1'
 
 
 @pytest.mark.parametrize("format", ["json", "text"])

@@ -12,7 +12,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """"" when no turn was started."""
     queued: bool = False
     queue_position: int = 0
-    """How many messages start before it."""
+    """Its place among the waiting messages, from 1; 0 when it was started."""
     sequence: int = 0
     """The session's head just before the message's events. The store keeps it beside the receipt."""
     duplicate: bool = False

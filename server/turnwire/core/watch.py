@@ -25,8 +25,8 @@ from turnwire.domain.events import (
     PartStarted,
     Reset,
     SessionSnapshot,
-    SessionUpdated,
 )
+from turnwire.domain.messages import Message
 from turnwire.domain.sessions import Session
 from turnwire.ports.codec import Codec
 from turnwire.ports.feed import Entry, Subscription
@@ -164,9 +164,15 @@ class _Watch:
                 yield b"".join(page.frames)
 
     def join_live(self) -> bytes:
-        """Moves to the live feed. Returns what was not delivered yet, the snapshots and the caught-up marker."""
+        """Moves to the live feed.
+
+        Returns the session as it stands, what was not delivered yet, the messages that stream and the caught-up marker.
+        The session comes first: its turn may have ended in memory later than in the events that follow.
+        """
+        session = self._session_snapshot()
         waiting = self._select(self._subscription.take_entries(), durable_only=True)
-        return waiting + b"".join(self.frame(kind, session) for session, kind in self._snapshots())
+        streaming = [self.frame(MessageSnapshot(message), message.session_id) for message in self._streaming()]
+        return b"".join((session, waiting, *streaming, self.frame(CaughtUp(self.head))))
 
     def take(self) -> bytes:
         """Takes what waits in the feed; empty when there is nothing to deliver."""
@@ -196,8 +202,6 @@ class _Watch:
                 if entry.order <= self._position:
                     continue
                 self._position = entry.order
-                if isinstance(kind, SessionUpdated):
-                    self._session = kind.view.session
                 wanted = kinds is None or type(kind).__name__ in kinds
             else:
                 wanted = not durable_only and (
@@ -209,21 +213,19 @@ class _Watch:
             self._wrote()
         return b"".join(frames)
 
-    def _snapshots(self) -> list[tuple[str | None, EphemeralKind]]:
-        """Returns what streams at this moment, each with its session, and the caught-up marker."""
-        session_id = self._request.session_id
-        found: list[tuple[str | None, EphemeralKind]] = []
-        if session_id is None:
-            found += [(message.session_id, MessageSnapshot(message)) for message in self._turns.streaming_messages()]
-        else:
-            if self._session is not None:
-                session = msgspec.structs.replace(self._session, head_sequence=self.head)
-                found.append((session_id, SessionSnapshot(self._turns.view(session))))
-            run = self._turns.run_of(session_id)
-            message = run.streaming_message() if run is not None else None
-            if message is not None:
-                found.append((session_id, MessageSnapshot(message)))
-        return [*found, (None, CaughtUp(self.head))]
+    def _session_snapshot(self) -> bytes:
+        if self._session is None:
+            return b""
+        session = msgspec.structs.replace(self._session, head_sequence=self._position)
+        return self.frame(SessionSnapshot(self._turns.view(session)))
+
+    def _streaming(self) -> Iterable[Message]:
+        """Returns the messages that stream at this moment."""
+        if self._request.session_id is None:
+            return self._turns.streaming_messages()
+        run = self._turns.run_of(self._request.session_id)
+        message = run.streaming_message() if run is not None else None
+        return () if message is None else (message,)
 
     async def _read_session(self) -> None:
         if self._request.session_id is not None:

@@ -192,6 +192,10 @@ class Store(Protocol):
         """Returns a session."""
         ...
 
+    async def settings(self, session_id: str) -> Session:
+        """As `session`, but cheap; head_sequence and updated_at may be of an earlier moment."""
+        ...
+
     async def sessions(self, page: Page) -> SessionPage:
         """Returns sessions, most recently updated first. Raises InvalidRequest on a bad page token."""
         ...

@@ -258,7 +258,9 @@ def _options(checks: Checks, options: message_pb2.GenerationOptions) -> Generati
 
 
 def _fingerprint(method: str, request: AnyMessage) -> str:
-    """Digests a request's content, its name left out: equal requests have equal digests, on every run."""
+    """Digests the content of a named request, its name left out: equal requests have equal digests, on every run."""
+    if not request.request_id:  # type: ignore[attr-defined]
+        return ""
     content = type(request)()
     content.CopyFrom(request)
     content.ClearField("request_id")

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import msgspec
 
-from turnwire.domain.errors import SessionNotFound, StaleVersion
+from turnwire.domain.errors import SessionNotFound, StaleVersion, StorageError
 from turnwire.domain.events import Event
 from turnwire.domain.messages import File, Message, MessageStatus, Part
 from turnwire.domain.sessions import Session, TurnStatus
@@ -137,25 +137,11 @@ class CommitWriter:
             "body": _text(msgspec.structs.replace(message, parts=())),
             "display": self._codec.encode_display(message),
         }
-        row = db.execute(
-            "SELECT id, queued FROM messages WHERE message_id = :message_id AND session = :session", values
-        ).fetchone()
+        row = db.execute(_PUT_MESSAGE, values).fetchone()
         if row is None:
-            message_row = db.execute(
-                "INSERT INTO messages (message_id, session, queued, place, turn_id, body, display) VALUES"
-                f" (:message_id, :session, :queued, ({_NEXT_PLACE}), :turn_id, :body, :display)",
-                values,
-            ).lastrowid
-        else:
-            message_row = row[0]
-            place = f"({_NEXT_PLACE})" if row[1] != queued else "place"
-            db.execute(
-                f"UPDATE messages SET queued = :queued, place = {place}, body = :body, display = :display"
-                " WHERE message_id = :message_id",
-                values,
-            )
+            raise StorageError(f"message {message.message_id} belongs to another session", {"id": message.message_id})
         for index in part_indexes:
-            self._put_part(db, message_row or 0, message.parts[index])
+            self._put_part(db, row[0], message.parts[index])
 
     def _put_part(self, db: sqlite3.Connection, message_row: int, part: Part) -> None:
         file = part.content.sha256 if isinstance(part.content, File) else None
@@ -214,7 +200,19 @@ def _remove_unused(db: sqlite3.Connection, files: list[tuple[str]]) -> None:
     db.executemany("DELETE FROM files WHERE sha256 = ?1 AND NOT EXISTS (SELECT 1 FROM parts WHERE file = ?1)", files)
 
 
-_NEXT_PLACE = "SELECT coalesce(max(place), 0) + 1 FROM messages WHERE session = :session AND queued = :queued"
+_PUT_MESSAGE = """
+INSERT INTO messages (message_id, session, queued, place, turn_id, body, display)
+VALUES (:message_id, :session, :queued,
+        (SELECT coalesce(max(place), 0) + 1 FROM messages WHERE session = :session AND queued = :queued),
+        :turn_id, :body, :display)
+ON CONFLICT (message_id) DO UPDATE SET
+    queued = excluded.queued,
+    place = CASE WHEN queued = excluded.queued THEN place ELSE excluded.place END,
+    body = excluded.body,
+    display = excluded.display
+WHERE messages.session = excluded.session
+RETURNING id
+"""
 
 
 def _text(value: msgspec.Struct) -> str:

@@ -28,6 +28,7 @@ from turnwire.storage import queries
 from turnwire.storage.changes import CommitWriter
 from turnwire.storage.connection import ProcessLock, open_connection, run
 from turnwire.storage.schema import migrate
+from turnwire.storage.session_cache import SessionCache
 from turnwire.storage.writer import GroupWriter
 
 P = ParamSpec("P")
@@ -50,13 +51,19 @@ class SqliteStore:
     """
 
     def __init__(
-        self, lock: ProcessLock, writing: aiosqlite.Connection, reading: aiosqlite.Connection, writer: GroupWriter
+        self,
+        lock: ProcessLock,
+        writing: aiosqlite.Connection,
+        reading: aiosqlite.Connection,
+        writer: GroupWriter,
+        sessions: SessionCache,
     ) -> None:
         """Use `open`."""
         self._lock = lock
         self._writing = writing
         self._reading = reading
         self._writer = writer
+        self._sessions = sessions
         self._closed = False
 
     @classmethod
@@ -76,14 +83,15 @@ class SqliteStore:
             opened.append(writing := await open_connection(settings.path, read_only=False))
             await run(writing, migrate)
             opened.append(reading := await open_connection(settings.path, read_only=True))
-            writer = GroupWriter(writing, CommitWriter(codec, settings.retained_events_per_session), publish)
+            sessions = SessionCache()
+            writer = GroupWriter(writing, CommitWriter(codec, settings.retained_events_per_session), sessions, publish)
             await writer.start()
         except BaseException:
             for connection in opened:
                 await connection.close()
             lock.release()
             raise
-        return cls(lock, writing, reading, writer)
+        return cls(lock, writing, reading, writer, sessions)
 
     def commit(self, commit: Commit) -> Future[Committed]:
         """Stores one unit of work."""
@@ -92,6 +100,15 @@ class SqliteStore:
     async def session(self, session_id: str) -> Session:
         """Returns a session."""
         return await run(self._reading, queries.session, session_id)
+
+    async def settings(self, session_id: str) -> Session:
+        """Returns a session's settings."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            mark = self._sessions.mark()
+            session = await self.session(session_id)
+            self._sessions.keep(session, mark)
+        return session
 
     async def sessions(self, page: Page) -> SessionPage:
         """Returns a page of sessions."""

@@ -243,19 +243,20 @@ def test_a_wrong_field_of_an_appended_message_is_named(
 
 
 def test_fingerprints_tell_contents_apart() -> None:
-    """The name of the request does not count; everything else does, the method too."""
+    """The name of the request does not count; everything else does, the method too. Without a name there is none."""
+    assert from_proto.send_request(_send())[0].fingerprint == ""
 
     def send(**fields: object) -> str:
-        return from_proto.send_request(_send(**fields))[0].fingerprint
+        return from_proto.send_request(_send(**{"request_id": "a", **fields}))[0].fingerprint
 
-    same = {send(), send(request_id="a"), send(request_id="b")}
+    same = {send(), send(request_id="b")}
     others = {
         send(session_id="ses_2"),
         send(system="x"),
         send(sender="x"),
         send(agent=""),
         send(parts=[TEXT, TEXT]),
-        from_proto.append_request(_append(type=content.MESSAGE_TYPE_USER)).fingerprint,
+        from_proto.append_request(_append(type=content.MESSAGE_TYPE_USER, request_id="a")).fingerprint,
     }
     assert (len(same), len(others), same & others) == (1, 6, set())
 

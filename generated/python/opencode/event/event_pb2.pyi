@@ -350,8 +350,8 @@ class WatchEventsRequest(_message.Message):
     """
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Only these kinds of durable events, by their field names in Event ("turn_ended"). Empty for all. Events that are not
-        durable come as include_deltas says.
+        """Only these kinds of durable events, by their field names in Event ("turn_ended"). Empty for all. Snapshots, caught_up,
+        heartbeat and reset always come.
         """
 
     def __init__(

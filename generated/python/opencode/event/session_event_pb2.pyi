@@ -55,7 +55,9 @@ class Event(_message.Message):
     EVENT_TIME_FIELD_NUMBER: _builtins.int
     TURN_ID_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
-    """Position in the session: 1, 2, 3 … without gaps, in commit order, never reused. 0 for an event that is not durable."""
+    """Position in the session: 1, 2, 3 … without gaps, in commit order, never reused. 0 for an event that is not durable.
+    Of a deleted session only session_deleted is kept, with the sequence that it had.
+    """
     session_id: _builtins.str
     """The session; "" for heartbeats, caught_up and reset of a watch over all sessions."""
     position: _builtins.int
@@ -96,7 +98,7 @@ class Event(_message.Message):
 
     @_builtins.property
     def session_status_changed(self) -> Global___SessionStatusChanged:
-        """The session became running or idle."""
+        """The session became running or idle. After a restart of the server a status may be told twice."""
 
     @_builtins.property
     def session_created(self) -> Global___SessionCreated:

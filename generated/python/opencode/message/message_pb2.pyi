@@ -239,9 +239,11 @@ class SendMessageResponse(_message.Message):
     disposition: Global___Disposition.ValueType
     """What became of it."""
     queue_position: _builtins.int
-    """How many messages start before it; 0 when it started."""
+    """Its place among the waiting messages, from 1; 0 when it started."""
     sequence: _builtins.int
-    """Give this as after_sequence to WatchEvents to see every event of the message, from its own message_added on."""
+    """Give this as after_sequence to WatchEvents to see every event of the message, from its own message_added on (from
+    session_created on when the request created the session).
+    """
     def __init__(
         self,
         *,

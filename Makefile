@@ -110,7 +110,7 @@ fixed-image: $(VENV)/dev ## Writes the descriptor image of the fixed contract.
 
 lock: $(VENV)/dev ## Writes requirements*.txt from pyproject.toml with the newest versions allowed.
 	@$(PIP) install uv==$(UV_VERSION)
-	@$(LOCK) --group build --output-file requirements.txt
+	@$(LOCK) --group build --extra uvloop --output-file requirements.txt
 	@$(LOCK) --group dev --constraint requirements.txt --output-file requirements-dev.txt
 
 build: $(VENV)/runtime ## Builds the wheel into dist/.

@@ -94,9 +94,11 @@ def wire_messages(body: Body) -> list[Body]:
     found = []
     for entry in body.get("messages", body.get("input")):
         content = entry.get("content")
-        listed = [{k: v for k, v in block.items() if k != "cache_control"} for block in content] if isinstance(
-            content, list
-        ) else [content]
+        listed = (
+            [{k: v for k, v in block.items() if k != "cache_control"} for block in content]
+            if isinstance(content, list)
+            else [content]
+        )
         found.append({**entry, "content": listed})
     return found
 

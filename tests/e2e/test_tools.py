@@ -7,6 +7,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from opencode.event.event_pb2 import SubscribeGlobalEventsRequest
 from opencode.message.content_pb2 import (
     FINISH_REASON_ERROR,
     FINISH_REASON_MAX_STEPS,
@@ -287,6 +288,18 @@ async def test_result_names_session_and_call(client: Client, field: str) -> None
     request = SubmitToolResultRequest(session_id="s", tool_call_id="c", output="x")
     request.ClearField(field)
     assert (await refused(client.tools.SubmitToolResult(request))).fields == [field]
+
+
+async def test_waiting_call_is_in_every_snapshot(client: Client) -> None:
+    """Who begins to watch while a call waits is shown it, in both streams."""
+    accepted, (call,) = await pending_calls(client, LOOK)
+    async with watching(client, accepted.session_id) as watch:
+        shown = (await watch.until_kind("message_snapshot")).message_snapshot.message
+    assert [part.tool_use.id for part in shown.parts] == [call.id]
+    subscription = client.events.SubscribeGlobalEvents(SubscribeGlobalEventsRequest())
+    change = await subscription.read()
+    assert change.message_part_updated.tool.state.id == call.id
+    subscription.cancel()
 
 
 async def test_tool_events_stand_in_their_turn(client: Client) -> None:

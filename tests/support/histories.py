@@ -131,7 +131,9 @@ def _hosted(draw: st.DrawFn, api: str, model: str, numbers: _Numbers) -> list[tu
 
 @st.composite
 def _answer_parts(draw: st.DrawFn, api: str, model: str, numbers: _Numbers) -> list[tuple[Content, str | None]]:
-    kind = draw(st.sampled_from(("text", "text", "call", "call", "reasoning", "reasoning", "hosted", "refusal", "file")))
+    kind = draw(
+        st.sampled_from(("text", "text", "call", "call", "reasoning", "reasoning", "hosted", "refusal", "file"))
+    )
     if kind == "call":
         state = _state(api, model, {"custom": True}) if draw(st.integers(0, 9)) == 0 else None
         return [(draw(calls()), state)]
@@ -184,9 +186,7 @@ _REASONS = (FinishReason.STOP, FinishReason.TOOL_USE, FinishReason.PAUSED, Finis
 def answers(draw: st.DrawFn, numbers: _Numbers) -> Message:
     """Draws an answer of any API, provider and model, in any state."""
     api, model = draw(st.sampled_from(APIS)), draw(st.sampled_from(MODELS))
-    contents = [
-        found for _ in range(draw(st.integers(0, 4))) for found in draw(_answer_parts(api, model, numbers))
-    ]
+    contents = [found for _ in range(draw(st.integers(0, 4))) for found in draw(_answer_parts(api, model, numbers))]
     run = ModelRun(provider_id=draw(st.sampled_from(PROVIDERS)), model_requested=model)
     return _message(
         draw,

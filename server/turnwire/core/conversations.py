@@ -167,7 +167,7 @@ class Conversations:
         run = self._turns.run_of(message.session_id)
         if run is None:
             return
-        calling = run.calls.message if run.calls is not None else run.streaming_message()
+        calling = run.open_message()
         if calling is None:
             return
         awaited = {call.call_id for _, call in calling.tool_calls() if not call.status.settled}

@@ -26,6 +26,7 @@ from turnwire.domain.messages import (
     MessageStatus,
     MessageType,
     ModelRun,
+    Part,
     ToolUse,
 )
 from turnwire.domain.sessions import Turn
@@ -83,14 +84,19 @@ class TurnRun:
             if self._task is not None:
                 self._task.cancel()
 
-    def streaming_message(self) -> Message | None:
-        """Returns the message that streams now, as far as it has come."""
-        return self._stream.snapshot() if self._stream is not None else None
+    def open_message(self) -> Message | None:
+        """Returns the message that streams now, as far as it has come, or whose tool calls wait for their results."""
+        if self._stream is not None:
+            return self._stream.snapshot()
+        return self._calls.message if self._calls is not None else None
 
-    @property
-    def stream(self) -> MessageStream | None:
-        """The answer that streams now."""
-        return self._stream
+    def open_part(self, message_id: str, index: int) -> Part | None:
+        """Returns one part of that message; cheaper than all of it. None when it is not open any more."""
+        if self._stream is not None and self._stream.message_id == message_id:
+            return self._stream.part(index)
+        if self._calls is not None and self._calls.message.message_id == message_id:
+            return self._calls.message.parts[index]
+        return None
 
     @property
     def calls(self) -> ClientToolCalls | None:

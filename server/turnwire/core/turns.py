@@ -148,10 +148,10 @@ class Turns:
         owner = self._owners.get(session_id)
         return owner.run if owner is not None else None
 
-    def streaming_messages(self) -> Iterator[Message]:
-        """Returns the messages that stream now, in all sessions."""
+    def open_messages(self) -> Iterator[Message]:
+        """Returns the messages of all sessions that stream now or whose tool calls wait for their results."""
         for owner in self._owners.values():
-            message = owner.run.streaming_message() if owner.run is not None else None
+            message = owner.run.open_message() if owner.run is not None else None
             if message is not None:
                 yield message
 

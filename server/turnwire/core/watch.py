@@ -171,8 +171,8 @@ class _Watch:
         """
         session = self._session_snapshot()
         waiting = self._select(self._subscription.take_entries(), durable_only=True)
-        streaming = [self.frame(MessageSnapshot(message), message.session_id) for message in self._streaming()]
-        return b"".join((session, waiting, *streaming, self.frame(CaughtUp(self.head))))
+        still_open = [self.frame(MessageSnapshot(message), message.session_id) for message in self._open_messages()]
+        return b"".join((session, waiting, *still_open, self.frame(CaughtUp(self.head))))
 
     def take(self) -> bytes:
         """Takes what waits in the feed; empty when there is nothing to deliver."""
@@ -219,12 +219,12 @@ class _Watch:
         session = msgspec.structs.replace(self._session, head_sequence=self._position)
         return self.frame(SessionSnapshot(self._turns.view(session)))
 
-    def _streaming(self) -> Iterable[Message]:
-        """Returns the messages that stream at this moment."""
+    def _open_messages(self) -> Iterable[Message]:
+        """Returns the messages that at this moment stream, or whose tool calls wait for their results."""
         if self._request.session_id is None:
-            return self._turns.streaming_messages()
+            return self._turns.open_messages()
         run = self._turns.run_of(self._request.session_id)
-        message = run.streaming_message() if run is not None else None
+        message = run.open_message() if run is not None else None
         return () if message is None else (message,)
 
     async def _read_session(self) -> None:

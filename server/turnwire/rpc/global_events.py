@@ -77,9 +77,9 @@ class _GlobalStream:
         self._last_update = 0.0
 
     async def begin(self) -> None:
-        """Starts with all parts that stream now."""
+        """Starts with all parts of messages that stream now or wait for tools."""
         self._position = (await self._environment.store.log_bounds()).head
-        self._mark_streaming()
+        self._mark_open()
 
     async def changes(self) -> list[pb.GlobalEvent]:
         """Returns what there is to send now."""
@@ -87,7 +87,7 @@ class _GlobalStream:
         if self._subscription.lagging:
             self._subscription.skip()
             await self._read_log(found)
-            self._mark_streaming()
+            self._mark_open()
             if self._subscription.lagging:
                 return found  # fell behind again meanwhile: the next round reads the log once more
         await self._translate(self._subscription.take_entries(), found)
@@ -162,16 +162,14 @@ class _GlobalStream:
         places, self._changed = list(self._changed), {}
         for session_id, message_id, index in places:
             run = self._turns.run_of(session_id)
-            stream = run.stream if run is not None else None
-            if stream is None or stream.message_id != message_id:
-                continue
-            change = part_updated(session_id, message_id, to_proto.part(stream.part(index)))
+            part = run.open_part(message_id, index) if run is not None else None
+            change = part_updated(session_id, message_id, to_proto.part(part)) if part is not None else None
             if change is not None:
                 change.directory = await self._directory(session_id)
                 found.append(change)
 
-    def _mark_streaming(self) -> None:
-        for message in self._turns.streaming_messages():
+    def _mark_open(self) -> None:
+        for message in self._turns.open_messages():
             if not self._session_ids or message.session_id in self._session_ids:
                 for part in message.parts:
                     self._changed[message.session_id, message.message_id, part.index] = None

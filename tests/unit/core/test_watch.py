@@ -41,9 +41,9 @@ class FakeTurns:
 
     def run_of(self, session_id: str) -> SimpleNamespace:
         """Returns a run with the message."""
-        return SimpleNamespace(streaming_message=lambda: self.message)
+        return SimpleNamespace(open_message=lambda: self.message)
 
-    def streaming_messages(self) -> Sequence[Message]:
+    def open_messages(self) -> Sequence[Message]:
         """Returns the message."""
         return [self.message] if self.message is not None else []
 

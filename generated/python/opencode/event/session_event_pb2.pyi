@@ -122,7 +122,7 @@ class Event(_message.Message):
 
     @_builtins.property
     def message_snapshot(self) -> Global___MessageSnapshot:
-        """The message that is streaming now, as far as it has come. Not durable."""
+        """A message that is streaming now, as far as it has come, or whose tool calls wait for results. Not durable."""
 
     @_builtins.property
     def session_snapshot(self) -> Global___SessionSnapshot:
@@ -555,7 +555,9 @@ Global___QueueChanged: _TypeAlias = QueueChanged  # noqa: Y015
 
 @_typing.final
 class MessageSnapshot(_message.Message):
-    """Gives the streaming message as far as it has come. Replaces what the client holds of it."""
+    """Gives a message that is streaming, as far as it has come, or whose tool calls wait for results. Replaces what the client
+    holds of it.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -15,6 +15,7 @@ there is one, else none. Every key may be left out. Relative paths in the file s
 
     [defaults]
     model = "offline/echo"            "provider/model" where neither session, agent nor message names one
+    fallback_models = []              asked in this order when the chosen model's provider does not answer
     builtin_providers = true          false: only the providers of this file, see below
 
     [files]
@@ -29,6 +30,11 @@ there is one, else none. Every key may be left out. Relative paths in the file s
     max_message_bytes = 33554432      text, attachments and metadata of one message
     flush_interval_seconds = 0.2      how long streaming text may be unsaved, at most 0.2
     client_tool_timeout_seconds = 600.0   how long a client tool may take
+
+    [retries]                         of a model call that failed before its first content
+    max_retries = 3                   with the same model; 0 for none
+    first_delay_seconds = 0.5         doubles from attempt to attempt, less up to a half at random
+    longest_delay_seconds = 30.0      a provider that asks for a longer wait counts as gone
 
     [log]
     level = "info"                    debug, info, warning or error
@@ -68,14 +74,22 @@ Unknown keys and bad values raise `ConfigError`. Keys of providers are never rea
 import re
 import tomllib
 from collections.abc import Mapping
-from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct
 
-from turnwire.core.settings import Agent, CoreSettings, Limits
+from turnwire.config_sections import (
+    AgentSection,
+    Count,
+    Defaults,
+    Files,
+    LimitsSection,
+    RetriesSection,
+    Seconds,
+)
+from turnwire.core.settings import Agent, CoreSettings, Limits, Retries
 from turnwire.domain.messages import ModelRef
 from turnwire.providers.settings import ProviderSettings
 
@@ -104,9 +118,6 @@ _PROVIDERS_BY_KEY_VARIABLE = {
         kind="anthropic", name="Anthropic", api_key_env="ANTHROPIC_API_KEY", default_model="claude-sonnet-4-5"
     ),
 }
-
-Count = Annotated[int, Meta(ge=1)]
-Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 
 
 class ConfigError(Exception):
@@ -138,33 +149,6 @@ class LogConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     format: LogFormat = "text"
 
 
-class _Defaults(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    model: str = "offline/echo"
-    builtin_providers: bool = True
-
-
-class _Files(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    roots: tuple[Path, ...] = ()
-    max_bytes: Count = Limits().max_file_bytes
-
-
-class _Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    max_steps: Count = Limits().max_steps
-    max_running_turns: Count = Limits().max_running_turns
-    max_queued_messages: Annotated[int, Meta(ge=0)] = Limits().max_queued_messages
-    max_watchers: Count = Limits().max_watchers
-    max_message_bytes: Count = Limits().max_message_bytes
-    flush_interval_seconds: Annotated[float, Meta(gt=0, le=0.2)] = Limits().flush_interval.total_seconds()
-    client_tool_timeout_seconds: Seconds = Limits().client_tool_timeout.total_seconds()
-
-
-class _Agent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    system: str = ""
-    model: str = ""
-    description: str = ""
-    color: Annotated[str, Meta(pattern="^(#[0-9a-fA-F]{6})?$")] = ""
-
-
 class Config(Struct, frozen=True, kw_only=True):
     """The whole configuration, checked. Holds no keys, only the names of the variables that hold them."""
 
@@ -179,11 +163,18 @@ class Config(Struct, frozen=True, kw_only=True):
     file_roots: tuple[Path, ...] = ()
     """Absolute."""
     limits: Limits = Limits()
+    retries: Retries = Retries()
+    fallback_models: tuple[ModelRef, ...] = ()
 
     def core_settings(self) -> CoreSettings:
         """Returns the part that the core works with."""
         return CoreSettings(
-            default_model=self.default_model, agents=self.agents, file_roots=self.file_roots, limits=self.limits
+            default_model=self.default_model,
+            agents=self.agents,
+            file_roots=self.file_roots,
+            limits=self.limits,
+            retries=self.retries,
+            fallback_models=self.fallback_models,
         )
 
 
@@ -234,7 +225,7 @@ class _Reader:
         self._document = document
         self._overridden_by: dict[str, str] = {}
         """Key path -> variable or option."""
-        known = {"server", "storage", "defaults", "files", "limits", "log", "providers", "agents"}
+        known = {"server", "storage", "defaults", "files", "limits", "retries", "log", "providers", "agents"}
         for name, table in document.items():
             if name not in known:
                 raise self._error(name, "is not a known section")
@@ -252,9 +243,10 @@ class _Reader:
         Raises:
             ConfigError: something is wrong.
         """
-        defaults = self._section("defaults", _Defaults)
-        files = self._section("files", _Files)
-        limits = self._section("limits", _Limits)
+        defaults = self._section("defaults", Defaults)
+        files = self._section("files", Files)
+        limits = self._section("limits", LimitsSection)
+        retries = self._section("retries", RetriesSection)
         providers, sources = self._providers(defaults)
         return Config(
             server=self._server(limits.max_message_bytes),
@@ -265,15 +257,11 @@ class _Reader:
             provider_sources=sources,
             agents=self._agents(providers),
             file_roots=tuple(self._root(i, root) for i, root in enumerate(files.roots)),
-            limits=Limits(
-                max_steps=limits.max_steps,
-                max_running_turns=limits.max_running_turns,
-                max_queued_messages=limits.max_queued_messages,
-                max_watchers=limits.max_watchers,
-                max_message_bytes=limits.max_message_bytes,
-                max_file_bytes=files.max_bytes,
-                flush_interval=timedelta(seconds=limits.flush_interval_seconds),
-                client_tool_timeout=timedelta(seconds=limits.client_tool_timeout_seconds),
+            limits=limits.limits(files.max_bytes),
+            retries=retries.retries(),
+            fallback_models=tuple(
+                self._model(f"defaults.fallback_models[{index}]", model, providers)
+                for index, model in enumerate(defaults.fallback_models)
             ),
         )
 
@@ -295,7 +283,7 @@ class _Reader:
             return storage
         return msgspec.structs.replace(storage, path=self._path("storage.path", storage.path))
 
-    def _providers(self, defaults: _Defaults) -> tuple[dict[str, ProviderSettings], dict[str, str]]:
+    def _providers(self, defaults: Defaults) -> tuple[dict[str, ProviderSettings], dict[str, str]]:
         providers: dict[str, ProviderSettings] = {}
         sources: dict[str, str] = {}
         if defaults.builtin_providers:
@@ -333,7 +321,7 @@ class _Reader:
     def _agents(self, providers: Mapping[str, ProviderSettings]) -> dict[str, Agent]:
         agents: dict[str, Agent] = {}
         for name, table in self._document.get("agents", {}).items():
-            agent = self._converted(f"agents.{name}", table, _Agent)
+            agent = self._converted(f"agents.{name}", table, AgentSection)
             agents[name] = Agent(
                 system=agent.system,
                 model=self._model(f"agents.{name}.model", agent.model, providers) if agent.model else None,

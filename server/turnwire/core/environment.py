@@ -32,11 +32,12 @@ class Environment:
         """Stores work in one session; see `Store.commit`."""
         return self.store.commit(Commit(session_id=session_id, at=at, changes=work.changes, events=work.events))
 
-    def priced(self, message: Message, model: ModelRef) -> Message:
+    def priced(self, message: Message) -> Message:
         """Returns a model's message with the cost of its usage, as far as the price of the model is known."""
-        if message.usage is None or message.cost_pico_usd is not None:
+        run = message.model_run
+        if run is None or message.usage is None or message.cost_pico_usd is not None:
             return message
-        cost = self.providers.cost_pico_usd(model, message.usage)
+        cost = self.providers.cost_pico_usd(ModelRef(run.provider_id, run.model_requested), message.usage)
         return msgspec.structs.replace(message, cost_pico_usd=cost)
 
     def publish(self, session_id: str, kind: EphemeralKind) -> None:

@@ -15,6 +15,8 @@ from turnwire.domain.ids import IdMaker
 from turnwire.domain.messages import (
     Content,
     Message,
+    ModelRef,
+    ModelRun,
     Part,
     PartStatus,
     ProviderContent,
@@ -111,6 +113,17 @@ class MessageStream:
     def has_unsaved(self) -> bool:
         """True when parts have changed since they were last taken to be saved."""
         return bool(self._unsaved)
+
+    @property
+    def has_parts(self) -> bool:
+        """True once the provider gave any content."""
+        return bool(self._parts)
+
+    def begin_attempt(self, model: ModelRef) -> None:
+        """Forgets what an attempt without content has told, and names the model that is asked now."""
+        self.finished = None
+        run = ModelRun(provider_id=model.provider_id, model_requested=model.model_id)
+        self._replace(model_run=run, usage=None)
 
     def apply(self, item: StreamItem) -> None:
         """Takes the next item of the provider's stream."""

@@ -24,6 +24,17 @@ class Agent(Struct, frozen=True, kw_only=True):
     """"#rrggbb" or ""."""
 
 
+class Retries(Struct, frozen=True, kw_only=True):
+    """How often and when a model call that failed before its first content is tried again."""
+
+    max_retries: int = 3
+    """Further attempts with the same model."""
+    first_delay: timedelta = timedelta(milliseconds=500)
+    """Doubles from attempt to attempt, less up to a half at random."""
+    longest_delay: timedelta = timedelta(seconds=30)
+    """A provider that asks for a longer wait counts as gone."""
+
+
 class Limits(Struct, frozen=True, kw_only=True):
     """Bounds that keep one caller from taking the server down."""
 
@@ -54,3 +65,6 @@ class CoreSettings(Struct, frozen=True, kw_only=True):
     file_roots: tuple[Path, ...] = ()
     """Folders, besides a session's directory, from which a file part may name a path."""
     limits: Limits = Limits()
+    retries: Retries = Retries()
+    fallback_models: tuple[ModelRef, ...] = ()
+    """Asked in this order when the chosen model's provider does not answer."""

@@ -5,7 +5,6 @@ abort, a provider's error, a bug. Start with `TurnRun.run`.
 """
 
 import asyncio
-import contextlib
 
 import msgspec
 import structlog
@@ -14,6 +13,7 @@ from turnwire.core.client_tools import ClientToolCalls
 from turnwire.core.closing import Ending, Work, close_message, end_turn
 from turnwire.core.context import assemble, file_hashes
 from turnwire.core.environment import Environment
+from turnwire.core.model_call import ModelCall
 from turnwire.core.part_stream import MessageStream
 from turnwire.core.settings import DEFAULT_AGENT, Agent
 from turnwire.core.step_journal import StepJournal
@@ -70,7 +70,7 @@ class TurnRun:
             await self._journal.settle()
         messages, work = [*self._messages], self._closing
         if self._stream is not None and self._added is not None:
-            messages.append(streaming := self._environment.priced(self._stream.snapshot(), self.turn.model))
+            messages.append(streaming := self._environment.priced(self._stream.snapshot()))
             await asyncio.wait((self._added,))
             if self._added.exception() is not None:
                 work += Work((), (_added(streaming),))
@@ -146,7 +146,6 @@ class TurnRun:
         """Calls the model once. Returns the ended message; the work that ends it waits in `_closing`."""
         environment, turn = self._environment, self.turn
         request = await self._request()
-        provider = await environment.providers.get(turn.model.provider_id)
         now = environment.clock()
         message = Message(
             message_id=environment.new_id("msg"),
@@ -165,23 +164,12 @@ class TurnRun:
             turn.session_id, Work((PutMessage(message, ()),), (_added(message),)), now
         )
         self._stream, self._journal = stream, journal
-        failure: ProviderError | None = None
-        try:
-            async with contextlib.aclosing(provider.stream(request)) as items:
-                async for item in items:
-                    if not added.done():
-                        # the provider is asked before the message is durable; watchers hear of it after
-                        await asyncio.shield(added)
-                    stream.apply(item)
-                    journal.note_change()
-        except ProviderError as error:
-            failure = error
+        call = ModelCall(environment, stream, journal, self._publish)
+        failure = await call.run(request, (turn.model, *environment.settings.fallback_models), added)
         await asyncio.shield(added)
         await journal.settle()
         ending = step_ending(stream.finished, failure, stream.snapshot())
-        ended, self._closing = close_message(
-            environment.priced(stream.snapshot(), turn.model), ending, environment.clock()
-        )
+        ended, self._closing = close_message(environment.priced(stream.snapshot()), ending, environment.clock())
         self._stream = self._journal = None
         return ended
 

@@ -176,7 +176,7 @@ class Turns:
     async def _end_left_over(self, turn: Turn) -> None:
         now = self._environment.clock()
         stored = await self._environment.store.turn_messages(turn.turn_id)
-        messages = [self._environment.priced(message, turn.model) for message in stored]
+        messages = [self._environment.priced(message) for message in stored]
         work = end_turn(turn, messages, RESTARTED, now) + Work((), (NewEvent(SessionStatusChanged(False)),))
         await self._environment.commit(turn.session_id, work, now)
         log.info("turn_recovered", session_id=turn.session_id, turn_id=turn.turn_id)

@@ -4,11 +4,11 @@ A durable event is stored in the transaction that made it true and gets its sequ
 those who watch right now; each can be rebuilt from what is stored and from the message that is streaming.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from msgspec import Struct
 
-from turnwire.domain.messages import Failure, FinishReason, Message, Part, ToolUse
+from turnwire.domain.messages import Failure, FinishReason, Message, ModelRef, Part, ToolUse
 from turnwire.domain.money import Usage
 from turnwire.domain.sessions import Session
 
@@ -136,6 +136,19 @@ class PartDelta(Struct, frozen=True):
     """Never splits a code point."""
 
 
+class RetryScheduled(Struct, frozen=True):
+    """A model call failed before its first content and will be tried again. Not durable."""
+
+    message_id: str
+    failure: Failure
+    attempt: int
+    """Number of the attempt that failed, from 1; counted anew for each model."""
+    delay: timedelta | None
+    """Time until the next attempt; None when another model is asked at once."""
+    model: ModelRef
+    """Who is asked next."""
+
+
 class MessageSnapshot(Struct, frozen=True):
     """The streaming message as far as it has come. Not durable."""
 
@@ -166,7 +179,9 @@ class Reset(Struct, frozen=True):
     earliest: int
 
 
-EphemeralKind = PartStarted | PartDelta | MessageSnapshot | SessionSnapshot | CaughtUp | Heartbeat | Reset
+EphemeralKind = (
+    PartStarted | PartDelta | RetryScheduled | MessageSnapshot | SessionSnapshot | CaughtUp | Heartbeat | Reset
+)
 
 
 class Event(Struct, frozen=True, kw_only=True):

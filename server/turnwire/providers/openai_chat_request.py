@@ -52,6 +52,8 @@ def build_chat_request(request: ProviderRequest, provider_id: str, dialect: Chat
     wire: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
     for position, message in enumerate(messages):
         wire.extend(builder.wire_messages(position, message))
+    if all(entry["role"] == "system" for entry in wire):
+        wire.append({"role": "user", "content": content.GO_ON})
     options = request.options
     body: dict[str, Any] = {"model": request.model_id, "messages": wire, "stream": True}
     if dialect.stream_usage:
@@ -91,7 +93,8 @@ class _MessageBuilder:
         self._provider_id = provider_id
         self._dialect = dialect
         self._ids = CallIds(max_chars=40, exact_chars=dialect.call_id_chars)
-        self._stray = content.stray_results(request)
+        self._carried: set[str] = set()
+        """Ids, as the provider gave them, of the calls that were sent so far with their results."""
         users = [at for at, message in enumerate(messages) if message.type is MessageType.USER]
         self._loop_starts_at = users[-1] if users else 0
         """Position of the last user message: after it the tool loop runs."""
@@ -114,7 +117,7 @@ class _MessageBuilder:
         match part.content:
             case Text(text) | Refusal(text):
                 pass
-            case ToolResult() as result if result.call_id in self._stray:
+            case ToolResult() as result if result.call_id not in self._carried:
                 text = content.stray_result_text(result)
             case File() as file:
                 entry = self._file_entry(file)
@@ -129,11 +132,12 @@ class _MessageBuilder:
         data = content.file_bytes(file, self._request.files)
         if data is None:
             return None
-        url = content.data_url(file.mime, data) if file.mime in (*content.IMAGE_TYPES, content.PDF_TYPE) else ""
-        if file.mime in content.IMAGE_TYPES:
-            return {"type": "image_url", "image_url": {"url": url}}
-        if file.mime == content.PDF_TYPE:
-            return {"type": "file", "file": {"filename": file.filename or "file.pdf", "file_data": url}}
+        mime = content.image_type(file, data)
+        if mime:
+            return {"type": "image_url", "image_url": {"url": content.data_url(mime, data)}}
+        if content.is_pdf(file, data):
+            url = content.data_url(content.PDF_TYPE, data)
+            return {"type": "file", "file": {"filename": file.filename.strip() or "file.pdf", "file_data": url}}
         return None
 
     def _assistant(self, message: Message, in_loop: bool) -> list[dict[str, Any]]:
@@ -153,21 +157,25 @@ class _MessageBuilder:
                     details.extend((state or {}).get("reasoning_details") or ())
                 case ToolUse() as call if part.part_id in sent:
                     call_id = self._ids.wire_id(part.part_id, call)
+                    self._carried.add(call.call_id)
                     function = {"name": wire_name(call.name), "arguments": call.input_json or "{}"}
                     calls.append({"id": call_id, "type": "function", "function": function})
                     results.append({"role": "tool", "tool_call_id": call_id, "content": content.result_text(call)})
                 case _:
                     pass
+        untold = content.untold_results(message)
+        if untold:
+            results.append({"role": "user", "content": untold})
         text = "".join(texts)
         if not calls and not text.strip():
-            return []
+            return results
         # Beside tool calls the content may be null and must not be blank.
         wire: dict[str, Any] = {"role": "assistant", "content": text if text.strip() else None}
         if calls:
             wire["tool_calls"] = calls
         if details:
             wire["reasoning_details"] = details
-        elif self._dialect.sends_reasoning and in_loop and reasoning:
+        elif self._dialect.sends_reasoning and in_loop and any(reasoning):
             wire["reasoning_content"] = "".join(reasoning)
         return [wire, *results]
 

@@ -38,9 +38,10 @@ def build_responses_request(request: ProviderRequest, provider_id: str, reasonin
     system, messages = content.leading_system(request)
     options = request.options
     builder = _InputBuilder(request, provider_id)
+    items = [item for message in messages for item in builder.wire_items(message)]
     body: dict[str, Any] = {
         "model": request.model_id,
-        "input": [item for message in messages for item in builder.wire_items(message)],
+        "input": items or [{"role": "user", "content": content.GO_ON}],
         "store": False,
         "stream": True,
     }
@@ -59,7 +60,7 @@ def build_responses_request(request: ProviderRequest, provider_id: str, reasonin
             for tool in request.tools
         ]
     reasons = bool(options.reasoning_effort) or _REASONING_MODEL.search(request.model_id.lower()) is not None
-    if reasons:
+    if reasons or any(item.get("type") == "reasoning" for item in items):
         body["include"] = ["reasoning.encrypted_content"]
         reasoning = {"effort": options.reasoning_effort, "summary": reasoning_summary}
         if any(reasoning.values()):
@@ -80,7 +81,8 @@ class _InputBuilder:
         self._request = request
         self._provider_id = provider_id
         self._ids = CallIds(max_chars=64)
-        self._stray = content.stray_results(request)
+        self._carried: set[str] = set()
+        """Ids, as the provider gave them, of the calls that were sent so far with their results."""
 
     def wire_items(self, message: Message) -> list[dict[str, Any]]:
         """Returns what one message becomes; empty when nothing of it is sent."""
@@ -96,16 +98,18 @@ class _InputBuilder:
         match part.content:
             case Text(text) | Refusal(text):
                 pass
-            case ToolResult() as result if result.call_id in self._stray:
+            case ToolResult() as result if result.call_id not in self._carried:
                 text = content.stray_result_text(result)
             case File() as file:
                 data = content.file_bytes(file, self._request.files)
-                if data is not None and file.mime in content.IMAGE_TYPES:
-                    url = content.data_url(file.mime, data)
+                mime = content.image_type(file, data)
+                if data is not None and mime:
+                    url = content.data_url(mime, data)
                     return {"type": "input_image", "image_url": url, "detail": "auto"}
-                if data is not None and file.mime == content.PDF_TYPE:
-                    url = content.data_url(file.mime, data)
-                    return {"type": "input_file", "filename": file.filename or "file.pdf", "file_data": url}
+                if data is not None and content.is_pdf(file, data):
+                    url = content.data_url(content.PDF_TYPE, data)
+                    name = file.filename.strip() or "file.pdf"
+                    return {"type": "input_file", "filename": name, "file_data": url}
                 text = content.file_text(file, self._request.files)
             case _:
                 return None
@@ -115,7 +119,11 @@ class _InputBuilder:
         sent = content.sent_calls(message)
         items: list[dict[str, Any]] = []
         results: list[dict[str, Any]] = []
+        held: tuple[int, dict[str, Any]] | None = None
+        """The reasoning item that waits for the item that followed it, and where that one stands: alone, or before
+        another one, it is refused."""
         for part in message.parts:
+            known = len(items)
             match part.content:
                 case Text(text) | Refusal(text):
                     if text.strip():
@@ -126,17 +134,23 @@ class _InputBuilder:
                     state = content.own_state(message, part, API, self._provider_id, self._request.model_id)
                     item = (state or {}).get("item")
                     # A reasoning item without its sealed content is looked up at the provider, where nothing is stored.
-                    if item and (item.get("type") != "reasoning" or item.get("encrypted_content")):
+                    if item and item.get("type") != "reasoning":
                         items.append(item)
+                    elif item:
+                        held = (part.index + 1, item) if item.get("encrypted_content") else None
                 case ToolUse() as call if part.part_id in sent:
                     call_item, result_item = self._call_items(message, part, call)
                     items.append(call_item)
                     results.append(result_item)
                 case _:
                     pass
-        # A reasoning item is refused without the item that followed it.
-        while items and items[-1].get("type") == "reasoning":
-            items.pop()
+            if held is not None and part.index >= held[0]:
+                if len(items) > known and part.index == held[0]:
+                    items.insert(known, held[1])
+                held = None
+        untold = content.untold_results(message)
+        if untold:
+            results.append({"role": "user", "content": [{"type": "input_text", "text": untold}]})
         return items + results
 
     def _text_item(self, message: Message, part: Part, text: str) -> dict[str, Any]:
@@ -148,6 +162,7 @@ class _InputBuilder:
 
     def _call_items(self, message: Message, part: Part, call: ToolUse) -> tuple[dict[str, Any], dict[str, Any]]:
         call_id = self._ids.wire_id(part.part_id, call)
+        self._carried.add(call.call_id)
         name = wire_name(call.name)
         output = content.result_text(call)
         return (

@@ -2,9 +2,8 @@
 
 import httpx2
 
-MAX_RETRIES = 2
-"""Retries of the SDK: of the HTTP request alone, so always before the first content, with backoff, jitter and
-retry-after."""
+MAX_RETRIES = 0
+"""Retries of the SDK: none. The core tries again, tells watchers so, and knows the fallback models."""
 
 CONNECT_SECONDS = 10.0
 """A server that does not accept a connection by then will not."""

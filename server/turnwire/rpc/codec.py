@@ -5,7 +5,7 @@ from opencode.message import message_pb2
 from opencode.session import session_pb2
 from turnwire.core.projection import project
 from turnwire.domain import events as e
-from turnwire.domain.messages import Message
+from turnwire.domain.messages import Message, ModelRun
 from turnwire.rpc import to_proto
 
 FRAME_TAG = b"\x0a"
@@ -78,6 +78,8 @@ def _fill_kind(result: pb.Event, event: e.Event) -> None:
             result.turn_ended.CopyFrom(_turn_ended(ended))
         case e.QueueChanged(message_ids):
             result.queue_changed.CopyFrom(pb.QueueChanged(message_ids=message_ids))
+        case e.RetryScheduled() as retry:
+            result.retry_scheduled.CopyFrom(_retry_scheduled(retry))
         case e.MessageSnapshot(message):
             result.message_snapshot.message.CopyFrom(to_proto.message(message))
         case _:
@@ -108,6 +110,17 @@ def _fill_session_kind(result: pb.Event, event: e.Event) -> None:
             result.reset.CopyFrom(pb.Reset(earliest=earliest))
         case other:
             raise TypeError(f"no field for {type(other).__name__}")
+
+
+def _retry_scheduled(retry: e.RetryScheduled) -> pb.RetryScheduled:
+    run = ModelRun(provider_id=retry.model.provider_id, model_requested=retry.model.model_id)
+    return pb.RetryScheduled(
+        message_id=retry.message_id,
+        failure=to_proto.failure(retry.failure),
+        attempt=retry.attempt,
+        delay=None if retry.delay is None else to_proto.duration(retry.delay),
+        model_run=to_proto.model_run(run),
+    )
 
 
 def _turn_ended(ended: e.TurnEnded) -> pb.TurnEnded:

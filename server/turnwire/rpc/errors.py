@@ -4,13 +4,13 @@ from datetime import timedelta
 
 import grpc
 from google.protobuf import any_pb2
-from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2 as details  # type: ignore[import-untyped]
 from google.rpc import status_pb2
 from grpc_status import rpc_status
 
 from turnwire.domain import errors as e
+from turnwire.rpc.to_proto import duration
 
 ERROR_DOMAIN = "turnwire"
 """`ErrorInfo.domain` of every error of this server."""
@@ -91,11 +91,5 @@ def _details(error: e.DomainError) -> list[Message]:
             found.append(details.QuotaFailure(violations=[quota]))
     if status_code(error) is grpc.StatusCode.UNAVAILABLE or isinstance(error, e.LimitReached | e.ProviderRateLimited):
         wait = error.retry_after or RETRY_WHEN_UNKNOWN
-        found.append(details.RetryInfo(retry_delay=_duration(wait)))
+        found.append(details.RetryInfo(retry_delay=duration(wait)))
     return found
-
-
-def _duration(value: timedelta) -> Duration:
-    duration = Duration()
-    duration.FromTimedelta(value)
-    return duration

@@ -50,10 +50,8 @@ class _TurnSelection:
 
     def _is_wanted(self, event: pb.Event) -> bool:
         match event.WhichOneof("kind"):
-            case "part_delta":
-                return event.part_delta.message_id in self._messages
-            case "part_started":
-                return event.part_started.message_id in self._messages
+            case "part_delta" | "part_started" | "retry_scheduled" as kind:
+                return getattr(event, kind).message_id in self._messages
             case "message_snapshot":
                 return event.message_snapshot.message.turn_id == self._turn_id
             case "heartbeat":

@@ -3,6 +3,7 @@
 import base64
 import re
 
+import msgspec
 import pytest
 
 from tests.support.provider_requests import (
@@ -20,6 +21,7 @@ from tests.support.provider_requests import (
 )
 from turnwire.domain.messages import (
     File,
+    FinishReason,
     Part,
     PartStatus,
     ProviderContent,
@@ -91,7 +93,7 @@ def test_tool_loop_anthropic() -> None:
     "call",
     [
         part(ToolUse(name="f", call_id="c1", input_json="{}")),
-        part(ToolUse(name="f", call_id="c1", input_json='{"n":', status=ToolStatus.SUCCESS, output="x")),
+        part(ToolUse(name="f", call_id="c1", input_json='{"n":', status=ToolStatus.CANCELLED, error="cut")),
         part(DONE_CALL, status=PartStatus.INTERRUPTED),
     ],
 )
@@ -129,8 +131,9 @@ def test_blank_texts_are_not_sent() -> None:
 
 
 def test_final_assistant_text_has_no_trailing_space() -> None:
-    """Anthropic refuses it."""
-    body = anthropic(HELLO, message("assistant", Text("so far ")))
+    """Anthropic refuses it, in a paused answer too, the only one that may come last."""
+    paused = msgspec.structs.replace(message("assistant", Text("so far ")), finish_reason=FinishReason.PAUSED)
+    body = anthropic(HELLO, paused)
     assert body["messages"][-1]["content"] == [{"type": "text", "text": "so far"}]
 
 
@@ -226,10 +229,10 @@ def test_phase_goes_back_with_its_text() -> None:
 
 def test_hosted_content_is_replayed_to_its_provider() -> None:
     """A trace of a hosted tool goes back as it was, and to nobody else."""
-    block = '{"type":"server_tool_use","id":"s","name":"web_search","input":{}}'
-    trace = part(ProviderContent("server_tool_use"), f'{{"api":"anthropic","model":"m","block":{block}}}')
+    block = '{"type":"container_upload","file_id":"f"}'
+    trace = part(ProviderContent("container_upload"), f'{{"api":"anthropic","model":"m","block":{block}}}')
     answer = message("assistant", trace, Text("hi"))
-    assert [b["type"] for b in anthropic(HELLO, answer)["messages"][1]["content"]] == ["server_tool_use", "text"]
+    assert [b["type"] for b in anthropic(HELLO, answer)["messages"][1]["content"]] == ["container_upload", "text"]
     assert responses(HELLO, answer)["input"][1:] == [{"role": "assistant", "content": "hi"}]
 
 

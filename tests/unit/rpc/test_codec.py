@@ -1,9 +1,11 @@
 """Frames: joined they are a message of the contract, for old readers too."""
 
 import typing
+from datetime import timedelta
 
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message_factory import GetMessageClass
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -102,6 +104,18 @@ KINDS: list[tuple[e.DurableKind | e.EphemeralKind, dict[str, object]]] = [
     (e.CaughtUp(3), {"caught_up": pb.CaughtUp(head=3)}),
     (e.CaughtUp(0), {"caught_up": pb.CaughtUp()}),
     (e.Heartbeat(3), {"heartbeat": pb.Heartbeat(head=3)}),
+    (
+        e.RetryScheduled("msg_1", Failure("BUSY", "busy"), 2, timedelta(seconds=1.5), ModelRef("p", "m")),
+        {
+            "retry_scheduled": pb.RetryScheduled(
+                message_id="msg_1",
+                failure=content_pb2.Failure(reason="BUSY", message="busy"),
+                attempt=2,
+                delay=Duration(seconds=1, nanos=500_000_000),
+                model_run=content_pb2.ModelRun(provider_id="p", model_requested="m"),
+            )
+        },
+    ),
     (e.Reset(3), {"reset": pb.Reset(earliest=3)}),
 ]
 

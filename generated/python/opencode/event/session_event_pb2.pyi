@@ -5,6 +5,7 @@ Events: what happens in sessions, in full."""
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -51,6 +52,7 @@ class Event(_message.Message):
     SESSION_SNAPSHOT_FIELD_NUMBER: _builtins.int
     CAUGHT_UP_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
+    RETRY_SCHEDULED_FIELD_NUMBER: _builtins.int
     RESET_FIELD_NUMBER: _builtins.int
     EVENT_TIME_FIELD_NUMBER: _builtins.int
     TURN_ID_FIELD_NUMBER: _builtins.int
@@ -137,6 +139,10 @@ class Event(_message.Message):
         """Nothing happened for a while; the connection is alive. Not durable."""
 
     @_builtins.property
+    def retry_scheduled(self) -> Global___RetryScheduled:
+        """A model call failed before its first content and will be tried again. Not durable."""
+
+    @_builtins.property
     def reset(self) -> Global___Reset:
         """The position asked for is no longer kept: drop what you hold and read again. Not durable."""
 
@@ -168,15 +174,16 @@ class Event(_message.Message):
         session_snapshot: Global___SessionSnapshot | None = ...,
         caught_up: Global___CaughtUp | None = ...,
         heartbeat: Global___Heartbeat | None = ...,
+        retry_scheduled: Global___RetryScheduled | None = ...,
         reset: Global___Reset | None = ...,
         event_time: _timestamp_pb2.Timestamp | None = ...,
         turn_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "event_time", b"event_time", "heartbeat", b"heartbeat", "kind", b"kind", "message_added", b"message_added", "message_finished", b"message_finished", "message_removed", b"message_removed", "message_snapshot", b"message_snapshot", "part_delta", b"part_delta", "part_finished", b"part_finished", "part_started", b"part_started", "queue_changed", b"queue_changed", "reset", b"reset", "session_created", b"session_created", "session_deleted", b"session_deleted", "session_snapshot", b"session_snapshot", "session_status_changed", b"session_status_changed", "session_updated", b"session_updated", "tool_call_updated", b"tool_call_updated", "turn_ended", b"turn_ended", "turn_started", b"turn_started"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "event_time", b"event_time", "heartbeat", b"heartbeat", "kind", b"kind", "message_added", b"message_added", "message_finished", b"message_finished", "message_removed", b"message_removed", "message_snapshot", b"message_snapshot", "part_delta", b"part_delta", "part_finished", b"part_finished", "part_started", b"part_started", "queue_changed", b"queue_changed", "reset", b"reset", "retry_scheduled", b"retry_scheduled", "session_created", b"session_created", "session_deleted", b"session_deleted", "session_snapshot", b"session_snapshot", "session_status_changed", b"session_status_changed", "session_updated", b"session_updated", "tool_call_updated", b"tool_call_updated", "turn_ended", b"turn_ended", "turn_started", b"turn_started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "event_time", b"event_time", "heartbeat", b"heartbeat", "kind", b"kind", "message_added", b"message_added", "message_finished", b"message_finished", "message_removed", b"message_removed", "message_snapshot", b"message_snapshot", "part_delta", b"part_delta", "part_finished", b"part_finished", "part_started", b"part_started", "position", b"position", "queue_changed", b"queue_changed", "reset", b"reset", "sequence", b"sequence", "session_created", b"session_created", "session_deleted", b"session_deleted", "session_id", b"session_id", "session_snapshot", b"session_snapshot", "session_status_changed", b"session_status_changed", "session_updated", b"session_updated", "tool_call_updated", b"tool_call_updated", "turn_ended", b"turn_ended", "turn_id", b"turn_id", "turn_started", b"turn_started"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "event_time", b"event_time", "heartbeat", b"heartbeat", "kind", b"kind", "message_added", b"message_added", "message_finished", b"message_finished", "message_removed", b"message_removed", "message_snapshot", b"message_snapshot", "part_delta", b"part_delta", "part_finished", b"part_finished", "part_started", b"part_started", "position", b"position", "queue_changed", b"queue_changed", "reset", b"reset", "retry_scheduled", b"retry_scheduled", "sequence", b"sequence", "session_created", b"session_created", "session_deleted", b"session_deleted", "session_id", b"session_id", "session_snapshot", b"session_snapshot", "session_status_changed", b"session_status_changed", "session_updated", b"session_updated", "tool_call_updated", b"tool_call_updated", "turn_ended", b"turn_ended", "turn_id", b"turn_id", "turn_started", b"turn_started"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["part_delta", "part_started", "part_finished", "message_added", "message_finished", "tool_call_updated", "turn_started", "turn_ended", "session_status_changed", "session_created", "session_updated", "session_deleted", "message_removed", "queue_changed", "message_snapshot", "session_snapshot", "caught_up", "heartbeat", "reset"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["part_delta", "part_started", "part_finished", "message_added", "message_finished", "tool_call_updated", "turn_started", "turn_ended", "session_status_changed", "session_created", "session_updated", "session_deleted", "message_removed", "queue_changed", "message_snapshot", "session_snapshot", "caught_up", "heartbeat", "retry_scheduled", "reset"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -578,6 +585,50 @@ class MessageSnapshot(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___MessageSnapshot: _TypeAlias = MessageSnapshot  # noqa: Y015
+
+@_typing.final
+class RetryScheduled(_message.Message):
+    """Tells that a model call failed before its first content and will be tried again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    FAILURE_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    DELAY_FIELD_NUMBER: _builtins.int
+    MODEL_RUN_FIELD_NUMBER: _builtins.int
+    message_id: _builtins.str
+    """The answer that waits for it."""
+    attempt: _builtins.int
+    """Number of the attempt that failed, from 1; counted anew for each model."""
+    @_builtins.property
+    def failure(self) -> _content_pb2.Failure:
+        """Why the attempt failed."""
+
+    @_builtins.property
+    def delay(self) -> _duration_pb2.Duration:
+        """Time until the next attempt. Absent when another model is asked at once."""
+
+    @_builtins.property
+    def model_run(self) -> _content_pb2.ModelRun:
+        """The model that is asked next; model_served and response_id are ""."""
+
+    def __init__(
+        self,
+        *,
+        message_id: _builtins.str = ...,
+        failure: _content_pb2.Failure | None = ...,
+        attempt: _builtins.int = ...,
+        delay: _duration_pb2.Duration | None = ...,
+        model_run: _content_pb2.ModelRun | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "failure", b"failure", "model_run", b"model_run"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "delay", b"delay", "failure", b"failure", "message_id", b"message_id", "model_run", b"model_run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RetryScheduled: _TypeAlias = RetryScheduled  # noqa: Y015
 
 @_typing.final
 class SessionSnapshot(_message.Message):

@@ -1,0 +1,95 @@
+"""One model call: attempts, waits and fallback models until content comes or nobody is left to ask."""
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Callable
+
+import msgspec
+
+from turnwire.core.environment import Environment
+from turnwire.core.part_stream import MessageStream
+from turnwire.core.retries import delay_before_retry, may_fall_back
+from turnwire.core.step_journal import StepJournal
+from turnwire.domain.errors import ProviderError, UnknownModel
+from turnwire.domain.events import RetryScheduled
+from turnwire.domain.messages import Failure, ModelRef
+from turnwire.ports.provider import ProviderRequest
+from turnwire.ports.store import Committed
+
+
+class ModelCall:
+    """Feeds a message stream from a provider. One task calls `run`; cancelling it ends the HTTP request at once."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        stream: MessageStream,
+        journal: StepJournal,
+        publish: Callable[[RetryScheduled], None],
+    ) -> None:
+        """Args:
+        environment: Ports and settings.
+        stream: Takes the answer.
+        journal: Saves it.
+        publish: Tells watchers that the call will be tried again.
+        """
+        self._environment = environment
+        self._stream = stream
+        self._journal = journal
+        self._publish = publish
+
+    async def run(
+        self, request: ProviderRequest, models: tuple[ModelRef, ...], announced: asyncio.Future[Committed]
+    ) -> ProviderError | None:
+        """Asks the models in order until one answers.
+
+        Args:
+            request: The request; its model is replaced by each that is asked.
+            models: The chosen one, then its fallbacks; at least one.
+            announced: The commit that adds the message; no content is published before watchers know of it.
+
+        The provider is asked before the message is durable: a commit takes less time than the first token.
+
+        Returns:
+            What ended the answer early; None when the provider finished.
+        """
+        failure: ProviderError | None = None
+        for index, model in enumerate(models):
+            for attempt in itertools.count(1):
+                failure = await self._attempt(request, model, announced)
+                if failure is None or self._stream.has_parts:
+                    return failure
+                delay = delay_before_retry(self._environment.settings.retries, failure, attempt)
+                if delay is None:
+                    break
+                reason = Failure(failure.reason, failure.message)
+                self._publish(RetryScheduled(self._stream.message_id, reason, attempt, delay, model))
+                await asyncio.sleep(delay.total_seconds())
+            if failure is None or not may_fall_back(failure):
+                break
+            if index + 1 < len(models):
+                reason = Failure(failure.reason, failure.message)
+                next_model = models[index + 1]
+                self._publish(RetryScheduled(self._stream.message_id, reason, attempt, None, next_model))
+        return failure
+
+    async def _attempt(
+        self, request: ProviderRequest, model: ModelRef, announced: asyncio.Future[Committed]
+    ) -> ProviderError | None:
+        self._stream.begin_attempt(model)
+        request = msgspec.structs.replace(request, model_id=model.model_id)
+        try:
+            self._environment.providers.check(model)
+            provider = await self._environment.providers.get(model.provider_id)
+            async with contextlib.aclosing(provider.stream(request)) as items:
+                async for item in items:
+                    if not announced.done():
+                        await asyncio.shield(announced)
+                    self._stream.apply(item)
+                    self._journal.note_change()
+        except ProviderError as error:
+            return error
+        except UnknownModel as error:  # a fallback that is not configured any more
+            return ProviderError(error.message)
+        return None

@@ -6,23 +6,23 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.domain_values import make_answer, make_message, make_turn
+from tests.support.domain_values import make_turn
 from tests.support.histories import (
     FILES,
     HOST_SECRET,
     MODELS,
     PROVIDERS,
+    Conversation,
     answers,
     histories,
-    numbers,
     user_messages,
 )
 from tests.support.rules import check_anthropic, check_chat, check_responses
 from turnwire.core.context import assemble
-from turnwire.domain.messages import FinishReason, Message, MessageType, ModelRef, Text
+from turnwire.domain.messages import FinishReason, Message, MessageType, ModelRef
 from turnwire.domain.sessions import GenerationOptions, ToolDefinition, Turn
 from turnwire.ports.provider import ProviderRequest
 from turnwire.providers.anthropic_request import build_anthropic_request
@@ -46,7 +46,7 @@ EXTENDING = ("anthropic", "chat", "mistral", "responses")
 """Those whose requests only grow: DeepSeek wants its reasoning back in a tool loop, and not after it."""
 
 normal_run = settings(
-    max_examples=150,
+    max_examples=60,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
@@ -67,6 +67,12 @@ def turns(draw: st.DrawFn) -> Turn:
             temperature=draw(st.sampled_from((None, 0.5))),
         ),
     )
+
+
+def conversation(api: str, turn: Turn) -> Conversation:
+    """Returns a conversation mostly with the API, provider and model of the turn."""
+    name = {"anthropic": "anthropic", "responses": "openai_responses"}.get(api, "openai_chat")
+    return Conversation(name, turn.model.provider_id, turn.model.model_id)
 
 
 systems = st.sampled_from(("", " \n", "be brief"))
@@ -107,8 +113,8 @@ def wire_messages(body: Body) -> list[Body]:
 @given(data=st.data(), turn=turns(), system=systems)
 @normal_run
 def test_no_history_makes_a_request_that_is_refused(api: str, data: st.DataObject, turn: Turn, system: str) -> None:
-    """Whatever a session holds, the next request keeps every rule, is the same each time, and hides the host's words."""
-    history = data.draw(histories(data.draw(numbers())))
+    """Whatever a session holds, its next request keeps every rule, never varies, and hides the host's words."""
+    history = data.draw(histories(conversation(api, turn)))
     body = built(api, history, turn, system)
     assert violations(api, body, history, turn) == []
     text = json.dumps(body, ensure_ascii=False, allow_nan=False)
@@ -121,9 +127,9 @@ def test_no_history_makes_a_request_that_is_refused(api: str, data: st.DataObjec
 @normal_run
 def test_the_next_request_extends_this_one(api: str, data: st.DataObject, turn: Turn) -> None:
     """After an answer and another question, all messages are as before; the last one may have grown at its end."""
-    number = data.draw(numbers())
-    history = (*data.draw(histories(number)), data.draw(user_messages(number, words="a question")))
-    later = (*history, data.draw(answers(number)), data.draw(user_messages(number, words="another")))
+    within = conversation(api, turn)
+    history = (*data.draw(histories(within)), data.draw(user_messages(within, words="a question")))
+    later = (*history, data.draw(answers(within)), data.draw(user_messages(within, words="another")))
     before, after = (wire_messages(built(api, messages, turn)) for messages in (history, later))
     assert after[: len(before) - 1] == before[:-1]
     last, grown = before[-1], after[len(before) - 1]
@@ -135,8 +141,8 @@ def test_the_next_request_extends_this_one(api: str, data: st.DataObject, turn: 
 @normal_run
 def test_the_newest_question_is_always_sent(api: str, data: st.DataObject, turn: Turn, system: str) -> None:
     """It is the last thing that the model reads, whatever of the rest can be sent."""
-    number = data.draw(numbers())
-    history = (*data.draw(histories(number)), data.draw(user_messages(number, words="the newest")))
+    within = conversation(api, turn)
+    history = (*data.draw(histories(within)), data.draw(user_messages(within, words="the newest")))
     body = built(api, history, turn, system)
     assert violations(api, body, history, turn) == []
     last = body.get("messages", body.get("input"))[-1]

@@ -47,8 +47,10 @@ _ARGUMENTS = (*_GOOD_ARGUMENTS * 3, *_BAD_ARGUMENTS)
 _RESULTS = (None, "", " ", "ok", "42 °")
 
 _CONTENTS = {
-    "a.png": b"\x89PNG\r\n\x1a\n0000", "b.jpg": b"\xff\xd8\xff\xe0JFIF", "c.gif": b"GIF89a", "d.webp": b"RIFF0000WEBPVP8 ",
-    "e.pdf": b"%PDF-1.7", "f.txt": b"some words", "g.py": b"x = 1", "h.bin": b"\xff\x00\xfe", "empty": b"", "blank": b" \n",
+    "a.png": b"\x89PNG\r\n\x1a\n0000", "b.jpg": b"\xff\xd8\xff\xe0JFIF", "c.gif": b"GIF89a",
+    "d.webp": b"RIFF0000WEBPVP8 ",
+    "e.pdf": b"%PDF-1.7", "f.txt": b"some words", "g.py": b"x = 1", "h.bin": b"\xff\x00\xfe",
+    "empty": b"", "blank": b" \n",
 }  # fmt: skip
 _MIMES = (
     "image/png", "image/jpeg", "image/jpg", "image/gif", "image/webp", "image/svg+xml", "IMAGE/PNG", "application/pdf",
@@ -61,11 +63,15 @@ FILES = {hashlib.sha256(content).hexdigest(): content for content in _CONTENTS.v
 _HASHES = (*FILES, "0" * 64)
 
 
-class _Numbers:
-    """Numbers for ids, unique in one conversation."""
+class Conversation:
+    """Numbers the ids of one conversation, and knows whom it mostly talks with."""
 
-    def __init__(self) -> None:
+    def __init__(self, api: str, provider_id: str, model_id: str) -> None:
+        """Takes the API, provider and model of three answers in four."""
         self.next = itertools.count().__next__
+        self.apis = (*(api,) * 9, *APIS)
+        self.providers = (*(provider_id,) * 6, *PROVIDERS)
+        self.models = (*(model_id,) * 9, *MODELS)
 
 
 @st.composite
@@ -93,7 +99,7 @@ def calls(draw: st.DrawFn) -> ToolUse:
     )
 
 
-def _reasoning_states(model: str, number: int) -> dict[str, list[dict[str, Any] | None]]:
+def _reasoning_states(number: int) -> dict[str, list[dict[str, Any] | None]]:
     def item(**more: Any) -> dict[str, Any]:
         return {"item": {"type": "reasoning", "id": f"rs_{number}", "summary": [], **more}}
 
@@ -109,15 +115,15 @@ def _state(api: str, model: str, fields: dict[str, Any] | None) -> str | None:
 
 
 @st.composite
-def _reasoning(draw: st.DrawFn, api: str, model: str, numbers: _Numbers) -> list[tuple[Content, str | None]]:
-    state = draw(st.sampled_from(_reasoning_states(model, numbers.next())[api]))
+def _reasoning(draw: st.DrawFn, api: str, model: str, within: Conversation) -> list[tuple[Content, str | None]]:
+    state = draw(st.sampled_from(_reasoning_states(within.next())[api]))
     return [(Reasoning(draw(st.sampled_from(_TEXTS))), _state(api, model, state))]
 
 
 @st.composite
-def _hosted(draw: st.DrawFn, api: str, model: str, numbers: _Numbers) -> list[tuple[Content, str | None]]:
+def _hosted(draw: st.DrawFn, api: str, model: str, within: Conversation) -> list[tuple[Content, str | None]]:
     """Draws the traces of a hosted tool: for Anthropic a call, its result or both."""
-    number = numbers.next()
+    number = within.next()
     if api == "anthropic":
         use = {"type": "server_tool_use", "id": f"srvtoolu_{number}", "name": "web_search", "input": {}}
         result = {"type": "web_search_tool_result", "tool_use_id": f"srvtoolu_{number}", "content": []}
@@ -130,7 +136,7 @@ def _hosted(draw: st.DrawFn, api: str, model: str, numbers: _Numbers) -> list[tu
 
 
 @st.composite
-def _answer_parts(draw: st.DrawFn, api: str, model: str, numbers: _Numbers) -> list[tuple[Content, str | None]]:
+def _answer_parts(draw: st.DrawFn, api: str, model: str, within: Conversation) -> list[tuple[Content, str | None]]:
     kind = draw(
         st.sampled_from(("text", "text", "call", "call", "reasoning", "reasoning", "hosted", "refusal", "file"))
     )
@@ -138,9 +144,9 @@ def _answer_parts(draw: st.DrawFn, api: str, model: str, numbers: _Numbers) -> l
         state = _state(api, model, {"custom": True}) if draw(st.integers(0, 9)) == 0 else None
         return [(draw(calls()), state)]
     if kind == "reasoning":
-        return draw(_reasoning(api, model, numbers))
+        return draw(_reasoning(api, model, within))
     if kind == "hosted":
-        return draw(_hosted(api, model, numbers))
+        return draw(_hosted(api, model, within))
     if kind == "file":
         return [(draw(files()), None)]
     text = draw(st.sampled_from(_TEXTS))
@@ -150,13 +156,13 @@ def _answer_parts(draw: st.DrawFn, api: str, model: str, numbers: _Numbers) -> l
     return [(Text(text), _state(api, model, extra.get(api)) if draw(st.booleans()) else None)]
 
 
-_PART_STATUSES = (PartStatus.COMPLETE,) * 6 + (PartStatus.INTERRUPTED, PartStatus.STREAMING)
+_PART_STATUSES = (PartStatus.COMPLETE,) * 12 + (PartStatus.INTERRUPTED, PartStatus.STREAMING)
 
 
-def _message(draw: st.DrawFn, numbers: _Numbers, kind: MessageType, contents: list[Any], **fields: Any) -> Message:
+def _message(draw: st.DrawFn, within: Conversation, kind: MessageType, contents: list[Any], **fields: Any) -> Message:
     parts = tuple(
         Part(
-            part_id=f"prt_{numbers.next()}",
+            part_id=f"prt_{within.next()}",
             index=index,
             content=content,
             provider_state=state,
@@ -166,7 +172,7 @@ def _message(draw: st.DrawFn, numbers: _Numbers, kind: MessageType, contents: li
     )
     return Message(
         **{
-            "message_id": f"msg_{numbers.next()}",
+            "message_id": f"msg_{within.next()}",
             "session_id": "ses_1",
             "type": kind,
             "status": MessageStatus.COMPLETE,
@@ -178,19 +184,19 @@ def _message(draw: st.DrawFn, numbers: _Numbers, kind: MessageType, contents: li
     )
 
 
-_FINAL = (MessageStatus.COMPLETE,) * 5 + tuple(MessageStatus)
+_FINAL = (MessageStatus.COMPLETE,) * 12 + tuple(MessageStatus)
 _REASONS = (FinishReason.STOP, FinishReason.TOOL_USE, FinishReason.PAUSED, FinishReason.LENGTH, None)
 
 
 @st.composite
-def answers(draw: st.DrawFn, numbers: _Numbers) -> Message:
+def answers(draw: st.DrawFn, within: Conversation) -> Message:
     """Draws an answer of any API, provider and model, in any state."""
-    api, model = draw(st.sampled_from(APIS)), draw(st.sampled_from(MODELS))
-    contents = [found for _ in range(draw(st.integers(0, 4))) for found in draw(_answer_parts(api, model, numbers))]
-    run = ModelRun(provider_id=draw(st.sampled_from(PROVIDERS)), model_requested=model)
+    api, model = draw(st.sampled_from(within.apis)), draw(st.sampled_from(within.models))
+    contents = [found for _ in range(draw(st.integers(0, 4))) for found in draw(_answer_parts(api, model, within))]
+    run = ModelRun(provider_id=draw(st.sampled_from(within.providers)), model_requested=model)
     return _message(
         draw,
-        numbers,
+        within,
         MessageType.ASSISTANT,
         contents,
         status=draw(st.sampled_from(_FINAL)),
@@ -200,41 +206,36 @@ def answers(draw: st.DrawFn, numbers: _Numbers) -> Message:
 
 
 @st.composite
-def user_messages(draw: st.DrawFn, numbers: _Numbers, words: str = "") -> Message:
+def user_messages(draw: st.DrawFn, within: Conversation, words: str = "") -> Message:
     """Draws a message of the user's; with `words`, one that says at least these."""
     contents: list[Any] = [(Text(words), None)] if words else []
     for _ in range(draw(st.integers(0, 2))):
         content = draw(st.one_of(st.sampled_from(_TEXTS).map(Text), files()))
         contents.append((content, None))
-    return _message(draw, numbers, MessageType.USER, contents)
+    return _message(draw, within, MessageType.USER, contents)
 
 
 @st.composite
-def _other_messages(draw: st.DrawFn, numbers: _Numbers) -> Message:
+def _other_messages(draw: st.DrawFn, within: Conversation) -> Message:
     kind = draw(st.sampled_from((MessageType.SYSTEM, MessageType.HOST, MessageType.TOOL_RESULT)))
     if kind is MessageType.HOST:
-        return _message(draw, numbers, kind, [(Text(HOST_SECRET), None)])
+        return _message(draw, within, kind, [(Text(HOST_SECRET), None)])
     if kind is MessageType.SYSTEM:
-        return _message(draw, numbers, kind, [(Text(draw(st.sampled_from(_TEXTS))), None)])
+        return _message(draw, within, kind, [(Text(draw(st.sampled_from(_TEXTS))), None)])
     results = [
         (ToolResult(call_id=draw(st.sampled_from(_CALL_IDS)), output=draw(st.sampled_from(_TEXTS))), None)
         for _ in range(draw(st.integers(1, 2)))
     ]
-    return _message(draw, numbers, kind, results, parent_id=draw(st.sampled_from(("", "", "msg_0"))))
+    return _message(draw, within, kind, results, parent_id=draw(st.sampled_from(("", "", "msg_0"))))
 
 
 @st.composite
-def histories(draw: st.DrawFn, numbers: _Numbers, max_size: int = 7) -> tuple[Message, ...]:
+def histories(draw: st.DrawFn, within: Conversation, max_size: int = 7) -> tuple[Message, ...]:
     """Draws a conversation in which anything may stand anywhere."""
     drawn: list[Message] = []
-    makers: tuple[Callable[[_Numbers], st.SearchStrategy[Message]], ...] = (
+    makers: tuple[Callable[[Conversation], st.SearchStrategy[Message]], ...] = (
         answers, answers, answers, user_messages, user_messages, _other_messages,
     )  # fmt: skip
     for _ in range(draw(st.integers(0, max_size))):
-        drawn.append(draw(draw(st.sampled_from(makers))(numbers)))
+        drawn.append(draw(draw(st.sampled_from(makers))(within)))
     return tuple(drawn)
-
-
-def numbers() -> st.SearchStrategy[_Numbers]:
-    """Draws what numbers the ids of one conversation: give the same to all that draws a part of it."""
-    return st.builds(_Numbers)

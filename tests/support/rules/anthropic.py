@@ -192,9 +192,8 @@ def _hosted_pairs(request: Body) -> Iterator[str]:
             kind = str(block.get("type"))
             if kind.endswith("tool_use") and kind != "tool_use":
                 opened[block.get("id", "")] = (index, place)
-            elif kind.endswith("tool_result"):
-                if opened.pop(block.get("tool_use_id", ""), None) is None:
-                    yield f"{place}: {kind} without its call {block.get('tool_use_id')!r}"
+            elif kind.endswith("tool_result") and opened.pop(block.get("tool_use_id", ""), None) is None:
+                yield f"{place}: {kind} without its call {block.get('tool_use_id')!r}"
     for call_id, (index, place) in opened.items():
         behind = [block.get("type") for _, _, blocks in messages[index + 1 :] for block in blocks]
         if any(kind != "tool_result" for kind in behind):

@@ -58,20 +58,31 @@ class ClientToolCalls:
         """
         declared = {tool.name for tool in self._turn.tools}
         for part, call in self.message.tool_calls():
-            problem = _problem(call, declared)
-            if problem and not call.status.settled:
-                await asyncio.shield(self._store(part.index, call, CallResult(output=problem, is_error=True)))
-        limit = self._environment.settings.limits.client_tool_timeout.total_seconds()
+            if problem := _problem(call, declared):
+                await self._answer(part.index, CallResult(output=problem, is_error=True))
         self._note_progress()
+        limit = self._environment.settings.limits.client_tool_timeout.total_seconds()
         try:
             async with asyncio.timeout(limit):
                 await self._all_settled.wait()
         except TimeoutError:
             late = CallResult(output=f"the client did not answer within {limit:g} seconds", is_error=True)
-            for part, call in self.message.tool_calls():
-                if not call.status.settled:
-                    await asyncio.shield(self._store(part.index, call, late))
-            await self._all_settled.wait()  # a client's result may still be on its way to the disk
+            while not self._all_settled.is_set():
+                for part, _ in self.message.tool_calls():
+                    await self._answer(part.index, late)
+                await self.stored()
+                self._note_progress()
+
+    async def stored(self) -> None:
+        """Returns when no result is on its way to the disk. Safe to cancel."""
+        while pending := [storing for storing in self._storing.values() if not storing.done()]:
+            await asyncio.wait(pending)
+
+    async def _answer(self, index: int, result: CallResult) -> None:
+        """Stores a result of our own, unless the call has got one meanwhile."""
+        call = self.message.parts[index].content
+        if isinstance(call, ToolUse) and not call.status.settled:
+            await asyncio.shield(self._store(index, call, result))
 
     async def submit(self, index: int, result: CallResult) -> int | None:
         """Stores a result for the call in one part. Safe to cancel: the result is stored all the same.

@@ -177,7 +177,7 @@ def _call_updated(message: Message, part: Part) -> ToolCallUpdated:
 
 
 def _totals(messages: Sequence[Message]) -> tuple[Usage | None, int | None]:
-    """Sums usage and cost; the cost is unknown as soon as one step's is."""
+    """Sums usage and cost; the cost is unknown as soon as a price is. A step without usage counts for nothing."""
     usage: Usage | None = None
     costs: list[int | None] = []
     for message in messages:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
+import structlog
 
 from turnwire.core.closing import Work
 from turnwire.core.settings import CoreSettings
@@ -15,6 +16,8 @@ from turnwire.ports.clock import Clock
 from turnwire.ports.feed import Feed
 from turnwire.ports.provider import Providers
 from turnwire.ports.store import Commit, Committed, Store
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,12 @@ class Environment:
         run = message.model_run
         if run is None or message.usage is None or message.cost_pico_usd is not None:
             return message
-        cost = self.providers.cost_pico_usd(ModelRef(run.provider_id, run.model_requested), message.usage)
+        model = ModelRef(run.provider_id, run.model_requested)
+        try:
+            cost = self.providers.cost_pico_usd(model, message.usage)
+        except Exception as error:  # an answer must not be lost for want of a price
+            log.error("price_not_found", provider=model.provider_id, model=model.model_id, exc_info=error)
+            return message
         return msgspec.structs.replace(message, cost_pico_usd=cost)
 
     def publish(self, session_id: str, kind: EphemeralKind) -> None:

@@ -4,11 +4,12 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import Callable
+from datetime import timedelta
 
 import msgspec
 
 from turnwire.core.environment import Environment
-from turnwire.core.part_stream import MessageStream
+from turnwire.core.part_stream import MessageStream, join_surrogates
 from turnwire.core.retries import delay_before_retry, may_fall_back
 from turnwire.core.step_journal import StepJournal
 from turnwire.domain.errors import ProviderError, UnknownModel
@@ -63,16 +64,17 @@ class ModelCall:
                 delay = delay_before_retry(self._environment.settings.retries, failure, attempt)
                 if delay is None:
                     break
-                reason = Failure(failure.reason, failure.message)
-                self._publish(RetryScheduled(self._stream.message_id, reason, attempt, delay, model))
+                self._tell(failure, attempt, delay, model)
                 await asyncio.sleep(delay.total_seconds())
             if failure is None or not may_fall_back(failure):
                 break
             if index + 1 < len(models):
-                reason = Failure(failure.reason, failure.message)
-                next_model = models[index + 1]
-                self._publish(RetryScheduled(self._stream.message_id, reason, attempt, None, next_model))
+                self._tell(failure, attempt, None, models[index + 1])
         return failure
+
+    def _tell(self, error: ProviderError, attempt: int, delay: timedelta | None, model: ModelRef) -> None:
+        failure = Failure(error.reason, join_surrogates(error.message))
+        self._publish(RetryScheduled(self._stream.message_id, failure, attempt, delay, model))
 
     async def _attempt(
         self, request: ProviderRequest, model: ModelRef, announced: asyncio.Future[Committed]

@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from functools import partial
 
 import msgspec
 
 from turnwire.core.closing import Work
 from turnwire.core.inputs import NewMessage
 from turnwire.core.receipts import Receipt
+from turnwire.core.uncancelled import Uncancelled
 from turnwire.domain.errors import RequestIdReused
 from turnwire.ports.store import RecordRequest, Store
 
@@ -23,7 +23,8 @@ class NamedRequests:
     def __init__(self, store: Store) -> None:
         """Takes the store that remembers."""
         self._store = store
-        self._running: dict[str, asyncio.Task[Receipt]] = {}
+        self._running: dict[str, asyncio.Event] = {}
+        self._uncancelled = Uncancelled()
 
     async def once(self, new: NewMessage, carry_out: Callable[[], Awaitable[Receipt]]) -> Receipt:
         """Carries the request out, or returns the answer of its first try. Safe to cancel: what was begun goes on.
@@ -35,11 +36,9 @@ class NamedRequests:
         if not name:
             return await carry_out()
         while name in self._running:
-            await asyncio.wait((self._running[name],))
-        task = asyncio.create_task(self._answer(new, carry_out), name="named request")
-        self._running[name] = task
-        task.add_done_callback(partial(self._forget, name))
-        return await asyncio.shield(task)
+            await self._running[name].wait()
+        self._running[name] = asyncio.Event()
+        return await self._uncancelled.run(self._answer(new, carry_out))
 
     @staticmethod
     def record(new: NewMessage, receipt: Receipt) -> Work:
@@ -49,12 +48,10 @@ class NamedRequests:
         return Work((RecordRequest(new.request_id, new.fingerprint, msgspec.json.encode(receipt).decode()),))
 
     async def _answer(self, new: NewMessage, carry_out: Callable[[], Awaitable[Receipt]]) -> Receipt:
-        return await self._answered(new) or await carry_out()
-
-    def _forget(self, name: str, task: asyncio.Task[Receipt]) -> None:
-        del self._running[name]
-        if not task.cancelled():
-            task.exception()  # seen by the caller, or by nobody when it is gone
+        try:
+            return await self._answered(new) or await carry_out()
+        finally:
+            self._running.pop(new.request_id).set()
 
     async def _answered(self, new: NewMessage) -> Receipt | None:
         stored = await self._store.request(new.request_id)

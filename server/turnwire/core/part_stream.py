@@ -129,7 +129,7 @@ class MessageStream:
         """Takes the next item of the provider's stream."""
         kind = type(item)
         if kind in _TEXT_KINDS:
-            part = self._by_key.get(item.key) or self._open(item.key, _TEXT_KINDS[kind])  # type: ignore[union-attr]
+            part = self._growing(item.key) or self._open(item.key, _TEXT_KINDS[kind])  # type: ignore[union-attr]
             self._grow(part, item.text)  # type: ignore[union-attr, arg-type]
         elif isinstance(item, ToolCallDelta):
             self._apply_tool_call(item)
@@ -140,10 +140,10 @@ class MessageStream:
         elif isinstance(item, ResponseStarted):
             self._apply_response(item)
         elif isinstance(item, ProviderContentReceived):
-            part = self._open(item.key, ProviderContent, name=item.kind)
+            part = self._open(item.key, ProviderContent, name=join_surrogates(item.kind))
             self._end(PartEnded(item.key, item.state))
         elif isinstance(item, StepFinished):
-            self.finished = item
+            self.finished = StepFinished(item.reason, join_surrogates(item.provider_reason))
 
     def snapshot(self) -> Message:
         """Returns the message as far as it has come."""
@@ -212,9 +212,10 @@ class MessageStream:
         self._publish(PartDelta(self.message_id, part.index, offset, text))
 
     def _apply_tool_call(self, item: ToolCallDelta) -> None:
-        part = self._by_key.get(item.key) or self._open(item.key, ToolUse, item.name, item.call_id)
-        part.name = item.name or part.name
-        part.call_id = item.call_id or part.call_id
+        name, call_id = join_surrogates(item.name), join_surrogates(item.call_id)
+        part = self._growing(item.key) or self._open(item.key, ToolUse, name, call_id)
+        part.name = name or part.name
+        part.call_id = call_id or part.call_id
         self._grow(part, item.arguments)
 
     def _apply_response(self, item: ResponseStarted) -> None:
@@ -222,8 +223,8 @@ class MessageStream:
         if run is not None:
             run = msgspec.structs.replace(
                 run,
-                model_served=item.model_served or run.model_served,
-                response_id=item.response_id or run.response_id,
+                model_served=join_surrogates(item.model_served) or run.model_served,
+                response_id=join_surrogates(item.response_id) or run.response_id,
             )
             self._replace(model_run=run)
 
@@ -237,10 +238,15 @@ class MessageStream:
         if item.text is not None and item.text != part.text():
             text = join_surrogates(item.text)
             part.chunks, part.size = [text], len(text.encode())
-        part.provider_state = item.provider_state
+        part.provider_state = None if item.provider_state is None else join_surrogates(item.provider_state)
         part.status = PartStatus.COMPLETE
         self._unsaved.add(part.index)
         self._ended.append(part.index)
+
+    def _growing(self, key: PartKey) -> _GrowingPart | None:
+        """Returns the part of a key; None when there is none or it has ended, for an ended part never changes."""
+        part = self._by_key.get(key)
+        return part if part is not None and part.status is PartStatus.STREAMING else None
 
     def _replace(self, **changes: object) -> None:
         self._message = msgspec.structs.replace(self._message, **changes)
@@ -248,4 +254,6 @@ class MessageStream:
 
 def join_surrogates(text: str) -> str:
     """Returns the text with surrogate pairs joined and lone halves replaced by U+FFFD, so that it can be encoded."""
+    if text.isascii():
+        return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -25,6 +25,8 @@ RETRY_SECONDS = (0.1, 0.5, 2.0, 5.0)
 
 UNSAVED = Ending(FinishReason.ERROR, Failure("INTERNAL", "the server could not store the end of the turn"))
 
+_IDLE = Work((), (NewEvent(SessionStatusChanged(False)),))
+
 log = structlog.get_logger()
 
 
@@ -91,8 +93,7 @@ class SessionTurns:
         )
         waiting.durable = self._environment.commit(self._session_id, extra(receipt) + work, message.created_at)
         if not queued:
-            self.run = TurnRun(self._environment, turn)
-            self._task = asyncio.create_task(self._run_turns(self.run, waiting.durable), name="session turns")
+            self._begin(waiting)
         try:
             committed = await asyncio.shield(waiting.durable)
         except Exception:
@@ -103,15 +104,17 @@ class SessionTurns:
 
     def start_next(self) -> None:
         """Starts the first waiting message of a session in which nothing runs."""
-        waiting = self.queue.popleft()
-        self.run = TurnRun(self._environment, waiting.turn)
-        self._task = asyncio.create_task(self._run_queued(waiting), name="session turns")
+        self._begin(self.queue.popleft())
 
-    async def drop_queue(self) -> tuple[str, ...]:
-        """Removes all waiting messages and returns their ids when that is durable."""
-        dropped = list(self.queue)
+    def take_queue(self) -> list[Waiting]:
+        """Takes all waiting messages out of the queue, for `drop`."""
+        taken = list(self.queue)
         self.queue.clear()
-        stored = [waiting for waiting in dropped if await self._is_durable(waiting)]
+        return taken
+
+    async def drop(self, taken: list[Waiting]) -> tuple[str, ...]:
+        """Removes messages that were taken out of the queue. Returns their ids when that is durable."""
+        stored = [waiting for waiting in taken if await self._is_durable(waiting)]
         if not stored:
             return ()
         now = self._environment.clock()
@@ -120,8 +123,7 @@ class SessionTurns:
             message_id = waiting.message.message_id
             work += Work((RemoveMessage(message_id),), (NewEvent(MessageRemoved(message_id), waiting.turn.turn_id),))
             work += end_turn(waiting.turn, (), Ending(FinishReason.ABORTED), now)
-        work += Work((), (self._queue_event(),))
-        await self._environment.commit(self._session_id, work, now)
+        await self._commit_surely(work + Work((), (self._queue_event(),)))
         return tuple(waiting.message.message_id for waiting in stored)
 
     def stop(self, ending: Ending) -> None:
@@ -135,58 +137,65 @@ class SessionTurns:
         if self._task is not None:
             await asyncio.wait((self._task,))
 
-    async def _run_queued(self, waiting: Waiting) -> None:
-        if self.run is not None and await self._start(waiting, self.run):
-            await self._run_turn(self.run)
-        await self._run_rest()
+    def _begin(self, waiting: Waiting) -> None:
+        self.run = TurnRun(self._environment, waiting.turn)
+        self._task = asyncio.create_task(self._run_turns(waiting, self.run), name="session turns")
 
-    async def _run_turns(self, run: TurnRun, durable: asyncio.Future[Committed]) -> None:
-        """Runs the turn that was just accepted, then those that wait."""
-        await asyncio.wait((durable,))
-        if durable.exception() is None:
-            await self._run_turn(run)
-        else:
+    async def _run_turns(self, waiting: Waiting | None, run: TurnRun) -> None:
+        """Runs a turn, then those that wait."""
+        try:
+            while waiting is not None:
+                if await self._start(waiting):
+                    await self._run_turn(run)
+                run.ended.set()
+                waiting = await self._next()
+                if waiting is not None:
+                    self.run = run = TurnRun(self._environment, waiting.turn)
+        except Exception as error:
+            log.error("session_turns_failed", session_id=self._session_id, exc_info=error)
+        finally:
+            run.ended.set()
+            self.run = None
+            self._forget(self._session_id)
+
+    async def _next(self) -> Waiting | None:
+        """Takes the next waiting message. When there is none, watchers are told that the session is idle."""
+        if not self.queue and self._announced:
             self._announced = False
-            run.ended.set()
-        await self._run_rest()
+            await self._commit_surely(_IDLE)
+        return self.queue.popleft() if self.queue and not self._stopping.is_set() else None
 
-    async def _run_rest(self) -> None:
-        while self.queue and not self._stopping.is_set():
-            waiting = self.queue.popleft()
-            self.run = run = TurnRun(self._environment, waiting.turn)
-            if await self._start(waiting, run):
-                await self._run_turn(run)
-        self.run = None
-        self._forget(self._session_id)
-
-    async def _start(self, waiting: Waiting, run: TurnRun) -> bool:
-        """Makes a waiting message part of the conversation. Returns False when it could not be stored at all."""
-        if not await self._is_durable(waiting):
-            run.ended.set()
+    async def _start(self, waiting: Waiting) -> bool:
+        """Makes a message part of the conversation. Returns False when it could not be stored."""
+        durable = await self._is_durable(waiting)
+        if waiting.turn.status is TurnStatus.RUNNING:  # it was started when it was accepted
+            self._announced = self._announced and durable
+            return durable
+        if not durable:
             return False
-        run.turn = msgspec.structs.replace(waiting.turn, status=TurnStatus.RUNNING)
+        waiting.turn = msgspec.structs.replace(waiting.turn, status=TurnStatus.RUNNING)
         now = self._environment.clock()
         message = msgspec.structs.replace(waiting.message, status=MessageStatus.COMPLETE, updated_at=now)
         work = Work(
-            (PutTurn(run.turn), PutMessage(message, ())),
-            (*self._start_events(run.turn), self._queue_event()),
+            (PutTurn(waiting.turn), PutMessage(message, ())),
+            (*self._start_events(waiting.turn), self._queue_event()),
         )
-        started = await self._commit_surely(work)
-        if not started:
-            run.ended.set()
-        return started
+        return await self._commit_surely(work)
 
     async def _run_turn(self, run: TurnRun) -> None:
         work = await run.run(self._slots)
         idle = Work()
         if not self.queue or self._stopping.is_set():
             self._announced = False
-            idle = Work((), (NewEvent(SessionStatusChanged(False)),))
-        if not await self._commit_surely(work + idle):
-            # whatever is wrong with the answer, nobody may wait for ever for the end of the turn
-            bare = end_turn(run.turn, (), UNSAVED, self._environment.clock())
-            await self._commit_surely(bare + idle)
-        run.ended.set()
+            idle = _IDLE
+        if await self._commit_surely(work + idle) or self._stopping.is_set():
+            return
+        # the answer itself cannot be stored: what was stored of it is ended instead, for nobody may wait for ever
+        stored = await self._environment.store.turn_messages(run.turn.turn_id)
+        for messages in (stored, ()):
+            bare = end_turn(run.turn, messages, UNSAVED, self._environment.clock())
+            if await self._commit_surely(bare + idle):
+                return
 
     async def _commit_surely(self, work: Work) -> bool:
         """Commits what must not be lost, again and again while the store fails (a full disk may get room).

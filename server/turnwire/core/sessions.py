@@ -10,6 +10,7 @@ from turnwire.core.closing import Work
 from turnwire.core.environment import Environment
 from turnwire.core.inputs import SessionChange
 from turnwire.core.turns import Turns
+from turnwire.core.uncancelled import Uncancelled
 from turnwire.domain.errors import StaleVersion
 from turnwire.domain.events import SessionCreated, SessionDeleted, SessionUpdated, SessionView
 from turnwire.domain.sessions import Session
@@ -23,6 +24,7 @@ class Sessions:
         """Takes the ports and who runs the turns."""
         self._environment = environment
         self._turns = turns
+        self._uncancelled = Uncancelled()
         self._changing = asyncio.Lock()  # from reading settings to storing the changed ones; held for one commit
 
     async def create(self, settings: SessionChange) -> SessionView:
@@ -54,18 +56,25 @@ class Sessions:
             InvalidRequest: a setting is wrong.
             StaleVersion: the session has another revision than expected.
         """
+        return await self._uncancelled.run(self._update_alone(session_id, change))
+
+    async def _update_alone(self, session_id: str, change: SessionChange) -> SessionView:
         async with self._changing:
             return await self._update(session_id, change)
 
     async def delete(self, session_id: str) -> None:
-        """Ends the running turn, then removes the session with all that belongs to it."""
+        """Ends the running turn, then removes the session with all that belongs to it. Goes on when it is cancelled."""
         await self._environment.store.session(session_id)
-        await self._turns.begin_delete(session_id)
+        await self._uncancelled.run(self._delete(session_id))
+
+    async def _delete(self, session_id: str) -> None:
+        self._turns.refuse_messages(session_id)
         try:
+            await self._turns.end_turns(session_id)
             work = Work((RemoveSession(),), (NewEvent(SessionDeleted()),))
             await self._environment.commit(session_id, work, self._environment.clock())
         finally:
-            self._turns.end_delete(session_id)
+            self._turns.accept_messages(session_id)
 
     async def _update(self, session_id: str, change: SessionChange) -> SessionView:
         session = await self._environment.store.session(session_id)

@@ -14,7 +14,7 @@ from turnwire.core.closing import Ending, Work, close_message, end_turn
 from turnwire.core.context import assemble, file_hashes
 from turnwire.core.environment import Environment
 from turnwire.core.model_call import ModelCall
-from turnwire.core.part_stream import MessageStream
+from turnwire.core.part_stream import MessageStream, join_surrogates
 from turnwire.core.settings import DEFAULT_AGENT, Agent
 from turnwire.core.step_journal import StepJournal
 from turnwire.domain.errors import DomainError, ProviderContextFull, ProviderError, ProviderStreamCut
@@ -52,13 +52,14 @@ class TurnRun:
         self._calls: ClientToolCalls | None = None
         self._added: asyncio.Future[Committed] | None = None
         self._closing = Work()
+        self._closing_commit: asyncio.Future[Committed] | None = None
         self._task: asyncio.Task[Ending] | None = None
         self._stopped: Ending | None = None
         self.ended = asyncio.Event()
         """Set by the owner once the turn's end is durable, or was given up."""
 
     async def run(self, slots: asyncio.Semaphore) -> Work:
-        """Runs the turn to its end, one of `slots` held meanwhile.
+        """Runs the turn to its end; one of `slots` is held while a model is asked.
 
         Never raises. Returns the work that ends the turn, which the caller must commit.
         """
@@ -66,12 +67,10 @@ class TurnRun:
             self._task = asyncio.create_task(self._steps(slots), name=f"turn {self.turn.turn_id}")
             await asyncio.wait((self._task,))
         ending = self._ending_of(self._task)
-        if self._journal is not None:
-            await self._journal.settle()
+        await self._settle_commits()
         messages, work = [*self._messages], self._closing
         if self._stream is not None and self._added is not None:
             messages.append(streaming := self._environment.priced(self._stream.snapshot()))
-            await asyncio.wait((self._added,))
             if self._added.exception() is not None:
                 work += Work((), (_added(streaming),))
         self._stream = self._journal = None  # a reader's flush must not write the open message over the ended one
@@ -122,15 +121,12 @@ class TurnRun:
         return Ending(FinishReason.ERROR, Failure("INTERNAL", "the server failed while it ran the turn"))
 
     async def _steps(self, slots: asyncio.Semaphore) -> Ending:
-        async with slots:
-            return await self._steps_in_slot()
-
-    async def _steps_in_slot(self) -> Ending:
         limit = self._environment.settings.limits.max_steps
         max_steps = min(self.turn.options.max_steps or limit, limit)
         pauses = 0
         for _ in range(max_steps):
-            message = await self._step()
+            async with slots:  # not while tools are awaited: a person may be asked
+                message = await self._step()
             self._messages.append(message)
             reason = message.finish_reason or FinishReason.ERROR
             if reason is FinishReason.PAUSED and pauses < MAX_PAUSES:
@@ -186,20 +182,30 @@ class TurnRun:
     async def _settle_calls(self, message: Message) -> None:
         """Commits the ended step, then waits until each of its calls has a result."""
         self._calls = calls = ClientToolCalls(self._environment, self.turn, message)
-        try:
-            await self._commit_closing(message)
-            await calls.settle()
-        finally:
-            self._messages[-1] = calls.message
-            self._calls = None
+        await self._commit_closing(message)
+        await calls.settle()
+        self._messages[-1] = calls.message
+        self._calls = None
 
     async def _commit_closing(self, message: Message) -> None:
-        work, self._closing = self._closing, Work()
-        try:
-            await self._environment.commit(self.turn.session_id, work, message.updated_at)
-        except DomainError:
-            self._closing = work
-            raise
+        self._closing_commit = self._environment.commit(self.turn.session_id, self._closing, message.updated_at)
+        await asyncio.shield(self._closing_commit)
+        self._closing, self._closing_commit = Work(), None
+
+    async def _settle_commits(self) -> None:
+        """Waits for the commits that the stopped turn left under way, and keeps what could not be stored."""
+        if self._journal is not None:
+            await self._journal.settle()
+        if self._added is not None:
+            await asyncio.wait((self._added,))
+        if self._closing_commit is not None:
+            await asyncio.wait((self._closing_commit,))
+            if self._closing_commit.exception() is None:
+                self._closing = Work()
+        if self._calls is not None:
+            await self._calls.stored()
+            self._messages[-1] = self._calls.message
+            self._calls = None
 
     def _publish(self, kind: EphemeralKind) -> None:
         self._environment.publish(self.turn.session_id, kind)
@@ -224,7 +230,7 @@ def step_ending(finished: StepFinished | None, failure: ProviderError | None, me
 
 def ending_of_error(error: DomainError) -> Ending:
     """Returns how a step or turn ended that this error ended."""
-    failure = Failure(error.reason, error.message)
+    failure = Failure(error.reason, join_surrogates(error.message))
     if isinstance(error, ProviderStreamCut):
         return Ending(FinishReason.INTERRUPTED, failure)
     if isinstance(error, ProviderContextFull):

@@ -5,6 +5,7 @@ keeps the order of commits, so memory and file tell the same story. Sessions are
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import msgspec
@@ -15,6 +16,7 @@ from turnwire.core.environment import Environment
 from turnwire.core.receipts import Receipt
 from turnwire.core.session_turns import SessionTurns, Waiting
 from turnwire.core.turn_runner import TurnRun
+from turnwire.core.uncancelled import Uncancelled
 from turnwire.domain.errors import SessionNotFound, ShuttingDown, TooManyTurns, TurnInProgress
 from turnwire.domain.events import SessionStatusChanged, SessionView
 from turnwire.domain.messages import Failure, FinishReason, Message
@@ -38,16 +40,16 @@ class Aborted(msgspec.Struct, frozen=True):
 class Turns:
     """All sessions that have a turn running or waiting. Used on the event loop only.
 
-    `_owners` has one entry per such session, which removes itself when nothing is left. `_aborting` keeps aborts alive
-    whose callers are gone: half an abort would leave messages that wait for ever.
+    `_owners` has one entry per such session, which removes itself when nothing is left. `_deleting` counts the
+    deletions under way. Aborts go on when their callers are gone: half of one would leave messages that wait for ever.
     """
 
     def __init__(self, environment: Environment) -> None:
         """Nothing runs before `recover` or `submit`."""
         self._environment = environment
         self._owners: dict[str, SessionTurns] = {}
-        self._deleting: set[str] = set()
-        self._aborting: set[asyncio.Task[Aborted]] = set()
+        self._deleting: Counter[str] = Counter()
+        self._uncancelled = Uncancelled()
         self._slots = asyncio.Semaphore(environment.settings.limits.max_running_turns)
         self._closing = False
 
@@ -70,7 +72,7 @@ class Turns:
         if self._closing:
             raise ShuttingDown
         session_id = turn.session_id
-        if session_id in self._deleting:
+        if self._deleting[session_id]:
             raise SessionNotFound(session_id)
         owner = self._owners.get(session_id)
         if owner is None:
@@ -96,22 +98,22 @@ class Turns:
         run = owner.run if owner is not None else None
         if owner is None or run is None or (expected_turn_id and run.turn.turn_id != expected_turn_id):
             return Aborted()
-        aborting = asyncio.create_task(self._abort(owner, run, keep_queue=keep_queue), name="abort")
-        self._aborting.add(aborting)
-        aborting.add_done_callback(self._aborting.discard)
-        return await asyncio.shield(aborting)
+        return await self._uncancelled.run(self._abort(owner, run, keep_queue=keep_queue))
 
-    async def begin_delete(self, session_id: str) -> None:
-        """Ends what runs or waits in a session and refuses new messages until `end_delete`."""
-        self._deleting.add(session_id)
+    def refuse_messages(self, session_id: str) -> None:
+        """Refuses new messages for a session that is being deleted, until `accept_messages`."""
+        self._deleting[session_id] += 1
+
+    def accept_messages(self, session_id: str) -> None:
+        """Ends what `refuse_messages` began."""
+        self._deleting -= Counter({session_id: 1})
+
+    async def end_turns(self, session_id: str) -> None:
+        """Ends all that runs or waits in a session."""
         while session_id in self._owners:
             owner = self._owners[session_id]
             await self.abort(session_id, "", keep_queue=False)
             await owner.idle()
-
-    def end_delete(self, session_id: str) -> None:
-        """Ends what `begin_delete` began."""
-        self._deleting.discard(session_id)
 
     async def recover(self) -> None:
         """Ends the turns that a dead process left running, and starts those that wait. Called once, before serving."""
@@ -135,6 +137,7 @@ class Turns:
             owner.stop(RESTARTED)
         for owner in owners:
             await owner.idle()
+        await self._uncancelled.settle()
 
     def view(self, session: Session) -> SessionView:
         """Returns the session with its running turn and queue as they are now."""
@@ -168,8 +171,9 @@ class Turns:
         del self._owners[session_id]
 
     async def _abort(self, owner: SessionTurns, run: TurnRun, *, keep_queue: bool) -> Aborted:
-        dropped = () if keep_queue else await owner.drop_queue()
+        taken = [] if keep_queue else owner.take_queue()
         run.stop(Ending(FinishReason.ABORTED))
+        dropped = await owner.drop(taken)
         await run.ended.wait()
         return Aborted(run.turn.turn_id, dropped)
 

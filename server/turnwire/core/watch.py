@@ -6,7 +6,8 @@ are in the snapshots, deltas after it are behind the cursor. A watcher that fall
 """
 
 import contextlib
-from collections.abc import AsyncGenerator, Iterable
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable
 from datetime import timedelta
 
 import msgspec
@@ -54,12 +55,27 @@ class WatchRequest(Struct, frozen=True, kw_only=True):
 class Watches:
     """Makes watches."""
 
-    def __init__(self, environment: Environment, turns: Turns, codec: Codec, heartbeat: timedelta) -> None:
-        """Takes the ports, who knows what streams now, what frames events, and the longest silence."""
-        self._environment = environment
-        self._turns = turns
-        self._codec = codec
-        self._heartbeat = heartbeat
+    def __init__(
+        self,
+        environment: Environment,
+        turns: Turns,
+        codec: Codec,
+        heartbeat: timedelta,
+        *,
+        seconds: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Args:
+        environment: Ports and settings.
+        turns: Knows what streams now.
+        codec: Frames the events that are only for one watch.
+        heartbeat: The longest silence.
+        seconds: A clock that nobody sets.
+        """
+        self.environment = environment
+        self.turns = turns
+        self.codec = codec
+        self.heartbeat = heartbeat
+        self.seconds = seconds
 
     async def watch(self, request: WatchRequest) -> AsyncGenerator[bytes]:
         """Yields batches of framed events until the session is deleted or the caller closes the iterator.
@@ -72,29 +88,21 @@ class Watches:
             EventsCompacted: the events are gone and fail_if_compacted is set.
             TooManyWatchers, ShuttingDown: no watch can be had; ShuttingDown also ends a running one.
         """
-        subscription = self._environment.feed.subscribe(request.session_id)
+        subscription = self.environment.feed.subscribe(request.session_id)
         try:
-            watch = _Watch(self._environment, self._turns, self._codec, request, subscription)
+            watch = _Watch(self, request, subscription)
             await watch.begin()
             while True:
                 if subscription.lagging:
                     subscription.skip()  # what is published from now on is kept; the log has what was before
                 async for batch in watch.replay():
                     yield batch
-                if not subscription.lagging:
-                    yield watch.join_live()
-                while not subscription.lagging:
-                    batch = watch.take()
-                    if batch:
-                        yield batch
-                    elif subscription.closed:
-                        if subscription.shutting_down:
-                            raise ShuttingDown
-                        return
-                    elif watch.silence() >= self._heartbeat:
-                        yield watch.frame(Heartbeat(watch.head))
-                    else:
-                        await subscription.wait()
+                if subscription.lagging:
+                    continue
+                async for batch in watch.live():
+                    yield batch
+                if subscription.closed:
+                    return
         finally:
             subscription.close()
 
@@ -102,19 +110,19 @@ class Watches:
 class _Watch:
     """The state of one watch: the position up to which durable events were delivered."""
 
-    def __init__(
-        self, environment: Environment, turns: Turns, codec: Codec, request: WatchRequest, subscription: Subscription
-    ) -> None:
-        self._environment = environment
-        self._turns = turns
-        self._codec = codec
+    def __init__(self, made_by: Watches, request: WatchRequest, subscription: Subscription) -> None:
+        self._environment = made_by.environment
+        self._turns = made_by.turns
+        self._codec = made_by.codec
+        self._heartbeat_seconds = made_by.heartbeat.total_seconds()
         self._request = request
         self._subscription = subscription
         self._filtered = request.kinds is not None or not request.include_deltas
         self._position = 0
         self._known_head = 0
         self._reset: Reset | None = None
-        self._last_write = environment.clock()
+        self._seconds = made_by.seconds
+        self._last_write = self._seconds()
         self._session: Session | None = None
 
     @property
@@ -137,16 +145,8 @@ class _Watch:
             )
         elif request.after >= bounds.earliest:
             self._position = request.after
-        elif request.fail_if_compacted:
-            raise EventsCompacted(
-                f"events after {request.after} are no longer kept, only those after {bounds.earliest}",
-                request.after,
-                bounds.earliest,
-                bounds.head,
-            )
         else:
-            self._position = bounds.head
-            self._reset = Reset(bounds.earliest)
+            self._reset = self._compacted(bounds, request.after)
 
     async def replay(self) -> AsyncGenerator[bytes]:
         """Yields the stored events after the position, until the log has no more."""
@@ -155,6 +155,9 @@ class _Watch:
             self._reset = None
         while True:
             page = await self._page()
+            if page.earliest > self._position:
+                yield self.frame(self._compacted(await self._bounds(), self._position))
+                continue
             if page.last == self._position:
                 await self._read_session()
                 return
@@ -163,30 +166,43 @@ class _Watch:
                 self._wrote()
                 yield b"".join(page.frames)
 
-    def join_live(self) -> bytes:
+    async def live(self) -> AsyncGenerator[bytes]:
+        """Joins the feed and yields what comes, until the watch falls behind or nothing will come any more."""
+        for batch in self.join_live():
+            yield batch
+        while not self._subscription.lagging:
+            if batches := self.take():
+                for batch in batches:
+                    yield batch
+            elif self._subscription.closed:
+                if self._subscription.shutting_down:
+                    raise ShuttingDown
+                return
+            elif self._seconds() - self._last_write >= self._heartbeat_seconds:
+                yield self.frame(Heartbeat(self.head))
+            else:
+                await self._subscription.wait()
+
+    def join_live(self) -> list[bytes]:
         """Moves to the live feed.
 
-        Returns the session as it stands, what was not delivered yet, the messages that stream and the caught-up marker.
-        The session comes first: its turn may have ended in memory later than in the events that follow.
+        Returns batches with the session as it stands, what was not delivered yet, the messages that are open and the
+        caught-up marker. The session comes first: its turn may have ended in memory later than in the events.
         """
-        session = self._session_snapshot()
-        waiting = self._select(self._subscription.take_entries(), durable_only=True)
-        still_open = [self.frame(MessageSnapshot(message), message.session_id) for message in self._open_messages()]
-        return b"".join((session, waiting, *still_open, self.frame(CaughtUp(self.head))))
+        frames = [self._session_snapshot(), *self._select(self._subscription.take_entries(), durable_only=True)]
+        frames += [self.frame(MessageSnapshot(message), message.session_id) for message in self._open_messages()]
+        return _batches([*frames, self.frame(CaughtUp(self.head))])
 
-    def take(self) -> bytes:
-        """Takes what waits in the feed; empty when there is nothing to deliver."""
+    def take(self) -> list[bytes]:
+        """Takes what waits in the feed, in batches; empty when there is nothing to deliver."""
         if self._filtered:
-            return self._select(self._subscription.take_entries(), durable_only=False)
+            return _batches(self._select(self._subscription.take_entries(), durable_only=False))
         taken = self._subscription.take(BATCH_BYTES)
-        if taken.frames:
-            self._position = taken.order or self._position
-            self._wrote()
-        return taken.frames
-
-    def silence(self) -> timedelta:
-        """Returns how long nothing was delivered."""
-        return self._environment.clock() - self._last_write
+        if not taken.frames:
+            return []
+        self._position = taken.order or self._position
+        self._wrote()
+        return [taken.frames]
 
     def frame(self, kind: EphemeralKind, session_id: str | None = None) -> bytes:
         """Frames an event that is only for this watch."""
@@ -194,7 +210,7 @@ class _Watch:
         session_id = session_id or self._request.session_id or ""
         return self._codec.encode_event(Event(session_id=session_id, kind=kind, at=self._environment.clock()))
 
-    def _select(self, entries: Iterable[Entry], *, durable_only: bool) -> bytes:
+    def _select(self, entries: Iterable[Entry], *, durable_only: bool) -> list[bytes]:
         kinds, frames = self._request.kinds, []
         for entry in entries:
             kind = entry.event.kind
@@ -211,7 +227,19 @@ class _Watch:
                 frames.append(entry.frame)
         if frames:
             self._wrote()
-        return b"".join(frames)
+        return frames
+
+    def _compacted(self, bounds: Bounds, asked: int) -> Reset:
+        """Starts anew at the head, because events after a position are no longer kept; fails if the caller wished so."""
+        if self._request.fail_if_compacted:
+            raise EventsCompacted(
+                f"events after {asked} are no longer kept, only those after {bounds.earliest}",
+                asked,
+                bounds.earliest,
+                bounds.head,
+            )
+        self._position = bounds.head
+        return Reset(bounds.earliest)
 
     def _session_snapshot(self) -> bytes:
         if self._session is None:
@@ -243,4 +271,17 @@ class _Watch:
         return await store.session_events(session_id, self._position, kinds)
 
     def _wrote(self) -> None:
-        self._last_write = self._environment.clock()
+        self._last_write = self._seconds()
+
+
+def _batches(frames: Iterable[bytes]) -> list[bytes]:
+    """Joins frames to batches of about BATCH_BYTES: clients refuse answers over 4 MiB unless told otherwise."""
+    batches, batch, size = list[bytes](), list[bytes](), 0
+    for frame in frames:
+        batch.append(frame)
+        size += len(frame)
+        if size >= BATCH_BYTES:
+            batches.append(b"".join(batch))
+            batch, size = [], 0
+    rest = b"".join(batch)
+    return [*batches, rest] if rest else batches

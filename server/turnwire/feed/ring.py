@@ -19,7 +19,7 @@ class Ring:
         max_bytes: Frames that are kept at most; at least the newest entry always is.
         """
         self._max_bytes = max_bytes
-        self._entries: list[Entry] = []
+        self._entries: list[Entry | None] = []  # None: dropped
         self._bytes = 0
         self._dropped = 0  # entries at the front of the list that count as gone
         self._base = 0  # position of the list's first entry
@@ -46,7 +46,9 @@ class Ring:
         if entry.order:
             self.head = entry.order
         while self._bytes > self._max_bytes and self.end - self.start > 1:
-            self._bytes -= len(self._entries[self._dropped].frame)
+            oldest = self._entries[self._dropped]
+            self._bytes -= len(oldest.frame) if oldest is not None else 0
+            self._entries[self._dropped] = None
             self._dropped += 1
         if self._dropped > _COMPACT_AT and self._dropped * 2 > len(self._entries):
             del self._entries[: self._dropped]
@@ -66,6 +68,8 @@ class Ring:
         size, order = 0, 0
         for index in range(position - self._base, len(self._entries)):
             entry = self._entries[index]
+            if entry is None:
+                raise ValueError(f"position {position} is not kept any more")
             frames.append(entry.frame)
             size += len(entry.frame)
             order = entry.order or order
@@ -77,7 +81,7 @@ class Ring:
 
     def entries(self, position: int) -> list[Entry]:
         """Returns all entries from a position on."""
-        return self._entries[position - self._base :]
+        return [entry for entry in self._entries[position - self._base :] if entry is not None]
 
     async def wait(self) -> None:
         """Returns at the next `wake`. Safe to cancel."""

@@ -133,6 +133,8 @@ class EventPage(Struct, frozen=True):
     """In order."""
     last: int
     """Position up to which the log was read, whether or not the events there passed the filter."""
+    earliest: int = 0
+    """Events after this one were kept when the page was read."""
 
 
 class Page(Struct, frozen=True, kw_only=True):
@@ -241,7 +243,7 @@ class Store(Protocol):
         ...
 
     async def session_events(self, session_id: str, after: int, kinds: frozenset[str] | None) -> EventPage:
-        """Returns a page of a session's events after a sequence, about 64 KiB, at least one while there are any.
+        """Returns a page of a session's events after a sequence, about 64 KiB read; `last` grows while there are any.
 
         Args:
             session_id: The session; a deleted one still has its last event.

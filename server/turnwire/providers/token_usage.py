@@ -10,6 +10,9 @@ from typing import Any
 
 from turnwire.domain.money import Usage
 
+MAX_COUNT = 2**53
+"""Larger counts are nonsense, and would not fit the contract's numbers when they are added up."""
+
 
 def from_openai(usage: Mapping[str, Any]) -> Usage | None:
     """Reads the usage of Chat Completions, of its look-alikes and of Responses; None when it holds no counts."""
@@ -90,6 +93,6 @@ def _details(usage: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
 def _count(usage: Mapping[str, Any], *names: str) -> int | None:
     for name in names:
         value = usage.get(name)
-        if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < MAX_COUNT:
             return int(value)
     return None

@@ -150,31 +150,39 @@ def log_bounds(db: sqlite3.Connection) -> Bounds:
 
 def session_events(db: sqlite3.Connection, session_id: str, after: int, kinds: frozenset[str] | None) -> EventPage:
     """Returns a page of a session's events; see `Store.session_events`."""
-    rows = db.execute(
-        "SELECT sequence, kind, frame FROM events WHERE session_id = ? AND sequence > ? ORDER BY sequence",
-        (session_id, after),
-    )
-    return _event_page(rows, after, kinds)
+    return _event_page(db, session_id, after, kinds)
 
 
 def log_events(db: sqlite3.Connection, after: int, kinds: frozenset[str] | None) -> EventPage:
     """Returns a page of all events; see `Store.log_events`."""
-    rows = db.execute("SELECT position, kind, frame FROM events WHERE position > ? ORDER BY position", (after,))
-    return _event_page(rows, after, kinds)
+    return _event_page(db, None, after, kinds)
 
 
-def _event_page(rows: sqlite3.Cursor, after: int, kinds: frozenset[str] | None) -> EventPage:
+def _event_page(db: sqlite3.Connection, session_id: str | None, after: int, kinds: frozenset[str] | None) -> EventPage:
+    """Reads events until a page is full, of whatever kind: a filter must not hold up other readers."""
     frames: list[bytes] = []
     size, last = 0, after
-    for order, kind, frame in rows:
-        last = order
-        if kinds is None or kind in kinds:
-            frames.append(frame)
+    db.execute("BEGIN")  # the events and the bound are of one moment
+    try:
+        if session_id is None:
+            pruned = db.execute("SELECT pruned_through FROM log_state").fetchone()
+            query = "SELECT position, kind, frame FROM events WHERE position > ? ORDER BY position"
+            rows = db.execute(query, (after,))
+        else:
+            pruned = db.execute("SELECT pruned_through FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
+            query = "SELECT sequence, kind, frame FROM events WHERE session_id = ? AND sequence > ? ORDER BY sequence"
+            rows = db.execute(query, (session_id, after))
+        for order, kind, frame in rows:
+            last = order
             size += len(frame)
+            if kinds is None or kind in kinds:
+                frames.append(frame)
             if size >= EVENT_PAGE_BYTES:
                 break
-    rows.close()
-    return EventPage(tuple(frames), last)
+        rows.close()
+    finally:
+        db.execute("COMMIT")
+    return EventPage(tuple(frames), last, pruned[0] if pruned else 0)
 
 
 def _session_row(db: sqlite3.Connection, session_id: str) -> int:

@@ -57,7 +57,13 @@ class World:
         self.clock = ManualClock()
         self.turns = FakeTurns()
         environment = make_environment(self.store, feed=self.feed, clock=self.clock)
-        self.watches = Watches(environment, self.turns, PlainCodec(), HEARTBEAT)  # type: ignore[arg-type]
+        self.watches = Watches(
+            environment,
+            self.turns,  # type: ignore[arg-type]
+            PlainCodec(),
+            HEARTBEAT,
+            seconds=lambda: self.clock().timestamp(),
+        )
         for _ in range(stored):
             self.happen()
 

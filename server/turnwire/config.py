@@ -28,6 +28,7 @@ there is one, else none. Every key may be left out. Relative paths in the file s
     max_queued_messages = 100         waiting in one session
     max_watchers = 10000              event streams open at once
     max_message_bytes = 33554432      text, attachments and metadata of one message
+    max_answer_bytes = 16777216       text, reasoning and arguments of one answer
     flush_interval_seconds = 0.2      how long streaming text may be unsaved, at most 0.2
     client_tool_timeout_seconds = 600.0   how long a client tool may take
 

@@ -35,6 +35,7 @@ class LimitsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_queued_messages: Annotated[int, Meta(ge=0)] = Limits().max_queued_messages
     max_watchers: Count = Limits().max_watchers
     max_message_bytes: Count = Limits().max_message_bytes
+    max_answer_bytes: Count = Limits().max_answer_bytes
     flush_interval_seconds: Annotated[float, Meta(gt=0, le=0.2)] = Limits().flush_interval.total_seconds()
     client_tool_timeout_seconds: Seconds = Limits().client_tool_timeout.total_seconds()
 
@@ -46,6 +47,7 @@ class LimitsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             max_queued_messages=self.max_queued_messages,
             max_watchers=self.max_watchers,
             max_message_bytes=self.max_message_bytes,
+            max_answer_bytes=self.max_answer_bytes,
             max_file_bytes=max_file_bytes,
             flush_interval=timedelta(seconds=self.flush_interval_seconds),
             client_tool_timeout=timedelta(seconds=self.client_tool_timeout_seconds),

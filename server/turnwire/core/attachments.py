@@ -23,6 +23,9 @@ from turnwire.domain.messages import File
 
 _DATA_URI = re.compile(r"data:(?P<mime>[^;,]*)(?P<parameters>(?:;[^;,]*)*?)(?P<base64>;base64)?,", re.IGNORECASE)
 _MIME = re.compile(r"[\w.+-]+/[\w.+-]+(?:\s*;.*)?", re.ASCII)
+KERNEL_FOLDERS = (Path("/proc"), Path("/sys"), Path("/dev"))
+"""Never read, whatever is allowed: the environment of the server, with its keys, is a file there."""
+
 _UNKNOWN_MIME = "application/octet-stream"
 
 
@@ -130,7 +133,8 @@ def _read_path(path: str, field: str, directory: str, roots: Sequence[Path], max
     except (OSError, RuntimeError) as error:
         # the same words for "not there" and "not allowed", or a caller could explore the disk
         raise _not_readable(field) from error
-    if not any(target.is_relative_to(folder) for folder in allowed):
+    inside = any(target.is_relative_to(folder) for folder in allowed)
+    if not inside or any(target.is_relative_to(folder) for folder in KERNEL_FOLDERS):
         raise _not_readable(field)
     try:
         # O_NOFOLLOW and O_NONBLOCK: the path was resolved, so a link or a pipe here has just been put in its place
@@ -144,7 +148,10 @@ def _read_path(path: str, field: str, directory: str, roots: Sequence[Path], max
     with os.fdopen(descriptor, "rb") as file:
         if status.st_size > max_bytes:
             raise too_large(field, status.st_size, max_bytes)
-        content = file.read(max_bytes + 1)
+        try:
+            content = file.read(max_bytes + 1)
+        except OSError as error:
+            raise _not_readable(field) from error
     if len(content) > max_bytes:
         raise too_large(field, len(content), max_bytes)
     return content

@@ -1,11 +1,12 @@
 """The tool calls of one step: those of declared client tools wait for their results, the others fail at once."""
 
 import asyncio
+from collections.abc import Mapping
 from functools import partial
 
 import msgspec
 
-from turnwire.core.closing import settle_call
+from turnwire.core.closing import settle_calls
 from turnwire.core.environment import Environment
 from turnwire.domain.messages import Message, ToolStatus, ToolUse
 from turnwire.domain.sessions import Turn
@@ -57,19 +58,16 @@ class ClientToolCalls:
         A client that does not answer within the limit is answered for, with an error that the model reads.
         """
         declared = {tool.name for tool in self._turn.tools}
-        for part, call in self.message.tool_calls():
-            if problem := _problem(call, declared):
-                await self._answer(part.index, CallResult(output=problem, is_error=True))
-        self._note_progress()
+        problems = {part.index: _problem(call, declared) for part, call in self.message.tool_calls()}
+        await self._answer({index: problem for index, problem in problems.items() if problem})
         limit = self._environment.settings.limits.client_tool_timeout.total_seconds()
         try:
             async with asyncio.timeout(limit):
                 await self._all_settled.wait()
         except TimeoutError:
-            late = CallResult(output=f"the client did not answer within {limit:g} seconds", is_error=True)
+            late = f"the client did not answer within {limit:g} seconds"
             while not self._all_settled.is_set():
-                for part, _ in self.message.tool_calls():
-                    await self._answer(part.index, late)
+                await self._answer({part.index: late for part, _ in self.message.tool_calls()})
                 await self.stored()
                 self._note_progress()
 
@@ -77,12 +75,6 @@ class ClientToolCalls:
         """Returns when no result is on its way to the disk. Safe to cancel."""
         while pending := [storing for storing in self._storing.values() if not storing.done()]:
             await asyncio.wait(pending)
-
-    async def _answer(self, index: int, result: CallResult) -> None:
-        """Stores a result of our own, unless the call has got one meanwhile."""
-        call = self.message.parts[index].content
-        if isinstance(call, ToolUse) and not call.status.settled:
-            await asyncio.shield(self._store(index, call, result))
 
     async def submit(self, index: int, result: CallResult) -> int | None:
         """Stores a result for the call in one part. Safe to cancel: the result is stored all the same.
@@ -94,24 +86,40 @@ class ClientToolCalls:
         if not isinstance(call, ToolUse):
             raise TypeError(f"part {index} of {self.message.message_id} is no tool call")
         if not call.status.settled:
-            return (await asyncio.shield(self._store(index, call, result))).sequence
+            return (await asyncio.shield(self._store({index: call}, {index: result}))).sequence
         if index not in self._storing or not result.is_of(call):
             return None
         return (await asyncio.shield(self._storing[index])).sequence
 
-    def _store(self, index: int, call: ToolUse, result: CallResult) -> asyncio.Future[Committed]:
+    async def _answer(self, errors: Mapping[int, str]) -> None:
+        """Stores errors of our own for calls, by part index, but for those that have a result by now."""
+        calls = {
+            part.index: call
+            for part, call in self.message.tool_calls()
+            if part.index in errors and not call.status.settled
+        }
+        if calls:
+            results = {index: CallResult(output=errors[index], is_error=True) for index in calls}
+            await asyncio.shield(self._store(calls, results))
+        self._note_progress()
+
+    def _store(self, calls: Mapping[int, ToolUse], results: Mapping[int, CallResult]) -> asyncio.Future[Committed]:
         now = self._environment.clock()
-        settled = msgspec.structs.replace(result.apply_to(call), finished_at=now)
-        self.message, work = settle_call(self.message, index, settled, now)
+        settled = {
+            index: msgspec.structs.replace(results[index].apply_to(call), finished_at=now)
+            for index, call in calls.items()
+        }
+        self.message, work = settle_calls(self.message, settled, now)
         storing = self._environment.commit(self.message.session_id, work, now)
-        self._storing[index] = storing
-        storing.add_done_callback(partial(self._stored, index, call))
+        self._storing.update(dict.fromkeys(calls, storing))
+        storing.add_done_callback(partial(self._stored, calls))
         return storing
 
-    def _stored(self, index: int, call: ToolUse, storing: asyncio.Future[Committed]) -> None:
+    def _stored(self, calls: Mapping[int, ToolUse], storing: asyncio.Future[Committed]) -> None:
         if storing.cancelled() or storing.exception() is not None:
-            del self._storing[index]
-            self.message, _ = settle_call(self.message, index, call, self._environment.clock())
+            for index in calls:
+                del self._storing[index]
+            self.message, _ = settle_calls(self.message, calls, self._environment.clock())
         self._note_progress()
 
     def _note_progress(self) -> None:

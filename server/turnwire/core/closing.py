@@ -3,7 +3,7 @@
 The same code ends an answer that is complete, one that was aborted or cut, and after a crash those of the dead process.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -91,22 +91,28 @@ def close_message(message: Message, ending: Ending, now: datetime) -> tuple[Mess
     return ended, work
 
 
-def settle_call(message: Message, index: int, call: ToolUse, now: datetime) -> tuple[Message, Work]:
-    """Replaces the tool call of one part by the same call with its result."""
-    part = msgspec.structs.replace(message.parts[index], content=call)
-    parts = (*message.parts[:index], part, *message.parts[index + 1 :])
-    changed = msgspec.structs.replace(message, parts=parts, updated_at=now)
-    return changed, Work((PutMessage(changed, (index,)),), (NewEvent(_call_updated(changed, part), message.turn_id),))
+def settle_calls(message: Message, calls: Mapping[int, ToolUse], now: datetime) -> tuple[Message, Work]:
+    """Replaces tool calls of a message, by the index of their part, by the same calls with their results.
+
+    One write for all: a write makes the display form of the whole message.
+    """
+    parts = [
+        msgspec.structs.replace(part, content=calls[part.index]) if part.index in calls else part
+        for part in message.parts
+    ]
+    changed = msgspec.structs.replace(message, parts=tuple(parts), updated_at=now)
+    events = tuple(NewEvent(_call_updated(changed, parts[index]), message.turn_id) for index in calls)
+    return changed, Work((PutMessage(changed, tuple(calls)),), events)
 
 
 def close_calls(message: Message, now: datetime) -> tuple[Message, Work]:
     """Settles the calls of an ended message that still wait, because their turn ends."""
-    work = Work()
-    for part, call in message.tool_calls():
-        if not call.status.settled:
-            message, one = settle_call(message, part.index, _failed(call, UNANSWERED_CALL, now), now)
-            work += one
-    return message, work
+    waiting = {
+        part.index: _failed(call, UNANSWERED_CALL, now)
+        for part, call in message.tool_calls()
+        if not call.status.settled
+    }
+    return settle_calls(message, waiting, now) if waiting else (message, Work())
 
 
 def end_turn(turn: Turn, messages: Iterable[Message], ending: Ending, now: datetime) -> Work:

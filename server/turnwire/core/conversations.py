@@ -1,5 +1,6 @@
 """Messages of sessions: accepting, reading, aborting. Every way into a conversation passes here."""
 
+import asyncio
 from datetime import datetime
 
 import msgspec
@@ -14,7 +15,7 @@ from turnwire.core.named_requests import NamedRequests
 from turnwire.core.receipts import Receipt
 from turnwire.core.tool_result_messages import fold_results
 from turnwire.core.turns import Aborted, Turns
-from turnwire.domain.errors import InvalidRequest, ToolCallAlreadySettled, ToolCallNotFound
+from turnwire.domain.errors import InvalidRequest, ToolCallAlreadySettled, ToolCallNotFound, ToolCallNotReady
 from turnwire.domain.events import MessageAdded, SessionCreated, SessionView
 from turnwire.domain.messages import (
     Content,
@@ -37,6 +38,7 @@ class Conversations:
         self._environment = environment
         self._turns = turns
         self._requests = NamedRequests(environment.store)
+        self._folding = asyncio.Lock()  # from reading the calls to storing their results; rare, so one for all sessions
 
     async def send(self, new: NewMessage, answer: NewTurn) -> Receipt:
         """Stores a user message and lets a model answer it; returns when the message is durable.
@@ -91,6 +93,7 @@ class Conversations:
         Raises:
             ToolCallNotFound: the session has no such call.
             ToolCallAlreadySettled: the call has another result, or its turn has ended.
+            ToolCallNotReady: the call is still being written.
         """
         session = await self._environment.store.session(session_id)
         run = self._turns.run_of(session_id)
@@ -102,6 +105,9 @@ class Conversations:
                     if sequence is None:
                         raise _already_settled(part_id)
                     return calls.message.parts[part.index], sequence
+        open_message = run.open_message() if run is not None else None
+        if calls is None and open_message is not None and _has_part(open_message, part_id):
+            raise ToolCallNotReady(f"tool call {part_id!r} is not complete: wait for its tool_call_updated", part_id)
         for message in reversed(await self._environment.store.history(session_id)):
             for part, call in message.tool_calls():
                 if part.part_id == part_id:
@@ -145,12 +151,19 @@ class Conversations:
         session = await environment.store.settings(new.session_id)
         contents, files = await self._contents(new, session)
         message = self._new_message(new, environment.new_id("msg"), session, contents, now)
-        folded = Work()
-        if new.type is MessageType.TOOL_RESULT:
+        if new.type is not MessageType.TOOL_RESULT:
+            return await self._store_appended(new, message, files, Work())
+        async with self._folding:
+            active = self._refuse_awaited(message)
             history = await environment.store.history(session.session_id)
-            self._refuse_awaited(message)
-            message, folded = fold_results(message, history, now)
-        receipt = Receipt(session_id=session.session_id, message_id=message.message_id)
+            ended = [stored for stored in history if stored.turn_id not in active]
+            message, folded = fold_results(message, ended, now)
+            return await self._store_appended(new, message, files, folded)
+
+    async def _store_appended(
+        self, new: NewMessage, message: Message, files: tuple[Change, ...], folded: Work
+    ) -> Receipt:
+        receipt = Receipt(session_id=message.session_id, message_id=message.message_id)
         work = (
             Work(
                 (*files, PutMessage(message, tuple(range(len(message.parts))))),
@@ -159,22 +172,28 @@ class Conversations:
             + folded
             + self._requests.record(new, receipt)
         )
-        committed = await environment.commit(session.session_id, work, now)
+        committed = await self._environment.commit(message.session_id, work, message.created_at)
         return msgspec.structs.replace(receipt, sequence=committed.before_sequence)
 
-    def _refuse_awaited(self, message: Message) -> None:
-        """Raises InvalidRequest when a result is for a call that a running turn waits for."""
+    def _refuse_awaited(self, message: Message) -> frozenset[str]:
+        """Returns the turns whose messages may still change; a result is not folded into those.
+
+        Raises:
+            InvalidRequest: a result is for a call that the running turn waits for.
+        """
         run = self._turns.run_of(message.session_id)
         if run is None:
-            return
+            return frozenset()
+        active = frozenset((run.turn.turn_id,))
         calling = run.open_message()
         if calling is None:
-            return
+            return active
         awaited = {call.call_id for _, call in calling.tool_calls() if not call.status.settled}
         for part in message.parts:
             if isinstance(part.content, ToolResult) and part.content.call_id in awaited:
                 field = f"parts[{part.index}].tool_result.call_id"
                 raise InvalidRequest.of(field, "the running turn waits for this result: use SubmitToolResult")
+        return active
 
     async def _session_for(self, new: NewMessage, now: datetime) -> tuple[Session, Work]:
         """Returns the message's session, and the work that creates it when the message names none."""
@@ -223,6 +242,10 @@ class Conversations:
             sender_name=new.sender_name,
             metadata_json=new.metadata_json,
         )
+
+
+def _has_part(message: Message, part_id: str) -> bool:
+    return any(part.part_id == part_id for part in message.parts)
 
 
 def _already_settled(part_id: str) -> ToolCallAlreadySettled:

@@ -12,7 +12,7 @@ from turnwire.core.environment import Environment
 from turnwire.core.part_stream import MessageStream, join_surrogates
 from turnwire.core.retries import delay_before_retry, may_fall_back
 from turnwire.core.step_journal import StepJournal
-from turnwire.domain.errors import ProviderError, UnknownModel
+from turnwire.domain.errors import ProviderError, ProviderStreamFailed, UnknownModel
 from turnwire.domain.events import RetryScheduled
 from turnwire.domain.messages import Failure, ModelRef
 from turnwire.ports.provider import ProviderRequest
@@ -81,6 +81,7 @@ class ModelCall:
     ) -> ProviderError | None:
         self._stream.begin_attempt(model)
         request = msgspec.structs.replace(request, model_id=model.model_id)
+        limit = self._environment.settings.limits.max_answer_bytes
         try:
             self._environment.providers.check(model)
             provider = await self._environment.providers.get(model.provider_id)
@@ -90,6 +91,8 @@ class ModelCall:
                         await asyncio.shield(announced)
                     self._stream.apply(item)
                     self._journal.note_change()
+                    if self._stream.size_bytes > limit:
+                        return ProviderStreamFailed(f"the answer is larger than {limit} bytes", {"limit": str(limit)})
         except ProviderError as error:
             return error
         except UnknownModel as error:  # a fallback that is not configured any more

@@ -101,6 +101,8 @@ class MessageStream:
         self._by_key: dict[PartKey, _GrowingPart] = {}
         self._unsaved: set[int] = set()
         self._ended: list[int] = []
+        self.size_bytes = 0
+        """UTF-8 bytes of all parts so far."""
         self.finished: StepFinished | None = None
         """The end marker, once it was seen."""
 
@@ -208,6 +210,7 @@ class MessageStream:
         offset = part.size
         part.chunks.append(text)
         part.size += size
+        self.size_bytes += size
         self._unsaved.add(part.index)
         self._publish(PartDelta(self.message_id, part.index, offset, text))
 

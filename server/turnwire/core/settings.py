@@ -48,6 +48,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Event streams open at once."""
     max_message_bytes: int = 32 * 2**20
     """Text, attachments and metadata of one message together."""
+    max_answer_bytes: int = 16 * 2**20
+    """Text, reasoning and arguments of one answer: far above what any model says, far below what memory holds."""
     max_file_bytes: int = 20 * 2**20
     """One attachment."""
     flush_interval: timedelta = timedelta(milliseconds=200)

@@ -27,13 +27,15 @@ class StepJournal:
         self._stream = stream
         self._in_flight: set[asyncio.Future[Committed]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._ended: list[int] = []  # parts that ended while a save was under way
         self._interval = environment.settings.limits.flush_interval.total_seconds()
 
     def note_change(self) -> None:
         """Sees to it that what changed in the stream gets saved: ended parts now, growing ones within the interval."""
-        ended = self._stream.take_ended()
-        if ended:
-            self._save(ended)
+        self._ended += self._stream.take_ended()
+        if self._ended:
+            if not self._in_flight:  # else with the next save: a thousand calls in one packet are two saves
+                self._save()
         elif self._timer is None and self._stream.has_unsaved:
             self._timer = asyncio.get_running_loop().call_later(self._interval, self._save)
 
@@ -44,24 +46,24 @@ class StepJournal:
         await self._wait()
 
     async def settle(self) -> None:
-        """Stops saving and waits for the commits under way; what could not be saved counts as unsaved again."""
+        """Saves ended parts, stops saving and waits for it; what could not be saved counts as unsaved again."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         await self._wait()
 
     async def _wait(self) -> None:
-        if self._in_flight:
+        while self._in_flight:  # the end of one begins the next while ended parts wait
             await asyncio.wait(tuple(self._in_flight))
 
-    def _save(self, ended: tuple[int, ...] = ()) -> None:
+    def _save(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         now = self._environment.clock()
         self._stream.touch(now)
         message = self._stream.snapshot()
-        unsaved = self._stream.take_unsaved()
+        unsaved, ended, self._ended = self._stream.take_unsaved(), tuple(self._ended), []
         events = tuple(
             NewEvent(PartFinished(message.message_id, message.parts[index]), message.turn_id) for index in ended
         )
@@ -77,3 +79,5 @@ class StepJournal:
             # the end of the message writes all parts once more, so nothing is lost unless that fails too
             log.warning("streaming_text_not_saved", message_id=self._stream.message_id, error=type(error).__name__)
             self._stream.give_back(unsaved, ended)
+        if self._ended and not self._in_flight:
+            self._save()

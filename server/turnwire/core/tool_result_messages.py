@@ -6,7 +6,7 @@ from datetime import datetime
 import msgspec
 
 from turnwire.core.client_tools import CallResult
-from turnwire.core.closing import UNANSWERED_CALL, Work, settle_call
+from turnwire.core.closing import UNANSWERED_CALL, Work, settle_calls
 from turnwire.domain.messages import Message, Part, ToolResult, ToolStatus, ToolUse
 
 
@@ -36,11 +36,11 @@ def is_unanswered(call: ToolUse) -> bool:
 def _fold(
     message: Message, caller: Message, pairs: list[tuple[Part, ToolResult]], now: datetime
 ) -> tuple[Message, Work]:
-    work = Work()
+    settled = {}
     for part, result in pairs:
         if isinstance(part.content, ToolUse):
             cleared = msgspec.structs.replace(part.content, error=None)
-            settled = CallResult(output=result.output, is_error=result.is_error).apply_to(cleared)
-            caller, one = settle_call(caller, part.index, msgspec.structs.replace(settled, finished_at=now), now)
-            work += one
+            call = CallResult(output=result.output, is_error=result.is_error).apply_to(cleared)
+            settled[part.index] = msgspec.structs.replace(call, finished_at=now)
+    caller, work = settle_calls(caller, settled, now)
     return msgspec.structs.replace(message, parent_id=caller.message_id), work

@@ -230,7 +230,7 @@ class _Watch:
         return frames
 
     def _compacted(self, bounds: Bounds, asked: int) -> Reset:
-        """Starts anew at the head, because events after a position are no longer kept; fails if the caller wished so."""
+        """Starts anew at the head, as events after a position are no longer kept; fails if the caller wished so."""
         if self._request.fail_if_compacted:
             raise EventsCompacted(
                 f"events after {asked} are no longer kept, only those after {bounds.earliest}",

@@ -8,7 +8,7 @@
     +-- NotFound
     |   +-- SessionNotFound  MessageNotFound  ToolCallNotFound  PermissionRequestNotFound
     +-- WrongState
-    |   +-- TurnInProgress  ToolCallAlreadySettled  PermissionAlreadyAnswered
+    |   +-- TurnInProgress  ToolCallAlreadySettled  ToolCallNotReady  PermissionAlreadyAnswered
     +-- PositionUnavailable
     |   +-- EventsCompacted  SequenceInFuture
     +-- StaleVersion
@@ -138,8 +138,6 @@ class PermissionRequestNotFound(NotFound):
 class WrongState(DomainError):
     """The request is right, but not in the state that its subject is in."""
 
-    subject_type: ClassVar[str] = "subject"
-
     def __init__(self, message: str, subject: str) -> None:
         """Takes the sentence and the id of the thing whose state is in the way."""
         super().__init__(message, {"subject": subject})
@@ -150,21 +148,24 @@ class TurnInProgress(WrongState):
     """A turn runs and the caller asked not to wait."""
 
     reason = "TURN_IN_PROGRESS"
-    subject_type = "turn"
 
 
 class ToolCallAlreadySettled(WrongState):
     """The tool call has another result already, or its turn ended."""
 
     reason = "TOOL_CALL_ALREADY_SETTLED"
-    subject_type = "tool call"
+
+
+class ToolCallNotReady(WrongState):
+    """The model is still writing the tool call."""
+
+    reason = "TOOL_CALL_NOT_READY"
 
 
 class PermissionAlreadyAnswered(WrongState):
     """The permission request has another answer already."""
 
     reason = "PERMISSION_ALREADY_ANSWERED"
-    subject_type = "permission request"
 
 
 class PositionUnavailable(DomainError):

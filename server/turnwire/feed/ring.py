@@ -4,6 +4,9 @@ import asyncio
 
 from turnwire.ports.feed import Entry, Taken
 
+ENTRY_BYTES = 500
+"""What an entry takes in memory besides its frame: its objects are larger than the frame of a word."""
+
 _COMPACT_AT = 1024
 """Dropped entries after which the list is cut: cutting costs the list's length, so it must not happen for each."""
 
@@ -14,11 +17,13 @@ class Ring:
     Used on the event loop only. `_waiting` holds the futures of watchers that sleep; `wake` ends them all.
     """
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, entry_bytes: int = ENTRY_BYTES) -> None:
         """Args:
-        max_bytes: Frames that are kept at most; at least the newest entry always is.
+        max_bytes: Memory that entries may take, about; the newest entry is always kept.
+        entry_bytes: What an entry takes besides its frame.
         """
         self._max_bytes = max_bytes
+        self._entry_bytes = entry_bytes
         self._entries: list[Entry | None] = []  # None: dropped
         self._bytes = 0
         self._dropped = 0  # entries at the front of the list that count as gone
@@ -42,12 +47,12 @@ class Ring:
     def append(self, entry: Entry) -> None:
         """Adds an entry and wakes those who wait."""
         self._entries.append(entry)
-        self._bytes += len(entry.frame)
+        self._bytes += len(entry.frame) + self._entry_bytes
         if entry.order:
             self.head = entry.order
         while self._bytes > self._max_bytes and self.end - self.start > 1:
             oldest = self._entries[self._dropped]
-            self._bytes -= len(oldest.frame) if oldest is not None else 0
+            self._bytes -= len(oldest.frame) + self._entry_bytes if oldest is not None else 0
             self._entries[self._dropped] = None
             self._dropped += 1
         if self._dropped > _COMPACT_AT and self._dropped * 2 > len(self._entries):

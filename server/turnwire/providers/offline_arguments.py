@@ -15,11 +15,14 @@ def fitting_arguments(tools: Iterable[ToolDefinition], name: str) -> str:
     """Returns arguments for a declared tool as JSON text; "{}" for one that is not declared.
 
     They hold the required properties only and fit the everyday keywords of JSON Schema; patterns and formats are not
-    looked at.
+    looked at. A schema that is none gives "{}".
     """
     schema_json = next((tool.input_schema_json for tool in tools if tool.name == name), "") or "{}"
     schema = json.loads(schema_json)
-    return json.dumps(_value({"type": "object", **schema}, schema, 0))
+    try:
+        return json.dumps(_value({"type": "object", **schema}, schema, 0))
+    except (TypeError, AttributeError, LookupError, RecursionError):
+        return "{}"
 
 
 def _value(schema: Any, root: Any, depth: int) -> Any:

@@ -36,6 +36,10 @@ STATUS_CODES: dict[type[e.DomainError], grpc.StatusCode] = {
 }
 """A class that is not listed has the code of its nearest listed base."""
 
+MAX_VIOLATIONS = 20
+MAX_TEXT = 200
+"""Characters of one value in an error. An error travels in the trailer, of which clients take 8 KiB."""
+
 RETRY_WHEN_UNKNOWN = timedelta(seconds=1)
 """Told to callers where waiting helps and nobody knows how long."""
 
@@ -50,8 +54,9 @@ def status_code(error: e.DomainError) -> grpc.StatusCode:
 
 def status_of(error: e.DomainError) -> grpc.Status:
     """Returns the whole status of a domain error: code, message, one ErrorInfo, and details by kind."""
-    info = details.ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN, metadata=error.metadata)
-    return _status(status_code(error), error.message, [info, *_details(error)])
+    metadata = {key: _short(value) for key, value in error.metadata.items()}
+    info = details.ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN, metadata=metadata)
+    return _status(status_code(error), _short(error.message, 4 * MAX_TEXT), [info, *_details(error)])
 
 
 def internal_status(request_id: str) -> grpc.Status:
@@ -75,21 +80,27 @@ def _details(error: e.DomainError) -> list[Message]:
     match error:
         case e.InvalidRequest():
             violations = [
-                details.BadRequest.FieldViolation(field=v.field, description=v.description, reason=v.reason)
-                for v in error.violations
+                details.BadRequest.FieldViolation(field=v.field, description=_short(v.description), reason=v.reason)
+                for v in error.violations[:MAX_VIOLATIONS]
             ]
             found.append(details.BadRequest(field_violations=violations))
         case e.NotFound():
-            found.append(details.ResourceInfo(resource_type=error.resource_type, resource_name=error.resource_id))
+            found.append(
+                details.ResourceInfo(resource_type=error.resource_type, resource_name=_short(error.resource_id))
+            )
         case e.WrongState():
             violation = details.PreconditionFailure.Violation(
-                type=error.reason, subject=error.subject, description=error.message
+                type=error.reason, subject=_short(error.subject), description=_short(error.message)
             )
             found.append(details.PreconditionFailure(violations=[violation]))
         case e.LimitReached():
-            quota = details.QuotaFailure.Violation(subject=error.subject, description=error.message)
+            quota = details.QuotaFailure.Violation(subject=error.subject, description=_short(error.message))
             found.append(details.QuotaFailure(violations=[quota]))
     if status_code(error) is grpc.StatusCode.UNAVAILABLE or isinstance(error, e.LimitReached | e.ProviderRateLimited):
         wait = error.retry_after or RETRY_WHEN_UNKNOWN
         found.append(details.RetryInfo(retry_delay=duration(wait)))
     return found
+
+
+def _short(text: str, limit: int = MAX_TEXT) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -21,7 +21,10 @@ from turnwire.domain.sessions import GenerationOptions, ToolDefinition
 from turnwire.ports.store import Page
 from turnwire.rpc.checks import Checks
 
+MAX_PARTS = 1000
 MAX_TOOLS = 128
+MAX_PROMPT_CHARACTERS = 1_000_000
+"""Of a system prompt or a tool's description: about what the largest context windows hold."""
 MAX_STOP_SEQUENCES = 4
 DEFAULT_PAGE_SIZE = 100
 REASONING_EFFORTS = ("", "none", "minimal", "low", "medium", "high", "xhigh")
@@ -58,7 +61,7 @@ def send_request(request: message_pb2.SendMessageRequest) -> tuple[NewMessage, N
     if request.busy_policy not in _POLICIES:
         checks.fail("busy_policy", "is not a policy of this server")
     message = NewMessage(
-        session_id=request.session_id,
+        session_id=checks.at_most("session_id", request.session_id, 256),
         parts=_parts(checks, request.parts, MessageType.USER),
         request_id=checks.at_most("request_id", request.request_id, 128),
         fingerprint=_fingerprint("send", request),
@@ -68,8 +71,8 @@ def send_request(request: message_pb2.SendMessageRequest) -> tuple[NewMessage, N
     )
     turn = NewTurn(
         model=_model(checks, request.model) if request.HasField("model") else None,
-        agent=request.agent if request.HasField("agent") else None,
-        system=request.system,
+        agent=checks.at_most("agent", request.agent, 256) if request.HasField("agent") else None,
+        system=checks.at_most("system", request.system, MAX_PROMPT_CHARACTERS),
         options=_options(checks, request.options),
         tools=_tools(checks, request.tools),
         reject_when_busy=request.busy_policy == message_pb2.BUSY_POLICY_REJECT,
@@ -186,6 +189,9 @@ def required_ids(**ids: str) -> None:
 def _parts(checks: Checks, parts: Sequence[message_pb2.MessagePart], kind: MessageType) -> tuple[NewPart, ...]:
     if not parts:
         checks.fail("parts", "is empty: a message has at least one part", "REQUIRED")
+    if len(parts) > MAX_PARTS:
+        checks.fail("parts", f"are more than {MAX_PARTS}", "TOO_MANY")
+        return ()
     found: list[NewPart] = []
     for index, part in enumerate(parts):
         field, content = f"parts[{index}]", part.WhichOneof("content")
@@ -199,6 +205,9 @@ def _parts(checks: Checks, parts: Sequence[message_pb2.MessagePart], kind: Messa
             found.append(NewText(part.text.text))
         elif content == "file":
             file = part.file
+            checks.at_most(f"{field}.file.mime", file.mime, 255)
+            checks.at_most(f"{field}.file.filename", file.filename, 1024)
+            checks.at_most(f"{field}.file.path", file.path, 4096)
             found.append(NewFile(mime=file.mime, filename=file.filename, url=file.url, path=file.path))
         else:
             result = part.tool_result
@@ -220,6 +229,7 @@ def _tools(checks: Checks, tools: Sequence[tool_pb2.ToolDefinition]) -> tuple[To
     names = set[str]()
     for index, tool in enumerate(tools):
         name = checks.tool_name(f"tools[{index}].name", tool.name)
+        checks.at_most(f"tools[{index}].description", tool.description, MAX_PROMPT_CHARACTERS)
         checks.json_object(f"tools[{index}].input_schema_json", tool.input_schema_json)
         if name in names:
             checks.fail(f"tools[{index}].name", "is declared twice", "DUPLICATE")

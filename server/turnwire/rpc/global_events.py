@@ -53,7 +53,7 @@ class GlobalEvents:
             await stream.begin()
             yield STREAM_OPEN
             while not subscription.closed:
-                for change in await stream.changes():
+                async for change in stream.changes():
                     yield change
                 await stream.wait()
             raise ShuttingDown
@@ -81,20 +81,21 @@ class _GlobalStream:
         self._position = (await self._environment.store.log_bounds()).head
         self._mark_open()
 
-    async def changes(self) -> list[pb.GlobalEvent]:
-        """Returns what there is to send now."""
-        found: list[pb.GlobalEvent] = []
+    async def changes(self) -> AsyncGenerator[pb.GlobalEvent]:
+        """Yields what there is to send now."""
         if self._subscription.lagging:
             self._subscription.skip()
-            await self._read_log(found)
+            async for change in self._missed():
+                yield change
             self._mark_open()
             if self._subscription.lagging:
-                return found  # fell behind again meanwhile: the next round reads the log once more
-        await self._translate(self._subscription.take_entries(), found)
+                return  # fell behind again meanwhile: the next round reads the log once more
+        for change in await self._translate(self._subscription.take_entries()):
+            yield change
         if self._changed and time.monotonic() - self._last_update >= UPDATE_SECONDS:
             self._last_update = time.monotonic()
-            await self._flush(found)
-        return found
+            for change in await self._flush():
+                yield change
 
     async def wait(self) -> None:
         """Returns when there may be something to send."""
@@ -103,7 +104,8 @@ class _GlobalStream:
         else:
             await self._subscription.wait()
 
-    async def _translate(self, entries: Iterable[Entry], found: list[pb.GlobalEvent]) -> None:
+    async def _translate(self, entries: Iterable[Entry]) -> list[pb.GlobalEvent]:
+        found: list[pb.GlobalEvent] = []
         for entry in entries:
             kind, session_id = entry.event.kind, entry.event.session_id
             if self._session_ids and session_id not in self._session_ids:
@@ -114,18 +116,21 @@ class _GlobalStream:
                 self._changed[session_id, kind.message_id, kind.part.index] = None
             elif entry.order > self._position:
                 self._position = entry.order
-                await self._translate_frames(entry.frame, found)
+                found += await self._translate_frames(entry.frame)
+        return found
 
-    async def _read_log(self, found: list[pb.GlobalEvent]) -> None:
-        """Reads the durable events that the feed no longer has."""
+    async def _missed(self) -> AsyncGenerator[pb.GlobalEvent]:
+        """Yields the durable events that the feed no longer has, a page of the log at a time."""
         while True:
             page = await self._environment.store.log_events(self._position, None)
             if page.last == self._position:
                 return
             self._position = page.last
-            await self._translate_frames(b"".join(page.frames), found)
+            for change in await self._translate_frames(b"".join(page.frames)):
+                yield change
 
-    async def _translate_frames(self, frames: bytes, found: list[pb.GlobalEvent]) -> None:
+    async def _translate_frames(self, frames: bytes) -> list[pb.GlobalEvent]:
+        found: list[pb.GlobalEvent] = []
         for event in pb.WatchEventsResponse.FromString(frames).events:
             if self._session_ids and event.session_id not in self._session_ids:
                 continue
@@ -136,6 +141,7 @@ class _GlobalStream:
             for change in self._changes_of(event):
                 change.directory = await self._directory(event.session_id)
                 found.append(change)
+        return found
 
     def _changes_of(self, event: session_event_pb2.Event) -> list[pb.GlobalEvent]:
         match event.WhichOneof("kind"):
@@ -157,8 +163,9 @@ class _GlobalStream:
             case _:
                 return []
 
-    async def _flush(self, found: list[pb.GlobalEvent]) -> None:
-        """Adds the changed parts as they stand now; those that ended meanwhile come as durable events."""
+    async def _flush(self) -> list[pb.GlobalEvent]:
+        """Returns the changed parts as they stand now; those that ended meanwhile come as durable events."""
+        found: list[pb.GlobalEvent] = []
         places, self._changed = list(self._changed), {}
         for session_id, message_id, index in places:
             run = self._turns.run_of(session_id)
@@ -167,6 +174,7 @@ class _GlobalStream:
             if change is not None:
                 change.directory = await self._directory(session_id)
                 found.append(change)
+        return found
 
     def _mark_open(self) -> None:
         for message in self._turns.open_messages():

@@ -121,7 +121,8 @@ class _Call:
             code=code,
             reason=reason,
             milliseconds=round((time.perf_counter() - self._started) * 1000, 1),
-            session_id=self.session_id,
+            # a caller may write anything into it
+            session_id=self.session_id[:64] if self.session_id.isprintable() else "",
             request_id=request_id,
         )
 

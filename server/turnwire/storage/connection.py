@@ -1,5 +1,6 @@
 """Opening the database file, and running functions on a connection's thread."""
 
+import contextlib
 import fcntl
 import os
 import sqlite3
@@ -97,7 +98,8 @@ class ProcessLock:
 
     def __init__(self, path: Path) -> None:
         """Takes the database's path; nothing is locked yet."""
-        self._path = path.with_name(path.name + ".lock")
+        real = path.resolve()  # one lock for a file, whatever links lead to it
+        self._path = real.with_name(real.name + ".lock")
         self._descriptor: int | None = None
 
     def acquire(self) -> None:
@@ -120,9 +122,12 @@ class ProcessLock:
                 f"the database is in use by another server (process {owner}); one server per file",
                 {"path": str(self._path), "process": owner},
             ) from error
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, str(os.getpid()).encode())
         self._descriptor = descriptor
+        with contextlib.suppress(
+            OSError
+        ):  # the name is a courtesy, and a full disk must not keep a server from starting
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, str(os.getpid()).encode())
 
     def release(self) -> None:
         """Gives the lock up. Idempotent."""

@@ -6,7 +6,7 @@ new one. `tests/contract` keeps a database file of every released version.
 
 import sqlite3
 
-from turnwire.domain.errors import StorageSchemaTooNew
+from turnwire.domain.errors import StorageCorrupt, StorageSchemaTooNew
 
 _INITIAL = """
 CREATE TABLE sessions (
@@ -94,8 +94,14 @@ def migrate(connection: sqlite3.Connection) -> None:
     """Brings the database to the newest schema. Idempotent.
 
     Raises:
+        StorageCorrupt: the file is another program's database; nothing was changed.
         StorageSchemaTooNew: a newer version of Turnwire has written the file; nothing was changed.
     """
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if tables and "schema_migrations" not in tables:
+        raise StorageCorrupt("the file is an SQLite database, but not one of Turnwire")
+    connection.execute("BEGIN IMMEDIATE")  # a file that cannot be written fails the start, not the first message
+    connection.execute("ROLLBACK")
     connection.execute(
         "CREATE TABLE IF NOT EXISTS schema_migrations ("
         "version INTEGER PRIMARY KEY, applied_at TEXT NOT NULL DEFAULT (datetime('now'))) STRICT"

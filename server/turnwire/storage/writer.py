@@ -110,7 +110,9 @@ class GroupWriter:
         """
         try:
             return self._try(db, commits, self._changes.apply)
-        except Exception:
+        except Exception as error:
+            if isinstance(error, sqlite3.OperationalError):
+                raise  # the disk or another process is in the way of them all
             return self._try(db, commits, self._apply_alone)
 
     def _try(

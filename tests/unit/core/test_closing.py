@@ -151,15 +151,14 @@ def test_settled_calls_are_left_alone() -> None:
 
 
 def test_waiting_calls_are_settled_when_their_turn_ends() -> None:
-    """Each gets the error that says so, written one by one over the message as it then stands."""
+    """Each gets the error that says so, all in one write."""
     message = make_answer("msg_1", CALL, "text", CALL)
     failed = msgspec.structs.replace(CALL, status=ToolStatus.ERROR, error=UNANSWERED_CALL, finished_at=END)
-    first = make_answer("msg_1", failed, "text", CALL, updated_at=END)
     both = make_answer("msg_1", failed, "text", failed, updated_at=END)
     assert close_calls(message, END) == (
         both,
         Work(
-            (PutMessage(first, (0,)), PutMessage(both, (2,))),
+            (PutMessage(both, (0, 2)),),
             _events(ToolCallUpdated("msg_1", "prt_0", 0, failed), ToolCallUpdated("msg_1", "prt_2", 2, failed)),
         ),
     )

@@ -25,7 +25,11 @@ class FakeTurns:
         self._run = None
         if calls is not None or streaming is not None:
             waiting = SimpleNamespace(message=calls) if calls is not None else None
-            self._run = SimpleNamespace(calls=waiting, open_message=lambda: waiting.message if waiting else streaming)
+            self._run = SimpleNamespace(
+                calls=waiting,
+                turn=SimpleNamespace(turn_id="trn_running"),
+                open_message=lambda: waiting.message if waiting else streaming,
+            )
 
     def run_of(self, session_id: str) -> SimpleNamespace | None:
         """Returns the run."""

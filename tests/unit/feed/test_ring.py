@@ -18,7 +18,7 @@ def _entry(frame: bytes, order: int = 0) -> Entry:
 
 
 def _ring(*frames: bytes, max_bytes: int = 100) -> Ring:
-    ring = Ring(max_bytes)
+    ring = Ring(max_bytes, entry_bytes=0)
     for order, frame in enumerate(frames, 1):
         ring.append(_entry(frame, order))
     return ring
@@ -89,7 +89,7 @@ def test_a_cleared_ring_goes_on_where_it_was() -> None:
 
 async def test_waking_ends_every_wait() -> None:
     """All who wait go on together, at an entry, a tick or the end."""
-    ring = Ring(100)
+    ring = Ring(100, entry_bytes=0)
     for wake in (lambda: ring.append(_entry(b"a")), ring.wake, ring.close):
         tasks = [asyncio.create_task(ring.wait()) for _ in range(3)]
         await asyncio.sleep(0)
@@ -100,7 +100,7 @@ async def test_waking_ends_every_wait() -> None:
 
 async def test_a_cancelled_wait_disturbs_nobody() -> None:
     """The others wake as before."""
-    ring = Ring(100)
+    ring = Ring(100, entry_bytes=0)
     gone, staying = asyncio.create_task(ring.wait()), asyncio.create_task(ring.wait())
     await asyncio.sleep(0)
     gone.cancel()
@@ -114,7 +114,7 @@ async def test_a_cancelled_wait_disturbs_nobody() -> None:
 @given(st.lists(st.integers(0, 40), max_size=60), st.integers(1, 100), st.integers(1, 60))
 def test_a_cursor_that_keeps_up_sees_everything_once(sizes: list[int], max_bytes: int, slice_bytes: int) -> None:
     """Whatever the sizes, what a cursor takes is what was appended, unless it lags, and then it knows."""
-    ring, written, read, cursor = Ring(max_bytes), [], b"", 0
+    ring, written, read, cursor = Ring(max_bytes, entry_bytes=0), [], b"", 0
     for index, size in enumerate(sizes):
         frame = bytes([index]) * size
         written.append(frame)
@@ -132,7 +132,7 @@ def test_a_cursor_that_keeps_up_sees_everything_once(sizes: list[int], max_bytes
 
 def test_positions_stay_valid_when_the_list_is_cut() -> None:
     """Thousands of dropped entries later a cursor still reads at its place."""
-    ring = Ring(10)
+    ring = Ring(10, entry_bytes=0)
     for order in range(1, 5001):
         ring.append(_entry(b"x", order))
     assert (ring.start, ring.end, ring.head) == (4990, 5000, 5000)

@@ -57,7 +57,8 @@ class MessageServiceStub:
     StreamMessage: _grpc.UnaryStreamMultiCallable[_message_pb2.SendMessageRequest, _message_pb2.StreamMessageResponse]
     """Does SendMessage and then streams the events of that turn. The first answer carries accepted; the stream ends after
     the turn_ended event. Cancelling the stream does not end the turn. Same errors as SendMessage, and OUT_OF_RANGE
-    (EVENTS_COMPACTED) for a repeated request whose turn is so old that its events are no longer kept.
+    (EVENTS_COMPACTED) for a repeated request whose turn is so old that its events are no longer kept. An error that comes
+    after accepted is about the stream alone: the message is stored, and its turn goes on.
     """
     GetMessage: _grpc.UnaryUnaryMultiCallable[_message_pb2.GetMessageRequest, _message_pb2.GetMessageResponse]
     """Returns one message with its ordered parts. Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND)."""
@@ -99,7 +100,8 @@ class MessageServiceAsyncStub(MessageServiceStub):
     StreamMessage: _aio.UnaryStreamMultiCallable[_message_pb2.SendMessageRequest, _message_pb2.StreamMessageResponse]  # type: ignore[assignment]
     """Does SendMessage and then streams the events of that turn. The first answer carries accepted; the stream ends after
     the turn_ended event. Cancelling the stream does not end the turn. Same errors as SendMessage, and OUT_OF_RANGE
-    (EVENTS_COMPACTED) for a repeated request whose turn is so old that its events are no longer kept.
+    (EVENTS_COMPACTED) for a repeated request whose turn is so old that its events are no longer kept. An error that comes
+    after accepted is about the stream alone: the message is stored, and its turn goes on.
     """
     GetMessage: _aio.UnaryUnaryMultiCallable[_message_pb2.GetMessageRequest, _message_pb2.GetMessageResponse]  # type: ignore[assignment]
     """Returns one message with its ordered parts. Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND)."""
@@ -162,7 +164,8 @@ class MessageServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_message_pb2.StreamMessageResponse], _abc.AsyncIterator[_message_pb2.StreamMessageResponse]]:
         """Does SendMessage and then streams the events of that turn. The first answer carries accepted; the stream ends after
         the turn_ended event. Cancelling the stream does not end the turn. Same errors as SendMessage, and OUT_OF_RANGE
-        (EVENTS_COMPACTED) for a repeated request whose turn is so old that its events are no longer kept.
+        (EVENTS_COMPACTED) for a repeated request whose turn is so old that its events are no longer kept. An error that comes
+        after accepted is about the stream alone: the message is stored, and its turn goes on.
         """
 
     @_abc_1.abstractmethod

@@ -130,7 +130,8 @@ class ToolServiceServicer:
         """Stores the result of one open client tool call. When the last open call of a step is settled, the turn goes on by
         itself. The first result wins. A retry with the same result answers the same.
         Errors: NOT_FOUND (TOOL_CALL_NOT_FOUND) for a call that this session does not have; FAILED_PRECONDITION
-        (TOOL_CALL_ALREADY_SETTLED) for a call that has another result or whose turn has ended.
+        (TOOL_CALL_ALREADY_SETTLED) for a call that has another result or whose turn has ended, and (TOOL_CALL_NOT_READY) for
+        one that the model is still writing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -79,7 +79,8 @@ class ToolServiceStub:
     """Stores the result of one open client tool call. When the last open call of a step is settled, the turn goes on by
     itself. The first result wins. A retry with the same result answers the same.
     Errors: NOT_FOUND (TOOL_CALL_NOT_FOUND) for a call that this session does not have; FAILED_PRECONDITION
-    (TOOL_CALL_ALREADY_SETTLED) for a call that has another result or whose turn has ended.
+    (TOOL_CALL_ALREADY_SETTLED) for a call that has another result or whose turn has ended, and (TOOL_CALL_NOT_READY) for
+    one that the model is still writing.
     """
 
 @_typing.type_check_only
@@ -93,7 +94,8 @@ class ToolServiceAsyncStub(ToolServiceStub):
     """Stores the result of one open client tool call. When the last open call of a step is settled, the turn goes on by
     itself. The first result wins. A retry with the same result answers the same.
     Errors: NOT_FOUND (TOOL_CALL_NOT_FOUND) for a call that this session does not have; FAILED_PRECONDITION
-    (TOOL_CALL_ALREADY_SETTLED) for a call that has another result or whose turn has ended.
+    (TOOL_CALL_ALREADY_SETTLED) for a call that has another result or whose turn has ended, and (TOOL_CALL_NOT_READY) for
+    one that the model is still writing.
     """
 
 class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -110,7 +112,8 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         """Stores the result of one open client tool call. When the last open call of a step is settled, the turn goes on by
         itself. The first result wins. A retry with the same result answers the same.
         Errors: NOT_FOUND (TOOL_CALL_NOT_FOUND) for a call that this session does not have; FAILED_PRECONDITION
-        (TOOL_CALL_ALREADY_SETTLED) for a call that has another result or whose turn has ended.
+        (TOOL_CALL_ALREADY_SETTLED) for a call that has another result or whose turn has ended, and (TOOL_CALL_NOT_READY) for
+        one that the model is still writing.
         """
 
 def add_ToolServiceServicer_to_server(servicer: ToolServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

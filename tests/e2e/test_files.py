@@ -12,6 +12,7 @@ import pytest
 from opencode.message.message_pb2 import SendMessageRequest
 from opencode.session.session_pb2 import DeleteSessionRequest, ListSessionsRequest
 from tests.support.conversation import (
+    ask,
     displayed,
     file,
     messages_of,
@@ -199,3 +200,12 @@ async def test_model_is_told_of_the_file(client: Client) -> None:
     accepted = await client.messages.SendMessage(request)
     await turn_ended(client, accepted)
     assert "cat.png" in (await displayed(client, accepted.session_id))[1].text_parts[-1]
+
+
+async def test_files_of_the_kernel_are_refused(client: Client) -> None:
+    """A session's directory may be anything, but the server's environment, with its keys, is never read."""
+    session_id = await new_session(client, directory="/proc/self")
+    request = ask("read", session_id)
+    request.parts.append(file(path="environ"))
+    refusal = await refused(client.messages.SendMessage(request))
+    assert refusal.fields == ["parts[1].file.path"]

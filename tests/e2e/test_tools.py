@@ -16,6 +16,7 @@ from opencode.message.content_pb2 import (
     ToolResultContent,
 )
 from opencode.message.message_pb2 import (
+    AbortSessionRequest,
     AppendMessageRequest,
     GenerationOptions,
     MessagePart,
@@ -322,3 +323,21 @@ async def test_text_next_to_a_call_stays_text(client: Client) -> None:
     accepted = await talk(client, f"before\n{LOOK}\nafter")
     answer = (await messages_of(client, accepted.session_id))[1]
     assert [p.WhichOneof("content") for p in answer.parts] == ["text", "tool_use", "text"]
+
+
+async def test_waiting_for_a_tool_leaves_room_for_other_turns(tmp_path: Path) -> None:
+    """A person may be asked for minutes; the limit on running turns is one on model calls."""
+    async with (
+        running_server(tmp_path, "[limits]\nmax_running_turns = 1") as server,
+        connect(server.address) as client,
+    ):
+        await pending_calls(client, LOOK)
+        await turn_ended(client, await client.messages.SendMessage(ask("someone else")))
+
+
+async def test_a_thousand_calls_are_ended_quickly(client: Client) -> None:
+    """An abort settles all of them in one write."""
+    accepted, _ = await pending_calls(client, "\n".join([LOOK] * 1000), 1000)
+    await client.messages.AbortSession(AbortSessionRequest(session_id=accepted.session_id))
+    (call, *others) = (await displayed(client, accepted.session_id))[1].tool_calls
+    assert (call.status, len(others)) == ("error", 999)

@@ -8,6 +8,7 @@ import pytest
 
 from opencode.message.content_pb2 import MESSAGE_TYPE_HOST
 from opencode.message.message_pb2 import AppendMessageRequest
+from opencode.session.session_pb2 import DeleteSessionRequest
 from tests.support.conversation import ask, messages_of, new_session, refused, session_of, talk, text
 from tests.support.running_server import Client, connect, running_server
 from tests.support.server_process import ServerProcess, server_process
@@ -118,3 +119,31 @@ async def start_and_fill(client: Client, session_id: str, store: sqlite_store.Sq
             break
     await limit_pages(store, 1)
     return stream
+
+
+async def test_link_to_the_file_of_another_server_is_refused(tmp_path: Path) -> None:
+    """The lock is the file's, whatever name leads to it."""
+    (tmp_path / "other.db").symlink_to(tmp_path / "turnwire.db")
+    async with server_process(tmp_path):
+        with pytest.raises(RuntimeError, match="in use by another server"):
+            await ServerProcess.start(tmp_path, name="other")
+
+
+async def test_database_of_another_program_is_refused(tmp_path: Path) -> None:
+    """It is left as it is."""
+    with sqlite3.connect(tmp_path / "turnwire.db") as db:
+        db.execute("CREATE TABLE sessions (a)")
+    with pytest.raises(RuntimeError, match="not one of Turnwire"):
+        await ServerProcess.start(tmp_path)
+
+
+async def test_session_survives_a_deletion_that_fails(tmp_path: Path, opened: list[sqlite_store.SqliteStore]) -> None:
+    """The database refuses the deletion; the session takes messages afterwards."""
+    trigger = "CREATE TEMP TRIGGER stop BEFORE DELETE ON main.sessions BEGIN SELECT raise(ABORT, 'no'); END"
+    async with running_server(tmp_path) as server, connect(server.address) as client:
+        session_id = await new_session(client)
+        await talk(client, "hello", session_id)
+        await run(opened[0]._writing, lambda db: db.execute(trigger))
+        await refused(client.sessions.DeleteSession(DeleteSessionRequest(session_id=session_id)))
+        await run(opened[0]._writing, lambda db: db.execute("DROP TRIGGER temp.stop"))
+        await talk(client, "still here", session_id)

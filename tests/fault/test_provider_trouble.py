@@ -100,3 +100,39 @@ async def test_host_messages_never_reach_the_model(client: Client, provider: Pro
     assert all("be kind" in body and "host secret" not in body and "meta" not in body for body in bodies)
     assert "two" not in bodies[0]
     assert [m["role"] for m in provider.requests[1].body["messages"]] == ["system", "user", "assistant", "user"]
+
+
+async def test_odd_values_do_not_cost_the_answer(client: Client, provider: ProviderServer) -> None:
+    """Half a surrogate pair in a name or a count beyond all sense: the text is stored, and the turn ends in order."""
+    odd = (
+        b'data: {"id":"c\\ud800","model":"m\\udc00","choices":[{"index":0,"delta":{"content":"kept"},'
+        b'"finish_reason":"stop\\ud83d"}],"usage":{"prompt_tokens":1e300,"completion_tokens":1e20}}\n\n'
+    )
+    provider.enqueue(ScriptedReply((odd, b"data: [DONE]\n\n")))
+    accepted = await client.messages.SendMessage(ask("hello", model=MINE))
+    await turn_ended(client, accepted)
+    answer = await answer_to(client, accepted)
+    assert (words_of(answer), answer.HasField("usage")) == ("kept", False)
+    assert answer.status != MESSAGE_STATUS_INTERRUPTED
+
+
+async def test_end_marker_alone_is_no_answer(client: Client, provider: ProviderServer) -> None:
+    """A body that holds nothing but [DONE] was cut before it began, and is asked for again."""
+    provider.enqueue(ScriptedReply((b"data: [DONE]\n\n",)))
+    provider.enqueue(whole("here"))
+    accepted = await client.messages.SendMessage(ask("hello", model=MINE))
+    await turn_ended(client, accepted)
+    assert words_of(await answer_to(client, accepted)) == "here"
+
+
+async def test_answer_has_a_size(tmp_path: Path, provider: ProviderServer) -> None:
+    """One that never ends is ended; what came is kept."""
+    toml = (
+        f'[limits]\nmax_answer_bytes = 1000\n[providers.mine]\nkind = "openai_chat"\nbase_url = "{provider.base_url}"\n'
+    )
+    provider.enqueue(ScriptedReply(tuple(chunk("x" * 100) for _ in range(100))))
+    async with running_server(tmp_path, toml) as server, connect(server.address) as client:
+        accepted = await client.messages.SendMessage(ask("hello", model=MINE))
+        ended = (await turn_ended(client, accepted)).turn_ended
+        assert ended.failure.reason == "PROVIDER_STREAM_FAILED"
+        assert len(words_of(await answer_to(client, accepted))) == 1100

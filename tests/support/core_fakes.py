@@ -121,7 +121,11 @@ class FakeStore:
         waiting = [s for s in self.log if s.event.sequence > max(after, self.earliest)][:2]
         self.on_read()
         last = waiting[-1].event.sequence if waiting else after
-        return EventPage(tuple(s.frame for s in waiting if kinds is None or type(s.event.kind).__name__ in kinds), last)
+        return EventPage(
+            tuple(s.frame for s in waiting if kinds is None or type(s.event.kind).__name__ in kinds),
+            last,
+            self.earliest,
+        )
 
     async def log_events(self, after: int, kinds: frozenset[str] | None) -> EventPage:
         """Returns two events at most; sequences and positions are the same here."""

@@ -62,6 +62,7 @@ class ChatReader:
         secrets: Texts that must not appear in errors.
         """
         self.ended = False
+        self._answered = False
         self._model_id = model_id
         self._secrets = secrets
         self._calls = ToolCallFragments(self._new_key, original_names)
@@ -83,13 +84,14 @@ class ChatReader:
     def read(self, event: bytes, data: bytes, items: list[StreamItem]) -> None:
         """Reads one chunk."""
         if data.startswith(b"[DONE]"):
-            self.ended = True
+            self.ended = self._answered  # a body of nothing else was cut before it began
             return
         if not data.startswith(b"{") and not data.strip().startswith(b"{"):
             return
         chunk = json_text.decode(data)
         choices = chunk.get("choices")
         if choices:
+            self._answered = True
             for choice in choices:
                 self._read_choice(choice, items)
         usage = chunk.get("usage")

@@ -146,3 +146,35 @@ async def test_a_result_knows_its_call_again() -> None:
     assert not CallResult(output="2").is_of(call)
     assert not CallResult(output="1", is_error=True).is_of(call)
     assert not result.is_of(READ)
+
+
+async def test_a_confirmed_result_is_not_overwritten_by_the_time_limit() -> None:
+    """The limit runs out while one call's error is being stored; a result that comes meanwhile stays."""
+    store = FakeStore(automatic=False)
+    calls = _calls(READ, READ, store=store, timeout=timedelta(milliseconds=5))
+    settling = asyncio.create_task(calls.settle())
+    confirmed = asyncio.create_task(calls.submit(1, CallResult(output="in time")))
+    while not store.futures:
+        await asyncio.sleep(0)
+    while len(store.futures) < 2:
+        await asyncio.sleep(0.001)
+    for future in store.futures:
+        future.set_result(Committed(0, 1))
+    await confirmed
+    await settling
+    assert [status for status, _, _ in _results(calls.message)] == [ToolStatus.ERROR, ToolStatus.SUCCESS]
+
+
+async def test_a_result_that_cannot_be_stored_at_the_limit_is_answered_for() -> None:
+    """The turn does not wait for ever for a call that came open again."""
+    store = FakeStore(automatic=False)
+    calls = _calls(READ, store=store, timeout=timedelta(milliseconds=5))
+    settling = asyncio.create_task(calls.settle())
+    lost = asyncio.create_task(calls.submit(0, CallResult(output="lost")))
+    await asyncio.sleep(0.02)
+    store.automatic = True
+    store.futures[0].set_exception(StorageBusy("busy"))
+    with pytest.raises(StorageBusy):
+        await lost
+    await settling
+    assert [status for status, _, _ in _results(calls.message)] == [ToolStatus.ERROR]

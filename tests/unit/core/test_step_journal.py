@@ -151,3 +151,18 @@ async def test_a_flush_with_nothing_new_stores_nothing(item: StreamItem) -> None
     for _ in range(3):
         await step.journal.flush()
     assert step.saved_parts() == [(0,)]
+
+
+async def test_parts_that_end_during_a_save_are_saved_together() -> None:
+    """A thousand parts in one packet are two saves, not a thousand."""
+    step = Step()
+    for key in range(50):
+        step.take(TextDelta(key, "a"), PartEnded(key))
+    assert [len(commit.events) for commit in step.store.commits] == [1]
+    settling = asyncio.create_task(step.journal.settle())
+    step.store.futures[0].set_result(Committed(0, 1))
+    while len(step.store.commits) < 2:
+        await asyncio.sleep(0)
+    step.store.futures[1].set_result(Committed(1, 50))
+    await settling
+    assert [len(commit.events) for commit in step.store.commits] == [1, 49]

@@ -307,3 +307,18 @@ async def test_every_end_gives_the_place_back() -> None:
         await anext(world.watches.watch(_request()))
     for batches in held:
         await batches.aclose()
+
+
+async def test_a_log_that_is_pruned_during_the_replay_starts_the_watch_anew() -> None:
+    """It says so with a reset; nothing is skipped in silence."""
+    world = World(stored=9)
+
+    def prune() -> None:
+        world.store.earliest = 6
+        world.store.log = world.store.log[5:] if len(world.store.log) == 9 else world.store.log
+
+    async with contextlib.aclosing(world.watches.watch(_request(after=2))) as batches:
+        world.store.on_read = prune
+        words = await _until(batches, "0:CaughtUp")
+    assert "0:Reset" in words
+    assert words[-1] == "0:CaughtUp"

@@ -138,3 +138,10 @@ def test_positions_stay_valid_when_the_list_is_cut() -> None:
     assert (ring.start, ring.end, ring.head) == (4990, 5000, 5000)
     assert ring.slice(4995, 1000) == (Taken(b"xxxxx", 5000), 5000)
     assert len(ring._entries) < 3000
+
+
+def test_dropped_entries_are_let_go_of_at_once() -> None:
+    """The bound is one of memory, not of what can be read."""
+    ring = _ring(*[b"x" * 60 for _ in range(500)], max_bytes=100)
+    assert ring.end - ring.start == 1
+    assert sum(entry is not None for entry in ring._entries) == 1

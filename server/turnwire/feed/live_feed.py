@@ -11,10 +11,11 @@ from turnwire.ports.codec import Codec
 from turnwire.ports.feed import Entry, Taken
 from turnwire.ports.store import StoredEvent
 
-SESSION_RING_BYTES = 1 << 20
-"""What a watcher of one session may fall behind before it reads the store: minutes of a fast model's deltas."""
+SESSION_RING_BYTES = 8 << 20
+"""What the slowest watcher of one session may fall behind before it reads the store: about 13,000 deltas, minutes of a
+fast model. Only a ring whose watchers are behind grows so large."""
 
-ALL_RING_BYTES = 16 << 20
+ALL_RING_BYTES = 32 << 20
 """The same for all sessions together; there is one such ring."""
 
 
@@ -26,14 +27,13 @@ class LiveSubscription:
         self._feed = feed
         self._session_id = session_id
         self._ring = ring
-        self._cursor = ring.end
+        self._cursor = ring.open_cursor()
         self._ended = False
-        ring.subscribers += 1
 
     @property
     def closed(self) -> bool:
         """True when nothing will come any more."""
-        return self._ring.closed and self._cursor >= self._ring.end
+        return self._ring.closed and self._cursor.position >= self._ring.end
 
     @property
     def shutting_down(self) -> bool:
@@ -43,7 +43,7 @@ class LiveSubscription:
     @property
     def lagging(self) -> bool:
         """True when events at the cursor are gone."""
-        return self._cursor < self._ring.start
+        return self._cursor.position < self._ring.start
 
     @property
     def head(self) -> int:
@@ -52,28 +52,29 @@ class LiveSubscription:
 
     def take(self, max_bytes: int) -> Taken:
         """Takes what waits."""
-        taken, self._cursor = self._ring.slice(self._cursor, max_bytes)
+        taken, self._cursor.position = self._ring.slice(self._cursor.position, max_bytes)
         return taken
 
     def take_entries(self) -> Sequence[Entry]:
         """Takes all that waits, as entries."""
-        entries = self._ring.entries(self._cursor)
-        self._cursor = self._ring.end
+        entries = self._ring.entries(self._cursor.position)
+        self._cursor.position = self._ring.end
         return entries
 
     def skip(self) -> None:
         """Moves the cursor to the end."""
-        self._cursor = self._ring.end
+        self._cursor.position = self._ring.end
 
     async def wait(self) -> None:
         """Waits for the next event, the end or a tick."""
-        if self._cursor >= self._ring.end and not self._ring.closed:
+        if self._cursor.position >= self._ring.end and not self._ring.closed:
             await self._ring.wait()
 
     def close(self) -> None:
         """Ends the subscription."""
         if not self._ended:
             self._ended = True
+            self._ring.close_cursor(self._cursor)
             self._feed.unsubscribe(self._session_id, self._ring)
 
 
@@ -99,7 +100,7 @@ class LiveFeed:
         """Publishes durable events."""
         for stored in events:
             event = stored.event
-            if self._all.subscribers:
+            if self._all.is_watched:
                 self._all.append(Entry(event, stored.frame, event.position))
             else:
                 self._all.head = event.position
@@ -112,12 +113,12 @@ class LiveFeed:
     def publish(self, event: Event) -> None:
         """Publishes an ephemeral event."""
         ring = self._sessions.get(event.session_id)
-        if ring is None and not self._all.subscribers:
+        if ring is None and not self._all.is_watched:
             return
         entry = Entry(event, self._codec.encode_event(event), 0)
         if ring is not None:
             ring.append(entry)
-        if self._all.subscribers:
+        if self._all.is_watched:
             self._all.append(entry)
 
     def subscribe(self, session_id: str | None) -> LiveSubscription:
@@ -136,8 +137,7 @@ class LiveFeed:
     def unsubscribe(self, session_id: str | None, ring: Ring) -> None:
         """Called by a subscription that ends; a ring without subscribers goes away."""
         self._watchers -= 1
-        ring.subscribers -= 1
-        if ring.subscribers:
+        if ring.is_watched:
             return
         if session_id is None:
             ring.clear()

@@ -7,14 +7,28 @@ from turnwire.ports.feed import Entry, Taken
 ENTRY_BYTES = 500
 """What an entry takes in memory besides its frame: its objects are larger than the frame of a word."""
 
+TRIM_EVERY = 1024
+"""Entries after which those are dropped that every cursor has passed: looking at the cursors costs their number."""
+
 _COMPACT_AT = 1024
 """Dropped entries after which the list is cut: cutting costs the list's length, so it must not happen for each."""
+
+
+class Cursor:
+    """A reader's place in a ring."""
+
+    __slots__ = ("position",)
+
+    def __init__(self, position: int) -> None:
+        """Made by `Ring.open_cursor`."""
+        self.position = position
 
 
 class Ring:
     """Keeps the newest entries. Positions in it count all entries that ever were, so they stay valid when old ones go.
 
-    Used on the event loop only. `_waiting` holds the futures of watchers that sleep; `wake` ends them all.
+    What every cursor has passed is dropped now and then, so a ring whose readers keep up stays small. Used on the event
+    loop only. `_waiting` holds the futures of watchers that sleep; `wake` ends them all.
     """
 
     def __init__(self, max_bytes: int, entry_bytes: int = ENTRY_BYTES) -> None:
@@ -31,8 +45,9 @@ class Ring:
         self._waiting: list[asyncio.Future[None]] = []
         self._last_slice: tuple[tuple[int, int, int], tuple[Taken, int]] | None = None
         self.head = 0
+        self._cursors: set[Cursor] = set()
+        self._untrimmed = 0  # entries appended since the cursors were last looked at
         self.closed = False
-        self.subscribers = 0
 
     @property
     def start(self) -> int:
@@ -44,6 +59,21 @@ class Ring:
         """Position after the newest entry."""
         return self._base + len(self._entries)
 
+    @property
+    def is_watched(self) -> bool:
+        """True when anybody reads the ring."""
+        return bool(self._cursors)
+
+    def open_cursor(self) -> Cursor:
+        """Returns a new cursor at the end."""
+        cursor = Cursor(self.end)
+        self._cursors.add(cursor)
+        return cursor
+
+    def close_cursor(self, cursor: Cursor) -> None:
+        """Ends a cursor. Idempotent."""
+        self._cursors.discard(cursor)
+
     def append(self, entry: Entry) -> None:
         """Adds an entry and wakes those who wait."""
         self._entries.append(entry)
@@ -51,10 +81,10 @@ class Ring:
         if entry.order:
             self.head = entry.order
         while self._bytes > self._max_bytes and self.end - self.start > 1:
-            oldest = self._entries[self._dropped]
-            self._bytes -= len(oldest.frame) + self._entry_bytes if oldest is not None else 0
-            self._entries[self._dropped] = None
-            self._dropped += 1
+            self._drop_oldest()
+        self._untrimmed += 1
+        if self._untrimmed >= TRIM_EVERY:
+            self._drop_passed()
         if self._dropped > _COMPACT_AT and self._dropped * 2 > len(self._entries):
             del self._entries[: self._dropped]
             self._base += self._dropped
@@ -113,3 +143,17 @@ class Ring:
         """Ends the ring: nothing will be appended any more."""
         self.closed = True
         self.wake()
+
+    def _drop_passed(self) -> None:
+        self._untrimmed = 0
+        if self._cursors:
+            passed = min(cursor.position for cursor in self._cursors)
+            while self.start < passed:
+                self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        oldest = self._entries[self._dropped]
+        if oldest is not None:
+            self._bytes -= len(oldest.frame) + self._entry_bytes
+        self._entries[self._dropped] = None
+        self._dropped += 1

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.support.domain_values import NOW
 from turnwire.domain.events import Event, Heartbeat
-from turnwire.feed.ring import Ring
+from turnwire.feed.ring import TRIM_EVERY, Ring
 from turnwire.ports.feed import Entry, Taken
 
 EVENT = Event(session_id="ses_1", kind=Heartbeat(0), at=NOW)
@@ -145,3 +145,17 @@ def test_dropped_entries_are_let_go_of_at_once() -> None:
     ring = _ring(*[b"x" * 60 for _ in range(500)], max_bytes=100)
     assert ring.end - ring.start == 1
     assert sum(entry is not None for entry in ring._entries) == 1
+
+
+def test_what_all_have_read_is_dropped() -> None:
+    """A ring whose readers keep up does not grow to its bound; one that is behind holds what it has not read."""
+    ring = Ring(10**9, entry_bytes=0)
+    fast, slow = ring.open_cursor(), ring.open_cursor()
+    for _ in range(2 * TRIM_EVERY):
+        ring.append(_entry(b"x"))
+        fast.position = ring.end
+    assert (ring.start, ring.end) == (0, 2 * TRIM_EVERY)
+    ring.close_cursor(slow)
+    for _ in range(TRIM_EVERY):
+        ring.append(_entry(b"x"))
+    assert ring.start == 2 * TRIM_EVERY

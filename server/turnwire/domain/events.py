@@ -166,7 +166,17 @@ class Reset(Struct, frozen=True):
     earliest: int
 
 
-EphemeralKind = PartStarted | PartDelta | MessageSnapshot | SessionSnapshot | CaughtUp | Heartbeat | Reset
+class ToolLog(Struct, frozen=True):
+    """A tool that the server runs said something. Not durable; the call keeps it in its logs."""
+
+    message_id: str
+    part_index: int
+    line_index: int
+    """Lines that the call had before this one."""
+    text: str
+
+
+EphemeralKind = PartStarted | PartDelta | MessageSnapshot | SessionSnapshot | CaughtUp | Heartbeat | Reset | ToolLog
 
 
 class Event(Struct, frozen=True, kw_only=True):

@@ -78,6 +78,10 @@ def _fill_kind(result: pb.Event, event: e.Event) -> None:
             result.turn_ended.CopyFrom(_turn_ended(ended))
         case e.QueueChanged(message_ids):
             result.queue_changed.CopyFrom(pb.QueueChanged(message_ids=message_ids))
+        case e.ToolLog(message_id, part_index, line_index, text):
+            result.tool_log.CopyFrom(
+                pb.ToolLog(message_id=message_id, part_index=part_index, line_index=line_index, text=text)
+            )
         case e.MessageSnapshot(message):
             result.message_snapshot.message.CopyFrom(to_proto.message(message))
         case _:

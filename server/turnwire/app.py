@@ -2,7 +2,8 @@
 
 Order of start: the port is bound, so that a taken one leaves nothing behind; storage opens (lock, migrations), the
 turns of a dead process are ended and waiting ones go on, then calls are answered. Order of stop: health says so, new
-calls are refused and watches end, turns are stopped and their text is saved, providers close, storage closes last.
+calls are refused and watches end, turns are stopped and their text is saved, MCP servers and providers close, storage
+closes last. MCP servers are started, not waited for.
 """
 
 import asyncio
@@ -28,6 +29,7 @@ from turnwire.providers.registry import ConfiguredProviders
 from turnwire.rpc.codec import ProtoCodec
 from turnwire.rpc.server import GrpcServer, UseCases
 from turnwire.storage.sqlite_store import SqliteStore, StorageSettings
+from turnwire.tools.mcp_servers import McpServers
 
 log = structlog.get_logger()
 
@@ -85,6 +87,9 @@ class Server:
         stack.push_async_callback(store.aclose)
         providers = ConfiguredProviders(config.providers, self._environ, config.provider_sources)
         stack.push_async_callback(providers.aclose)
+        tools = McpServers(config.mcp, self._environ)
+        stack.push_async_callback(tools.aclose)
+        tools.start()
         environment = Environment(
             store=store,
             feed=feed,
@@ -92,6 +97,7 @@ class Server:
             settings=config.core_settings(),
             clock=utc_now,
             new_id=new_id,
+            tools=tools,
         )
         turns = Turns(environment)
         stack.push_async_callback(turns.aclose)

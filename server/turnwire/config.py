@@ -31,6 +31,9 @@ there is one, else none. Every key may be left out. Relative paths in the file s
     max_answer_bytes = 16777216       text, reasoning and arguments of one answer
     flush_interval_seconds = 0.2      how long streaming text may be unsaved, at most 0.2
     client_tool_timeout_seconds = 600.0   how long a client tool may take
+    max_parallel_tool_calls = 8       calls of the server's tools in one turn at once
+    max_tool_output_bytes = 262144    output of one call of a server's tool; the rest is cut off
+    max_repeated_calls = 3            steps in a row with the same calls and results, which end a turn
 
     [retries]                         of a model call that failed before its first content
     max_retries = 3                   with the same model; 0 for none
@@ -61,6 +64,17 @@ there is one, else none. Every key may be left out. Relative paths in the file s
     model = ""                        "provider/model"
     description = ""
     color = ""                        "#rrggbb"
+    tools = ["fs.*"]                  patterns of the server's tools that it may use; left out: all of them
+
+    [mcp.NAME]                        an MCP server; its tools are called NAME.TOOL; see `turnwire.tools.settings`
+    command = ""                      program to start (standard input and output), or else:
+    url = ""                          address of a server that speaks streamable HTTP
+    args = []
+    env = []                          NAMES of the variables that the program gets besides HOME, PATH and the like
+    cwd = ""                          folder that the program starts in
+    headers_env = {}                  header = NAME of the variable that holds its value
+    timeout_seconds = 60.0            longest time of one call
+    start_timeout_seconds = 30.0      longest time until its tools are listed; it is tried again and again
 
 Providers that need no file: `offline` always; `openai` and `anthropic` as soon as OPENAI_API_KEY or ANTHROPIC_API_KEY
 is set. A table of the same name in the file replaces them.
@@ -72,32 +86,34 @@ TURNWIRE_LOG_FORMAT (log.format). Options of the command line win over both: --l
 Unknown keys and bad values raise `ConfigError`. Keys of providers are never read here, let alone kept.
 """
 
+import importlib.util
 import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from turnwire.config_sections import (
     AgentSection,
-    Count,
-    Defaults,
-    Files,
+    DefaultsSection,
+    FilesSection,
     LimitsSection,
+    LogConfig,
     RetriesSection,
-    Seconds,
+    ServerConfig,
+    StorageConfig,
+    explained,
+    path_of,
 )
 from turnwire.core.settings import Agent, CoreSettings, Limits, Retries
 from turnwire.domain.messages import ModelRef
 from turnwire.providers.settings import ProviderSettings
+from turnwire.tools.settings import McpSettings
 
 DEFAULT_FILE = "turnwire.toml"
-
-LogLevel = Literal["debug", "info", "warning", "error"]
-LogFormat = Literal["text", "json"]
 
 _KEY_OF_OVERRIDE = {
     "TURNWIRE_LISTEN": ("server", "listen"),
@@ -121,33 +137,11 @@ _PROVIDERS_BY_KEY_VARIABLE = {
 }
 
 
+_VARIABLE = r"[A-Za-z_][A-Za-z0-9_]{0,99}"
+
+
 class ConfigError(Exception):
     """The configuration is wrong. The message names the file or variable and the key."""
-
-
-class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[server]`."""
-
-    listen: str = "127.0.0.1:50051"
-    max_message_bytes: Count = 64 * 2**20
-    """Twice the limit of a message's content: data URIs need a third more, JSON and names the rest."""
-    shutdown_grace_seconds: Annotated[float, Meta(ge=0, le=3600)] = 1.0
-    """Leaves a stop within two seconds."""
-    heartbeat_seconds: Seconds = 15.0
-
-
-class StorageConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[storage]`."""
-
-    path: Path = Path("turnwire.db")
-    retained_events_per_session: Count = 10_000
-
-
-class LogConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[log]`."""
-
-    level: LogLevel = "info"
-    format: LogFormat = "text"
 
 
 class Config(Struct, frozen=True, kw_only=True):
@@ -166,6 +160,7 @@ class Config(Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     retries: Retries = Retries()
     fallback_models: tuple[ModelRef, ...] = ()
+    mcp: Mapping[str, McpSettings] = {}
 
     def core_settings(self) -> CoreSettings:
         """Returns the part that the core works with."""
@@ -226,7 +221,7 @@ class _Reader:
         self._document = document
         self._overridden_by: dict[str, str] = {}
         """Key path -> variable or option."""
-        known = {"server", "storage", "defaults", "files", "limits", "retries", "log", "providers", "agents"}
+        known = {"server", "storage", "defaults", "files", "limits", "retries", "log", "providers", "agents", "mcp"}
         for name, table in document.items():
             if name not in known:
                 raise self._error(name, "is not a known section")
@@ -244,8 +239,8 @@ class _Reader:
         Raises:
             ConfigError: something is wrong.
         """
-        defaults = self._section("defaults", Defaults)
-        files = self._section("files", Files)
+        defaults = self._section("defaults", DefaultsSection)
+        files = self._section("files", FilesSection)
         limits = self._section("limits", LimitsSection)
         retries = self._section("retries", RetriesSection)
         providers, sources = self._providers(defaults)
@@ -264,6 +259,7 @@ class _Reader:
                 self._model(f"defaults.fallback_models[{index}]", model, providers)
                 for index, model in enumerate(defaults.fallback_models)
             ),
+            mcp=self._mcp(),
         )
 
     def _server(self, needed_bytes: int) -> ServerConfig:
@@ -284,7 +280,7 @@ class _Reader:
             return storage
         return msgspec.structs.replace(storage, path=self._path("storage.path", storage.path))
 
-    def _providers(self, defaults: Defaults) -> tuple[dict[str, ProviderSettings], dict[str, str]]:
+    def _providers(self, defaults: DefaultsSection) -> tuple[dict[str, ProviderSettings], dict[str, str]]:
         providers: dict[str, ProviderSettings] = {}
         sources: dict[str, str] = {}
         if defaults.builtin_providers:
@@ -304,7 +300,7 @@ class _Reader:
             raise self._error(key, "is not a name of letters, digits, '_', '-' and '.'")
         settings = self._converted(key, table, ProviderSettings)
         # The name of a variable is asked for and people paste the key: never repeat the value.
-        if not re.fullmatch(r"([A-Za-z_][A-Za-z0-9_]{0,99})?", settings.api_key_env):
+        if not re.fullmatch(rf"({_VARIABLE})?", settings.api_key_env):
             raise self._error(f"{key}.api_key_env", "is not the name of an environment variable")
         # Clients are told the address, so it must not carry a password.
         if settings.base_url and not re.fullmatch(r"https?://[^/@\s]+(/[^@\s]*)?", settings.base_url):
@@ -328,8 +324,34 @@ class _Reader:
                 model=self._model(f"agents.{name}.model", agent.model, providers) if agent.model else None,
                 description=agent.description,
                 color=agent.color,
+                tools=agent.tools,
             )
         return agents
+
+    def _mcp(self) -> dict[str, McpSettings]:
+        tables = self._document.get("mcp", {})
+        if tables and importlib.util.find_spec("mcp") is None:
+            raise self._error("mcp", "needs a package that is not installed: pip install 'turnwire[mcp]'")
+        return {name: self._mcp_server(f"mcp.{name}", table) for name, table in tables.items()}
+
+    def _mcp_server(self, key: str, table: object) -> McpSettings:
+        if not re.fullmatch(r"mcp\.[A-Za-z0-9_-]{1,32}", key):
+            raise self._error(key, "is not a name of at most 32 letters, digits, '_' and '-'")
+        settings = self._converted(key, table, McpSettings)
+        if bool(settings.command) == bool(settings.url):
+            raise self._error(key, "needs either command or url")
+        # Never repeat these values: people paste keys.
+        for name in (*settings.env, *settings.headers_env.values()):
+            if not re.fullmatch(_VARIABLE, name):
+                raise self._error(key, "env and headers_env take names of environment variables")
+        if settings.url and not re.fullmatch(r"https?://[^/@\s]+(/[^@\s]*)?", settings.url):
+            raise self._error(f"{key}.url", "must be http:// or https:// and a host, without user name or password")
+        for field in ("timeout_seconds", "start_timeout_seconds"):
+            if not 0 < getattr(settings, field) <= 86_400:
+                raise self._error(f"{key}.{field}", "must be more than 0 and at most a day")
+        if settings.cwd is None:
+            return settings
+        return msgspec.structs.replace(settings, cwd=self._path(f"{key}.cwd", settings.cwd))
 
     def _model(self, key: str, text: str, providers: Mapping[str, ProviderSettings]) -> ModelRef:
         provider_id, _, model_id = text.partition("/")
@@ -360,31 +382,11 @@ class _Reader:
 
     def _converted(self, key: str, table: object, kind: type[Section]) -> Section:
         try:
-            return msgspec.convert(table, kind, dec_hook=_path_of)
+            return msgspec.convert(table, kind, dec_hook=path_of)
         except msgspec.ValidationError as error:
-            raise self._error(*_explained(key, error, kind)) from None
+            raise self._error(*explained(key, error, kind)) from None
 
     def _error(self, key: str, problem: str) -> ConfigError:
         """Returns the error with the place that the value of the key came from."""
         place = self._overridden_by.get(key) or f"{self._file or 'default configuration'}: {key}"
         return ConfigError(f"{place}: {problem}")
-
-
-def _path_of(kind: type, value: object) -> Path:
-    if kind is not Path or not isinstance(value, str):
-        raise ValueError("Expected a path")
-    return Path(value)
-
-
-def _explained(key: str, error: msgspec.ValidationError, kind: type) -> tuple[str, str]:
-    """Returns the full key path and the problem out of msgspec's message."""
-    problem, _, inner = str(error).partition(" - at `$")
-    path = key + inner.rstrip("`")
-    if unknown := re.search(r"unknown field `(.*)`", problem):
-        return f"{path}.{unknown[1]}", "is not a known key"
-    if missing := re.search(r"missing required field `(.*)`", problem):
-        return f"{path}.{missing[1]}", "is required"
-    hint = get_type_hints(kind).get(inner.strip(".`"))
-    if get_origin(hint) is Literal:
-        problem += f"; one of {', '.join(get_args(hint))}"
-    return path, problem[:1].lower() + problem[1:]

@@ -1,9 +1,11 @@
-"""Sections of the configuration file that become settings of the core. `turnwire.config` says what each key means."""
+"""The sections of `turnwire.toml` as types; `turnwire.config` describes them and reads them."""
 
+import re
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, get_args, get_origin, get_type_hints
 
+import msgspec
 from msgspec import Meta, Struct
 
 from turnwire.core.settings import Limits, Retries
@@ -11,8 +13,36 @@ from turnwire.core.settings import Limits, Retries
 Count = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["text", "json"]
 
-class Defaults(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+
+class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[server]`."""
+
+    listen: str = "127.0.0.1:50051"
+    max_message_bytes: Count = 64 * 2**20
+    """Twice the limit of a message's content: data URIs need a third more, JSON and names the rest."""
+    shutdown_grace_seconds: Annotated[float, Meta(ge=0, le=3600)] = 1.0
+    """Leaves a stop within two seconds."""
+    heartbeat_seconds: Seconds = 15.0
+
+
+class StorageConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[storage]`."""
+
+    path: Path = Path("turnwire.db")
+    retained_events_per_session: Count = 10_000
+
+
+class LogConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[log]`."""
+
+    level: LogLevel = "info"
+    format: LogFormat = "text"
+
+
+class DefaultsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[defaults]`."""
 
     model: str = "offline/echo"
@@ -20,7 +50,7 @@ class Defaults(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     builtin_providers: bool = True
 
 
-class Files(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FilesSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[files]`."""
 
     roots: tuple[Path, ...] = ()
@@ -28,7 +58,7 @@ class Files(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class LimitsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[limits]`."""
+    """`[limits]`; see `turnwire.core.settings.Limits`."""
 
     max_steps: Count = Limits().max_steps
     max_running_turns: Count = Limits().max_running_turns
@@ -38,6 +68,9 @@ class LimitsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_answer_bytes: Count = Limits().max_answer_bytes
     flush_interval_seconds: Annotated[float, Meta(gt=0, le=0.2)] = Limits().flush_interval.total_seconds()
     client_tool_timeout_seconds: Seconds = Limits().client_tool_timeout.total_seconds()
+    max_parallel_tool_calls: Count = Limits().max_parallel_tool_calls
+    max_tool_output_bytes: Count = Limits().max_tool_output_bytes
+    max_repeated_calls: Annotated[int, Meta(ge=2)] = Limits().max_repeated_calls
 
     def limits(self, max_file_bytes: int) -> Limits:
         """Returns the limits as the core takes them."""
@@ -51,11 +84,14 @@ class LimitsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             max_file_bytes=max_file_bytes,
             flush_interval=timedelta(seconds=self.flush_interval_seconds),
             client_tool_timeout=timedelta(seconds=self.client_tool_timeout_seconds),
+            max_parallel_tool_calls=self.max_parallel_tool_calls,
+            max_tool_output_bytes=self.max_tool_output_bytes,
+            max_repeated_calls=self.max_repeated_calls,
         )
 
 
 class RetriesSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[retries]`."""
+    """`[retries]`; see `turnwire.core.settings.Retries`."""
 
     max_retries: Annotated[int, Meta(ge=0, le=20)] = Retries().max_retries
     first_delay_seconds: Seconds = Retries().first_delay.total_seconds()
@@ -77,3 +113,25 @@ class AgentSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     model: str = ""
     description: str = ""
     color: Annotated[str, Meta(pattern="^(#[0-9a-fA-F]{6})?$")] = ""
+    tools: tuple[str, ...] | None = None
+
+
+def path_of(kind: type, value: object) -> Path:
+    """Reads a path for msgspec."""
+    if kind is not Path or not isinstance(value, str):
+        raise ValueError("Expected a path")
+    return Path(value)
+
+
+def explained(key: str, error: msgspec.ValidationError, kind: type) -> tuple[str, str]:
+    """Returns the full key path and the problem out of msgspec's message."""
+    problem, _, inner = str(error).partition(" - at `$")
+    path = key + inner.rstrip("`")
+    if unknown := re.search(r"unknown field `(.*)`", problem):
+        return f"{path}.{unknown[1]}", "is not a known key"
+    if missing := re.search(r"missing required field `(.*)`", problem):
+        return f"{path}.{missing[1]}", "is required"
+    hint = get_type_hints(kind).get(inner.strip(".`"))
+    if get_origin(hint) is Literal:
+        problem += f"; one of {', '.join(get_args(hint))}"
+    return path, problem[:1].lower() + problem[1:]

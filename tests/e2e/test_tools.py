@@ -198,9 +198,33 @@ async def test_arguments_that_are_no_json_get_an_error_result(client: Client) ->
     assert "JSON" in call.error
 
 
+async def test_arguments_that_do_not_fit_are_never_handed_out(client: Client) -> None:
+    """The client sees no pending call; the model reads what is wrong."""
+    schema = '{"type":"object","properties":{"at":{"type":"integer"}},"required":["at"]}'
+    accepted = await client.messages.SendMessage(ask(LOOK, tools=[tool("look", schema)]))
+    async with watching(client, accepted.session_id, after_sequence=accepted.sequence) as watch:
+        await watch.until_turn_ended(accepted.turn_id)
+    assert "pending" not in [event.tool_call_updated.state.status for event in watch.events]
+    assert "at: 'it' is not of type 'integer'" in words_of(await answer_to(client, accepted))
+
+
+async def test_a_schema_that_is_none_is_refused(client: Client) -> None:
+    """INVALID_ARGUMENT names each tool; nothing is stored."""
+    tools = [tool("a"), tool("b", '{"type":"objekt"}'), tool("c", '{"$ref":"http://127.0.0.1:1/x"}')]
+    refusal = await refused(client.messages.SendMessage(ask("hi", tools=tools)))
+    assert (refusal.code, refusal.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST")
+    assert refusal.fields == ["tools[1].input_schema_json", "tools[2].input_schema_json"]
+
+
+async def test_a_cut_answer_runs_none_of_its_calls(client: Client) -> None:
+    """Complete calls of an answer that ended at its length are cancelled."""
+    accepted = await talk(client, f"{LOOK}\n/finish length", tools=[tool("look")])
+    assert [c.status for c in (await displayed(client, accepted.session_id))[1].tool_calls] == ["cancelled"]
+
+
 async def test_steps_are_bounded(client: Client) -> None:
     """The turn of a model that never stops calling tools ends as MAX_STEPS."""
-    script = "\n/step\n".join(["/tool nowhere {}"] * 6)
+    script = "\n/step\n".join(f'/tool nowhere {{"try": {number}}}' for number in range(6))
     accepted = await client.messages.SendMessage(ask(script, options=GenerationOptions(max_steps=3)))
     ended = (await turn_ended(client, accepted)).turn_ended
     assert (ended.finish_reason, ended.steps) == (FINISH_REASON_MAX_STEPS, 3)

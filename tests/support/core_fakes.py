@@ -18,6 +18,7 @@ from turnwire.feed.live_feed import LiveFeed
 from turnwire.ports.codec import Codec
 from turnwire.ports.provider import ProviderRequest, StreamItem
 from turnwire.ports.store import Bounds, Commit, Committed, EventPage, StoredEvent, StoredRequest
+from turnwire.ports.tools import NoServerTools, ServerTool, ServerTools, SourceState, ToolOutcome, ToolSource
 
 
 class ManualClock:
@@ -180,6 +181,34 @@ class FakeProviders:
         return (usage.prompt_total or 0) + (usage.generated_total or 0)
 
 
+def server_tool(name: str, schema: str = "{}") -> ServerTool:
+    """Returns a tool of the server."""
+    return ServerTool(name=name, description="", input_schema_json=schema, source="fake")
+
+
+class FakeServerTools:
+    """Tools that answer when a test says so; an answer for each call, in order."""
+
+    def __init__(self, *tools: ServerTool) -> None:
+        """Takes the tools."""
+        self._tools = tools
+        self.calls: list[tuple[str, str, Callable[[str], None], asyncio.Future[ToolOutcome]]] = []
+
+    def sources(self) -> tuple[ToolSource, ...]:
+        """Returns the one source."""
+        return (ToolSource(name="fake", state=SourceState.READY),)
+
+    def tools(self) -> tuple[ServerTool, ...]:
+        """Returns the tools."""
+        return self._tools
+
+    async def call(self, name: str, arguments_json: str, log: Callable[[str], None]) -> ToolOutcome:
+        """Waits for the outcome."""
+        future: asyncio.Future[ToolOutcome] = asyncio.get_running_loop().create_future()
+        self.calls.append((name, arguments_json, log, future))
+        return await future
+
+
 class RecordingFeed(LiveFeed):
     """The live feed, with what was published kept in order."""
 
@@ -200,6 +229,7 @@ def make_environment(
     feed: LiveFeed | None = None,
     clock: ManualClock | None = None,
     settings: Mapping[str, object] | None = None,
+    tools: ServerTools | None = None,
 ) -> Environment:
     """Returns an environment of fakes."""
     return Environment(
@@ -209,4 +239,5 @@ def make_environment(
         settings=CoreSettings(**{"default_model": ModelRef("offline", "echo"), **(settings or {})}),
         clock=clock or ManualClock(),
         new_id=numbered_ids(),
+        tools=tools or NoServerTools(),
     )

@@ -16,7 +16,16 @@ from opencode.message.content_pb2 import (
 from opencode.session.session_pb2 import SESSION_STATUS_IDLE, SESSION_STATUS_UNSPECIFIED
 
 EPHEMERAL = frozenset(
-    ["part_delta", "part_started", "message_snapshot", "session_snapshot", "caught_up", "heartbeat", "reset"]
+    [
+        "part_delta",
+        "part_started",
+        "message_snapshot",
+        "session_snapshot",
+        "caught_up",
+        "heartbeat",
+        "reset",
+        "tool_log",
+    ]
 )
 
 
@@ -232,6 +241,11 @@ class SessionFold:
         self.heartbeats.append(heartbeat.head)
         if self.head is not None and not self.filtered and heartbeat.head != self.head:
             raise ContractBroken(f"heartbeat with head {heartbeat.head} while {self.head} was delivered")
+
+    def _on_tool_log(self, _: Event, line: object) -> None:
+        part = self._part(line.message_id, line.part_index)
+        if part is not None and line.line_index == len(part.tool_use.logs):
+            part.tool_use.logs.append(line.text)
 
     def _on_reset(self, _: Event, reset: object) -> None:
         self.resets.append(reset.earliest)

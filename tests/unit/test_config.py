@@ -1,5 +1,6 @@
 """The configuration: defaults, precedence, and errors that name the place."""
 
+import importlib.util
 from datetime import timedelta
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from turnwire.config import Config, ConfigError, LogConfig, ServerConfig, Storag
 from turnwire.core.settings import Agent, CoreSettings, Limits
 from turnwire.domain.messages import ModelRef
 from turnwire.providers.settings import ProviderSettings
+from turnwire.tools.settings import McpSettings
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "turnwire.toml"
 OFFLINE = ProviderSettings(kind="offline", name="Offline")
@@ -231,3 +233,57 @@ def test_a_key_in_the_file_is_refused_and_not_repeated(line: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(f'[providers.x]\nkind = "openai_chat"\n{line}\n')
     assert "sk-secret" not in str(caught.value)
+
+
+def test_mcp_servers_are_read() -> None:
+    """A relative folder starts at the file's; agents name tools by patterns."""
+    config = load("""
+        [mcp.fs]
+        command = "npx"
+        args = ["-y", "x"]
+        env = ["TOKEN"]
+        cwd = "sub"
+        [mcp.web]
+        url = "https://example.com/mcp"
+        headers_env = { Authorization = "TOKEN" }
+        timeout_seconds = 5
+        [agents.review]
+        tools = ["fs.*"]
+    """)
+    assert config.mcp == {
+        "fs": McpSettings(command="npx", args=("-y", "x"), env=("TOKEN",), cwd=Path("sub").absolute()),
+        "web": McpSettings(url="https://example.com/mcp", headers_env={"Authorization": "TOKEN"}, timeout_seconds=5),
+    }
+    assert config.agents["review"].tools == ("fs.*",)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[mcp.a]", "mcp.a: needs either command or url"),
+        ('[mcp.a]\ncommand = "x"\nurl = "http://a"', "mcp.a: needs either command or url"),
+        ('[mcp."a.b"]\ncommand = "x"', "mcp.a.b: is not a name of at most 32 letters, digits, '_' and '-'"),
+        ('[mcp.a]\nurl = "http://user:word@host/"', "mcp.a.url: must be http:// or https:// and a host, without user"),
+        (
+            '[mcp.a]\ncommand = "x"\nenv = ["sk-secret"]',
+            "mcp.a: env and headers_env take names of environment variables",
+        ),
+        ('[mcp.a]\ncommand = "x"\ntimeout_seconds = 0', "mcp.a.timeout_seconds: must be more than 0"),
+        ('[mcp.a]\ncommand = "x"\nwhat = 0', "mcp.a.what: is not a known key"),
+        ("[limits]\nmax_repeated_calls = 1", "limits.max_repeated_calls: "),
+    ],
+)
+def test_wrong_mcp_settings_name_themselves(text: str, message: str) -> None:
+    """Values that may be secrets are not repeated."""
+    with pytest.raises(ConfigError) as caught:
+        load(text)
+    assert str(caught.value).startswith(f"test.toml: {message}")
+    assert "secret" not in str(caught.value)
+
+
+def test_mcp_without_its_package_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the start, with the command that installs it."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(ConfigError, match=r"mcp: needs a package that is not installed: pip install 'turnwire\[mcp\]'"):
+        load('[mcp.a]\ncommand = "x"')
+    assert load("").mcp == {}

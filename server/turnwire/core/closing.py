@@ -55,11 +55,19 @@ class Work(Struct, frozen=True):
         return Work(self.changes + other.changes, self.events + other.events)
 
 
-def close_message(message: Message, ending: Ending, now: datetime) -> tuple[Message, Work]:
+def close_message(
+    message: Message, ending: Ending, now: datetime, problems: Mapping[int, str] | None = None
+) -> tuple[Message, Work]:
     """Ends a streaming message.
 
     Parts that are still open are finished, as complete or interrupted. Calls that cannot run any more are settled:
     those that were cut always, complete ones unless the answer ended in order (then they wait for their results).
+
+    Args:
+        message: The message.
+        ending: Why it ended.
+        now: When.
+        problems: Why complete calls cannot run, by the index of their part: each is the call's result.
 
     Returns:
         The ended message, and the work: all parts are written, because a write before may have failed.
@@ -67,7 +75,7 @@ def close_message(message: Message, ending: Ending, now: datetime) -> tuple[Mess
     complete = ending.status is MessageStatus.COMPLETE
     parts, kinds = [], list[DurableKind]()
     for part in message.parts:
-        closed = _close_part(part, ending, now)
+        closed = _close_part(part, ending, now, (problems or {}).get(part.index, ""))
         parts.append(closed)
         if part.status is PartStatus.STREAMING:
             kinds.append(PartFinished(message.message_id, closed))
@@ -156,7 +164,7 @@ def end_turn(turn: Turn, messages: Iterable[Message], ending: Ending, now: datet
     return work + Work((PutTurn(over),), (NewEvent(event, turn.turn_id),))
 
 
-def _close_part(part: Part, ending: Ending, now: datetime) -> Part:
+def _close_part(part: Part, ending: Ending, now: datetime, problem: str) -> Part:
     orderly = ending.status is MessageStatus.COMPLETE
     open_still = part.status is PartStatus.STREAMING
     status = (PartStatus.COMPLETE if orderly else PartStatus.INTERRUPTED) if open_still else part.status
@@ -164,6 +172,7 @@ def _close_part(part: Part, ending: Ending, now: datetime) -> Part:
     if isinstance(content, ToolUse) and not content.status.settled:
         if orderly and ending.finish_reason is FinishReason.TOOL_USE:
             content = msgspec.structs.replace(content, started_at=now)
+            content = _failed(content, problem, now) if problem else content
         else:
             content = _failed(content, CUT_CALL if open_still or orderly else UNANSWERED_CALL, now)
     if status is part.status and content is part.content:

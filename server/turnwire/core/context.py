@@ -20,24 +20,27 @@ from turnwire.domain.messages import (
     ToolStatus,
     ToolUse,
 )
-from turnwire.domain.sessions import Turn
+from turnwire.domain.sessions import ToolDefinition, Turn
 from turnwire.ports.provider import ProviderRequest
 
 
-def assemble(history: Iterable[Message], turn: Turn, system: str) -> ProviderRequest:
+def assemble(
+    history: Iterable[Message], turn: Turn, system: str, tools: tuple[ToolDefinition, ...] | None = None
+) -> ProviderRequest:
     """Returns the request for the next step of a turn, without the bytes of its files.
 
     Args:
         history: The session's messages in order, without queued ones.
         turn: The turn that runs.
         system: System prompt; "" for none.
+        tools: What the model may call; None for the client's tools alone.
     """
     messages = tuple(filter(None, map(_sendable, _with_results(history))))
     return ProviderRequest(
         model_id=turn.model.model_id,
         system=system,
         messages=messages,
-        tools=turn.tools,
+        tools=turn.tools if tools is None else tools,
         options=turn.options,
     )
 

@@ -16,6 +16,7 @@ from turnwire.ports.clock import Clock
 from turnwire.ports.feed import Feed
 from turnwire.ports.provider import Providers
 from turnwire.ports.store import Commit, Committed, Store
+from turnwire.ports.tools import NoServerTools, ServerTools
 
 log = structlog.get_logger()
 
@@ -30,6 +31,7 @@ class Environment:
     settings: CoreSettings
     clock: Clock
     new_id: IdMaker
+    tools: ServerTools = NoServerTools()  # noqa: RUF009 - has no state
 
     def commit(self, session_id: str, work: Work, at: datetime) -> Future[Committed]:
         """Stores work in one session; see `Store.commit`."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from msgspec import Struct
@@ -22,6 +23,12 @@ class Agent(Struct, frozen=True, kw_only=True):
     description: str = ""
     color: str = ""
     """"#rrggbb" or ""."""
+    tools: tuple[str, ...] | None = None
+    """Patterns of the names of the server's tools that it may use, such as "fs.*"; None for all."""
+
+    def may_use(self, tool: str) -> bool:
+        """Tells whether the agent may use a tool of the server."""
+        return self.tools is None or any(fnmatchcase(tool, pattern) for pattern in self.tools)
 
 
 class Retries(Struct, frozen=True, kw_only=True):
@@ -56,6 +63,12 @@ class Limits(Struct, frozen=True, kw_only=True):
     """How long streaming text may be unsaved: below the promised 250 ms by the time that a commit takes."""
     client_tool_timeout: timedelta = timedelta(minutes=10)
     """How long a call of a client tool waits for its result."""
+    max_parallel_tool_calls: int = 8
+    """Calls of the server's tools that run at once in one turn."""
+    max_tool_output_bytes: int = 256 * 1024
+    """Output of one call of a server's tool; the rest is cut off. A quarter of a million bytes fills most contexts."""
+    max_repeated_calls: int = 3
+    """Steps in a row with the very same calls and results, after which a turn ends."""
 
 
 class CoreSettings(Struct, frozen=True, kw_only=True):

@@ -9,7 +9,6 @@ import asyncio
 import msgspec
 import structlog
 
-from turnwire.core.client_tools import ClientToolCalls
 from turnwire.core.closing import Ending, Work, close_message, end_turn
 from turnwire.core.context import assemble, file_hashes
 from turnwire.core.environment import Environment
@@ -17,6 +16,8 @@ from turnwire.core.model_call import ModelCall
 from turnwire.core.part_stream import MessageStream, join_surrogates
 from turnwire.core.settings import DEFAULT_AGENT, Agent
 from turnwire.core.step_journal import StepJournal
+from turnwire.core.tool_calls import ToolCalls
+from turnwire.core.toolbox import Toolbox, open_toolbox
 from turnwire.domain.errors import DomainError, ProviderContextFull, ProviderError, ProviderStreamCut
 from turnwire.domain.events import EphemeralKind, MessageAdded
 from turnwire.domain.messages import (
@@ -49,7 +50,8 @@ class TurnRun:
         self._messages: list[Message] = []
         self._stream: MessageStream | None = None
         self._journal: StepJournal | None = None
-        self._calls: ClientToolCalls | None = None
+        self._calls: ToolCalls | None = None
+        self._toolbox = Toolbox((), ())
         self._added: asyncio.Future[Committed] | None = None
         self._closing = Work()
         self._closing_commit: asyncio.Future[Committed] | None = None
@@ -98,7 +100,7 @@ class TurnRun:
         return None
 
     @property
-    def calls(self) -> ClientToolCalls | None:
+    def calls(self) -> ToolCalls | None:
         """The tool calls that wait for their results now."""
         return self._calls
 
@@ -106,6 +108,8 @@ class TurnRun:
         """Makes durable what has streamed so far. Safe to cancel."""
         if self._journal is not None:
             await self._journal.flush()
+        if self._calls is not None:
+            await self._calls.flush()
 
     def _ending_of(self, task: asyncio.Task[Ending] | None) -> Ending:
         if self._stopped is not None and (task is None or task.cancelled() or task.exception() is not None):
@@ -123,7 +127,7 @@ class TurnRun:
     async def _steps(self, slots: asyncio.Semaphore) -> Ending:
         limit = self._environment.settings.limits.max_steps
         max_steps = min(self.turn.options.max_steps or limit, limit)
-        pauses = 0
+        pauses = repetitions = 0
         for _ in range(max_steps):
             async with slots:  # not while tools are awaited: a person may be asked
                 message = await self._step()
@@ -133,7 +137,11 @@ class TurnRun:
                 pauses += 1
                 await self._commit_closing(message)
             elif reason is FinishReason.TOOL_USE:
-                await self._settle_calls(message)
+                before = self._messages[-2] if len(self._messages) > 1 else None
+                settled = await self._settle_calls(message)
+                repetitions = repetitions + 1 if before is not None and _same_calls(before, settled) else 1
+                if repetitions >= self._environment.settings.limits.max_repeated_calls:
+                    return Ending(FinishReason.ERROR, Failure("TOOL_CALL_REPEATED", _repeated(settled, repetitions)))
             else:
                 return Ending(reason, message.failure)
         return Ending(FinishReason.MAX_STEPS)
@@ -165,7 +173,10 @@ class TurnRun:
         await asyncio.shield(added)
         await journal.settle()
         ending = step_ending(stream.finished, failure, stream.snapshot())
-        ended, self._closing = close_message(environment.priced(stream.snapshot()), ending, environment.clock())
+        answer = environment.priced(stream.snapshot())
+        runs_calls = ending.finish_reason is FinishReason.TOOL_USE
+        problems = await self._toolbox.problems(answer) if runs_calls else {}
+        ended, self._closing = close_message(answer, ending, environment.clock(), problems)
         self._stream = self._journal = None
         return ended
 
@@ -173,19 +184,21 @@ class TurnRun:
         environment = self._environment
         history = await environment.store.history(self.turn.session_id)
         agent = environment.settings.agents.get(self.turn.agent or DEFAULT_AGENT, Agent())
-        request = assemble(history, self.turn, self.turn.system or agent.system)
+        self._toolbox = await open_toolbox(self.turn.tools, agent, environment.tools)
+        request = assemble(history, self.turn, self.turn.system or agent.system, self._toolbox.definitions)
         hashes = file_hashes(request)
         if not hashes:
             return request
         return msgspec.structs.replace(request, files=await environment.store.files(hashes))
 
-    async def _settle_calls(self, message: Message) -> None:
-        """Commits the ended step, then waits until each of its calls has a result."""
-        self._calls = calls = ClientToolCalls(self._environment, self.turn, message)
+    async def _settle_calls(self, message: Message) -> Message:
+        """Commits the ended step, then waits until each of its calls has a result. Returns the message with them."""
+        self._calls = calls = ToolCalls(self._environment, self._toolbox, message)
         await self._commit_closing(message)
         await calls.settle()
         self._messages[-1] = calls.message
         self._calls = None
+        return calls.message
 
     async def _commit_closing(self, message: Message) -> None:
         self._closing_commit = self._environment.commit(self.turn.session_id, self._closing, message.updated_at)
@@ -213,6 +226,20 @@ class TurnRun:
 
 def _added(message: Message) -> NewEvent:
     return NewEvent(MessageAdded(msgspec.structs.replace(message, parts=())), message.turn_id)
+
+
+def _same_calls(before: Message, after: Message) -> bool:
+    """Tells whether two steps called the same tools with the same arguments and got the same results."""
+    return _calls_of(before) == _calls_of(after) != []
+
+
+def _calls_of(message: Message) -> list[tuple[str, str, str | None, str | None]]:
+    return [(call.name, call.input_json, call.output, call.error) for _, call in message.tool_calls()]
+
+
+def _repeated(message: Message, times: int) -> str:
+    names = ", ".join(sorted({call.name for _, call in message.tool_calls()}))
+    return f"the model called {names} {times} times in a row with the same arguments and got the same result"
 
 
 def step_ending(finished: StepFinished | None, failure: ProviderError | None, message: Message) -> Ending:

@@ -26,6 +26,7 @@ from turnwire.domain.events import (
     PartStarted,
     Reset,
     SessionSnapshot,
+    ToolLog,
 )
 from turnwire.domain.messages import Message
 from turnwire.domain.sessions import Session
@@ -221,7 +222,7 @@ class _Watch:
                 wanted = kinds is None or type(kind).__name__ in kinds
             else:
                 wanted = not durable_only and (
-                    self._request.include_deltas or not isinstance(kind, PartDelta | PartStarted)
+                    self._request.include_deltas or not isinstance(kind, PartDelta | PartStarted | ToolLog)
                 )
             if wanted:
                 frames.append(entry.frame)

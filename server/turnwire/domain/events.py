@@ -179,8 +179,26 @@ class Reset(Struct, frozen=True):
     earliest: int
 
 
+class ToolLog(Struct, frozen=True):
+    """A tool that the server runs said something. Not durable; the call keeps it in its logs."""
+
+    message_id: str
+    part_index: int
+    line_index: int
+    """Lines that the call had before this one."""
+    text: str
+
+
 EphemeralKind = (
-    PartStarted | PartDelta | RetryScheduled | MessageSnapshot | SessionSnapshot | CaughtUp | Heartbeat | Reset
+    PartStarted
+    | PartDelta
+    | ToolLog
+    | RetryScheduled
+    | MessageSnapshot
+    | SessionSnapshot
+    | CaughtUp
+    | Heartbeat
+    | Reset
 )
 
 

@@ -78,8 +78,6 @@ def _fill_kind(result: pb.Event, event: e.Event) -> None:
             result.turn_ended.CopyFrom(_turn_ended(ended))
         case e.QueueChanged(message_ids):
             result.queue_changed.CopyFrom(pb.QueueChanged(message_ids=message_ids))
-        case e.RetryScheduled() as retry:
-            result.retry_scheduled.CopyFrom(_retry_scheduled(retry))
         case e.MessageSnapshot(message):
             result.message_snapshot.message.CopyFrom(to_proto.message(message))
         case _:
@@ -101,6 +99,18 @@ def _fill_session_kind(result: pb.Event, event: e.Event) -> None:
         case e.SessionSnapshot(view):
             result.session_snapshot.CopyFrom(
                 pb.SessionSnapshot(session=to_proto.session(view), queued_message_ids=view.queued_message_ids)
+            )
+        case _:
+            _fill_hint(result, event)
+
+
+def _fill_hint(result: pb.Event, event: e.Event) -> None:
+    match event.kind:
+        case e.RetryScheduled() as retry:
+            result.retry_scheduled.CopyFrom(_retry_scheduled(retry))
+        case e.ToolLog(message_id, part_index, line_index, text):
+            result.tool_log.CopyFrom(
+                pb.ToolLog(message_id=message_id, part_index=part_index, line_index=line_index, text=text)
             )
         case e.CaughtUp(head):
             result.caught_up.CopyFrom(pb.CaughtUp(head=head))

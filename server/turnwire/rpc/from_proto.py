@@ -13,8 +13,8 @@ from opencode.model import selection_pb2
 from opencode.session import session_pb2
 from opencode.tool import tool_pb2
 from turnwire.core.attachments import NewFile
-from turnwire.core.client_tools import CallResult
 from turnwire.core.inputs import NewMessage, NewPart, NewText, NewTurn, SessionChange
+from turnwire.core.tool_calls import CallResult
 from turnwire.core.watch import WatchRequest
 from turnwire.domain.messages import MessageType, ModelRef, ToolResult
 from turnwire.domain.sessions import GenerationOptions, ToolDefinition

@@ -15,7 +15,7 @@ from opencode.tool import tool_pb2
 from turnwire.core.environment import Environment
 from turnwire.core.turns import Turns
 from turnwire.domain.errors import SessionNotFound, ShuttingDown
-from turnwire.domain.events import PartDelta, PartStarted
+from turnwire.domain.events import PartDelta, PartStarted, ToolLog
 from turnwire.ports.feed import Entry, Subscription
 from turnwire.rpc import to_proto
 from turnwire.rpc.handlers import STREAM_OPEN
@@ -110,7 +110,7 @@ class _GlobalStream:
             kind, session_id = entry.event.kind, entry.event.session_id
             if self._session_ids and session_id not in self._session_ids:
                 continue
-            if isinstance(kind, PartDelta):
+            if isinstance(kind, PartDelta | ToolLog):
                 self._changed[session_id, kind.message_id, kind.part_index] = None
             elif isinstance(kind, PartStarted):
                 self._changed[session_id, kind.message_id, kind.part.index] = None

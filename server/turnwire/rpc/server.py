@@ -19,6 +19,7 @@ from opencode.tool import tool_pb2
 from turnwire.core.conversations import Conversations
 from turnwire.core.environment import Environment
 from turnwire.core.sessions import Sessions
+from turnwire.core.toolbox import ToolCatalog
 from turnwire.core.turns import Turns
 from turnwire.core.watch import Watches
 from turnwire.rpc.catalog_services import AgentService, ProviderService
@@ -103,7 +104,7 @@ def _services(use: UseCases) -> list[tuple[ServiceDescriptor, object]]:
             event_pb2.DESCRIPTOR.services_by_name["EventService"],
             EventService(use.watches, GlobalEvents(use.environment, use.turns)),
         ),
-        (tools["ToolService"], ToolService(use.conversations)),
+        (tools["ToolService"], ToolService(use.conversations, ToolCatalog(use.environment))),
         (tools["PermissionService"], PermissionService()),
         (
             provider_pb2.DESCRIPTOR.services_by_name["ProviderService"],

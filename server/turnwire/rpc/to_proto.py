@@ -11,6 +11,7 @@ from opencode.model import model_pb2, selection_pb2
 from opencode.provider import provider_pb2
 from opencode.session import session_pb2
 from opencode.tool import tool_pb2
+from turnwire.core.toolbox import ToolList
 from turnwire.domain import messages as m
 from turnwire.domain.display import DisplayMessage
 from turnwire.domain.events import SessionView
@@ -109,6 +110,28 @@ def tool_call(part_id: str, call: m.ToolUse) -> tool_pb2.ToolCallState:
         metadata_json=call.metadata_json,
         started_at=None if call.started_at is None else milliseconds(call.started_at),
         finished_at=None if call.finished_at is None else milliseconds(call.finished_at),
+    )
+
+
+def tools(value: ToolList) -> tool_pb2.ListToolsResponse:
+    """Returns the server's tools with their sources."""
+    sources = {source.name: source for source in value.sources}
+    return tool_pb2.ListToolsResponse(
+        tools=[
+            tool_pb2.ToolInfo(
+                name=tool.name,
+                description=tool.description,
+                input_schema_json=tool.input_schema_json,
+                source=tool.source,
+                state=sources[tool.source].state.value,
+                error=value.problems.get(tool.name) or sources[tool.source].error,
+            )
+            for tool in value.tools
+        ],
+        sources=[
+            tool_pb2.ToolSource(name=source.name, state=source.state.value, error=source.error)
+            for source in value.sources
+        ],
     )
 
 

@@ -2,6 +2,7 @@
 
 from opencode.tool import tool_pb2 as pb
 from turnwire.core.conversations import Conversations
+from turnwire.core.toolbox import ToolCatalog
 from turnwire.domain.errors import PermissionRequestNotFound
 from turnwire.domain.messages import ToolUse
 from turnwire.rpc import from_proto, to_proto
@@ -11,11 +12,12 @@ ANSWERS = ("approve", "once", "always", "reject")
 
 
 class ToolService:
-    """Takes results of client tools."""
+    """Takes results of client tools and lists those of the server."""
 
-    def __init__(self, conversations: Conversations) -> None:
+    def __init__(self, conversations: Conversations, catalog: ToolCatalog) -> None:
         """Takes the use cases."""
         self._conversations = conversations
+        self._catalog = catalog
 
     async def SubmitToolResult(self, request: pb.SubmitToolResultRequest) -> pb.SubmitToolResultResponse:
         """Stores a result."""
@@ -23,6 +25,10 @@ class ToolService:
         part, sequence = await self._conversations.submit_tool_result(session_id, call_id, result)
         state = to_proto.tool_call(part.part_id, part.content) if isinstance(part.content, ToolUse) else None
         return pb.SubmitToolResultResponse(tool_call=state, sequence=sequence)
+
+    async def ListTools(self, request: pb.ListToolsRequest) -> pb.ListToolsResponse:
+        """Returns the server's tools."""
+        return to_proto.tools(await self._catalog.list(request.session_id))
 
 
 class PermissionService:

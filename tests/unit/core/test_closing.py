@@ -229,3 +229,19 @@ def test_the_end_of_a_turn_closes_what_is_open() -> None:
     event = TurnEnded(finish_reason=FinishReason.INTERRUPTED, failure=ending.failure, steps=2)
     assert work == settling + closing + Work((PutTurn(over),), _events(event))
     assert (closed.status, settled.status) == (MessageStatus.INTERRUPTED, MessageStatus.COMPLETE)
+
+
+def test_a_call_that_cannot_run_has_its_result_at_once() -> None:
+    """It is never told to wait; the other call is."""
+    message = _streaming(CALL, CALL)
+    ending = Ending(FinishReason.TOOL_USE)
+    closed, work = close_message(message, ending, END, {0: "there is no such tool"})
+    assert [(call.status, call.error) for _, call in closed.tool_calls()] == [
+        (ToolStatus.ERROR, "there is no such tool"),
+        (ToolStatus.PENDING, None),
+    ]
+    updates = [event.kind for event in work.events if isinstance(event.kind, ToolCallUpdated)]
+    assert [(update.part_index, update.call.status) for update in updates] == [
+        (0, ToolStatus.ERROR),
+        (1, ToolStatus.PENDING),
+    ]

@@ -96,6 +96,10 @@ KINDS: list[tuple[e.DurableKind | e.EphemeralKind, dict[str, object]]] = [
     (e.QueueChanged(("a", "b")), {"queue_changed": pb.QueueChanged(message_ids=["a", "b"])}),
     (e.QueueChanged(()), {"queue_changed": pb.QueueChanged()}),
     (e.PartStarted("msg_1", PART), {"part_started": pb.PartStarted(message_id="msg_1", part=to_proto.part(PART))}),
+    (
+        e.ToolLog("msg_1", 2, 3, "at 4"),
+        {"tool_log": pb.ToolLog(message_id="msg_1", part_index=2, line_index=3, text="at 4")},
+    ),
     (e.MessageSnapshot(ANSWER), {"message_snapshot": pb.MessageSnapshot(message=to_proto.message(ANSWER))}),
     (
         e.SessionSnapshot(VIEW),

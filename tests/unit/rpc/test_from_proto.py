@@ -14,8 +14,8 @@ from opencode.provider.provider_pb2 import ProviderInfo
 from opencode.session.session_pb2 import CreateSessionRequest, UpdateSessionRequest
 from opencode.tool.tool_pb2 import SubmitToolResultRequest, ToolDefinition
 from turnwire.core.attachments import NewFile
-from turnwire.core.client_tools import CallResult
 from turnwire.core.inputs import NewMessage, NewText, NewTurn, SessionChange
+from turnwire.core.tool_calls import CallResult
 from turnwire.core.watch import WatchRequest
 from turnwire.domain import sessions
 from turnwire.domain.errors import InvalidRequest

@@ -29,7 +29,7 @@ from opencode.session import session_pb2 as opencode_dot_session_dot_session__pb
 from opencode.tool import tool_pb2 as opencode_dot_tool_dot_tool__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"opencode/event/session_event.proto\x12\x0eopencode.event\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eopencode/message/content.proto\x1a\x1eopencode/session/session.proto\x1a\x18opencode/tool/tool.proto\"\xe4\t\n\x05\x45vent\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x10\n\x08position\x18\x03 \x01(\x04\x12/\n\npart_delta\x18\x04 \x01(\x0b\x32\x19.opencode.event.PartDeltaH\x00\x12\x33\n\x0cpart_started\x18\x05 \x01(\x0b\x32\x1b.opencode.event.PartStartedH\x00\x12\x35\n\rpart_finished\x18\x06 \x01(\x0b\x32\x1c.opencode.event.PartFinishedH\x00\x12\x35\n\rmessage_added\x18\x07 \x01(\x0b\x32\x1c.opencode.event.MessageAddedH\x00\x12;\n\x10message_finished\x18\x08 \x01(\x0b\x32\x1f.opencode.event.MessageFinishedH\x00\x12<\n\x11tool_call_updated\x18\t \x01(\x0b\x32\x1f.opencode.event.ToolCallUpdatedH\x00\x12\x33\n\x0cturn_started\x18\n \x01(\x0b\x32\x1b.opencode.event.TurnStartedH\x00\x12/\n\nturn_ended\x18\x0b \x01(\x0b\x32\x19.opencode.event.TurnEndedH\x00\x12\x46\n\x16session_status_changed\x18\x0c \x01(\x0b\x32$.opencode.event.SessionStatusChangedH\x00\x12\x39\n\x0fsession_created\x18\r \x01(\x0b\x32\x1e.opencode.event.SessionCreatedH\x00\x12\x39\n\x0fsession_updated\x18\x0e \x01(\x0b\x32\x1e.opencode.event.SessionUpdatedH\x00\x12\x39\n\x0fsession_deleted\x18\x0f \x01(\x0b\x32\x1e.opencode.event.SessionDeletedH\x00\x12\x39\n\x0fmessage_removed\x18\x10 \x01(\x0b\x32\x1e.opencode.event.MessageRemovedH\x00\x12\x35\n\rqueue_changed\x18\x11 \x01(\x0b\x32\x1c.opencode.event.QueueChangedH\x00\x12;\n\x10message_snapshot\x18  \x01(\x0b\x32\x1f.opencode.event.MessageSnapshotH\x00\x12;\n\x10session_snapshot\x18! \x01(\x0b\x32\x1f.opencode.event.SessionSnapshotH\x00\x12-\n\tcaught_up\x18\" \x01(\x0b\x32\x18.opencode.event.CaughtUpH\x00\x12.\n\theartbeat\x18# \x01(\x0b\x32\x19.opencode.event.HeartbeatH\x00\x12\x39\n\x0fretry_scheduled\x18& \x01(\x0b\x32\x1e.opencode.event.RetryScheduledH\x00\x12&\n\x05reset\x18$ \x01(\x0b\x32\x15.opencode.event.ResetH\x00\x12.\n\nevent_time\x18\x12 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07turn_id\x18\x13 \x01(\tB\x06\n\x04kind\"Q\n\tPartDelta\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x12\n\npart_index\x18\x02 \x01(\r\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\x0c\n\x04text\x18\x04 \x01(\t\"G\n\x0bPartStarted\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12$\n\x04part\x18\x02 \x01(\x0b\x32\x16.opencode.message.Part\"H\n\x0cPartFinished\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12$\n\x04part\x18\x02 \x01(\x0b\x32\x16.opencode.message.Part\":\n\x0cMessageAdded\x12*\n\x07message\x18\x01 \x01(\x0b\x32\x19.opencode.message.Message\"=\n\x0fMessageFinished\x12*\n\x07message\x18\x01 \x01(\x0b\x32\x19.opencode.message.Message\"f\n\x0fToolCallUpdated\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x12\n\npart_index\x18\x02 \x01(\r\x12+\n\x05state\x18\x03 \x01(\x0b\x32\x1c.opencode.tool.ToolCallState\"&\n\x0bTurnStarted\x12\x17\n\x0fuser_message_id\x18\x01 \x01(\t\"\xd3\x01\n\tTurnEnded\x12\x35\n\rfinish_reason\x18\x01 \x01(\x0e\x32\x1e.opencode.message.FinishReason\x12*\n\x07\x66\x61ilure\x18\x02 \x01(\x0b\x32\x19.opencode.message.Failure\x12&\n\x05usage\x18\x03 \x01(\x0b\x32\x17.opencode.message.Usage\x12\x1a\n\rcost_pico_usd\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\r\n\x05steps\x18\x05 \x01(\rB\x10\n\x0e_cost_pico_usd\"G\n\x14SessionStatusChanged\x12/\n\x06status\x18\x01 \x01(\x0e\x32\x1f.opencode.session.SessionStatus\"@\n\x0eSessionCreated\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x1d.opencode.session.SessionInfo\"@\n\x0eSessionUpdated\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x1d.opencode.session.SessionInfo\"\x10\n\x0eSessionDeleted\"$\n\x0eMessageRemoved\x12\x12\n\nmessage_id\x18\x01 \x01(\t\"#\n\x0cQueueChanged\x12\x13\n\x0bmessage_ids\x18\x01 \x03(\t\"=\n\x0fMessageSnapshot\x12*\n\x07message\x18\x01 \x01(\x0b\x32\x19.opencode.message.Message\"\xba\x01\n\x0eRetryScheduled\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12*\n\x07\x66\x61ilure\x18\x02 \x01(\x0b\x32\x19.opencode.message.Failure\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\x12(\n\x05\x64\x65lay\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12-\n\tmodel_run\x18\x05 \x01(\x0b\x32\x1a.opencode.message.ModelRun\"]\n\x0fSessionSnapshot\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x1d.opencode.session.SessionInfo\x12\x1a\n\x12queued_message_ids\x18\x02 \x03(\t\"\x18\n\x08\x43\x61ughtUp\x12\x0c\n\x04head\x18\x01 \x01(\x04\"\x19\n\tHeartbeat\x12\x0c\n\x04head\x18\x01 \x01(\x04\"\x19\n\x05Reset\x12\x10\n\x08\x65\x61rliest\x18\x01 \x01(\x04\x42=Z;github.com/turnwire/turnwire/generated/go/opencode;opencodeb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"opencode/event/session_event.proto\x12\x0eopencode.event\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eopencode/message/content.proto\x1a\x1eopencode/session/session.proto\x1a\x18opencode/tool/tool.proto\"\x91\n\n\x05\x45vent\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x10\n\x08position\x18\x03 \x01(\x04\x12/\n\npart_delta\x18\x04 \x01(\x0b\x32\x19.opencode.event.PartDeltaH\x00\x12\x33\n\x0cpart_started\x18\x05 \x01(\x0b\x32\x1b.opencode.event.PartStartedH\x00\x12\x35\n\rpart_finished\x18\x06 \x01(\x0b\x32\x1c.opencode.event.PartFinishedH\x00\x12\x35\n\rmessage_added\x18\x07 \x01(\x0b\x32\x1c.opencode.event.MessageAddedH\x00\x12;\n\x10message_finished\x18\x08 \x01(\x0b\x32\x1f.opencode.event.MessageFinishedH\x00\x12<\n\x11tool_call_updated\x18\t \x01(\x0b\x32\x1f.opencode.event.ToolCallUpdatedH\x00\x12\x33\n\x0cturn_started\x18\n \x01(\x0b\x32\x1b.opencode.event.TurnStartedH\x00\x12/\n\nturn_ended\x18\x0b \x01(\x0b\x32\x19.opencode.event.TurnEndedH\x00\x12\x46\n\x16session_status_changed\x18\x0c \x01(\x0b\x32$.opencode.event.SessionStatusChangedH\x00\x12\x39\n\x0fsession_created\x18\r \x01(\x0b\x32\x1e.opencode.event.SessionCreatedH\x00\x12\x39\n\x0fsession_updated\x18\x0e \x01(\x0b\x32\x1e.opencode.event.SessionUpdatedH\x00\x12\x39\n\x0fsession_deleted\x18\x0f \x01(\x0b\x32\x1e.opencode.event.SessionDeletedH\x00\x12\x39\n\x0fmessage_removed\x18\x10 \x01(\x0b\x32\x1e.opencode.event.MessageRemovedH\x00\x12\x35\n\rqueue_changed\x18\x11 \x01(\x0b\x32\x1c.opencode.event.QueueChangedH\x00\x12;\n\x10message_snapshot\x18  \x01(\x0b\x32\x1f.opencode.event.MessageSnapshotH\x00\x12;\n\x10session_snapshot\x18! \x01(\x0b\x32\x1f.opencode.event.SessionSnapshotH\x00\x12-\n\tcaught_up\x18\" \x01(\x0b\x32\x18.opencode.event.CaughtUpH\x00\x12.\n\theartbeat\x18# \x01(\x0b\x32\x19.opencode.event.HeartbeatH\x00\x12\x39\n\x0fretry_scheduled\x18& \x01(\x0b\x32\x1e.opencode.event.RetryScheduledH\x00\x12&\n\x05reset\x18$ \x01(\x0b\x32\x15.opencode.event.ResetH\x00\x12+\n\x08tool_log\x18% \x01(\x0b\x32\x17.opencode.event.ToolLogH\x00\x12.\n\nevent_time\x18\x12 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07turn_id\x18\x13 \x01(\tB\x06\n\x04kind\"Q\n\tPartDelta\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x12\n\npart_index\x18\x02 \x01(\r\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\x0c\n\x04text\x18\x04 \x01(\t\"G\n\x0bPartStarted\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12$\n\x04part\x18\x02 \x01(\x0b\x32\x16.opencode.message.Part\"H\n\x0cPartFinished\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12$\n\x04part\x18\x02 \x01(\x0b\x32\x16.opencode.message.Part\":\n\x0cMessageAdded\x12*\n\x07message\x18\x01 \x01(\x0b\x32\x19.opencode.message.Message\"=\n\x0fMessageFinished\x12*\n\x07message\x18\x01 \x01(\x0b\x32\x19.opencode.message.Message\"f\n\x0fToolCallUpdated\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x12\n\npart_index\x18\x02 \x01(\r\x12+\n\x05state\x18\x03 \x01(\x0b\x32\x1c.opencode.tool.ToolCallState\"S\n\x07ToolLog\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x12\n\npart_index\x18\x02 \x01(\r\x12\x12\n\nline_index\x18\x03 \x01(\r\x12\x0c\n\x04text\x18\x04 \x01(\t\"&\n\x0bTurnStarted\x12\x17\n\x0fuser_message_id\x18\x01 \x01(\t\"\xd3\x01\n\tTurnEnded\x12\x35\n\rfinish_reason\x18\x01 \x01(\x0e\x32\x1e.opencode.message.FinishReason\x12*\n\x07\x66\x61ilure\x18\x02 \x01(\x0b\x32\x19.opencode.message.Failure\x12&\n\x05usage\x18\x03 \x01(\x0b\x32\x17.opencode.message.Usage\x12\x1a\n\rcost_pico_usd\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\r\n\x05steps\x18\x05 \x01(\rB\x10\n\x0e_cost_pico_usd\"G\n\x14SessionStatusChanged\x12/\n\x06status\x18\x01 \x01(\x0e\x32\x1f.opencode.session.SessionStatus\"@\n\x0eSessionCreated\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x1d.opencode.session.SessionInfo\"@\n\x0eSessionUpdated\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x1d.opencode.session.SessionInfo\"\x10\n\x0eSessionDeleted\"$\n\x0eMessageRemoved\x12\x12\n\nmessage_id\x18\x01 \x01(\t\"#\n\x0cQueueChanged\x12\x13\n\x0bmessage_ids\x18\x01 \x03(\t\"=\n\x0fMessageSnapshot\x12*\n\x07message\x18\x01 \x01(\x0b\x32\x19.opencode.message.Message\"\xba\x01\n\x0eRetryScheduled\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12*\n\x07\x66\x61ilure\x18\x02 \x01(\x0b\x32\x19.opencode.message.Failure\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\x12(\n\x05\x64\x65lay\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12-\n\tmodel_run\x18\x05 \x01(\x0b\x32\x1a.opencode.message.ModelRun\"]\n\x0fSessionSnapshot\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x1d.opencode.session.SessionInfo\x12\x1a\n\x12queued_message_ids\x18\x02 \x03(\t\"\x18\n\x08\x43\x61ughtUp\x12\x0c\n\x04head\x18\x01 \x01(\x04\"\x19\n\tHeartbeat\x12\x0c\n\x04head\x18\x01 \x01(\x04\"\x19\n\x05Reset\x12\x10\n\x08\x65\x61rliest\x18\x01 \x01(\x04\x42=Z;github.com/turnwire/turnwire/generated/go/opencode;opencodeb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,45 +38,47 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'Z;github.com/turnwire/turnwire/generated/go/opencode;opencode'
   _globals['_EVENT']._serialized_start=210
-  _globals['_EVENT']._serialized_end=1462
-  _globals['_PARTDELTA']._serialized_start=1464
-  _globals['_PARTDELTA']._serialized_end=1545
-  _globals['_PARTSTARTED']._serialized_start=1547
-  _globals['_PARTSTARTED']._serialized_end=1618
-  _globals['_PARTFINISHED']._serialized_start=1620
-  _globals['_PARTFINISHED']._serialized_end=1692
-  _globals['_MESSAGEADDED']._serialized_start=1694
-  _globals['_MESSAGEADDED']._serialized_end=1752
-  _globals['_MESSAGEFINISHED']._serialized_start=1754
-  _globals['_MESSAGEFINISHED']._serialized_end=1815
-  _globals['_TOOLCALLUPDATED']._serialized_start=1817
-  _globals['_TOOLCALLUPDATED']._serialized_end=1919
-  _globals['_TURNSTARTED']._serialized_start=1921
-  _globals['_TURNSTARTED']._serialized_end=1959
-  _globals['_TURNENDED']._serialized_start=1962
-  _globals['_TURNENDED']._serialized_end=2173
-  _globals['_SESSIONSTATUSCHANGED']._serialized_start=2175
-  _globals['_SESSIONSTATUSCHANGED']._serialized_end=2246
-  _globals['_SESSIONCREATED']._serialized_start=2248
-  _globals['_SESSIONCREATED']._serialized_end=2312
-  _globals['_SESSIONUPDATED']._serialized_start=2314
-  _globals['_SESSIONUPDATED']._serialized_end=2378
-  _globals['_SESSIONDELETED']._serialized_start=2380
-  _globals['_SESSIONDELETED']._serialized_end=2396
-  _globals['_MESSAGEREMOVED']._serialized_start=2398
-  _globals['_MESSAGEREMOVED']._serialized_end=2434
-  _globals['_QUEUECHANGED']._serialized_start=2436
-  _globals['_QUEUECHANGED']._serialized_end=2471
-  _globals['_MESSAGESNAPSHOT']._serialized_start=2473
-  _globals['_MESSAGESNAPSHOT']._serialized_end=2534
-  _globals['_RETRYSCHEDULED']._serialized_start=2537
-  _globals['_RETRYSCHEDULED']._serialized_end=2723
-  _globals['_SESSIONSNAPSHOT']._serialized_start=2725
-  _globals['_SESSIONSNAPSHOT']._serialized_end=2818
-  _globals['_CAUGHTUP']._serialized_start=2820
-  _globals['_CAUGHTUP']._serialized_end=2844
-  _globals['_HEARTBEAT']._serialized_start=2846
-  _globals['_HEARTBEAT']._serialized_end=2871
-  _globals['_RESET']._serialized_start=2873
-  _globals['_RESET']._serialized_end=2898
+  _globals['_EVENT']._serialized_end=1507
+  _globals['_PARTDELTA']._serialized_start=1509
+  _globals['_PARTDELTA']._serialized_end=1590
+  _globals['_PARTSTARTED']._serialized_start=1592
+  _globals['_PARTSTARTED']._serialized_end=1663
+  _globals['_PARTFINISHED']._serialized_start=1665
+  _globals['_PARTFINISHED']._serialized_end=1737
+  _globals['_MESSAGEADDED']._serialized_start=1739
+  _globals['_MESSAGEADDED']._serialized_end=1797
+  _globals['_MESSAGEFINISHED']._serialized_start=1799
+  _globals['_MESSAGEFINISHED']._serialized_end=1860
+  _globals['_TOOLCALLUPDATED']._serialized_start=1862
+  _globals['_TOOLCALLUPDATED']._serialized_end=1964
+  _globals['_TOOLLOG']._serialized_start=1966
+  _globals['_TOOLLOG']._serialized_end=2049
+  _globals['_TURNSTARTED']._serialized_start=2051
+  _globals['_TURNSTARTED']._serialized_end=2089
+  _globals['_TURNENDED']._serialized_start=2092
+  _globals['_TURNENDED']._serialized_end=2303
+  _globals['_SESSIONSTATUSCHANGED']._serialized_start=2305
+  _globals['_SESSIONSTATUSCHANGED']._serialized_end=2376
+  _globals['_SESSIONCREATED']._serialized_start=2378
+  _globals['_SESSIONCREATED']._serialized_end=2442
+  _globals['_SESSIONUPDATED']._serialized_start=2444
+  _globals['_SESSIONUPDATED']._serialized_end=2508
+  _globals['_SESSIONDELETED']._serialized_start=2510
+  _globals['_SESSIONDELETED']._serialized_end=2526
+  _globals['_MESSAGEREMOVED']._serialized_start=2528
+  _globals['_MESSAGEREMOVED']._serialized_end=2564
+  _globals['_QUEUECHANGED']._serialized_start=2566
+  _globals['_QUEUECHANGED']._serialized_end=2601
+  _globals['_MESSAGESNAPSHOT']._serialized_start=2603
+  _globals['_MESSAGESNAPSHOT']._serialized_end=2664
+  _globals['_RETRYSCHEDULED']._serialized_start=2667
+  _globals['_RETRYSCHEDULED']._serialized_end=2853
+  _globals['_SESSIONSNAPSHOT']._serialized_start=2855
+  _globals['_SESSIONSNAPSHOT']._serialized_end=2948
+  _globals['_CAUGHTUP']._serialized_start=2950
+  _globals['_CAUGHTUP']._serialized_end=2974
+  _globals['_HEARTBEAT']._serialized_start=2976
+  _globals['_HEARTBEAT']._serialized_end=3001
+  _globals['_RESET']._serialized_start=3003
+  _globals['_RESET']._serialized_end=3028
 # @@protoc_insertion_point(module_scope)

@@ -54,6 +54,7 @@ class Event(_message.Message):
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     RETRY_SCHEDULED_FIELD_NUMBER: _builtins.int
     RESET_FIELD_NUMBER: _builtins.int
+    TOOL_LOG_FIELD_NUMBER: _builtins.int
     EVENT_TIME_FIELD_NUMBER: _builtins.int
     TURN_ID_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
@@ -147,6 +148,10 @@ class Event(_message.Message):
         """The position asked for is no longer kept: drop what you hold and read again. Not durable."""
 
     @_builtins.property
+    def tool_log(self) -> Global___ToolLog:
+        """A tool that the server runs said something. Not durable; the call keeps the line in its logs."""
+
+    @_builtins.property
     def event_time(self) -> _timestamp_pb2.Timestamp:
         """When it happened. Absent in part_delta."""
 
@@ -176,14 +181,15 @@ class Event(_message.Message):
         heartbeat: Global___Heartbeat | None = ...,
         retry_scheduled: Global___RetryScheduled | None = ...,
         reset: Global___Reset | None = ...,
+        tool_log: Global___ToolLog | None = ...,
         event_time: _timestamp_pb2.Timestamp | None = ...,
         turn_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "event_time", b"event_time", "heartbeat", b"heartbeat", "kind", b"kind", "message_added", b"message_added", "message_finished", b"message_finished", "message_removed", b"message_removed", "message_snapshot", b"message_snapshot", "part_delta", b"part_delta", "part_finished", b"part_finished", "part_started", b"part_started", "queue_changed", b"queue_changed", "reset", b"reset", "retry_scheduled", b"retry_scheduled", "session_created", b"session_created", "session_deleted", b"session_deleted", "session_snapshot", b"session_snapshot", "session_status_changed", b"session_status_changed", "session_updated", b"session_updated", "tool_call_updated", b"tool_call_updated", "turn_ended", b"turn_ended", "turn_started", b"turn_started"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "event_time", b"event_time", "heartbeat", b"heartbeat", "kind", b"kind", "message_added", b"message_added", "message_finished", b"message_finished", "message_removed", b"message_removed", "message_snapshot", b"message_snapshot", "part_delta", b"part_delta", "part_finished", b"part_finished", "part_started", b"part_started", "queue_changed", b"queue_changed", "reset", b"reset", "retry_scheduled", b"retry_scheduled", "session_created", b"session_created", "session_deleted", b"session_deleted", "session_snapshot", b"session_snapshot", "session_status_changed", b"session_status_changed", "session_updated", b"session_updated", "tool_call_updated", b"tool_call_updated", "tool_log", b"tool_log", "turn_ended", b"turn_ended", "turn_started", b"turn_started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "event_time", b"event_time", "heartbeat", b"heartbeat", "kind", b"kind", "message_added", b"message_added", "message_finished", b"message_finished", "message_removed", b"message_removed", "message_snapshot", b"message_snapshot", "part_delta", b"part_delta", "part_finished", b"part_finished", "part_started", b"part_started", "position", b"position", "queue_changed", b"queue_changed", "reset", b"reset", "retry_scheduled", b"retry_scheduled", "sequence", b"sequence", "session_created", b"session_created", "session_deleted", b"session_deleted", "session_id", b"session_id", "session_snapshot", b"session_snapshot", "session_status_changed", b"session_status_changed", "session_updated", b"session_updated", "tool_call_updated", b"tool_call_updated", "turn_ended", b"turn_ended", "turn_id", b"turn_id", "turn_started", b"turn_started"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "event_time", b"event_time", "heartbeat", b"heartbeat", "kind", b"kind", "message_added", b"message_added", "message_finished", b"message_finished", "message_removed", b"message_removed", "message_snapshot", b"message_snapshot", "part_delta", b"part_delta", "part_finished", b"part_finished", "part_started", b"part_started", "position", b"position", "queue_changed", b"queue_changed", "reset", b"reset", "retry_scheduled", b"retry_scheduled", "sequence", b"sequence", "session_created", b"session_created", "session_deleted", b"session_deleted", "session_id", b"session_id", "session_snapshot", b"session_snapshot", "session_status_changed", b"session_status_changed", "session_updated", b"session_updated", "tool_call_updated", b"tool_call_updated", "tool_log", b"tool_log", "turn_ended", b"turn_ended", "turn_id", b"turn_id", "turn_started", b"turn_started"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["part_delta", "part_started", "part_finished", "message_added", "message_finished", "tool_call_updated", "turn_started", "turn_ended", "session_status_changed", "session_created", "session_updated", "session_deleted", "message_removed", "queue_changed", "message_snapshot", "session_snapshot", "caught_up", "heartbeat", "retry_scheduled", "reset"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["part_delta", "part_started", "part_finished", "message_added", "message_finished", "tool_call_updated", "turn_started", "turn_ended", "session_status_changed", "session_created", "session_updated", "session_deleted", "message_removed", "queue_changed", "message_snapshot", "session_snapshot", "caught_up", "heartbeat", "retry_scheduled", "reset", "tool_log"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -360,6 +366,43 @@ class ToolCallUpdated(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ToolCallUpdated: _TypeAlias = ToolCallUpdated  # noqa: Y015
+
+@_typing.final
+class ToolLog(_message.Message):
+    """Gives a line that a tool said while it runs. Duty of a client that holds n lines of the call: append when
+    line_index == n, skip when line_index < n, wait for the next snapshot or tool_call_updated when line_index > n. A watch
+    without deltas does not get it.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    PART_INDEX_FIELD_NUMBER: _builtins.int
+    LINE_INDEX_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    message_id: _builtins.str
+    """The assistant message that holds the call."""
+    part_index: _builtins.int
+    """The index of its part."""
+    line_index: _builtins.int
+    """Lines that the call had before this one. At most 200 lines of 500 characters are kept."""
+    text: _builtins.str
+    """The line."""
+    def __init__(
+        self,
+        *,
+        message_id: _builtins.str = ...,
+        part_index: _builtins.int = ...,
+        line_index: _builtins.int = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["line_index", b"line_index", "message_id", b"message_id", "part_index", b"part_index", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToolLog: _TypeAlias = ToolLog  # noqa: Y015
 
 @_typing.final
 class TurnStarted(_message.Message):

@@ -222,7 +222,9 @@ class ToolDefinition(_message.Message):
     description: _builtins.str
     """What the tool does, written for the model."""
     input_schema_json: _builtins.str
-    """JSON Schema of the arguments: a JSON object as text. "" means an object without properties."""
+    """JSON Schema of the arguments: a JSON object as text, at most 64 KiB, draft 2020-12 unless it names another. Refused when
+    it is none, or refers to other documents. "" means an object without properties.
+    """
     def __init__(
         self,
         *,
@@ -303,3 +305,129 @@ class SubmitToolResultResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SubmitToolResultResponse: _TypeAlias = SubmitToolResultResponse  # noqa: Y015
+
+@_typing.final
+class ListToolsRequest(_message.Message):
+    """Asks for the tools that the server runs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """Only those that the agent of this session may use. "" for all."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListToolsRequest: _TypeAlias = ListToolsRequest  # noqa: Y015
+
+@_typing.final
+class ListToolsResponse(_message.Message):
+    """Lists the tools that the server runs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOOLS_FIELD_NUMBER: _builtins.int
+    SOURCES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolInfo]:
+        """The tools by name. A source that is lost for a while keeps its tools."""
+
+    @_builtins.property
+    def sources(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolSource]:
+        """Where they come from, by name; also sources that have no tools."""
+
+    def __init__(
+        self,
+        *,
+        tools: _abc.Iterable[Global___ToolInfo] | None = ...,
+        sources: _abc.Iterable[Global___ToolSource] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sources", b"sources", "tools", b"tools"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListToolsResponse: _TypeAlias = ListToolsResponse  # noqa: Y015
+
+@_typing.final
+class ToolInfo(_message.Message):
+    """Describes one tool that the server runs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    DESCRIPTION_FIELD_NUMBER: _builtins.int
+    INPUT_SCHEMA_JSON_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name as it stands in tool calls: "SOURCE.TOOL"."""
+    description: _builtins.str
+    """What the tool does, written for the model."""
+    input_schema_json: _builtins.str
+    """JSON Schema of the arguments, as text."""
+    source: _builtins.str
+    """Name of its source."""
+    state: _builtins.str
+    """State of its source: "connecting", "ready", "failed" (it is tried again) or "stopped". Values may be added."""
+    error: _builtins.str
+    """Why the tool cannot be used: what went wrong with its source, or its schema is none and models are not offered it.
+    "" when it can.
+    """
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        description: _builtins.str = ...,
+        input_schema_json: _builtins.str = ...,
+        source: _builtins.str = ...,
+        state: _builtins.str = ...,
+        error: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "error", b"error", "input_schema_json", b"input_schema_json", "name", b"name", "source", b"source", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToolInfo: _TypeAlias = ToolInfo  # noqa: Y015
+
+@_typing.final
+class ToolSource(_message.Message):
+    """Describes where tools come from."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name in the configuration."""
+    state: _builtins.str
+    """"connecting", "ready", "failed" (it is tried again) or "stopped". Values may be added."""
+    error: _builtins.str
+    """What went wrong last; "" when it is ready."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        state: _builtins.str = ...,
+        error: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "name", b"name", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToolSource: _TypeAlias = ToolSource  # noqa: Y015

@@ -104,8 +104,9 @@ class PermissionService:
 
 
 class ToolServiceStub:
-    """Takes the results of tools that the client runs itself. Order of calls: declare tools in SendMessageRequest.tools,
-    watch for a tool_call_updated event with status "pending", run the tool, submit its result.
+    """Takes the results of tools that the client runs itself, and lists the server's. Order of calls: declare tools in
+    SendMessageRequest.tools, watch for a tool_call_updated event with status "pending", run the tool, submit its result.
+    Tools of the server need nothing of that: their calls go "pending", "running", then have their result.
     """
 
     def __init__(self, channel):
@@ -119,11 +120,17 @@ class ToolServiceStub:
                 request_serializer=opencode_dot_tool_dot_tool__pb2.SubmitToolResultRequest.SerializeToString,
                 response_deserializer=opencode_dot_tool_dot_tool__pb2.SubmitToolResultResponse.FromString,
                 _registered_method=True)
+        self.ListTools = channel.unary_unary(
+                '/opencode.tool.ToolService/ListTools',
+                request_serializer=opencode_dot_tool_dot_tool__pb2.ListToolsRequest.SerializeToString,
+                response_deserializer=opencode_dot_tool_dot_tool__pb2.ListToolsResponse.FromString,
+                _registered_method=True)
 
 
 class ToolServiceServicer:
-    """Takes the results of tools that the client runs itself. Order of calls: declare tools in SendMessageRequest.tools,
-    watch for a tool_call_updated event with status "pending", run the tool, submit its result.
+    """Takes the results of tools that the client runs itself, and lists the server's. Order of calls: declare tools in
+    SendMessageRequest.tools, watch for a tool_call_updated event with status "pending", run the tool, submit its result.
+    Tools of the server need nothing of that: their calls go "pending", "running", then have their result.
     """
 
     def SubmitToolResult(self, request, context):
@@ -137,6 +144,15 @@ class ToolServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListTools(self, request, context):
+        """Returns the tools that the server runs, with their sources (the MCP servers of the configuration). All at once: there
+        are no pages, a model could not be offered more than some hundreds. Ordered by name.
+        Errors: NOT_FOUND (SESSION_NOT_FOUND) when session_id names no session.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ToolServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -144,6 +160,11 @@ def add_ToolServiceServicer_to_server(servicer, server):
                     servicer.SubmitToolResult,
                     request_deserializer=opencode_dot_tool_dot_tool__pb2.SubmitToolResultRequest.FromString,
                     response_serializer=opencode_dot_tool_dot_tool__pb2.SubmitToolResultResponse.SerializeToString,
+            ),
+            'ListTools': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTools,
+                    request_deserializer=opencode_dot_tool_dot_tool__pb2.ListToolsRequest.FromString,
+                    response_serializer=opencode_dot_tool_dot_tool__pb2.ListToolsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -154,8 +175,9 @@ def add_ToolServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ToolService:
-    """Takes the results of tools that the client runs itself. Order of calls: declare tools in SendMessageRequest.tools,
-    watch for a tool_call_updated event with status "pending", run the tool, submit its result.
+    """Takes the results of tools that the client runs itself, and lists the server's. Order of calls: declare tools in
+    SendMessageRequest.tools, watch for a tool_call_updated event with status "pending", run the tool, submit its result.
+    Tools of the server need nothing of that: their calls go "pending", "running", then have their result.
     """
 
     @staticmethod
@@ -175,6 +197,33 @@ class ToolService:
             '/opencode.tool.ToolService/SubmitToolResult',
             opencode_dot_tool_dot_tool__pb2.SubmitToolResultRequest.SerializeToString,
             opencode_dot_tool_dot_tool__pb2.SubmitToolResultResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTools(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/opencode.tool.ToolService/ListTools',
+            opencode_dot_tool_dot_tool__pb2.ListToolsRequest.SerializeToString,
+            opencode_dot_tool_dot_tool__pb2.ListToolsResponse.FromString,
             options,
             channel_credentials,
             insecure,

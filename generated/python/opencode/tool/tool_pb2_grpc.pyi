@@ -67,8 +67,9 @@ class PermissionServiceServicer(metaclass=_abc_1.ABCMeta):
 def add_PermissionServiceServicer_to_server(servicer: PermissionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
 class ToolServiceStub:
-    """Takes the results of tools that the client runs itself. Order of calls: declare tools in SendMessageRequest.tools,
-    watch for a tool_call_updated event with status "pending", run the tool, submit its result.
+    """Takes the results of tools that the client runs itself, and lists the server's. Order of calls: declare tools in
+    SendMessageRequest.tools, watch for a tool_call_updated event with status "pending", run the tool, submit its result.
+    Tools of the server need nothing of that: their calls go "pending", "running", then have their result.
     """
 
     @_typing.overload
@@ -82,11 +83,17 @@ class ToolServiceStub:
     (TOOL_CALL_ALREADY_SETTLED) for a call that has another result or whose turn has ended, and (TOOL_CALL_NOT_READY) for
     one that the model is still writing.
     """
+    ListTools: _grpc.UnaryUnaryMultiCallable[_tool_pb2.ListToolsRequest, _tool_pb2.ListToolsResponse]
+    """Returns the tools that the server runs, with their sources (the MCP servers of the configuration). All at once: there
+    are no pages, a model could not be offered more than some hundreds. Ordered by name.
+    Errors: NOT_FOUND (SESSION_NOT_FOUND) when session_id names no session.
+    """
 
 @_typing.type_check_only
 class ToolServiceAsyncStub(ToolServiceStub):
-    """Takes the results of tools that the client runs itself. Order of calls: declare tools in SendMessageRequest.tools,
-    watch for a tool_call_updated event with status "pending", run the tool, submit its result.
+    """Takes the results of tools that the client runs itself, and lists the server's. Order of calls: declare tools in
+    SendMessageRequest.tools, watch for a tool_call_updated event with status "pending", run the tool, submit its result.
+    Tools of the server need nothing of that: their calls go "pending", "running", then have their result.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -97,10 +104,16 @@ class ToolServiceAsyncStub(ToolServiceStub):
     (TOOL_CALL_ALREADY_SETTLED) for a call that has another result or whose turn has ended, and (TOOL_CALL_NOT_READY) for
     one that the model is still writing.
     """
+    ListTools: _aio.UnaryUnaryMultiCallable[_tool_pb2.ListToolsRequest, _tool_pb2.ListToolsResponse]  # type: ignore[assignment]
+    """Returns the tools that the server runs, with their sources (the MCP servers of the configuration). All at once: there
+    are no pages, a model could not be offered more than some hundreds. Ordered by name.
+    Errors: NOT_FOUND (SESSION_NOT_FOUND) when session_id names no session.
+    """
 
 class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Takes the results of tools that the client runs itself. Order of calls: declare tools in SendMessageRequest.tools,
-    watch for a tool_call_updated event with status "pending", run the tool, submit its result.
+    """Takes the results of tools that the client runs itself, and lists the server's. Order of calls: declare tools in
+    SendMessageRequest.tools, watch for a tool_call_updated event with status "pending", run the tool, submit its result.
+    Tools of the server need nothing of that: their calls go "pending", "running", then have their result.
     """
 
     @_abc_1.abstractmethod
@@ -114,6 +127,17 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors: NOT_FOUND (TOOL_CALL_NOT_FOUND) for a call that this session does not have; FAILED_PRECONDITION
         (TOOL_CALL_ALREADY_SETTLED) for a call that has another result or whose turn has ended, and (TOOL_CALL_NOT_READY) for
         one that the model is still writing.
+        """
+
+    @_abc_1.abstractmethod
+    def ListTools(
+        self,
+        request: _tool_pb2.ListToolsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tool_pb2.ListToolsResponse, _abc.Awaitable[_tool_pb2.ListToolsResponse]]:
+        """Returns the tools that the server runs, with their sources (the MCP servers of the configuration). All at once: there
+        are no pages, a model could not be offered more than some hundreds. Ordered by name.
+        Errors: NOT_FOUND (SESSION_NOT_FOUND) when session_id names no session.
         """
 
 def add_ToolServiceServicer_to_server(servicer: ToolServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

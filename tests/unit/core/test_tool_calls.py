@@ -6,23 +6,32 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from tests.support.core_fakes import FakeStore, make_environment
-from tests.support.domain_values import NOW, make_answer, make_turn
-from turnwire.core.client_tools import CallResult, ClientToolCalls
+from tests.support.core_fakes import (
+    FakeServerTools,
+    FakeStore,
+    PlainCodec,
+    RecordingFeed,
+    make_environment,
+    server_tool,
+)
+from tests.support.domain_values import NOW, make_answer
 from turnwire.core.settings import Limits
+from turnwire.core.tool_calls import CallResult, ToolCalls, bounded
+from turnwire.core.toolbox import Toolbox
 from turnwire.domain.errors import StorageBusy
 from turnwire.domain.messages import Message, ToolStatus, ToolUse
 from turnwire.domain.sessions import ToolDefinition
 from turnwire.ports.store import Committed, PutMessage
+from turnwire.ports.tools import ToolOutcome
 
 READ = ToolUse(name="read", call_id="c1", input_json="{}")
-TURN = make_turn(tools=(ToolDefinition("read", "", ""),))
+TOOLBOX = Toolbox((ToolDefinition("read", "", ""),), ())
 NEVER = timedelta(hours=1)
 
 
-def _calls(*calls: ToolUse, store: FakeStore | None = None, timeout: timedelta = NEVER) -> ClientToolCalls:
+def _calls(*calls: ToolUse, store: FakeStore | None = None, timeout: timedelta = NEVER) -> ToolCalls:
     environment = make_environment(store, settings={"limits": Limits(client_tool_timeout=timeout)})
-    return ClientToolCalls(environment, TURN, make_answer("msg_1", *calls))
+    return ToolCalls(environment, TOOLBOX, make_answer("msg_1", *calls))
 
 
 def _results(message: Message) -> list[tuple[ToolStatus, str | None, str | None]]:
@@ -49,32 +58,6 @@ async def test_the_turn_goes_on_when_every_call_has_its_result() -> None:
     assert calls.message == expected
     last = store.commits[-1].changes[0]
     assert last == PutMessage(expected, (0,))
-
-
-@pytest.mark.parametrize(
-    ("call", "error"),
-    [
-        (ToolUse(name="write", input_json="{}"), "there is no tool named 'write'"),
-        (ToolUse(name="read", input_json="{"), "the arguments are not valid JSON"),
-        (ToolUse(name="read", input_json="[" * 100_000), "the arguments are not valid JSON"),
-    ],
-)
-async def test_a_call_that_nobody_can_answer_fails_at_once(call: ToolUse, error: str) -> None:
-    """The model reads why; the turn goes on."""
-    calls = _calls(call)
-    await calls.settle()
-    [(status, output, text)] = _results(calls.message)
-    assert (status, output, (text or "")[: len(error)]) == (ToolStatus.ERROR, None, error)
-
-
-async def test_empty_arguments_are_an_empty_object() -> None:
-    """Some providers send nothing for a tool without arguments."""
-    calls = _calls(ToolUse(name="read"))
-    settling = asyncio.create_task(calls.settle())
-    await asyncio.sleep(0)
-    await calls.submit(0, CallResult(output="ok"))
-    await settling
-    assert _results(calls.message) == [(ToolStatus.SUCCESS, "ok", None)]
 
 
 async def test_a_client_that_does_not_answer_is_answered_for() -> None:
@@ -178,3 +161,97 @@ async def test_a_result_that_cannot_be_stored_at_the_limit_is_answered_for() -> 
         await lost
     await settling
     assert [status for status, _, _ in _results(calls.message)] == [ToolStatus.ERROR]
+
+
+def _server_calls(
+    count: int, store: FakeStore | None = None, **limits: int
+) -> tuple[ToolCalls, FakeServerTools, RecordingFeed]:
+    tools, feed = FakeServerTools(server_tool("fs.read")), RecordingFeed(PlainCodec())
+    environment = make_environment(store, feed=feed, settings={"limits": Limits(**limits)}, tools=tools)
+    call = ToolUse(name="fs.read", call_id="c1", input_json="{}")
+    return ToolCalls(environment, Toolbox((), tools.tools()), make_answer("msg_1", *[call] * count)), tools, feed
+
+
+async def _until(count: int, tools: FakeServerTools) -> None:
+    while len(tools.calls) < count:
+        await asyncio.sleep(0)
+
+
+async def test_calls_of_the_servers_tools_run_up_to_the_limit_at_once() -> None:
+    """Each is stored as running, then with its result, as it comes."""
+    store = FakeStore()
+    calls, tools, _ = _server_calls(3, store, max_parallel_tool_calls=2)
+    settling = asyncio.create_task(calls.settle())
+    await _until(2, tools)
+    await asyncio.sleep(0.01)
+    assert [call.status for _, call in calls.message.tool_calls()] == ["running", "running", "pending"]
+    tools.calls[1][3].set_result(ToolOutcome(output="second", metadata_json='{"a":1}'))
+    await _until(3, tools)
+    tools.calls[2][3].set_result(ToolOutcome(output="broken", is_error=True))
+    tools.calls[0][3].set_result(ToolOutcome(output="first"))
+    await settling
+    assert _results(calls.message) == [
+        (ToolStatus.SUCCESS, "first", None),
+        (ToolStatus.SUCCESS, "second", None),
+        (ToolStatus.ERROR, None, "broken"),
+    ]
+    assert len(store.commits) == 6
+
+
+async def test_lines_of_a_tool_are_told_and_kept_up_to_a_limit() -> None:
+    """The last one that is kept says that there were more."""
+    calls, tools, feed = _server_calls(1)
+    settling = asyncio.create_task(calls.settle())
+    await _until(1, tools)
+    for number in range(1000):
+        tools.calls[0][2](f"{number} " + "x" * 1000)
+    tools.calls[0][3].set_result(ToolOutcome(output="done"))
+    await settling
+    tools.calls[0][2]("too late")
+    [(_, call)] = calls.message.tool_calls()
+    assert (len(call.logs), call.logs[-1], len(call.logs[0])) == (200, "further lines are not kept", 500)
+    assert [event.kind.line_index for event in feed.published] == list(range(200))
+
+
+async def test_an_abort_cancels_what_runs_and_starts_nothing_more() -> None:
+    """The calls stay open: the end of the turn settles them."""
+    calls, tools, _ = _server_calls(3, max_parallel_tool_calls=1)
+    settling = asyncio.create_task(calls.settle())
+    await _until(1, tools)
+    settling.cancel()
+    await asyncio.wait((settling,))
+    assert settling.cancelled()
+    assert (len(tools.calls), tools.calls[0][3].cancelled()) == (1, True)
+    assert [call.status for _, call in calls.message.tool_calls()] == ["running", "pending", "pending"]
+
+
+async def test_a_client_cannot_answer_for_the_server() -> None:
+    """Its result is refused, and the tool's counts."""
+    calls, tools, _ = _server_calls(1)
+    settling = asyncio.create_task(calls.settle())
+    await _until(1, tools)
+    assert await calls.submit(0, CallResult(output="mine")) is None
+    tools.calls[0][3].set_result(ToolOutcome(output="true"))
+    await settling
+    assert _results(calls.message) == [(ToolStatus.SUCCESS, "true", None)]
+
+
+async def test_a_result_that_cannot_be_stored_ends_the_step() -> None:
+    """With the store's error, and the other calls are cancelled."""
+    store = FakeStore(automatic=False)
+    calls, tools, _ = _server_calls(2, store)
+    settling = asyncio.create_task(calls.settle())
+    await _until(2, tools)
+    tools.calls[0][3].set_result(ToolOutcome(output="lost"))
+    while len(store.futures) < 3:
+        await asyncio.sleep(0)
+    store.futures[2].set_exception(StorageBusy("busy"))
+    with pytest.raises(StorageBusy):
+        await settling
+    assert tools.calls[1][3].cancelled()
+
+
+def test_long_output_is_cut_between_characters() -> None:
+    """A note says how much there was."""
+    assert bounded("é" * 10, 20) == "é" * 10
+    assert bounded("é" * 11, 21) == "é" * 10 + "\n[cut: the output has 22 bytes, these are the first 21]"

@@ -1,0 +1,99 @@
+"""Which tools a model is offered, and which of its calls cannot run."""
+
+from collections.abc import Iterable, Mapping
+
+import structlog
+from msgspec import Struct
+
+from turnwire.core.arguments import problem_of_arguments, problem_of_schema
+from turnwire.core.environment import Environment
+from turnwire.core.settings import DEFAULT_AGENT, Agent
+from turnwire.domain.messages import Message
+from turnwire.domain.sessions import ToolDefinition
+from turnwire.ports.tools import ServerTool, ServerTools, ToolSource
+
+log = structlog.get_logger()
+
+
+class ToolList(Struct, frozen=True):
+    """The server's tools, to be shown."""
+
+    tools: tuple[ServerTool, ...]
+    sources: tuple[ToolSource, ...]
+    problems: Mapping[str, str]
+    """Why models are not offered a tool, by name."""
+
+
+class ToolCatalog:
+    """Lists the server's tools."""
+
+    def __init__(self, environment: Environment) -> None:
+        """Takes the ports and the agents."""
+        self._environment = environment
+
+    async def list(self, session_id: str) -> ToolList:
+        """Returns the tools that the agent of a session may use; all when session_id is "".
+
+        Raises:
+            SessionNotFound: there is no such session.
+        """
+        environment = self._environment
+        agent = Agent()
+        if session_id:
+            session = await environment.store.settings(session_id)
+            agent = environment.settings.agents.get(session.agent or DEFAULT_AGENT, agent)
+        tools = tuple(tool for tool in environment.tools.tools() if agent.may_use(tool.name))
+        problems = {tool.name: await problem_of_schema(tool.input_schema_json) for tool in tools}
+        problems = {name: f"its schema {problem}" for name, problem in problems.items() if problem}
+        return ToolList(tools, environment.tools.sources(), problems)
+
+
+class Toolbox:
+    """The tools of one step. Immutable."""
+
+    def __init__(self, client_tools: Iterable[ToolDefinition], server_tools: Iterable[ServerTool]) -> None:
+        """Takes the client's tools and the server's; of two with one name the client's counts."""
+        self._by_name = {tool.name: tool for tool in client_tools}
+        self._server_names: set[str] = set()
+        for tool in server_tools:
+            if tool.name in self._by_name:
+                log.info("server_tool_hidden", tool=tool.name, reason="the client declares a tool of that name")
+                continue
+            self._by_name[tool.name] = ToolDefinition(tool.name, tool.description, tool.input_schema_json)
+            self._server_names.add(tool.name)
+
+    @property
+    def definitions(self) -> tuple[ToolDefinition, ...]:
+        """What the model is told: the client's tools in their order, then the server's."""
+        return tuple(self._by_name.values())
+
+    def is_servers(self, name: str) -> bool:
+        """Tells whether the server runs the tool."""
+        return name in self._server_names
+
+    async def problems(self, message: Message) -> dict[int, str]:
+        """Returns why complete calls of a message cannot run, by part index: unknown tools, and wrong arguments."""
+        found = dict[int, str]()
+        for part, call in message.tool_calls():
+            tool = self._by_name.get(call.name)
+            if tool is None:
+                found[part.index] = f"there is no tool named {call.name!r}"
+            elif problem := await problem_of_arguments(tool.input_schema_json, call.input_json):
+                found[part.index] = problem
+        return found
+
+
+async def open_toolbox(client_tools: Iterable[ToolDefinition], agent: Agent, server_tools: ServerTools) -> Toolbox:
+    """Returns the tools for the next step.
+
+    A server's tool whose schema is none is left out: a provider would refuse the whole request for it.
+    """
+    usable = []
+    for tool in server_tools.tools():
+        if not agent.may_use(tool.name):
+            continue
+        if problem := await problem_of_schema(tool.input_schema_json):
+            log.info("server_tool_hidden", tool=tool.name, reason=f"its schema {problem}")
+        else:
+            usable.append(tool)
+    return Toolbox(client_tools, usable)

@@ -1,0 +1,52 @@
+"""The MCP servers of the configuration, as the tools that the server runs."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from turnwire.ports.tools import ServerTool, ToolOutcome, ToolSource
+from turnwire.tools.mcp_connection import McpConnection
+from turnwire.tools.settings import Backoff, McpSettings
+
+
+class McpServers:
+    """Implements `turnwire.ports.tools.ServerTools`."""
+
+    def __init__(
+        self, servers: Mapping[str, McpSettings], environ: Mapping[str, str], backoff: Backoff | None = None
+    ) -> None:
+        """Args:
+        servers: Settings by name.
+        environ: The environment that children and headers take their variables from.
+        backoff: How long to wait between tries.
+        """
+        self._connections = {
+            name: McpConnection(name, settings, environ, backoff) for name, settings in sorted(servers.items())
+        }
+
+    def start(self) -> None:
+        """Begins to connect to all of them; returns at once and waits for none."""
+        logging.getLogger("mcp").setLevel(logging.CRITICAL)  # its errors quote messages, and tool output is not logged
+        for connection in self._connections.values():
+            connection.start()
+
+    async def aclose(self) -> None:
+        """Ends all connections and child processes, at the same time."""
+        await asyncio.gather(*(connection.aclose() for connection in self._connections.values()))
+
+    def sources(self) -> tuple[ToolSource, ...]:
+        """Returns the servers by name."""
+        return tuple(connection.source for connection in self._connections.values())
+
+    def tools(self) -> tuple[ServerTool, ...]:
+        """Returns the tools of all servers by name."""
+        found = [tool for connection in self._connections.values() for tool in connection.tools.values()]
+        return tuple(sorted(found, key=lambda tool: tool.name))
+
+    async def call(self, name: str, arguments_json: str, log: Callable[[str], None]) -> ToolOutcome:
+        """Runs a tool once."""
+        for connection in self._connections.values():
+            for own_name, tool in connection.tools.items():
+                if tool.name == name:
+                    return await connection.call(own_name, arguments_json, log)
+        return ToolOutcome(output=f"there is no tool named {name!r} any more", is_error=True)

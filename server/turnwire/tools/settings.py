@@ -1,0 +1,39 @@
+"""Settings of MCP servers, as they stand in the configuration."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+
+from msgspec import Struct
+
+
+class McpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[mcp.NAME]`: either a command or an address."""
+
+    command: str = ""
+    """Program to start; it speaks MCP on its standard input and output."""
+    args: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+    """Names of the variables that the program gets besides the usual ones (HOME, PATH and the like); never values."""
+    cwd: Path | None = None
+    """Folder that the program starts in; None for the server's own."""
+    url: str = ""
+    """Address of a server that speaks streamable HTTP."""
+    headers_env: Mapping[str, str] = {}
+    """Headers of each request, with the names of the variables that hold their values."""
+    timeout_seconds: float = 60.0
+    """Longest time of one call."""
+    start_timeout_seconds: float = 30.0
+    """Longest time from the start of a connection to its list of tools; programs that install themselves take long."""
+
+
+class Backoff(Struct, frozen=True):
+    """How long to wait before a connection is tried again: doubled each time, half of it by chance."""
+
+    first: timedelta = timedelta(milliseconds=500)
+    longest: timedelta = timedelta(minutes=1)
+
+    def delay(self, failures: int, chance: float) -> float:
+        """Returns the seconds to wait after so many failures in a row (from 1), for a chance from 0 to 1."""
+        whole: float = min(self.first.total_seconds() * 2 ** min(failures - 1, 30), self.longest.total_seconds())
+        return whole * (0.5 + chance / 2)

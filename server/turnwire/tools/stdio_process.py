@@ -1,0 +1,168 @@
+"""An MCP server as a child process: a transport for the SDK.
+
+Of our own because the SDK's gives a child two seconds at each step of its end, and the whole server stops in two; and
+because its log shows what the child said. The child leads a process group, so that what it starts goes with it.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any
+
+from turnwire.tools.settings import McpSettings
+
+MAX_LINE_BYTES = 32 * 2**20
+"""Longest message of a child; one that never ends its line would fill the memory."""
+
+_EXIT_SECONDS = 0.4
+"""How long a child may take to end after its input was closed, and again after SIGTERM."""
+
+_USUAL_VARIABLES = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "SYSTEMROOT", "TEMP", "TMPDIR", "USER")
+
+
+@contextlib.asynccontextmanager
+async def stdio_process(
+    settings: McpSettings, environ: Mapping[str, str], ended: Callable[[str], None]
+) -> AsyncGenerator[tuple[Any, Any]]:
+    """Starts the child and yields the streams of messages from it and to it; ends it on leaving, within a second.
+
+    Args:
+        settings: Command, arguments, folder, names of variables.
+        environ: The environment that the variables are taken from.
+        ended: Told once, with the reason, when the child ends or breaks the connection by itself.
+
+    Raises:
+        OSError: the program cannot be started.
+    """
+    import anyio  # noqa: PLC0415 - comes with the SDK
+
+    process = await asyncio.create_subprocess_exec(
+        settings.command,
+        *settings.args,
+        cwd=settings.cwd,
+        env={name: environ[name] for name in (*_USUAL_VARIABLES, *settings.env) if name in environ},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    to_session, from_child = anyio.create_memory_object_stream[Any](0)
+    to_child, from_session = anyio.create_memory_object_stream[Any](0)
+    child = _Child(process, ended)
+    tasks = [
+        asyncio.create_task(child.read(to_session), name="mcp stdout"),
+        asyncio.create_task(child.write(from_session), name="mcp stdin"),
+        asyncio.create_task(child.read_errors(), name="mcp stderr"),
+    ]
+    try:
+        yield from_child, to_child
+    finally:
+        child.closing = True
+        try:
+            await child.end()
+        finally:
+            child.kill()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for stream in (to_session, from_child, to_child, from_session):
+                stream.close()
+            # without this an open pipe of a grandchild keeps the transport, which complains when it is collected
+            process._transport.close()  # type: ignore[attr-defined]
+
+
+class _Child:
+    """One process and its pipes. Its tasks are owned by `stdio_process`."""
+
+    def __init__(self, process: asyncio.subprocess.Process, ended: Callable[[str], None]) -> None:
+        self._process = process
+        self._ended = ended
+        self._last_error = ""
+        self._errors_ended = asyncio.Event()
+        self.closing = False
+
+    async def read(self, to_session: Any) -> None:
+        """Hands the child's messages to the session until the child closes its output."""
+        from mcp.shared.message import SessionMessage  # noqa: PLC0415
+        from mcp_types import jsonrpc_message_adapter  # noqa: PLC0415
+
+        reason = ""
+        async with to_session:
+            async for line in self._lines():
+                try:
+                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                except ValueError:
+                    continue  # a child that prints something else than messages: the rest may be fine
+                await to_session.send(SessionMessage(message))
+            reason = await self._exit_reason()
+            if not self.closing:
+                self._ended(reason)
+
+    async def write(self, from_session: Any) -> None:
+        """Hands the session's messages to the child."""
+        pipe = self._process.stdin
+        assert pipe is not None
+        async with from_session:
+            async for item in from_session:
+                pipe.write(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+                with contextlib.suppress(ConnectionError):  # the reader tells that the child is gone, and why
+                    await pipe.drain()
+
+    async def read_errors(self) -> None:
+        """Keeps the last line that the child wrote to its standard error, to say why it ended."""
+        pipe = self._process.stderr
+        assert pipe is not None
+        while data := await pipe.read(65_536):
+            lines = data.decode("utf-8", "replace").strip().splitlines()
+            self._last_error = " ".join(lines[-1].split())[:300] if lines else self._last_error
+        self._errors_ended.set()
+
+    async def end(self) -> None:
+        """Asks the child to end: by closing its input, then by SIGTERM."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        if not await self._exited():
+            self._signal(signal.SIGTERM)
+            await self._exited()
+
+    def kill(self) -> None:
+        """Ends the child and all that it started. Idempotent."""
+        self._signal(signal.SIGKILL)
+
+    async def _lines(self) -> AsyncGenerator[bytes]:
+        pipe = self._process.stdout
+        assert pipe is not None
+        waiting = bytearray()
+        while data := await pipe.read(65_536):
+            waiting += data
+            if b"\n" in data:
+                *lines, rest = bytes(waiting).split(b"\n")
+                waiting = bytearray(rest)
+                for line in lines:
+                    if line.strip():
+                        yield line
+            if len(waiting) > MAX_LINE_BYTES:
+                self._last_error = f"it sent a message of more than {MAX_LINE_BYTES} bytes"
+                return
+
+    async def _exit_reason(self) -> str:
+        if await self._exited():
+            with contextlib.suppress(TimeoutError):  # a grandchild may hold the pipe
+                await asyncio.wait_for(self._errors_ended.wait(), 0.2)
+        code = self._process.returncode
+        how = "closed its output" if code is None else f"ended with code {code}"
+        return f"the process {how}" + (f": {self._last_error}" if self._last_error else "")
+
+    async def _exited(self) -> bool:
+        # not process.wait(), which also waits until every grandchild has closed the pipes
+        for _ in range(int(_EXIT_SECONDS / 0.01)):
+            if self._process.returncode is not None:
+                return True
+            await asyncio.sleep(0.01)
+        return self._process.returncode is not None
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)

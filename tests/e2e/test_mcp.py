@@ -1,0 +1,357 @@
+"""Tools of real MCP servers, over standard input and output and over streamable HTTP."""
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import grpc
+import pytest
+
+from opencode.message.content_pb2 import FINISH_REASON_ERROR, FINISH_REASON_STOP
+from opencode.message.message_pb2 import AbortSessionRequest, SendMessageResponse
+from opencode.tool.tool_pb2 import ListToolsRequest, ListToolsResponse, SubmitToolResultRequest, ToolCallState
+from tests.support.conversation import (
+    answer_to,
+    ask,
+    displayed,
+    new_session,
+    refused,
+    talk,
+    tool,
+    turn_ended,
+    watching,
+    words_of,
+)
+from tests.support.running_server import Client, connect, running_server
+
+ROOT = Path(__file__).parents[2]
+ENVIRON = {**os.environ, "MCP_TEST_TOKEN": "secret words"}
+
+
+def stdio(folder: Path, name: str = "test", *more: str) -> str:
+    """Returns the configuration of the test server as a child."""
+    args = ["-m", "tests.support.mcp_server", "stdio", str(folder)]
+    lines = [f"[mcp.{name}]", f"command = {json.dumps(sys.executable)}", f"args = {json.dumps(args)}"]
+    return "\n".join([*lines, f'cwd = "{ROOT}"', 'env = ["PYTHONPATH", "MCP_TEST_TOKEN"]', *more, ""])
+
+
+@contextlib.asynccontextmanager
+async def http_server(port: int, folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Runs the test server over HTTP."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.support.mcp_server", "http", str(port), str(folder)),
+        cwd=ROOT,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+def free_port() -> int:
+    """Returns a port that nobody listens on."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Waits for a state that nobody tells of."""
+    async with asyncio.timeout(20):
+        while not true():
+            await asyncio.sleep(0.02)
+
+
+async def listed(client: Client, found: Callable[[ListToolsResponse], bool]) -> ListToolsResponse:
+    """Asks for the tools until the answer is the wanted one."""
+    async with asyncio.timeout(20):
+        while not found(answer := await client.tools.ListTools(ListToolsRequest())):
+            await asyncio.sleep(0.02)
+    return answer
+
+
+async def ready(client: Client) -> ListToolsResponse:
+    """Waits until every source is ready."""
+    return await listed(client, lambda answer: all(source.state == "ready" for source in answer.sources))
+
+
+async def calls_of(client: Client, accepted: SendMessageResponse) -> list[ToolCallState]:
+    """Returns all calls of a session."""
+    return [call for message in await displayed(client, accepted.session_id) for call in message.tool_calls]
+
+
+def alive(pid: int) -> bool:
+    """Tells whether a process runs."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[Client]:
+    """A client of a server with the MCP server "test", which is ready."""
+    toml = stdio(tmp_path, "test", "timeout_seconds = 20")
+    async with running_server(tmp_path, toml, ENVIRON) as server, connect(server.address) as connected:
+        await ready(connected)
+        yield connected
+
+
+async def test_tools_are_listed_with_source_schema_and_state(client: Client) -> None:
+    """Their names begin with that of their server."""
+    answer = await client.tools.ListTools(ListToolsRequest())
+    add = next(tool for tool in answer.tools if tool.name == "test.add")
+    assert (add.description, add.source, add.state, add.error) == ("Adds two numbers.", "test", "ready", "")
+    assert set(json.loads(add.input_schema_json)["required"]) == {"a", "b"}
+    assert [(s.name, s.state, s.error) for s in answer.sources] == [("test", "ready", "")]
+    refusal = await refused(client.tools.ListTools(ListToolsRequest(session_id="ses_none")))
+    assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "SESSION_NOT_FOUND")
+
+
+async def test_a_call_runs_and_its_result_goes_back_to_the_model(client: Client) -> None:
+    """It is pending, running, then has its result; the turn ends in order."""
+    accepted = await client.messages.SendMessage(ask('/tool test.add {"a": 1, "b": 2}'))
+    async with watching(client, accepted.session_id, after_sequence=accepted.sequence) as watch:
+        ended = await watch.until_turn_ended(accepted.turn_id)
+    assert ended.turn_ended.finish_reason == FINISH_REASON_STOP
+    updates = [event.tool_call_updated.state for event in watch.events if event.HasField("tool_call_updated")]
+    assert [(u.status, u.output) for u in updates] == [
+        ("pending", ""),
+        ("running", ""),
+        ("success", "the sum is 3"),
+    ]
+    assert "the sum is 3" in words_of(await answer_to(client, accepted))
+
+
+async def test_progress_becomes_logs(client: Client) -> None:
+    """Each line is an event while the call runs, and the call keeps them."""
+    session_id = await new_session(client)
+    async with watching(client, session_id) as watch:
+        await watch.until_kind("caught_up")
+        accepted = await client.messages.SendMessage(ask('/tool test.count {"to": 3}', session_id))
+        await watch.until_turn_ended(accepted.turn_id)
+    lines = [event.tool_log for event in watch.events if event.HasField("tool_log")]
+    assert [(line.line_index, line.text) for line in lines] == [(0, "1/3 at 1"), (1, "2/3 at 2"), (2, "3/3 at 3")]
+    (call,) = await calls_of(client, accepted)
+    assert list(call.logs) == ["1/3 at 1", "2/3 at 2", "3/3 at 3"]
+
+
+async def test_wrong_arguments_run_nothing(client: Client) -> None:
+    """The model reads which ones are wrong; the call was never pending."""
+    accepted = await client.messages.SendMessage(ask('/tool test.add {"a": "one"}'))
+    async with watching(client, accepted.session_id, after_sequence=accepted.sequence) as watch:
+        await watch.until_turn_ended(accepted.turn_id)
+    assert "pending" not in [event.tool_call_updated.state.status for event in watch.events]
+    (call,) = await calls_of(client, accepted)
+    assert call.status == "error"
+    assert "a: 'one' is not of type 'integer'" in call.error
+    assert "'b' is a required property" in call.error
+    assert "'b' is a required property" in words_of(await answer_to(client, accepted))
+
+
+async def test_an_error_of_the_tool_is_an_error_result(client: Client) -> None:
+    """The model reads it, and the turn goes on."""
+    accepted = await talk(client, "/tool test.fail {}")
+    (call,) = await calls_of(client, accepted)
+    assert call.status == "error"
+    assert "fail" in words_of(await answer_to(client, accepted))
+
+
+async def test_variables_are_passed_by_name_only(client: Client) -> None:
+    """A child gets those that are named, and no others."""
+    accepted = await talk(
+        client, '/tool test.environment {"name": "MCP_TEST_TOKEN"}\n/tool test.environment {"name": "HOSTNAME"}'
+    )
+    assert [call.output for call in await calls_of(client, accepted)] == ["secret words", "not set"]
+
+
+async def test_an_abort_cancels_the_call_at_the_server(client: Client, tmp_path: Path) -> None:
+    """The call ends as an error at once, the tool is told, and the server is there for the next call."""
+    accepted = await client.messages.SendMessage(ask("/tool test.slow {}"))
+    async with watching(client, accepted.session_id, after_sequence=accepted.sequence) as watch:
+        await watch.until_kind("tool_log")
+    began = time.monotonic()
+    await client.messages.AbortSession(AbortSessionRequest(session_id=accepted.session_id))
+    assert time.monotonic() - began < 1
+    (call,) = await calls_of(client, accepted)
+    assert (call.status, list(call.logs)) == ("error", ["0/1 began"])
+    await until((tmp_path / "slow_cancelled").exists)
+    again = await talk(client, '/tool test.add {"a": 2, "b": 2}', accepted.session_id)
+    assert "the sum is 4" in words_of(await answer_to(client, again))
+
+
+async def test_a_running_call_is_in_the_snapshot_and_not_the_clients(client: Client) -> None:
+    """Who begins to watch sees it with its logs; a client cannot answer it."""
+    accepted = await client.messages.SendMessage(ask("/tool test.slow {}"))
+    async with watching(client, accepted.session_id, after_sequence=accepted.sequence) as watch:
+        await watch.until_kind("tool_log")
+    async with watching(client, accepted.session_id) as watch:
+        snapshot = (await watch.until_kind("message_snapshot")).message_snapshot.message
+    (call,) = [part.tool_use for part in snapshot.parts]
+    assert (call.status, list(call.logs)) == ("running", ["0/1 began"])
+    assert [list(stored.logs) for stored in await calls_of(client, accepted)] == [["0/1 began"]]
+    request = SubmitToolResultRequest(session_id=accepted.session_id, tool_call_id=call.id, output="mine")
+    assert (await refused(client.tools.SubmitToolResult(request))).reason == "TOOL_CALL_ALREADY_SETTLED"
+
+
+async def test_calls_of_a_step_run_at_once(client: Client) -> None:
+    """Four of them take about as long as one."""
+    began = time.monotonic()
+    await talk(client, "\n".join(['/tool test.pause {"seconds": 0.5}'] * 4))
+    assert time.monotonic() - began < 1.5
+
+
+async def test_a_list_that_changes_is_read_again(client: Client) -> None:
+    """The new tool is there for the next step."""
+    await talk(client, "/tool test.grow {}")
+    await listed(client, lambda answer: any(tool.name == "test.grown" for tool in answer.tools))
+
+
+async def test_a_server_that_dies_comes_back(client: Client) -> None:
+    """The call that it died of fails; a later one is answered by a new process."""
+    accepted = await talk(client, "/tool test.die {}")
+    (call,) = await calls_of(client, accepted)
+    assert call.status == "error"
+    assert "ended with code 3" in call.error
+    await ready(client)
+    again = await talk(client, '/tool test.add {"a": 1, "b": 1}', accepted.session_id)
+    assert "the sum is 2" in words_of(await answer_to(client, again))
+
+
+async def test_agents_name_the_tools_that_they_may_use(tmp_path: Path) -> None:
+    """All others are unknown to them."""
+    toml = stdio(tmp_path) + '[agents.careful]\ntools = ["test.add", "other.*"]\n'
+    async with running_server(tmp_path, toml, ENVIRON) as server, connect(server.address) as client:
+        await ready(client)
+        session_id = await new_session(client, agent="careful")
+        answer = await client.tools.ListTools(ListToolsRequest(session_id=session_id))
+        assert [tool.name for tool in answer.tools] == ["test.add"]
+        accepted = await talk(client, "/tool test.fail {}", session_id, tools=[tool("look")])
+        (call,) = await calls_of(client, accepted)
+        assert call.error == "there is no tool named 'test.fail'"
+
+
+async def test_long_output_is_cut_and_a_slow_call_ends(tmp_path: Path) -> None:
+    """Both limits leave the turn in order."""
+    toml = stdio(tmp_path, "test", "timeout_seconds = 0.5") + "[limits]\nmax_tool_output_bytes = 101\n"
+    async with running_server(tmp_path, toml, ENVIRON) as server, connect(server.address) as client:
+        await ready(client)
+        accepted = await talk(client, '/tool test.long {"chars": 1000}\n/tool test.slow {}')
+        long, slow = await calls_of(client, accepted)
+        assert long.output == "é" * 50 + "\n[cut: the output has 2000 bytes, these are the first 101]"
+        assert (slow.status, slow.error) == ("error", "the tool did not answer within 0.5 seconds")
+        assert (await talk(client, '/tool test.add {"a": 1, "b": 1}', accepted.session_id)).turn_id
+
+
+async def test_the_same_call_again_and_again_ends_the_turn(client: Client) -> None:
+    """After three steps without progress, with a reason of its own."""
+    script = "\n/step\n".join(['/tool test.add {"a": 1, "b": 2}'] * 6)
+    accepted = await client.messages.SendMessage(ask(script))
+    ended = (await turn_ended(client, accepted)).turn_ended
+    assert (ended.finish_reason, ended.failure.reason, ended.steps) == (FINISH_REASON_ERROR, "TOOL_CALL_REPEATED", 3)
+    again = await talk(client, "hello", accepted.session_id)
+    assert words_of(await answer_to(client, again)) == "hello"
+
+
+async def test_servers_that_hang_or_fail_hold_up_nothing(tmp_path: Path) -> None:
+    """Neither the start nor a session nor the stop waits for them; ListTools says what is wrong."""
+    toml = """
+        [mcp.hangs]
+        command = "sleep"
+        args = ["600"]
+        [mcp.missing]
+        command = "/no/such/program"
+        [mcp.dies]
+        command = "sh"
+        args = ["-c", "echo it is broken >&2; exit 4"]
+        [mcp.nobody]
+        url = "http://127.0.0.1:1/mcp"
+        [mcp.keyless]
+        url = "http://127.0.0.1:1/mcp"
+        headers_env = { Authorization = "NOT_SET_ANYWHERE" }
+    """
+    began = time.monotonic()
+    async with running_server(tmp_path, toml, ENVIRON) as server, connect(server.address) as client:
+        assert time.monotonic() - began < 2
+        accepted = await talk(client, "hello")
+        assert words_of(await answer_to(client, accepted)) == "hello"
+        answer = await listed(client, lambda a: sum(bool(source.error) for source in a.sources) == 4)
+        states = {source.name: (source.state, source.error) for source in answer.sources}
+        assert states["hangs"] == ("connecting", "")
+        assert "No such file" in states["missing"][1]
+        assert states["dies"][1] == "the process ended with code 4: it is broken"
+        assert states["nobody"][1]
+        assert states["keyless"][1] == "the variable NOT_SET_ANYWHERE is not set"
+        began = time.monotonic()
+    assert time.monotonic() - began < 2
+
+
+async def test_children_go_with_the_server(tmp_path: Path) -> None:
+    """After the stop no process is left, not even one that does not want to end; a call under way ends too."""
+    stubborn = tmp_path / "stubborn"
+    script = f"trap '' TERM; echo $$ > {stubborn}; while :; do sleep 1; done"
+    toml = stdio(tmp_path) + f'[mcp.stubborn]\ncommand = "sh"\nargs = ["-c", {json.dumps(script)}]\n'
+    async with running_server(tmp_path, toml, ENVIRON) as server, connect(server.address) as client:
+        await listed(client, lambda answer: len(answer.tools) > 0)
+        await until(lambda: stubborn.exists() and bool(stubborn.read_text().strip()))
+        accepted = await client.messages.SendMessage(ask("/tool test.slow {}"))
+        async with watching(client, accepted.session_id, after_sequence=accepted.sequence) as watch:
+            await watch.until_kind("tool_log")
+        pids = [int((tmp_path / "pid").read_text()), int(stubborn.read_text())]
+        assert all(map(alive, pids))
+        began = time.monotonic()
+    assert time.monotonic() - began < 2
+    await until(lambda: not any(map(alive, pids)))
+
+
+async def test_streamable_http(tmp_path: Path) -> None:
+    """Calls, progress and cancelling work; a server that dies is connected again when it is back."""
+    port = free_port()
+    toml = f'[mcp.web]\nurl = "http://127.0.0.1:{port}/mcp"\n'
+    async with running_server(tmp_path, toml, ENVIRON) as server, connect(server.address) as client:
+        async with http_server(port, tmp_path):
+            await ready(client)
+            accepted = await talk(client, '/tool web.add {"a": 1, "b": 2}\n/tool web.count {"to": 2}')
+            add, count = await calls_of(client, accepted)
+            assert (add.output, count.output, list(count.logs)) == ("the sum is 3", "counted", ["1/2 at 1", "2/2 at 2"])
+            slow = await client.messages.SendMessage(ask("/tool web.slow {}"))
+            async with watching(client, slow.session_id, after_sequence=slow.sequence) as watch:
+                await watch.until_kind("tool_log")
+            await client.messages.AbortSession(AbortSessionRequest(session_id=slow.session_id))
+            await until((tmp_path / "slow_cancelled").exists)
+            died = await talk(client, "/tool web.die {}")
+            assert (await calls_of(client, died))[0].status == "error"
+        await listed(client, lambda answer: answer.sources[0].state != "ready")
+        async with http_server(port, tmp_path):
+            await ready(client)
+            again = await talk(client, '/tool web.add {"a": 1, "b": 1}', died.session_id)
+            assert "the sum is 2" in words_of(await answer_to(client, again))
+
+
+@pytest.mark.skipif("TURNWIRE_TEST_NPM" not in os.environ, reason="needs npm's registry: set TURNWIRE_TEST_NPM=1")
+async def test_a_published_server_of_another_language(tmp_path: Path) -> None:
+    """The file server of the protocol's authors, in TypeScript, lists and reads a folder."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / "note.txt").write_text("written by hand")
+    args = json.dumps(["-y", "@modelcontextprotocol/server-filesystem", str(shared)])
+    toml = f'[mcp.fs]\ncommand = "npx"\nargs = {args}\n'
+    async with running_server(tmp_path, toml, ENVIRON) as server, connect(server.address) as client:
+        async with asyncio.timeout(50):
+            await ready(client)
+        path = json.dumps({"path": str(shared / "note.txt")})
+        accepted = await talk(client, f"/tool fs.read_text_file {path}\n/tool fs.read_text_file {{}}")
+        read, wrong = await calls_of(client, accepted)
+        assert (read.status, read.output) == ("success", "written by hand")
+        assert "'path' is a required property" in wrong.error

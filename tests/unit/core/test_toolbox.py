@@ -1,0 +1,58 @@
+"""Which tools a model is offered, and which calls cannot run."""
+
+from tests.support.core_fakes import FakeServerTools, server_tool
+from tests.support.domain_values import make_answer
+from turnwire.core.settings import Agent
+from turnwire.core.toolbox import Toolbox, open_toolbox
+from turnwire.domain.messages import ToolUse
+from turnwire.domain.sessions import ToolDefinition
+
+LOOK = ToolDefinition("look", "", "")
+
+
+async def test_client_tools_come_first() -> None:
+    """Then the server's, in the order of their source."""
+    tools = FakeServerTools(server_tool("fs.read"), server_tool("web.get"))
+    toolbox = await open_toolbox((LOOK,), Agent(), tools)
+    assert [tool.name for tool in toolbox.definitions] == ["look", "fs.read", "web.get"]
+    assert [toolbox.is_servers(name) for name in ("look", "fs.read", "none")] == [False, True, False]
+
+
+async def test_an_agent_has_the_tools_that_its_patterns_name() -> None:
+    """None allows all, an empty list none."""
+    tools = FakeServerTools(server_tool("fs.read"), server_tool("fs.write"), server_tool("web.get"))
+    offered = {
+        patterns: [tool.name for tool in (await open_toolbox((), Agent(tools=patterns), tools)).definitions]
+        for patterns in (None, (), ("fs.*",), ("*.get", "fs.w*"))
+    }
+    assert offered == {
+        None: ["fs.read", "fs.write", "web.get"],
+        (): [],
+        ("fs.*",): ["fs.read", "fs.write"],
+        ("*.get", "fs.w*"): ["fs.write", "web.get"],
+    }
+
+
+async def test_the_clients_tool_wins() -> None:
+    """Of two with one name."""
+    toolbox = Toolbox((LOOK,), (server_tool("look"),))
+    assert toolbox.definitions == (LOOK,)
+    assert not toolbox.is_servers("look")
+
+
+async def test_a_tool_without_a_schema_is_left_out() -> None:
+    """A provider would refuse the whole request for it."""
+    tools = FakeServerTools(server_tool("bad", '{"type":"objekt"}'), server_tool("good"))
+    assert [tool.name for tool in (await open_toolbox((), Agent(), tools)).definitions] == ["good"]
+
+
+async def test_calls_that_cannot_run_are_named() -> None:
+    """By their part, with the reason that the model reads."""
+    toolbox = Toolbox((ToolDefinition("add", "", '{"required":["a"]}'), LOOK), ())
+    calls = [ToolUse(name="none"), ToolUse(name="add"), ToolUse(name="look", input_json="{"), ToolUse(name="look")]
+    message = make_answer("msg_1", "text", *calls)
+    problems = await toolbox.problems(message)
+    assert list(problems) == [1, 2, 3]
+    assert problems[1] == "there is no tool named 'none'"
+    assert problems[2] == "the arguments do not fit the tool's schema: 'a' is a required property"
+    assert problems[3].startswith("the arguments are not valid JSON")

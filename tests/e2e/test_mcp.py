@@ -13,6 +13,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from opencode.event.session_event_pb2 import Event
 from opencode.message.content_pb2 import FINISH_REASON_ERROR, FINISH_REASON_STOP
 from opencode.message.message_pb2 import AbortSessionRequest, SendMessageResponse
 from opencode.tool.tool_pb2 import ListToolsRequest, ListToolsResponse, SubmitToolResultRequest, ToolCallState
@@ -88,6 +89,11 @@ async def ready(client: Client) -> ListToolsResponse:
 async def calls_of(client: Client, accepted: SendMessageResponse) -> list[ToolCallState]:
     """Returns all calls of a session."""
     return [call for message in await displayed(client, accepted.session_id) for call in message.tool_calls]
+
+
+def tool_spoke(event: Event) -> bool:
+    """Tells whether an event shows a line of a tool: live, or in the snapshot of who came later."""
+    return event.HasField("tool_log") or any(part.tool_use.logs for part in event.message_snapshot.message.parts)
 
 
 def alive(pid: int) -> bool:
@@ -180,7 +186,7 @@ async def test_an_abort_cancels_the_call_at_the_server(client: Client, tmp_path:
     """The call ends as an error at once, the tool is told, and the server is there for the next call."""
     accepted = await client.messages.SendMessage(ask("/tool test.slow {}"))
     async with watching(client, accepted.session_id, after_sequence=accepted.sequence) as watch:
-        await watch.until_kind("tool_log")
+        await watch.until(tool_spoke)
     began = time.monotonic()
     await client.messages.AbortSession(AbortSessionRequest(session_id=accepted.session_id))
     assert time.monotonic() - began < 1
@@ -195,7 +201,7 @@ async def test_a_running_call_is_in_the_snapshot_and_not_the_clients(client: Cli
     """Who begins to watch sees it with its logs; a client cannot answer it."""
     accepted = await client.messages.SendMessage(ask("/tool test.slow {}"))
     async with watching(client, accepted.session_id, after_sequence=accepted.sequence) as watch:
-        await watch.until_kind("tool_log")
+        await watch.until(tool_spoke)
     async with watching(client, accepted.session_id) as watch:
         snapshot = (await watch.until_kind("message_snapshot")).message_snapshot.message
     (call,) = [part.tool_use for part in snapshot.parts]
@@ -307,7 +313,7 @@ async def test_children_go_with_the_server(tmp_path: Path) -> None:
         await until(lambda: stubborn.exists() and bool(stubborn.read_text().strip()))
         accepted = await client.messages.SendMessage(ask("/tool test.slow {}"))
         async with watching(client, accepted.session_id, after_sequence=accepted.sequence) as watch:
-            await watch.until_kind("tool_log")
+            await watch.until(tool_spoke)
         pids = [int((tmp_path / "pid").read_text()), int(stubborn.read_text())]
         assert all(map(alive, pids))
         began = time.monotonic()
@@ -327,7 +333,7 @@ async def test_streamable_http(tmp_path: Path) -> None:
             assert (add.output, count.output, list(count.logs)) == ("the sum is 3", "counted", ["1/2 at 1", "2/2 at 2"])
             slow = await client.messages.SendMessage(ask("/tool web.slow {}"))
             async with watching(client, slow.session_id, after_sequence=slow.sequence) as watch:
-                await watch.until_kind("tool_log")
+                await watch.until(tool_spoke)
             await client.messages.AbortSession(AbortSessionRequest(session_id=slow.session_id))
             await until((tmp_path / "slow_cancelled").exists)
             died = await talk(client, "/tool web.die {}")

@@ -40,6 +40,8 @@ def serve(
 
     # The core of gRPC would write lines of its own beside the one that says why the server cannot start.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    # uvloop starts MCP servers with fork(), for which gRPC would halt its threads; the child runs a program at once
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
     from turnwire.cli.serve import run_server
 

@@ -5,6 +5,7 @@ abort, a provider's error, a bug. Start with `TurnRun.run`.
 """
 
 import asyncio
+import contextlib
 
 import msgspec
 import structlog
@@ -34,6 +35,9 @@ from turnwire.domain.sessions import Turn
 from turnwire.ports.provider import ProviderRequest, StepFinished
 from turnwire.ports.store import Committed, NewEvent, PutMessage
 
+END_WAIT_SECONDS = 2.0
+"""How long a reader waits for the commit that ends a turn: many times what a commit takes."""
+
 MAX_PAUSES = 10
 """How often one turn goes on by itself after the provider paused it."""
 
@@ -57,6 +61,7 @@ class TurnRun:
         self._closing_commit: asyncio.Future[Committed] | None = None
         self._task: asyncio.Task[Ending] | None = None
         self._stopped: Ending | None = None
+        self._ending = False
         self.ended = asyncio.Event()
         """Set by the owner once the turn's end is durable, or was given up."""
 
@@ -75,6 +80,7 @@ class TurnRun:
             messages.append(streaming := self._environment.priced(self._stream.snapshot()))
             if self._added.exception() is not None:
                 work += Work((), (_added(streaming),))
+        self._ending = True
         self._stream = self._journal = None  # a reader's flush must not write the open message over the ended one
         return work + end_turn(self.turn, messages, ending, self._environment.clock())
 
@@ -106,6 +112,10 @@ class TurnRun:
 
     async def flush(self) -> None:
         """Makes durable what has streamed so far. Safe to cancel."""
+        if self._ending:
+            # the rest of the text is in the commit that ends the turn; on a full disk that one may not come for long
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.ended.wait(), END_WAIT_SECONDS)
         if self._journal is not None:
             await self._journal.flush()
         if self._calls is not None:
@@ -143,6 +153,7 @@ class TurnRun:
                 if repetitions >= self._environment.settings.limits.max_repeated_calls:
                     return Ending(FinishReason.ERROR, Failure("TOOL_CALL_REPEATED", _repeated(settled, repetitions)))
             else:
+                self._ending = True
                 return Ending(reason, message.failure)
         return Ending(FinishReason.MAX_STEPS)
 

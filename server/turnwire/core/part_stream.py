@@ -25,7 +25,6 @@ from turnwire.domain.messages import (
     Text,
     ToolUse,
 )
-from turnwire.domain.money import Usage
 from turnwire.ports.provider import (
     PartEnded,
     PartKey,
@@ -122,10 +121,15 @@ class MessageStream:
         return bool(self._parts)
 
     def begin_attempt(self, model: ModelRef) -> None:
-        """Forgets what an attempt without content has told, and names the model that is asked now."""
+        """Names the model that is asked now.
+
+        Usage that a failed attempt told stays until another is told, for it was used; of another model it were wrong.
+        """
         self.finished = None
-        run = ModelRun(provider_id=model.provider_id, model_requested=model.model_id)
-        self._replace(model_run=run, usage=None)
+        run = self._message.model_run
+        if run is None or (run.provider_id, run.model_requested) != (model.provider_id, model.model_id):
+            run = ModelRun(provider_id=model.provider_id, model_requested=model.model_id)
+            self._replace(model_run=run, usage=None)
 
     def apply(self, item: StreamItem) -> None:
         """Takes the next item of the provider's stream."""
@@ -154,10 +158,6 @@ class MessageStream:
     def part(self, index: int) -> Part:
         """Returns one part as far as it has come."""
         return self._parts[index].value()
-
-    def usage(self) -> Usage | None:
-        """Returns the usage reported so far."""
-        return self._message.usage
 
     def take_unsaved(self) -> tuple[int, ...]:
         """Returns the indexes of parts that changed since they were last taken; the caller saves them."""

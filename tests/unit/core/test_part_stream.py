@@ -14,6 +14,7 @@ from turnwire.domain.messages import (
     FinishReason,
     Message,
     MessageStatus,
+    ModelRef,
     ModelRun,
     Part,
     PartStatus,
@@ -189,7 +190,7 @@ def test_usage_and_response_belong_to_the_message() -> None:
         model_run=ModelRun(provider_id="p", model_requested="m", model_served="m-2", response_id="r2"),
         usage=Usage(input_tokens=1, output_tokens=2),
     )
-    assert stream.usage() == Usage(input_tokens=1, output_tokens=2)
+    assert stream.snapshot().usage == Usage(input_tokens=1, output_tokens=2)
     assert stream.finished == StepFinished(FinishReason.STOP, "end_turn")
 
 
@@ -259,3 +260,18 @@ def test_joined_text_can_be_encoded(text: str) -> None:
     joined.encode()
     if not any("\ud800" <= character <= "\udfff" for character in text):
         assert joined == text
+
+
+def test_usage_of_a_failed_attempt_stays_with_its_model() -> None:
+    """It was used; of another model it would be counted at the wrong price."""
+    stream = MessageStream(make_answer("msg_1", status=MessageStatus.STREAMING), lambda _: None, lambda _: "prt_0")
+    first, second = ModelRef("p", "first"), ModelRef("p", "second")
+    stream.begin_attempt(first)
+    stream.apply(UsageReported(Usage(input_tokens=3)))
+    stream.begin_attempt(first)
+    assert stream.snapshot().usage == Usage(input_tokens=3)
+    stream.begin_attempt(second)
+    assert (stream.snapshot().usage, stream.snapshot().model_run) == (
+        None,
+        ModelRun(provider_id="p", model_requested="second"),
+    )

@@ -8,6 +8,7 @@ import msgspec
 
 from turnwire.core.closing import Work, settle_calls
 from turnwire.core.environment import Environment
+from turnwire.core.part_stream import join_surrogates
 from turnwire.core.toolbox import Toolbox
 from turnwire.domain.events import ToolLog
 from turnwire.domain.messages import Message, ToolStatus, ToolUse
@@ -138,7 +139,9 @@ class ToolCalls:
             outcome = await self._environment.tools.call(call.name, call.input_json or "{}", partial(self._log, index))
             limit = self._environment.settings.limits.max_tool_output_bytes
             result = CallResult(
-                output=bounded(outcome.output, limit), is_error=outcome.is_error, metadata_json=outcome.metadata_json
+                output=bounded(join_surrogates(outcome.output), limit),
+                is_error=outcome.is_error,
+                metadata_json=join_surrogates(outcome.metadata_json),
             )
             await asyncio.shield(self._store({index: result}))
 
@@ -148,7 +151,7 @@ class ToolCalls:
         number = len(call.logs)
         if call.status.settled or number >= MAX_LOG_LINES:
             return
-        text = line[:MAX_LOG_CHARS] if number < MAX_LOG_LINES - 1 else "further lines are not kept"
+        text = join_surrogates(line[:MAX_LOG_CHARS]) if number < MAX_LOG_LINES - 1 else "further lines are not kept"
         logged = msgspec.structs.replace(call, logs=(*call.logs, text))
         self.message, _ = settle_calls(self.message, {index: logged}, self.message.updated_at)
         self._unsaved_logs.add(index)
@@ -199,7 +202,7 @@ def bounded(text: str, max_bytes: int) -> str:
     """Returns the text, cut between two characters and with a note when it is longer than the limit."""
     if len(text) * 4 <= max_bytes:
         return text
-    data = text.encode("utf-8", "replace")
+    data = text.encode()
     if len(data) <= max_bytes:
         return text
     kept = data[:max_bytes].decode("utf-8", "ignore")

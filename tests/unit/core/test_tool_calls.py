@@ -255,3 +255,15 @@ def test_long_output_is_cut_between_characters() -> None:
     """A note says how much there was."""
     assert bounded("é" * 10, 20) == "é" * 10
     assert bounded("é" * 11, 21) == "é" * 10 + "\n[cut: the output has 22 bytes, these are the first 21]"
+
+
+async def test_half_characters_of_a_tool_are_replaced() -> None:
+    """What a tool says can always be stored."""
+    calls, tools, _ = _server_calls(1)
+    settling = asyncio.create_task(calls.settle())
+    await _until(1, tools)
+    tools.calls[0][2]("line \ud800")
+    tools.calls[0][3].set_result(ToolOutcome(output="out \udc00"))
+    await settling
+    [(_, call)] = calls.message.tool_calls()
+    assert (call.output, call.logs) == ("out \ufffd", ("line \ufffd",))

@@ -36,7 +36,7 @@ def run_chat(target: str, session_id: str, model: str, text: str) -> int:
             print("turnwire: there is nothing to send", file=sys.stderr)
             return 1
     with grpc.insecure_channel(target, options=CHANNEL_OPTIONS) as channel:
-        chat = _Chat(MessageServiceStub(channel), session_id, model)
+        chat = _Chat(MessageServiceStub(channel), target, session_id, model)
         try:
             return chat.answer(text) if text else chat.run()
         except KeyboardInterrupt:
@@ -46,8 +46,9 @@ def run_chat(target: str, session_id: str, model: str, text: str) -> int:
 class _Chat:
     """One session as the terminal sees it."""
 
-    def __init__(self, messages: MessageServiceStub, session_id: str, model: str) -> None:
+    def __init__(self, messages: MessageServiceStub, target: str, session_id: str, model: str) -> None:
         self._messages = messages
+        self._target = target
         self._session_id = session_id
         self._model = _selection(model)
         self._console = Console(highlight=False)
@@ -64,7 +65,8 @@ class _Chat:
             if text.strip():
                 self.answer(text)
         if self._session_id:
-            self._console.print(f"go on with: turnwire chat --session {self._session_id}", style="dim")
+            again = f"turnwire chat --target {self._target} --session {self._session_id}"
+            self._console.print(f"go on with: {again}", style="dim", soft_wrap=True)
         return 0
 
     def answer(self, text: str) -> int:

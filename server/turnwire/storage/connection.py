@@ -109,6 +109,8 @@ class ProcessLock:
             StorageBusy: another process holds it.
             StorageError: the lock file cannot be made.
         """
+        if not self._path.parent.is_dir():
+            raise StorageError(f"the folder {self._path.parent} is not there", {"path": str(self._path.parent)})
         try:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:

@@ -102,11 +102,14 @@ class Server:
         turns = Turns(environment)
         stack.push_async_callback(turns.aclose)
         await turns.recover()
+        conversations, sessions = Conversations(environment, turns), Sessions(environment, turns)
+        stack.push_async_callback(conversations.aclose)
+        stack.push_async_callback(sessions.aclose)
         use_cases = UseCases(
             environment=environment,
             turns=turns,
-            conversations=Conversations(environment, turns),
-            sessions=Sessions(environment, turns),
+            conversations=conversations,
+            sessions=sessions,
             watches=Watches(environment, turns, codec, heartbeat),
         )
         await grpc_server.start(use_cases)

@@ -24,7 +24,7 @@ there is one, else none. Every key may be left out. Relative paths in the file s
 
     [limits]                          see `turnwire.core.settings.Limits`
     max_steps = 50                    model calls of one turn
-    max_running_turns = 256           on the server at once
+    max_running_turns = 256           whose model is asked at once, on the server
     max_queued_messages = 100         waiting in one session
     max_watchers = 10000              event streams open at once
     max_message_bytes = 33554432      text, attachments and metadata of one message

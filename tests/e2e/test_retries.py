@@ -97,3 +97,29 @@ async def test_refused_request_goes_to_nobody_else(tmp_path: Path) -> None:
         async with running_server(tmp_path, toml) as server, connect(server.address) as client:
             ended = (await turn_ended(client, await client.messages.SendMessage(ask("hello")))).turn_ended
         assert (ended.failure.reason, len(provider.requests)) == ("PROVIDER_REQUEST_REFUSED", 1)
+
+
+async def test_waiting_for_a_retry_leaves_room_for_other_turns(tmp_path: Path) -> None:
+    """A provider that rests does not hold the place of one that is well."""
+    toml = "[limits]\nmax_running_turns = 1\n[retries]\nfirst_delay_seconds = 600\nlongest_delay_seconds = 600\n"
+    async with running_server(tmp_path, toml) as server, connect(server.address) as client:
+        waiting = await client.messages.SendMessage(ask("/sleep 0.05\n/error unavailable"))
+        async with watching(client, waiting.session_id, after_sequence=waiting.sequence) as watch:
+            await watch.until_kind("retry_scheduled")
+        ended = (await turn_ended(client, await client.messages.SendMessage(ask("someone else")))).turn_ended
+    assert ended.finish_reason == FINISH_REASON_STOP
+
+
+async def test_fallback_that_is_not_configured_is_passed_over(tmp_path: Path) -> None:
+    """The one behind it is asked; without one the real reason is told."""
+    async with ProviderServer() as provider:
+        toml = (
+            f"{QUICK}[defaults]\nfallback_models = ['keyless/m', 'second/m']\n"
+            f"[providers.keyless]\nkind = 'openai_chat'\napi_key_env = 'NOT_SET'\n"
+            f"[providers.second]\nkind = 'openai_chat'\nbase_url = '{provider.base_url}'\n"
+        )
+        provider.enqueue(ScriptedReply(HELLO))
+        async with running_server(tmp_path, toml) as server, connect(server.address) as client:
+            accepted = await client.messages.SendMessage(ask("/error unavailable"))
+            await turn_ended(client, accepted)
+            assert words_of(await answer_to(client, accepted)) == "Hello"

@@ -69,6 +69,10 @@ class Conversations:
         """
         return await self._requests.once(new, lambda: self._append(new))
 
+    async def aclose(self) -> None:
+        """Waits for requests whose callers are gone. Idempotent."""
+        await self._requests.aclose()
+
     async def message(self, session_id: str, message_id: str) -> Message:
         """Returns a message as far as it has come. Raises MessageNotFound."""
         await self._turns.flush(session_id)
@@ -191,7 +195,7 @@ class Conversations:
             + folded
             + self._requests.record(new, receipt)
         )
-        committed = await self._environment.commit(message.session_id, work, message.created_at)
+        committed = await asyncio.shield(self._environment.commit(message.session_id, work, message.created_at))
         return msgspec.structs.replace(receipt, sequence=committed.before_sequence)
 
     def _refuse_awaited(self, message: Message) -> frozenset[str]:

@@ -11,6 +11,7 @@ import msgspec
 from turnwire.core.environment import Environment
 from turnwire.core.part_stream import MessageStream, join_surrogates
 from turnwire.core.retries import delay_before_retry, may_fall_back
+from turnwire.core.slots import Slot
 from turnwire.core.step_journal import StepJournal
 from turnwire.domain.errors import ProviderError, ProviderStreamFailed, UnknownModel
 from turnwire.domain.events import RetryScheduled
@@ -28,13 +29,16 @@ class ModelCall:
         stream: MessageStream,
         journal: StepJournal,
         publish: Callable[[RetryScheduled], None],
+        slot: Slot,
     ) -> None:
         """Args:
         environment: Ports and settings.
         stream: Takes the answer.
         journal: Saves it.
         publish: Tells watchers that the call will be tried again.
+        slot: The place among the models that are asked at once; held by the caller.
         """
+        self._slot = slot
         self._environment = environment
         self._stream = stream
         self._journal = journal
@@ -47,7 +51,7 @@ class ModelCall:
 
         Args:
             request: The request; its model is replaced by each that is asked.
-            models: The chosen one, then its fallbacks; at least one.
+            models: The chosen one, then its fallbacks; at least one. Fallbacks that cannot be asked are passed over.
             announced: The commit that adds the message; no content is published before watchers know of it.
 
         The provider is asked before the message is durable: a commit takes less time than the first token.
@@ -56,6 +60,7 @@ class ModelCall:
             What ended the answer early; None when the provider finished.
         """
         failure: ProviderError | None = None
+        models = (models[0], *filter(self._is_configured, models[1:]))
         for index, model in enumerate(models):
             for attempt in itertools.count(1):
                 failure = await self._attempt(request, model, announced)
@@ -65,7 +70,9 @@ class ModelCall:
                 if delay is None:
                     break
                 self._tell(failure, attempt, delay, model)
+                self._slot.leave()  # while this provider rests, another may be asked
                 await asyncio.sleep(delay.total_seconds())
+                await self._slot.take()
             if failure is None or not may_fall_back(failure):
                 break
             if index + 1 < len(models):
@@ -82,19 +89,25 @@ class ModelCall:
         self._stream.begin_attempt(model)
         request = msgspec.structs.replace(request, model_id=model.model_id)
         limit = self._environment.settings.limits.max_answer_bytes
+        watchers_know = False
         try:
-            self._environment.providers.check(model)
             provider = await self._environment.providers.get(model.provider_id)
             async with contextlib.aclosing(provider.stream(request)) as items:
                 async for item in items:
-                    if not announced.done():
-                        await asyncio.shield(announced)
+                    if not watchers_know:
+                        await asyncio.shield(announced)  # raises when the message could not be stored
+                        watchers_know = True
                     self._stream.apply(item)
                     self._journal.note_change()
                     if self._stream.size_bytes > limit:
                         return ProviderStreamFailed(f"the answer is larger than {limit} bytes", {"limit": str(limit)})
         except ProviderError as error:
             return error
-        except UnknownModel as error:  # a fallback that is not configured any more
-            return ProviderError(error.message)
         return None
+
+    def _is_configured(self, model: ModelRef) -> bool:
+        try:
+            self._environment.providers.check(model)
+        except (UnknownModel, ProviderError):
+            return False
+        return True

@@ -40,6 +40,10 @@ class NamedRequests:
         self._running[name] = asyncio.Event()
         return await self._uncancelled.run(self._answer(new, carry_out))
 
+    async def aclose(self) -> None:
+        """Waits for requests whose callers are gone. Idempotent."""
+        await self._uncancelled.settle()
+
     @staticmethod
     def record(new: NewMessage, receipt: Receipt) -> Work:
         """Returns the work that remembers the answer; empty for a request without a name."""

@@ -123,7 +123,8 @@ class SessionTurns:
             message_id = waiting.message.message_id
             work += Work((RemoveMessage(message_id),), (NewEvent(MessageRemoved(message_id), waiting.turn.turn_id),))
             work += end_turn(waiting.turn, (), Ending(FinishReason.ABORTED), now)
-        await self._commit_surely(work + Work((), (self._queue_event(),)))
+        if not await self._commit_surely(work + Work((), (self._queue_event(),))):
+            return ()  # the server stops: they are still there at the next start
         return tuple(waiting.message.message_id for waiting in stored)
 
     def stop(self, ending: Ending) -> None:
@@ -143,20 +144,18 @@ class SessionTurns:
 
     async def _run_turns(self, waiting: Waiting | None, run: TurnRun) -> None:
         """Runs a turn, then those that wait."""
-        try:
-            while waiting is not None:
+        while waiting is not None:
+            try:
                 if await self._start(waiting):
                     await self._run_turn(run)
-                run.ended.set()
-                waiting = await self._next()
-                if waiting is not None:
-                    self.run = run = TurnRun(self._environment, waiting.turn)
-        except Exception as error:
-            log.error("session_turns_failed", session_id=self._session_id, exc_info=error)
-        finally:
+            except Exception as error:  # a bug in one turn must not strand those that wait
+                log.error("turn_not_ended", session_id=self._session_id, exc_info=error)
             run.ended.set()
-            self.run = None
-            self._forget(self._session_id)
+            waiting = await self._next()
+            if waiting is not None:
+                self.run = run = TurnRun(self._environment, waiting.turn)
+        self.run = None
+        self._forget(self._session_id)
 
     async def _next(self) -> Waiting | None:
         """Takes the next waiting message. When there is none, watchers are told that the session is idle."""
@@ -184,17 +183,20 @@ class SessionTurns:
 
     async def _run_turn(self, run: TurnRun) -> None:
         work = await run.run(self._slots)
-        idle = Work()
-        if not self.queue or self._stopping.is_set():
-            self._announced = False
-            idle = _IDLE
-        if await self._commit_surely(work + idle) or self._stopping.is_set():
-            return
-        # the answer itself cannot be stored: what was stored of it is ended instead, for nobody may wait for ever
-        stored = await self._environment.store.turn_messages(run.turn.turn_id)
+        idle = Work() if self.queue and not self._stopping.is_set() else _IDLE
+        if await self._commit_surely(work + idle):
+            self._announced = self._announced and not idle.events
+        elif not self._stopping.is_set():
+            await self._end_unsaved(run.turn)
+
+    async def _end_unsaved(self, turn: Turn) -> None:
+        """Ends a turn whose answer cannot be stored with what was stored of it: nobody may wait for ever."""
+        try:
+            stored = await self._environment.store.turn_messages(turn.turn_id)
+        except StorageError:
+            stored = ()
         for messages in (stored, ()):
-            bare = end_turn(run.turn, messages, UNSAVED, self._environment.clock())
-            if await self._commit_surely(bare + idle):
+            if await self._commit_surely(end_turn(turn, messages, UNSAVED, self._environment.clock())):
                 return
 
     async def _commit_surely(self, work: Work) -> bool:

@@ -67,6 +67,10 @@ class Sessions:
         await self._environment.store.session(session_id)
         await self._uncancelled.run(self._delete(session_id))
 
+    async def aclose(self) -> None:
+        """Waits for changes and deletions whose callers are gone. Idempotent."""
+        await self._uncancelled.settle()
+
     async def _delete(self, session_id: str) -> None:
         self._turns.refuse_messages(session_id)
         try:

@@ -16,6 +16,7 @@ from turnwire.core.environment import Environment
 from turnwire.core.model_call import ModelCall
 from turnwire.core.part_stream import MessageStream, join_surrogates
 from turnwire.core.settings import DEFAULT_AGENT, Agent
+from turnwire.core.slots import Slot
 from turnwire.core.step_journal import StepJournal
 from turnwire.core.tool_calls import ToolCalls
 from turnwire.core.toolbox import Toolbox, open_toolbox
@@ -116,6 +117,8 @@ class TurnRun:
             # the rest of the text is in the commit that ends the turn; on a full disk that one may not come for long
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.ended.wait(), END_WAIT_SECONDS)
+        if self._closing_commit is not None:  # it holds the rest of the step's text
+            await asyncio.wait((self._closing_commit,), timeout=END_WAIT_SECONDS)
         if self._journal is not None:
             await self._journal.flush()
         if self._calls is not None:
@@ -139,8 +142,8 @@ class TurnRun:
         max_steps = min(self.turn.options.max_steps or limit, limit)
         pauses = repetitions = 0
         for _ in range(max_steps):
-            async with slots:  # not while tools are awaited: a person may be asked
-                message = await self._step()
+            async with Slot(slots) as slot:  # not while tools are awaited: a person may be asked
+                message = await self._step(slot)
             self._messages.append(message)
             reason = message.finish_reason or FinishReason.ERROR
             if reason is FinishReason.PAUSED and pauses < MAX_PAUSES:
@@ -157,7 +160,7 @@ class TurnRun:
                 return Ending(reason, message.failure)
         return Ending(FinishReason.MAX_STEPS)
 
-    async def _step(self) -> Message:
+    async def _step(self, slot: Slot) -> Message:
         """Calls the model once. Returns the ended message; the work that ends it waits in `_closing`."""
         environment, turn = self._environment, self.turn
         request = await self._request()
@@ -179,7 +182,7 @@ class TurnRun:
             turn.session_id, Work((PutMessage(message, ()),), (_added(message),)), now
         )
         self._stream, self._journal = stream, journal
-        call = ModelCall(environment, stream, journal, self._publish)
+        call = ModelCall(environment, stream, journal, self._publish, slot)
         failure = await call.run(request, (turn.model, *environment.settings.fallback_models), added)
         await asyncio.shield(added)
         await journal.settle()
@@ -228,7 +231,9 @@ class TurnRun:
                 self._closing = Work()
         if self._calls is not None:
             await self._calls.stored()
-            self._messages[-1] = self._calls.message
+            self._messages[-1] = message = self._calls.message
+            if self._closing.changes:  # it writes the calls as they were; results that came meanwhile must win
+                self._closing += Work((PutMessage(message, tuple(range(len(message.parts)))),))
             self._calls = None
 
     def _publish(self, kind: EphemeralKind) -> None:

@@ -38,7 +38,9 @@ STATUS_CODES: dict[type[e.DomainError], grpc.StatusCode] = {
 
 MAX_VIOLATIONS = 20
 MAX_TEXT = 200
-"""Characters of one value in an error. An error travels in the trailer, of which clients take 8 KiB."""
+"""Bytes of one value in an error. An error travels in the trailer, of which clients take 8 KiB as base64."""
+
+MAX_DETAIL_BYTES = 3_000
 
 RETRY_WHEN_UNKNOWN = timedelta(seconds=1)
 """Told to callers where waiting helps and nobody knows how long."""
@@ -56,7 +58,7 @@ def status_of(error: e.DomainError) -> grpc.Status:
     """Returns the whole status of a domain error: code, message, one ErrorInfo, and details by kind."""
     metadata = {key: _short(value) for key, value in error.metadata.items()}
     info = details.ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN, metadata=metadata)
-    return _status(status_code(error), _short(error.message, 4 * MAX_TEXT), [info, *_details(error)])
+    return _status(status_code(error), _short(error.message, 3 * MAX_TEXT), [info, *_details(error)])
 
 
 def internal_status(request_id: str) -> grpc.Status:
@@ -79,11 +81,7 @@ def _details(error: e.DomainError) -> list[Message]:
     found: list[Message] = []
     match error:
         case e.InvalidRequest():
-            violations = [
-                details.BadRequest.FieldViolation(field=v.field, description=_short(v.description), reason=v.reason)
-                for v in error.violations[:MAX_VIOLATIONS]
-            ]
-            found.append(details.BadRequest(field_violations=violations))
+            found.append(_bad_request(error))
         case e.NotFound():
             found.append(
                 details.ResourceInfo(resource_type=error.resource_type, resource_name=_short(error.resource_id))
@@ -102,5 +100,16 @@ def _details(error: e.DomainError) -> list[Message]:
     return found
 
 
+def _bad_request(error: e.InvalidRequest) -> details.BadRequest:
+    """Returns as many violations as fit into a trailer, at least one."""
+    request = details.BadRequest()
+    for v in error.violations[:MAX_VIOLATIONS]:
+        request.field_violations.add(field=_short(v.field), description=_short(v.description), reason=v.reason)
+        if request.ByteSize() > MAX_DETAIL_BYTES:
+            break
+    return request
+
+
 def _short(text: str, limit: int = MAX_TEXT) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    data = text.encode()
+    return text if len(data) <= limit else data[:limit].decode(errors="ignore") + "…"

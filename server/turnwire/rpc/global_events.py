@@ -72,7 +72,6 @@ class _GlobalStream:
         self._session_ids = session_ids
         self._subscription = subscription
         self._changed: dict[PartPlace, None] = {}  # in the order in which they changed
-        self._directories: dict[str, str] = {}
         self._position = 0
         self._last_update = 0.0
 
@@ -134,10 +133,6 @@ class _GlobalStream:
         for event in pb.WatchEventsResponse.FromString(frames).events:
             if self._session_ids and event.session_id not in self._session_ids:
                 continue
-            if event.HasField("session_updated"):
-                self._directories[event.session_id] = event.session_updated.session.directory
-            elif event.HasField("session_deleted"):
-                self._directories.pop(event.session_id, None)
             for change in self._changes_of(event):
                 change.directory = await self._directory(event.session_id)
                 found.append(change)
@@ -183,13 +178,10 @@ class _GlobalStream:
                     self._changed[message.session_id, message.message_id, part.index] = None
 
     async def _directory(self, session_id: str) -> str:
-        if session_id not in self._directories:
-            try:
-                session = await self._environment.store.session(session_id)
-            except SessionNotFound:
-                return ""
-            self._directories[session_id] = session.directory
-        return self._directories[session_id]
+        try:
+            return (await self._environment.store.settings(session_id)).directory
+        except SessionNotFound:
+            return ""
 
 
 def message_updated(message: content.Message) -> pb.GlobalEvent:

@@ -27,6 +27,9 @@ _READY_WAIT_SECONDS = 5.0
 _CHECK_SECONDS = 5.0
 """How long a server may take to list its tools when that shall show whether it lives."""
 
+_SUSPICIOUS_TIMEOUTS = 2
+"""Calls in a row that did not answer in time, after which the server has to show that it lives."""
+
 _END_SECONDS = 1.0
 """How long the end of a connection may take; then it is cut."""
 
@@ -59,6 +62,7 @@ class McpConnection:
         self._wake = asyncio.Event()
         self._lost = ""
         self._relist = False
+        self._timeouts = 0
         self._calls: set[asyncio.Task[ToolOutcome]] = set()
         self._owner: asyncio.Task[None] | None = None
         self.tools: dict[str, ServerTool] = {}
@@ -98,6 +102,10 @@ class McpConnection:
             done, _ = await asyncio.wait((task,), timeout=limit)
         finally:
             task.cancel()  # tells the server, which may take a moment: nobody waits for that
+        self._timeouts = 0 if done else self._timeouts + 1
+        if self._timeouts >= _SUSPICIOUS_TIMEOUTS:
+            self._relist = True  # one may be slow work; again and again is worth a look whether the server lives
+            self._wake.set()
         if not done:
             return _failed(f"the tool did not answer within {limit:g} seconds")
         return task.result() if not task.cancelled() else _failed(self._gone())

@@ -1,0 +1,36 @@
+"""A place among the models that are asked at once, which can be left and taken again."""
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+
+class Slot:
+    """One place; an asynchronous context manager that holds it. Used by one task."""
+
+    def __init__(self, slots: asyncio.Semaphore) -> None:
+        """Takes the places that there are; holds none before `take`."""
+        self._slots = slots
+        self._held = False
+
+    async def take(self) -> None:
+        """Waits for a place. Safe to cancel."""
+        await self._slots.acquire()
+        self._held = True
+
+    def leave(self) -> None:
+        """Gives the place up for a while. Idempotent."""
+        if self._held:
+            self._held = False
+            self._slots.release()
+
+    async def __aenter__(self) -> Self:
+        """Takes a place."""
+        await self.take()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Gives it up, unless it was left already."""
+        self.leave()

@@ -48,7 +48,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     max_steps: int = 50
     """Model calls of one turn; also the default."""
     max_running_turns: int = 256
-    """Turns whose model is asked at once on the server; further ones wait. Waiting for a tool or a retry does not count."""
+    """Turns whose model is asked at once on the server; further ones wait. Those that wait for a tool or for the next
+    attempt do not count."""
     max_queued_messages: int = 100
     """Messages that wait in one session; a further one is refused."""
     max_watchers: int = 10_000

@@ -93,7 +93,7 @@ def close_message(
     kinds.append(MessageFinished(msgspec.structs.replace(ended, parts=())))
     kinds += [_call_updated(ended, part) for part, call in ended.tool_calls() if not call.status.settled]
     work = Work(
-        (PutMessage(ended, tuple(range(len(parts)))),),
+        (PutMessage.whole(ended),),
         tuple(NewEvent(kind, message.turn_id) for kind in kinds),
     )
     return ended, work

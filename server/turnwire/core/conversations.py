@@ -189,7 +189,7 @@ class Conversations:
         receipt = Receipt(session_id=message.session_id, message_id=message.message_id)
         work = (
             Work(
-                (*files, PutMessage(message, tuple(range(len(message.parts))))),
+                (*files, PutMessage.whole(message)),
                 (NewEvent(MessageAdded(message)),),
             )
             + folded

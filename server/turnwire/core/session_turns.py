@@ -78,7 +78,7 @@ class SessionTurns:
         message = msgspec.structs.replace(message, status=MessageStatus.QUEUED if queued else MessageStatus.COMPLETE)
         waiting = Waiting(turn, message)
         added = NewEvent(MessageAdded(message), turn.turn_id)
-        rows = (PutTurn(turn), PutMessage(message, tuple(range(len(message.parts)))))
+        rows = (PutTurn(turn), PutMessage.whole(message))
         if queued:
             self.queue.append(waiting)
             work = Work(rows, (added, self._queue_event()))

@@ -233,7 +233,7 @@ class TurnRun:
             await self._calls.stored()
             self._messages[-1] = message = self._calls.message
             if self._closing.changes:  # it writes the calls as they were; results that came meanwhile must win
-                self._closing += Work((PutMessage(message, tuple(range(len(message.parts)))),))
+                self._closing += Work((PutMessage.whole(message),))
             self._calls = None
 
     def _publish(self, kind: EphemeralKind) -> None:

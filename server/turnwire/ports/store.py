@@ -46,6 +46,11 @@ class PutMessage(Struct, frozen=True):
     part_indexes: tuple[int, ...]
     """The parts to write. The others must be stored already, unchanged."""
 
+    @classmethod
+    def whole(cls, message: Message) -> "PutMessage":
+        """Returns the change that writes a message with all of its parts."""
+        return cls(message, tuple(range(len(message.parts))))
+
 
 class RemoveMessage(Struct, frozen=True):
     """Removes a message with its parts. Nothing happens when it is not there."""

@@ -33,18 +33,6 @@ def encode(value: object) -> str:
         return json.dumps(value, separators=(",", ":"))
 
 
-def decode_object(text: str | None) -> dict[str, Any] | None:
-    """Returns the JSON object of the text; None when the text is absent or anything else.
-
-    Goes through the standard library: its integers are exact at any size, and its floats print as they were.
-    """
-    try:
-        value = json.loads(text) if text else None
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
-
-
 def raw_member(data: bytes, name: str) -> str | None:
     """Returns the exact text of one member of a JSON object; None when it is absent or holds a lone surrogate."""
     try:

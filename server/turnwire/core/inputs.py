@@ -4,7 +4,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from turnwire.core.attachments import NewFile
 from turnwire.domain.messages import MessageType, ModelRef, ToolResult
-from turnwire.domain.sessions import GenerationOptions, ToolDefinition
+from turnwire.domain.sessions import Budget, GenerationOptions, ToolDefinition
 
 
 class NewText(Struct, frozen=True):
@@ -45,6 +45,15 @@ class NewTurn(Struct, frozen=True, kw_only=True):
     reject_when_busy: bool = False
 
 
+class NewToolResult(Struct, frozen=True, kw_only=True):
+    """What a client's tool answered."""
+
+    output: str
+    is_error: bool = False
+    metadata_json: str = ""
+    files: tuple[NewFile, ...] = ()
+
+
 class SessionChange(Struct, frozen=True, kw_only=True):
     """Settings of a session to change; UNSET ones stay."""
 
@@ -54,5 +63,9 @@ class SessionChange(Struct, frozen=True, kw_only=True):
     """None: back to the default."""
     agent: str | UnsetType = UNSET
     """"" is back to the default."""
+    tools: tuple[ToolDefinition, ...] | UnsetType = UNSET
+    compaction: bool | UnsetType = UNSET
+    budget: Budget | UnsetType = UNSET
+    """Replaces the whole budget."""
     expected_revision: int | None = None
     """Refuse unless the session has this revision; None takes any."""

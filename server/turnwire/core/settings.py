@@ -8,9 +8,19 @@ from pathlib import Path
 from msgspec import Struct
 
 from turnwire.domain.messages import ModelRef
+from turnwire.domain.permissions import PermissionAction
+from turnwire.domain.sessions import Budget
 
 DEFAULT_AGENT = "default"
 """The agent of every session that names none; always there."""
+
+
+class PermissionRule(Struct, frozen=True):
+    """What happens to calls of the tools that a pattern matches."""
+
+    pattern: str
+    """Such as "fs.write_*"; upper and lower case differ."""
+    action: PermissionAction
 
 
 class Agent(Struct, frozen=True, kw_only=True):
@@ -25,6 +35,10 @@ class Agent(Struct, frozen=True, kw_only=True):
     """"#rrggbb" or ""."""
     tools: tuple[str, ...] | None = None
     """Patterns of the names of the server's tools that it may use, such as "fs.*"; None for all."""
+    permissions: tuple[PermissionRule, ...] = ()
+    """In the order of the configuration, after those of the server: the last rule that matches counts."""
+    fallback_models: tuple[ModelRef, ...] | None = None
+    """Asked in this order when the model's provider does not answer; None: the server's."""
 
     def may_use(self, tool: str) -> bool:
         """Tells whether the agent may use a tool of the server."""
@@ -70,6 +84,23 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Output of one call of a server's tool; the rest is cut off. A quarter of a million bytes fills most contexts."""
     max_repeated_calls: int = 3
     """Steps in a row with the very same calls and results, after which a turn ends."""
+    turn_budget: Budget = Budget()
+    """What one turn may use; also the maximum that a message may ask for."""
+    session_budget: Budget = Budget()
+    """What all turns of a session may use together; also the maximum that a session may ask for."""
+
+
+class CompactionSettings(Struct, frozen=True, kw_only=True):
+    """When older messages are summarised."""
+
+    enabled: bool = True
+    """For sessions that say nothing of their own."""
+    threshold: float = 0.8
+    """Share of the model's context window that a request may fill, with its answer, before it is compacted."""
+    keep: float = 0.3
+    """Share of the context window that the newest messages may keep."""
+    model: ModelRef | None = None
+    """Who writes summaries; None: the model of the turn."""
 
 
 class CoreSettings(Struct, frozen=True, kw_only=True):
@@ -84,3 +115,20 @@ class CoreSettings(Struct, frozen=True, kw_only=True):
     retries: Retries = Retries()
     fallback_models: tuple[ModelRef, ...] = ()
     """Asked in this order when the chosen model's provider does not answer."""
+    permissions: tuple[PermissionRule, ...] = ()
+    """For all agents. The last rule that matches counts; without one a call is allowed."""
+    compaction: CompactionSettings = CompactionSettings()
+    host_messages: bool = True
+    """Whether errors, aborts and compactions leave a HOST message in the conversation."""
+
+    def agent(self, name: str) -> Agent:
+        """Returns an agent by name; "" is the default one, which is there even when it is not configured."""
+        return self.agents.get(name or DEFAULT_AGENT, Agent())
+
+    def permission(self, agent: str, tool: str) -> PermissionAction:
+        """Returns what happens to an agent's calls of a tool."""
+        action = PermissionAction.ALLOW
+        for rule in (*self.permissions, *self.agent(agent).permissions):
+            if fnmatchcase(tool, rule.pattern):
+                action = rule.action
+        return action

@@ -6,7 +6,7 @@
     |   +-- UnknownModel
     |   +-- MessageTooLarge
     +-- NotFound
-    |   +-- SessionNotFound  MessageNotFound  ToolCallNotFound  PermissionRequestNotFound
+    |   +-- SessionNotFound  MessageNotFound  ToolCallNotFound  PermissionRequestNotFound  StoredFileNotFound
     +-- WrongState
     |   +-- TurnInProgress  ToolCallAlreadySettled  ToolCallNotReady  PermissionAlreadyAnswered
     +-- PositionUnavailable
@@ -133,6 +133,13 @@ class PermissionRequestNotFound(NotFound):
 
     reason = "PERMISSION_REQUEST_NOT_FOUND"
     resource_type = "permission request"
+
+
+class StoredFileNotFound(NotFound):
+    """No message of that session refers to such a file."""
+
+    reason = "FILE_NOT_FOUND"
+    resource_type = "file"
 
 
 class WrongState(DomainError):

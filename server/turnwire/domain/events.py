@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
-from turnwire.domain.messages import Failure, FinishReason, Message, ModelRef, Part, ToolUse
+from turnwire.domain.messages import Compaction, Failure, FinishReason, Message, ModelRef, Part, ToolUse
 from turnwire.domain.money import Usage
+from turnwire.domain.permissions import Permission, PermissionAnswer
 from turnwire.domain.sessions import Session
 
 
@@ -102,6 +103,28 @@ class QueueChanged(Struct, frozen=True):
     """Next first."""
 
 
+class PermissionAsked(Struct, frozen=True):
+    """A tool call asks for permission."""
+
+    permission: Permission
+
+
+class PermissionReplied(Struct, frozen=True):
+    """A permission request was answered, or ended with its turn."""
+
+    permission_id: str
+    tool_call_id: str
+    answer: PermissionAnswer
+
+
+class ContextCompacted(Struct, frozen=True):
+    """Older messages were summarised; the summary was stored just before."""
+
+    message_id: str
+    """The summary."""
+    compaction: Compaction
+
+
 DurableKind = (
     SessionCreated
     | SessionUpdated
@@ -115,6 +138,9 @@ DurableKind = (
     | PartFinished
     | ToolCallUpdated
     | QueueChanged
+    | PermissionAsked
+    | PermissionReplied
+    | ContextCompacted
 )
 
 
@@ -189,11 +215,28 @@ class ToolLog(Struct, frozen=True):
     text: str
 
 
+class CompactionStarted(Struct, frozen=True):
+    """Older messages are being summarised. Not durable."""
+
+    message_count: int
+    estimated_tokens: int
+    """Of the request that would not fit."""
+    context_window_tokens: int
+
+
+class PermissionSnapshot(Struct, frozen=True):
+    """A permission request that is open. Not durable."""
+
+    permission: Permission
+
+
 EphemeralKind = (
     PartStarted
     | PartDelta
     | ToolLog
     | RetryScheduled
+    | CompactionStarted
+    | PermissionSnapshot
     | MessageSnapshot
     | SessionSnapshot
     | CaughtUp

@@ -122,6 +122,12 @@ class ToolUse(Struct, frozen=True, tag="tool_use", kw_only=True, omit_defaults=T
     """When the call was complete."""
     finished_at: datetime | None = None
     """When the result came."""
+    permission_id: str = ""
+    """The open permission request that it waits for; "" for none."""
+    files: tuple[File, ...] = ()
+    """Files of the result; models that can see them get them."""
+    full_output: File | None = None
+    """All of the output, when `output` was cut."""
 
 
 class ToolResult(Struct, frozen=True, tag="tool_result", kw_only=True):
@@ -177,6 +183,31 @@ class Failure(Struct, frozen=True):
     message: str
 
 
+class Compaction(Struct, frozen=True, kw_only=True):
+    """What a summary stands for. The messages stay; models get the summary in their place."""
+
+    through_message_id: str
+    """The last message that it covers; all before it are covered too, SYSTEM messages excepted."""
+    message_count: int
+    """Messages that models no longer get."""
+    tokens_before: int
+    """Estimate of the request before."""
+    tokens_after: int
+
+
+class SentContext(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Describes the request of a step by digests. Equal digests mean equal content."""
+
+    system_hash: str
+    tools_hash: str
+    prefix_hash: str
+    """Of system prompt, tools and all messages."""
+    message_count: int
+    estimated_tokens: int = 0
+    break_reason: str = ""
+    """Why the request does not extend that of the step before; "" when it does, and in the first step."""
+
+
 class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One entry of a session. Its parts are ordered by index."""
 
@@ -202,6 +233,10 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     sender: str = ""
     sender_name: str = ""
     metadata_json: str = ""
+    compaction: Compaction | None = None
+    """What this SYSTEM message is the summary of."""
+    sent_context: SentContext | None = None
+    """What the model was sent for this assistant message."""
 
     def tool_calls(self) -> tuple[tuple[Part, ToolUse], ...]:
         """Returns the tool calls with their parts, in order."""
@@ -210,3 +245,7 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def files(self) -> tuple[File, ...]:
         """Returns the files, in order."""
         return tuple(part.content for part in self.parts if isinstance(part.content, File))
+
+    def result_files(self) -> tuple[File, ...]:
+        """Returns the files of the tool results, in order."""
+        return tuple(file for _, call in self.tool_calls() for file in call.files)

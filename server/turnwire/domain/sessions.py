@@ -9,6 +9,23 @@ from turnwire.domain.messages import Failure, FinishReason, ModelRef
 from turnwire.domain.money import Usage
 
 
+class ToolDefinition(Struct, frozen=True):
+    """Declares a tool to a model."""
+
+    name: str
+    description: str
+    input_schema_json: str
+    """JSON Schema of the arguments; "" means an object without properties."""
+
+
+class Budget(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Limits what is used; None sets no limit."""
+
+    max_tokens: int | None = None
+    """Prompts and answers together."""
+    max_cost_pico_usd: int | None = None
+
+
 class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One conversation and its settings."""
 
@@ -22,19 +39,16 @@ class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """None: the agent's or the server's default."""
     agent: str = ""
     """"" is the agent "default"."""
+    tools: tuple[ToolDefinition, ...] = ()
+    """Tools that the client runs itself, for every turn."""
+    compaction: bool | None = None
+    """Whether older messages are summarised when the context would not fit; None: as the server is configured."""
+    budget: Budget = Budget()
+    """What all turns may use together; None in it: the server's limit."""
     revision: int = 1
-    """Grows with every change of title, directory, model or agent."""
+    """Grows with every change of the settings."""
     head_sequence: int = 0
     """Sequence of the newest durable event. Assigned by the store; ignored when a session is written."""
-
-
-class ToolDefinition(Struct, frozen=True):
-    """Declares a tool to a model."""
-
-    name: str
-    description: str
-    input_schema_json: str
-    """JSON Schema of the arguments; "" means an object without properties."""
 
 
 class GenerationOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -46,6 +60,8 @@ class GenerationOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
     stop_sequences: tuple[str, ...] = ()
     reasoning_effort: str = ""
     max_steps: int | None = None
+    max_turn_tokens: int | None = None
+    max_turn_cost_pico_usd: int | None = None
 
 
 class TurnStatus(StrEnum):
@@ -71,11 +87,13 @@ class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """System prompt of this turn; "" for the agent's."""
     options: GenerationOptions = GenerationOptions()
     tools: tuple[ToolDefinition, ...] = ()
-    """Tools that the client runs itself."""
+    """Tools that the client runs itself: those of the session and of the message, as they were when it was accepted."""
+    resumes: int = 0
+    """How often in a row it was resumed after a restart without a further step."""
     ended_at: datetime | None = None
     finish_reason: FinishReason | None = None
     failure: Failure | None = None
     usage: Usage | None = None
     cost_pico_usd: int | None = None
     steps: int = 0
-    """Model calls that were made."""
+    """Model calls that were made; while it runs, those that had ended when it was last resumed."""

@@ -7,12 +7,13 @@ provider had given its reason before the error, `StepFinished` still tells it.
 """
 
 from collections.abc import AsyncGenerator, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 
 from turnwire.domain.messages import FinishReason, Message, ModelRef
 from turnwire.domain.money import Usage
+from turnwire.domain.repairs import Repair
 from turnwire.domain.sessions import GenerationOptions, ToolDefinition
 
 PartKey = str | int
@@ -31,7 +32,20 @@ class ProviderRequest(Struct, frozen=True, kw_only=True):
     tools: tuple[ToolDefinition, ...] = ()
     options: GenerationOptions = GenerationOptions()
     files: Mapping[str, bytes] = {}
-    """Bytes of every `File` part in `messages`, by sha256."""
+    """Bytes of every `File` part in `messages` and of the files of tool results, by sha256."""
+    prefix_changed: frozenset[str] = frozenset()
+    """Ids of those messages of models that were made with another system prompt, other tools or other messages before
+    them. A provider that checks this refuses their sealed reasoning."""
+
+
+class PreparedRequest(Struct, frozen=True, kw_only=True):
+    """One model call as its API takes it."""
+
+    request: ProviderRequest
+    body: dict[str, Any]
+    """The body of the HTTP request, exactly as it is sent."""
+    repairs: tuple[Repair, ...] = ()
+    """What the API's rules left out or changed, in the order of the messages."""
 
 
 class ResponseStarted(Struct, frozen=True):
@@ -123,8 +137,18 @@ class Provider(Protocol):
     """One configured model API."""
 
     provider_id: str
+    api: str
+    """The API it speaks: the kind of its configuration."""
 
-    def stream(self, request: ProviderRequest) -> AsyncGenerator[StreamItem]:
+    def prepare(self, request: ProviderRequest) -> PreparedRequest:
+        """Returns the request in the API's form. Pure: equal requests give equal bodies; never fails.
+
+        The body for a request whose messages begin with those of another one, with equal system prompt, tools and
+        `prefix_changed` among them, repeats that one's messages word by word, marks for the prompt cache excepted.
+        """
+        ...
+
+    def stream(self, prepared: PreparedRequest) -> AsyncGenerator[StreamItem]:
         """Calls the model once.
 
         Returns an async generator; nothing is sent before its first item is asked for. Closing it (`aclose`, or
@@ -146,9 +170,15 @@ class ModelDescription(Struct, frozen=True, kw_only=True):
 
     model_id: str
     name: str
+    description: str = ""
     context_window_tokens: int | None = None
+    max_output_tokens: int | None = None
     input_price_pico_usd_per_million: int | None = None
     output_price_pico_usd_per_million: int | None = None
+    cache_read_price_pico_usd_per_million: int | None = None
+    cache_write_price_pico_usd_per_million: int | None = None
+    capabilities: tuple[str, ...] | None = None
+    """Of "tools", "images", "documents", "reasoning"; None when the configuration says nothing."""
 
 
 class ProviderDescription(Struct, frozen=True, kw_only=True):
@@ -193,6 +223,10 @@ class Providers(Protocol):
 
     def cost_pico_usd(self, model: ModelRef, usage: Usage) -> int | None:
         """Returns what the usage costs; None when the price of the model is unknown."""
+        ...
+
+    def context_window_tokens(self, model: ModelRef) -> int | None:
+        """Returns the model's context window; None when it is unknown. Does no I/O."""
         ...
 
     async def aclose(self) -> None:

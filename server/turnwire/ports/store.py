@@ -15,6 +15,8 @@ from msgspec import Struct
 
 from turnwire.domain.events import DurableKind, Event
 from turnwire.domain.messages import Message
+from turnwire.domain.money import Usage
+from turnwire.domain.permissions import Permission
 from turnwire.domain.sessions import Session, Turn
 
 
@@ -75,7 +77,13 @@ class RecordRequest(Struct, frozen=True):
     """The answer; opaque to the store, which keeps the sequence beside it."""
 
 
-Change = PutSession | RemoveSession | PutTurn | PutMessage | RemoveMessage | PutFile | RecordRequest
+class PutPermission(Struct, frozen=True):
+    """Creates or replaces a permission request."""
+
+    permission: Permission
+
+
+Change = PutSession | RemoveSession | PutTurn | PutMessage | RemoveMessage | PutFile | RecordRequest | PutPermission
 
 
 class NewEvent(Struct, frozen=True):
@@ -120,6 +128,15 @@ class StoredRequest(Struct, frozen=True):
     receipt_json: str
     before_sequence: int
     """The session's head before the request's commit."""
+
+
+class Spent(Struct, frozen=True):
+    """What the ended turns of a session have used."""
+
+    usage: Usage | None
+    """None when no provider said."""
+    cost_pico_usd: int | None
+    """As far as prices are known; None when none is."""
 
 
 class Bounds(Struct, frozen=True):
@@ -233,6 +250,26 @@ class Store(Protocol):
 
     async def request(self, request_id: str) -> StoredRequest | None:
         """Returns what is remembered of a named request."""
+        ...
+
+    async def spent(self, session_id: str) -> Spent:
+        """Returns what the ended turns of a session have used."""
+        ...
+
+    async def permission(self, session_id: str, permission_id: str) -> Permission:
+        """Returns a permission request, open or not. Raises PermissionRequestNotFound."""
+        ...
+
+    async def open_permissions(self, session_id: str | None) -> tuple[Permission, ...]:
+        """Returns the open permission requests of a session, or of all when None, oldest first."""
+        ...
+
+    async def always_allowed(self, session_id: str) -> frozenset[str]:
+        """Returns the patterns that were allowed for the rest of a session; empty for an unknown one."""
+        ...
+
+    async def session_file(self, session_id: str, sha256: str) -> bytes | None:
+        """Returns the bytes of a file that a message of the session refers to; None when none does."""
         ...
 
     async def files(self, hashes: Iterable[str]) -> Mapping[str, bytes]:

@@ -38,6 +38,14 @@ class ServerTool(Struct, frozen=True, kw_only=True):
     """Name of its source."""
 
 
+class ToolFile(Struct, frozen=True, kw_only=True):
+    """A file that a tool made."""
+
+    content: bytes
+    mime: str
+    filename: str = ""
+
+
 class ToolOutcome(Struct, frozen=True, kw_only=True):
     """What a tool answered."""
 
@@ -45,6 +53,7 @@ class ToolOutcome(Struct, frozen=True, kw_only=True):
     is_error: bool = False
     metadata_json: str = ""
     """Further facts as a JSON object for people; "" for none."""
+    files: tuple[ToolFile, ...] = ()
 
 
 class ServerTools(Protocol):
@@ -58,6 +67,14 @@ class ServerTools(Protocol):
         """Returns the tools of all sources by name, in an order that does not change by itself.
 
         A source that is lost for a while keeps its tools: what a model is offered shall not flicker.
+        """
+        ...
+
+    async def discovered(self) -> None:
+        """Returns when each source was reached once or failed to be, within a few seconds of the start at most.
+
+        A turn that begins right after the start would otherwise not be offered tools that are there a moment later.
+        Safe to cancel.
         """
         ...
 
@@ -85,6 +102,9 @@ class NoServerTools:
     def tools(self) -> tuple[ServerTool, ...]:
         """Returns nothing."""
         return ()
+
+    async def discovered(self) -> None:
+        """Returns at once."""
 
     async def call(self, name: str, arguments_json: str, log: Callable[[str], None]) -> ToolOutcome:
         """Answers that there is no such tool."""

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from opencode.model import selection_pb2 as _selection_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -70,6 +71,11 @@ class AgentInfo(_message.Message):
     MODE_FIELD_NUMBER: _builtins.int
     BUILT_IN_FIELD_NUMBER: _builtins.int
     COLOR_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    FALLBACK_MODELS_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
+    PERMISSIONS_FIELD_NUMBER: _builtins.int
+    HAS_SYSTEM_PROMPT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name used in SendMessageRequest.agent."""
     description: _builtins.str
@@ -80,6 +86,24 @@ class AgentInfo(_message.Message):
     """True for agents that exist without any configuration."""
     color: _builtins.str
     """A colour for a UI as "#rrggbb". Absent when nobody chose one."""
+    has_system_prompt: _builtins.bool
+    """True when it has a system prompt of its own."""
+    @_builtins.property
+    def model(self) -> _selection_pb2.ModelSelection:
+        """The model that its turns use unless the message names another. Absent: the session's or the server's default."""
+
+    @_builtins.property
+    def fallback_models(self) -> _containers.RepeatedCompositeFieldContainer[_selection_pb2.ModelSelection]:
+        """Asked in this order when the model's provider does not answer."""
+
+    @_builtins.property
+    def tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Patterns of the names of the server's tools that it may use, such as "fs.*". "*" for all of them, none for none."""
+
+    @_builtins.property
+    def permissions(self) -> _containers.RepeatedCompositeFieldContainer[Global___PermissionRule]:
+        """What happens to its tool calls. The last rule whose pattern matches counts; without one the call is allowed."""
+
     def __init__(
         self,
         *,
@@ -88,10 +112,15 @@ class AgentInfo(_message.Message):
         mode: _builtins.str | None = ...,
         built_in: _builtins.bool = ...,
         color: _builtins.str | None = ...,
+        model: _selection_pb2.ModelSelection | None = ...,
+        fallback_models: _abc.Iterable[_selection_pb2.ModelSelection] | None = ...,
+        tools: _abc.Iterable[_builtins.str] | None = ...,
+        permissions: _abc.Iterable[Global___PermissionRule] | None = ...,
+        has_system_prompt: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_color", b"_color", "_description", b"_description", "_mode", b"_mode", "color", b"color", "description", b"description", "mode", b"mode"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_color", b"_color", "_description", b"_description", "_mode", b"_mode", "_model", b"_model", "color", b"color", "description", b"description", "mode", b"mode", "model", b"model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_color", b"_color", "_description", b"_description", "_mode", b"_mode", "built_in", b"built_in", "color", b"color", "description", b"description", "mode", b"mode", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_color", b"_color", "_description", b"_description", "_mode", b"_mode", "_model", b"_model", "built_in", b"built_in", "color", b"color", "description", b"description", "fallback_models", b"fallback_models", "has_system_prompt", b"has_system_prompt", "mode", b"mode", "model", b"model", "name", b"name", "permissions", b"permissions", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__color: _TypeAlias = _typing.Literal["color"]  # noqa: Y015
     _WhichOneofArgType__color: _TypeAlias = _typing.Literal["_color", b"_color"]  # noqa: Y015
@@ -99,11 +128,41 @@ class AgentInfo(_message.Message):
     _WhichOneofArgType__description: _TypeAlias = _typing.Literal["_description", b"_description"]  # noqa: Y015
     _WhichOneofReturnType__mode: _TypeAlias = _typing.Literal["mode"]  # noqa: Y015
     _WhichOneofArgType__mode: _TypeAlias = _typing.Literal["_mode", b"_mode"]  # noqa: Y015
+    _WhichOneofReturnType__model: _TypeAlias = _typing.Literal["model"]  # noqa: Y015
+    _WhichOneofArgType__model: _TypeAlias = _typing.Literal["_model", b"_model"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__color) -> _WhichOneofReturnType__color | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__description) -> _WhichOneofReturnType__description | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__mode) -> _WhichOneofReturnType__mode | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__model) -> _WhichOneofReturnType__model | None: ...
 
 Global___AgentInfo: _TypeAlias = AgentInfo  # noqa: Y015
+
+@_typing.final
+class PermissionRule(_message.Message):
+    """Says what happens to calls of some tools."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATTERN_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    pattern: _builtins.str
+    """Pattern of tool names, such as "fs.write_*"."""
+    action: _builtins.str
+    """"allow", "ask" or "deny"."""
+    def __init__(
+        self,
+        *,
+        pattern: _builtins.str = ...,
+        action: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "pattern", b"pattern"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PermissionRule: _TypeAlias = PermissionRule  # noqa: Y015

@@ -48,6 +48,9 @@ class Event(_message.Message):
     SESSION_DELETED_FIELD_NUMBER: _builtins.int
     MESSAGE_REMOVED_FIELD_NUMBER: _builtins.int
     QUEUE_CHANGED_FIELD_NUMBER: _builtins.int
+    PERMISSION_ASKED_FIELD_NUMBER: _builtins.int
+    PERMISSION_REPLIED_FIELD_NUMBER: _builtins.int
+    CONTEXT_COMPACTED_FIELD_NUMBER: _builtins.int
     MESSAGE_SNAPSHOT_FIELD_NUMBER: _builtins.int
     SESSION_SNAPSHOT_FIELD_NUMBER: _builtins.int
     CAUGHT_UP_FIELD_NUMBER: _builtins.int
@@ -55,6 +58,8 @@ class Event(_message.Message):
     RETRY_SCHEDULED_FIELD_NUMBER: _builtins.int
     RESET_FIELD_NUMBER: _builtins.int
     TOOL_LOG_FIELD_NUMBER: _builtins.int
+    COMPACTION_STARTED_FIELD_NUMBER: _builtins.int
+    PERMISSION_SNAPSHOT_FIELD_NUMBER: _builtins.int
     EVENT_TIME_FIELD_NUMBER: _builtins.int
     TURN_ID_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
@@ -124,6 +129,18 @@ class Event(_message.Message):
         """The waiting messages changed."""
 
     @_builtins.property
+    def permission_asked(self) -> Global___PermissionAsked:
+        """A tool call asks for permission."""
+
+    @_builtins.property
+    def permission_replied(self) -> Global___PermissionReplied:
+        """A permission request was answered, or ended with its turn."""
+
+    @_builtins.property
+    def context_compacted(self) -> Global___ContextCompacted:
+        """Older messages were summarised: models get the summary in their place. The messages stay."""
+
+    @_builtins.property
     def message_snapshot(self) -> Global___MessageSnapshot:
         """A message that is streaming now, as far as it has come, or whose tool calls wait for results. Not durable."""
 
@@ -152,6 +169,14 @@ class Event(_message.Message):
         """A tool that the server runs said something. Not durable; the call keeps the line in its logs."""
 
     @_builtins.property
+    def compaction_started(self) -> Global___CompactionStarted:
+        """Older messages are being summarised, which takes as long as an answer. Not durable."""
+
+    @_builtins.property
+    def permission_snapshot(self) -> Global___PermissionSnapshot:
+        """A permission request that is open now. Not durable."""
+
+    @_builtins.property
     def event_time(self) -> _timestamp_pb2.Timestamp:
         """When it happened. Absent in part_delta."""
 
@@ -175,6 +200,9 @@ class Event(_message.Message):
         session_deleted: Global___SessionDeleted | None = ...,
         message_removed: Global___MessageRemoved | None = ...,
         queue_changed: Global___QueueChanged | None = ...,
+        permission_asked: Global___PermissionAsked | None = ...,
+        permission_replied: Global___PermissionReplied | None = ...,
+        context_compacted: Global___ContextCompacted | None = ...,
         message_snapshot: Global___MessageSnapshot | None = ...,
         session_snapshot: Global___SessionSnapshot | None = ...,
         caught_up: Global___CaughtUp | None = ...,
@@ -182,14 +210,16 @@ class Event(_message.Message):
         retry_scheduled: Global___RetryScheduled | None = ...,
         reset: Global___Reset | None = ...,
         tool_log: Global___ToolLog | None = ...,
+        compaction_started: Global___CompactionStarted | None = ...,
+        permission_snapshot: Global___PermissionSnapshot | None = ...,
         event_time: _timestamp_pb2.Timestamp | None = ...,
         turn_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "event_time", b"event_time", "heartbeat", b"heartbeat", "kind", b"kind", "message_added", b"message_added", "message_finished", b"message_finished", "message_removed", b"message_removed", "message_snapshot", b"message_snapshot", "part_delta", b"part_delta", "part_finished", b"part_finished", "part_started", b"part_started", "queue_changed", b"queue_changed", "reset", b"reset", "retry_scheduled", b"retry_scheduled", "session_created", b"session_created", "session_deleted", b"session_deleted", "session_snapshot", b"session_snapshot", "session_status_changed", b"session_status_changed", "session_updated", b"session_updated", "tool_call_updated", b"tool_call_updated", "tool_log", b"tool_log", "turn_ended", b"turn_ended", "turn_started", b"turn_started"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "compaction_started", b"compaction_started", "context_compacted", b"context_compacted", "event_time", b"event_time", "heartbeat", b"heartbeat", "kind", b"kind", "message_added", b"message_added", "message_finished", b"message_finished", "message_removed", b"message_removed", "message_snapshot", b"message_snapshot", "part_delta", b"part_delta", "part_finished", b"part_finished", "part_started", b"part_started", "permission_asked", b"permission_asked", "permission_replied", b"permission_replied", "permission_snapshot", b"permission_snapshot", "queue_changed", b"queue_changed", "reset", b"reset", "retry_scheduled", b"retry_scheduled", "session_created", b"session_created", "session_deleted", b"session_deleted", "session_snapshot", b"session_snapshot", "session_status_changed", b"session_status_changed", "session_updated", b"session_updated", "tool_call_updated", b"tool_call_updated", "tool_log", b"tool_log", "turn_ended", b"turn_ended", "turn_started", b"turn_started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "event_time", b"event_time", "heartbeat", b"heartbeat", "kind", b"kind", "message_added", b"message_added", "message_finished", b"message_finished", "message_removed", b"message_removed", "message_snapshot", b"message_snapshot", "part_delta", b"part_delta", "part_finished", b"part_finished", "part_started", b"part_started", "position", b"position", "queue_changed", b"queue_changed", "reset", b"reset", "retry_scheduled", b"retry_scheduled", "sequence", b"sequence", "session_created", b"session_created", "session_deleted", b"session_deleted", "session_id", b"session_id", "session_snapshot", b"session_snapshot", "session_status_changed", b"session_status_changed", "session_updated", b"session_updated", "tool_call_updated", b"tool_call_updated", "tool_log", b"tool_log", "turn_ended", b"turn_ended", "turn_id", b"turn_id", "turn_started", b"turn_started"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "compaction_started", b"compaction_started", "context_compacted", b"context_compacted", "event_time", b"event_time", "heartbeat", b"heartbeat", "kind", b"kind", "message_added", b"message_added", "message_finished", b"message_finished", "message_removed", b"message_removed", "message_snapshot", b"message_snapshot", "part_delta", b"part_delta", "part_finished", b"part_finished", "part_started", b"part_started", "permission_asked", b"permission_asked", "permission_replied", b"permission_replied", "permission_snapshot", b"permission_snapshot", "position", b"position", "queue_changed", b"queue_changed", "reset", b"reset", "retry_scheduled", b"retry_scheduled", "sequence", b"sequence", "session_created", b"session_created", "session_deleted", b"session_deleted", "session_id", b"session_id", "session_snapshot", b"session_snapshot", "session_status_changed", b"session_status_changed", "session_updated", b"session_updated", "tool_call_updated", b"tool_call_updated", "tool_log", b"tool_log", "turn_ended", b"turn_ended", "turn_id", b"turn_id", "turn_started", b"turn_started"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["part_delta", "part_started", "part_finished", "message_added", "message_finished", "tool_call_updated", "turn_started", "turn_ended", "session_status_changed", "session_created", "session_updated", "session_deleted", "message_removed", "queue_changed", "message_snapshot", "session_snapshot", "caught_up", "heartbeat", "retry_scheduled", "reset", "tool_log"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["part_delta", "part_started", "part_finished", "message_added", "message_finished", "tool_call_updated", "turn_started", "turn_ended", "session_status_changed", "session_created", "session_updated", "session_deleted", "message_removed", "queue_changed", "permission_asked", "permission_replied", "context_compacted", "message_snapshot", "session_snapshot", "caught_up", "heartbeat", "retry_scheduled", "reset", "tool_log", "compaction_started", "permission_snapshot"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -471,6 +501,146 @@ class TurnEnded(_message.Message):
 Global___TurnEnded: _TypeAlias = TurnEnded  # noqa: Y015
 
 @_typing.final
+class PermissionAsked(_message.Message):
+    """Tells that a tool call asks for permission."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PERMISSION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def permission(self) -> _tool_pb2.PermissionRequest:
+        """The request."""
+
+    def __init__(
+        self,
+        *,
+        permission: _tool_pb2.PermissionRequest | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["permission", b"permission"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["permission", b"permission"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PermissionAsked: _TypeAlias = PermissionAsked  # noqa: Y015
+
+@_typing.final
+class PermissionReplied(_message.Message):
+    """Tells that a permission request is closed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PERMISSION_ID_FIELD_NUMBER: _builtins.int
+    RESPONSE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    TOOL_CALL_ID_FIELD_NUMBER: _builtins.int
+    permission_id: _builtins.str
+    """The request."""
+    response: _builtins.str
+    """"once", "always", "reject", or "cancelled" when its turn ended first. Values may be added."""
+    reason: _builtins.str
+    """Why, in the words of whoever answered; "" when not said."""
+    tool_call_id: _builtins.str
+    """The call: ToolCallState.id."""
+    def __init__(
+        self,
+        *,
+        permission_id: _builtins.str = ...,
+        response: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        tool_call_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["permission_id", b"permission_id", "reason", b"reason", "response", b"response", "tool_call_id", b"tool_call_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PermissionReplied: _TypeAlias = PermissionReplied  # noqa: Y015
+
+@_typing.final
+class PermissionSnapshot(_message.Message):
+    """Gives a permission request that is open."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PERMISSION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def permission(self) -> _tool_pb2.PermissionRequest:
+        """The request."""
+
+    def __init__(
+        self,
+        *,
+        permission: _tool_pb2.PermissionRequest | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["permission", b"permission"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["permission", b"permission"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PermissionSnapshot: _TypeAlias = PermissionSnapshot  # noqa: Y015
+
+@_typing.final
+class CompactionStarted(_message.Message):
+    """Tells that older messages are being summarised."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGE_COUNT_FIELD_NUMBER: _builtins.int
+    ESTIMATED_TOKENS_FIELD_NUMBER: _builtins.int
+    CONTEXT_WINDOW_TOKENS_FIELD_NUMBER: _builtins.int
+    message_count: _builtins.int
+    """How many messages."""
+    estimated_tokens: _builtins.int
+    """Estimated tokens of the request that would not fit."""
+    context_window_tokens: _builtins.int
+    """The context window of the model, in tokens."""
+    def __init__(
+        self,
+        *,
+        message_count: _builtins.int = ...,
+        estimated_tokens: _builtins.int = ...,
+        context_window_tokens: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_window_tokens", b"context_window_tokens", "estimated_tokens", b"estimated_tokens", "message_count", b"message_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompactionStarted: _TypeAlias = CompactionStarted  # noqa: Y015
+
+@_typing.final
+class ContextCompacted(_message.Message):
+    """Tells that older messages were summarised. The message_added of the summary comes just before."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    COMPACTION_FIELD_NUMBER: _builtins.int
+    message_id: _builtins.str
+    """The summary: a message of type SYSTEM with `compaction` set."""
+    @_builtins.property
+    def compaction(self) -> _content_pb2.Compaction:
+        """What it stands for."""
+
+    def __init__(
+        self,
+        *,
+        message_id: _builtins.str = ...,
+        compaction: _content_pb2.Compaction | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["compaction", b"compaction"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compaction", b"compaction", "message_id", b"message_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ContextCompacted: _TypeAlias = ContextCompacted  # noqa: Y015
+
+@_typing.final
 class SessionStatusChanged(_message.Message):
     """Tells that the session became running or idle."""
 
@@ -606,7 +776,7 @@ Global___QueueChanged: _TypeAlias = QueueChanged  # noqa: Y015
 @_typing.final
 class MessageSnapshot(_message.Message):
     """Gives a message that is streaming, as far as it has come, or whose tool calls wait for results. Replaces what the client
-    holds of it.
+    holds of it. Open calls stay open over restarts of the server.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -209,6 +209,8 @@ class Message(_message.Message):
     SENDER_FIELD_NUMBER: _builtins.int
     SENDER_NAME_FIELD_NUMBER: _builtins.int
     METADATA_JSON_FIELD_NUMBER: _builtins.int
+    COMPACTION_FIELD_NUMBER: _builtins.int
+    SENT_CONTEXT_FIELD_NUMBER: _builtins.int
     message_id: _builtins.str
     """Unique id."""
     session_id: _builtins.str
@@ -232,7 +234,9 @@ class Message(_message.Message):
     sender_name: _builtins.str
     """A name of the sender to show to people; "" when not said."""
     metadata_json: _builtins.str
-    """The client's own facts as a JSON object; "" when there are none. Never sent to a model."""
+    """The client's own facts as a JSON object; "" when there are none. Never sent to a model. A HOST message of the server
+    itself names here what happened: {"event": "turn_failed", …}.
+    """
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Part]:
         """Its parts by index. Empty in events that say so."""
@@ -257,6 +261,14 @@ class Message(_message.Message):
     def failure(self) -> Global___Failure:
         """What went wrong. Absent unless status is FAILED or INTERRUPTED."""
 
+    @_builtins.property
+    def compaction(self) -> Global___Compaction:
+        """What this message is the summary of. Absent unless it is one."""
+
+    @_builtins.property
+    def sent_context(self) -> Global___SentContext:
+        """What the model was sent. Absent unless an assistant message of a step."""
+
     def __init__(
         self,
         *,
@@ -278,16 +290,98 @@ class Message(_message.Message):
         sender: _builtins.str = ...,
         sender_name: _builtins.str = ...,
         metadata_json: _builtins.str = ...,
+        compaction: Global___Compaction | None = ...,
+        sent_context: Global___SentContext | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd", "cost_pico_usd", b"cost_pico_usd", "create_time", b"create_time", "failure", b"failure", "model_run", b"model_run", "update_time", b"update_time", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_compaction", b"_compaction", "_cost_pico_usd", b"_cost_pico_usd", "_sent_context", b"_sent_context", "compaction", b"compaction", "cost_pico_usd", b"cost_pico_usd", "create_time", b"create_time", "failure", b"failure", "model_run", b"model_run", "sent_context", b"sent_context", "update_time", b"update_time", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd", "cost_pico_usd", b"cost_pico_usd", "create_time", b"create_time", "failure", b"failure", "finish_reason", b"finish_reason", "message_id", b"message_id", "metadata_json", b"metadata_json", "model_run", b"model_run", "parent_id", b"parent_id", "parts", b"parts", "provider_finish_reason", b"provider_finish_reason", "sender", b"sender", "sender_name", b"sender_name", "session_id", b"session_id", "status", b"status", "turn_id", b"turn_id", "type", b"type", "update_time", b"update_time", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_compaction", b"_compaction", "_cost_pico_usd", b"_cost_pico_usd", "_sent_context", b"_sent_context", "compaction", b"compaction", "cost_pico_usd", b"cost_pico_usd", "create_time", b"create_time", "failure", b"failure", "finish_reason", b"finish_reason", "message_id", b"message_id", "metadata_json", b"metadata_json", "model_run", b"model_run", "parent_id", b"parent_id", "parts", b"parts", "provider_finish_reason", b"provider_finish_reason", "sender", b"sender", "sender_name", b"sender_name", "sent_context", b"sent_context", "session_id", b"session_id", "status", b"status", "turn_id", b"turn_id", "type", b"type", "update_time", b"update_time", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__compaction: _TypeAlias = _typing.Literal["compaction"]  # noqa: Y015
+    _WhichOneofArgType__compaction: _TypeAlias = _typing.Literal["_compaction", b"_compaction"]  # noqa: Y015
     _WhichOneofReturnType__cost_pico_usd: _TypeAlias = _typing.Literal["cost_pico_usd"]  # noqa: Y015
     _WhichOneofArgType__cost_pico_usd: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd"]  # noqa: Y015
+    _WhichOneofReturnType__sent_context: _TypeAlias = _typing.Literal["sent_context"]  # noqa: Y015
+    _WhichOneofArgType__sent_context: _TypeAlias = _typing.Literal["_sent_context", b"_sent_context"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__compaction) -> _WhichOneofReturnType__compaction | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cost_pico_usd) -> _WhichOneofReturnType__cost_pico_usd | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__sent_context) -> _WhichOneofReturnType__sent_context | None: ...
 
 Global___Message: _TypeAlias = Message  # noqa: Y015
+
+@_typing.final
+class Compaction(_message.Message):
+    """Tells which messages a summary stands for. They stay and can be read; models get the summary in their place."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    THROUGH_MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    MESSAGE_COUNT_FIELD_NUMBER: _builtins.int
+    TOKENS_BEFORE_FIELD_NUMBER: _builtins.int
+    TOKENS_AFTER_FIELD_NUMBER: _builtins.int
+    through_message_id: _builtins.str
+    """The last message that the summary covers; all before it are covered too, messages of type SYSTEM excepted."""
+    message_count: _builtins.int
+    """How many messages models no longer get."""
+    tokens_before: _builtins.int
+    """Estimated tokens of the request before."""
+    tokens_after: _builtins.int
+    """Estimated tokens of the request after."""
+    def __init__(
+        self,
+        *,
+        through_message_id: _builtins.str = ...,
+        message_count: _builtins.int = ...,
+        tokens_before: _builtins.int = ...,
+        tokens_after: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message_count", b"message_count", "through_message_id", b"through_message_id", "tokens_after", b"tokens_after", "tokens_before", b"tokens_before"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Compaction: _TypeAlias = Compaction  # noqa: Y015
+
+@_typing.final
+class SentContext(_message.Message):
+    """Describes the request of one step. Equal hashes mean equal content: what was sent again word by word."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PREFIX_HASH_FIELD_NUMBER: _builtins.int
+    MESSAGE_COUNT_FIELD_NUMBER: _builtins.int
+    ESTIMATED_TOKENS_FIELD_NUMBER: _builtins.int
+    BREAK_REASON_FIELD_NUMBER: _builtins.int
+    prefix_hash: _builtins.str
+    """Digest of everything that was sent: settings that are part of the prompt, tools and messages. In hexadecimal."""
+    message_count: _builtins.int
+    """Messages in the request."""
+    estimated_tokens: _builtins.int
+    """Estimated tokens of the request."""
+    break_reason: _builtins.str
+    """Why the request does not extend the one of the step before, so that prompt caches begin anew: "MODEL_CHANGED",
+    "SYSTEM_CHANGED", "TOOLS_CHANGED", "CONTEXT_COMPACTED" or "HISTORY_CHANGED". "" when it does, and in the first step.
+    Values may be added.
+    """
+    def __init__(
+        self,
+        *,
+        prefix_hash: _builtins.str = ...,
+        message_count: _builtins.int = ...,
+        estimated_tokens: _builtins.int = ...,
+        break_reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["break_reason", b"break_reason", "estimated_tokens", b"estimated_tokens", "message_count", b"message_count", "prefix_hash", b"prefix_hash"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SentContext: _TypeAlias = SentContext  # noqa: Y015
 
 @_typing.final
 class Part(_message.Message):

@@ -122,7 +122,9 @@ class SendMessageRequest(_message.Message):
 
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[_tool_pb2.ToolDefinition]:
-        """Tools that this client runs itself, for this turn. At most 128."""
+        """Tools that this client runs itself, for this turn, besides those kept on the session; of two with one name these
+        count. At most 128 together.
+        """
 
     @_builtins.property
     def options(self) -> Global___GenerationOptions:
@@ -171,6 +173,8 @@ class GenerationOptions(_message.Message):
     STOP_SEQUENCES_FIELD_NUMBER: _builtins.int
     REASONING_EFFORT_FIELD_NUMBER: _builtins.int
     MAX_STEPS_FIELD_NUMBER: _builtins.int
+    MAX_TURN_TOKENS_FIELD_NUMBER: _builtins.int
+    MAX_TURN_COST_PICO_USD_FIELD_NUMBER: _builtins.int
     temperature: _builtins.float
     """Sampling temperature, 0 to 2."""
     top_p: _builtins.float
@@ -181,6 +185,12 @@ class GenerationOptions(_message.Message):
     """How much the model should reason: "none", "minimal", "low", "medium", "high" or "xhigh". "" leaves it to the provider."""
     max_steps: _builtins.int
     """Most steps (model calls) of this turn, at least 1. Absent: the server's limit, which is also the maximum."""
+    max_turn_tokens: _builtins.int
+    """Most tokens of this turn, prompts and answers of all its steps together. When they are used up no further step
+    begins, and the turn ends with FINISH_REASON_BUDGET. Absent: the server's limit, which is also the maximum.
+    """
+    max_turn_cost_pico_usd: _builtins.int
+    """Most money for this turn, in pico-USD (1e-12 USD); as max_turn_tokens. Steps whose price is unknown count nothing."""
     @_builtins.property
     def stop_sequences(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Texts that end the generation. At most 4, none empty."""
@@ -194,15 +204,21 @@ class GenerationOptions(_message.Message):
         stop_sequences: _abc.Iterable[_builtins.str] | None = ...,
         reasoning_effort: _builtins.str = ...,
         max_steps: _builtins.int | None = ...,
+        max_turn_tokens: _builtins.int | None = ...,
+        max_turn_cost_pico_usd: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens", "_max_steps", b"_max_steps", "_temperature", b"_temperature", "_top_p", b"_top_p", "max_output_tokens", b"max_output_tokens", "max_steps", b"max_steps", "temperature", b"temperature", "top_p", b"top_p"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens", "_max_steps", b"_max_steps", "_max_turn_cost_pico_usd", b"_max_turn_cost_pico_usd", "_max_turn_tokens", b"_max_turn_tokens", "_temperature", b"_temperature", "_top_p", b"_top_p", "max_output_tokens", b"max_output_tokens", "max_steps", b"max_steps", "max_turn_cost_pico_usd", b"max_turn_cost_pico_usd", "max_turn_tokens", b"max_turn_tokens", "temperature", b"temperature", "top_p", b"top_p"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens", "_max_steps", b"_max_steps", "_temperature", b"_temperature", "_top_p", b"_top_p", "max_output_tokens", b"max_output_tokens", "max_steps", b"max_steps", "reasoning_effort", b"reasoning_effort", "stop_sequences", b"stop_sequences", "temperature", b"temperature", "top_p", b"top_p"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens", "_max_steps", b"_max_steps", "_max_turn_cost_pico_usd", b"_max_turn_cost_pico_usd", "_max_turn_tokens", b"_max_turn_tokens", "_temperature", b"_temperature", "_top_p", b"_top_p", "max_output_tokens", b"max_output_tokens", "max_steps", b"max_steps", "max_turn_cost_pico_usd", b"max_turn_cost_pico_usd", "max_turn_tokens", b"max_turn_tokens", "reasoning_effort", b"reasoning_effort", "stop_sequences", b"stop_sequences", "temperature", b"temperature", "top_p", b"top_p"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_output_tokens: _TypeAlias = _typing.Literal["max_output_tokens"]  # noqa: Y015
     _WhichOneofArgType__max_output_tokens: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens"]  # noqa: Y015
     _WhichOneofReturnType__max_steps: _TypeAlias = _typing.Literal["max_steps"]  # noqa: Y015
     _WhichOneofArgType__max_steps: _TypeAlias = _typing.Literal["_max_steps", b"_max_steps"]  # noqa: Y015
+    _WhichOneofReturnType__max_turn_cost_pico_usd: _TypeAlias = _typing.Literal["max_turn_cost_pico_usd"]  # noqa: Y015
+    _WhichOneofArgType__max_turn_cost_pico_usd: _TypeAlias = _typing.Literal["_max_turn_cost_pico_usd", b"_max_turn_cost_pico_usd"]  # noqa: Y015
+    _WhichOneofReturnType__max_turn_tokens: _TypeAlias = _typing.Literal["max_turn_tokens"]  # noqa: Y015
+    _WhichOneofArgType__max_turn_tokens: _TypeAlias = _typing.Literal["_max_turn_tokens", b"_max_turn_tokens"]  # noqa: Y015
     _WhichOneofReturnType__temperature: _TypeAlias = _typing.Literal["temperature"]  # noqa: Y015
     _WhichOneofArgType__temperature: _TypeAlias = _typing.Literal["_temperature", b"_temperature"]  # noqa: Y015
     _WhichOneofReturnType__top_p: _TypeAlias = _typing.Literal["top_p"]  # noqa: Y015
@@ -211,6 +227,10 @@ class GenerationOptions(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_output_tokens) -> _WhichOneofReturnType__max_output_tokens | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_steps) -> _WhichOneofReturnType__max_steps | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_turn_cost_pico_usd) -> _WhichOneofReturnType__max_turn_cost_pico_usd | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_turn_tokens) -> _WhichOneofReturnType__max_turn_tokens | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__temperature) -> _WhichOneofReturnType__temperature | None: ...
     @_typing.overload
@@ -420,6 +440,7 @@ class DisplayMessage(_message.Message):
     CREATED_AT_FIELD_NUMBER: _builtins.int
     UPDATED_AT_FIELD_NUMBER: _builtins.int
     FAILURE_FIELD_NUMBER: _builtins.int
+    COMPACTION_FIELD_NUMBER: _builtins.int
     message_id: _builtins.str
     """Unique id."""
     role: _builtins.str
@@ -482,6 +503,10 @@ class DisplayMessage(_message.Message):
     def failure(self) -> _content_pb2.Failure:
         """What went wrong. Absent unless the message failed or was interrupted."""
 
+    @_builtins.property
+    def compaction(self) -> _content_pb2.Compaction:
+        """What this message is the summary of. Absent unless it is one."""
+
     def __init__(
         self,
         *,
@@ -509,11 +534,14 @@ class DisplayMessage(_message.Message):
         created_at: _builtins.int = ...,
         updated_at: _builtins.int = ...,
         failure: _content_pb2.Failure | None = ...,
+        compaction: _content_pb2.Compaction | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd", "_tokens_input", b"_tokens_input", "_tokens_output", b"_tokens_output", "_tokens_reasoning", b"_tokens_reasoning", "cost_pico_usd", b"cost_pico_usd", "failure", b"failure", "model_run", b"model_run", "tokens_input", b"tokens_input", "tokens_output", b"tokens_output", "tokens_reasoning", b"tokens_reasoning", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_compaction", b"_compaction", "_cost_pico_usd", b"_cost_pico_usd", "_tokens_input", b"_tokens_input", "_tokens_output", b"_tokens_output", "_tokens_reasoning", b"_tokens_reasoning", "compaction", b"compaction", "cost_pico_usd", b"cost_pico_usd", "failure", b"failure", "model_run", b"model_run", "tokens_input", b"tokens_input", "tokens_output", b"tokens_output", "tokens_reasoning", b"tokens_reasoning", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd", "_tokens_input", b"_tokens_input", "_tokens_output", b"_tokens_output", "_tokens_reasoning", b"_tokens_reasoning", "cost_pico_usd", b"cost_pico_usd", "created_at", b"created_at", "failure", b"failure", "files", b"files", "finish_reason", b"finish_reason", "message_id", b"message_id", "message_type", b"message_type", "metadata_json", b"metadata_json", "model_run", b"model_run", "parent_id", b"parent_id", "provider_finish_reason", b"provider_finish_reason", "reasoning_parts", b"reasoning_parts", "role", b"role", "sender", b"sender", "sender_name", b"sender_name", "status", b"status", "text_parts", b"text_parts", "tokens_input", b"tokens_input", "tokens_output", b"tokens_output", "tokens_reasoning", b"tokens_reasoning", "tool_calls", b"tool_calls", "turn_id", b"turn_id", "updated_at", b"updated_at", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_compaction", b"_compaction", "_cost_pico_usd", b"_cost_pico_usd", "_tokens_input", b"_tokens_input", "_tokens_output", b"_tokens_output", "_tokens_reasoning", b"_tokens_reasoning", "compaction", b"compaction", "cost_pico_usd", b"cost_pico_usd", "created_at", b"created_at", "failure", b"failure", "files", b"files", "finish_reason", b"finish_reason", "message_id", b"message_id", "message_type", b"message_type", "metadata_json", b"metadata_json", "model_run", b"model_run", "parent_id", b"parent_id", "provider_finish_reason", b"provider_finish_reason", "reasoning_parts", b"reasoning_parts", "role", b"role", "sender", b"sender", "sender_name", b"sender_name", "status", b"status", "text_parts", b"text_parts", "tokens_input", b"tokens_input", "tokens_output", b"tokens_output", "tokens_reasoning", b"tokens_reasoning", "tool_calls", b"tool_calls", "turn_id", b"turn_id", "updated_at", b"updated_at", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__compaction: _TypeAlias = _typing.Literal["compaction"]  # noqa: Y015
+    _WhichOneofArgType__compaction: _TypeAlias = _typing.Literal["_compaction", b"_compaction"]  # noqa: Y015
     _WhichOneofReturnType__cost_pico_usd: _TypeAlias = _typing.Literal["cost_pico_usd"]  # noqa: Y015
     _WhichOneofArgType__cost_pico_usd: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd"]  # noqa: Y015
     _WhichOneofReturnType__tokens_input: _TypeAlias = _typing.Literal["tokens_input"]  # noqa: Y015
@@ -522,6 +550,8 @@ class DisplayMessage(_message.Message):
     _WhichOneofArgType__tokens_output: _TypeAlias = _typing.Literal["_tokens_output", b"_tokens_output"]  # noqa: Y015
     _WhichOneofReturnType__tokens_reasoning: _TypeAlias = _typing.Literal["tokens_reasoning"]  # noqa: Y015
     _WhichOneofArgType__tokens_reasoning: _TypeAlias = _typing.Literal["_tokens_reasoning", b"_tokens_reasoning"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__compaction) -> _WhichOneofReturnType__compaction | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cost_pico_usd) -> _WhichOneofReturnType__cost_pico_usd | None: ...
     @_typing.overload
@@ -859,3 +889,166 @@ class AppendMessageResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AppendMessageResponse: _TypeAlias = AppendMessageResponse  # noqa: Y015
+
+@_typing.final
+class ExplainContextRequest(_message.Message):
+    """Asks what a model would be sent. Model, agent, tools, options and system as in SendMessageRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    AGENT_FIELD_NUMBER: _builtins.int
+    SYSTEM_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session. Required."""
+    agent: _builtins.str
+    """The agent. Absent: the session's."""
+    system: _builtins.str
+    """System prompt in place of the agent's."""
+    @_builtins.property
+    def model(self) -> _selection_pb2.ModelSelection:
+        """The model to ask. Absent: as in SendMessageRequest."""
+
+    @_builtins.property
+    def tools(self) -> _containers.RepeatedCompositeFieldContainer[_tool_pb2.ToolDefinition]:
+        """Tools of the client, besides those kept on the session."""
+
+    @_builtins.property
+    def options(self) -> Global___GenerationOptions:
+        """Settings of the generation."""
+
+    @_builtins.property
+    def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___MessagePart]:
+        """A user message to put at the end, not stored. Empty for none."""
+
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        model: _selection_pb2.ModelSelection | None = ...,
+        agent: _builtins.str | None = ...,
+        system: _builtins.str = ...,
+        tools: _abc.Iterable[_tool_pb2.ToolDefinition] | None = ...,
+        options: Global___GenerationOptions | None = ...,
+        parts: _abc.Iterable[Global___MessagePart] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent", b"_agent", "_model", b"_model", "agent", b"agent", "model", b"model", "options", b"options"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent", b"_agent", "_model", b"_model", "agent", b"agent", "model", b"model", "options", b"options", "parts", b"parts", "session_id", b"session_id", "system", b"system", "tools", b"tools"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__agent: _TypeAlias = _typing.Literal["agent"]  # noqa: Y015
+    _WhichOneofArgType__agent: _TypeAlias = _typing.Literal["_agent", b"_agent"]  # noqa: Y015
+    _WhichOneofReturnType__model: _TypeAlias = _typing.Literal["model"]  # noqa: Y015
+    _WhichOneofArgType__model: _TypeAlias = _typing.Literal["_model", b"_model"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__agent) -> _WhichOneofReturnType__agent | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__model) -> _WhichOneofReturnType__model | None: ...
+
+Global___ExplainContextRequest: _TypeAlias = ExplainContextRequest  # noqa: Y015
+
+@_typing.final
+class ExplainContextResponse(_message.Message):
+    """Shows a request and how it came to be."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROVIDER_ID_FIELD_NUMBER: _builtins.int
+    MODEL_ID_FIELD_NUMBER: _builtins.int
+    API_FIELD_NUMBER: _builtins.int
+    REQUEST_JSON_FIELD_NUMBER: _builtins.int
+    ESTIMATED_TOKENS_FIELD_NUMBER: _builtins.int
+    CONTEXT_WINDOW_TOKENS_FIELD_NUMBER: _builtins.int
+    WOULD_COMPACT_FIELD_NUMBER: _builtins.int
+    REPAIRS_FIELD_NUMBER: _builtins.int
+    SENT_CONTEXT_FIELD_NUMBER: _builtins.int
+    provider_id: _builtins.str
+    """The provider that would be asked."""
+    model_id: _builtins.str
+    """The model."""
+    api: _builtins.str
+    """The provider's API: "openai_chat", "openai_responses", "anthropic" or "offline"."""
+    request_json: _builtins.str
+    """The body of the HTTP request as JSON text, exactly as it would be sent. Holds no key."""
+    estimated_tokens: _builtins.int
+    """Estimated tokens of the request."""
+    context_window_tokens: _builtins.int
+    """The model's context window in tokens. Absent when unknown."""
+    would_compact: _builtins.bool
+    """True when the conversation would be compacted first; the request is the one before that."""
+    @_builtins.property
+    def repairs(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContextRepair]:
+        """What was left out or changed, in the order of the messages."""
+
+    @_builtins.property
+    def sent_context(self) -> _content_pb2.SentContext:
+        """Digest and size of what would be sent, and how it compares with the last step."""
+
+    def __init__(
+        self,
+        *,
+        provider_id: _builtins.str = ...,
+        model_id: _builtins.str = ...,
+        api: _builtins.str = ...,
+        request_json: _builtins.str = ...,
+        estimated_tokens: _builtins.int = ...,
+        context_window_tokens: _builtins.int | None = ...,
+        would_compact: _builtins.bool = ...,
+        repairs: _abc.Iterable[Global___ContextRepair] | None = ...,
+        sent_context: _content_pb2.SentContext | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_context_window_tokens", b"_context_window_tokens", "context_window_tokens", b"context_window_tokens", "sent_context", b"sent_context"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_window_tokens", b"_context_window_tokens", "api", b"api", "context_window_tokens", b"context_window_tokens", "estimated_tokens", b"estimated_tokens", "model_id", b"model_id", "provider_id", b"provider_id", "repairs", b"repairs", "request_json", b"request_json", "sent_context", b"sent_context", "would_compact", b"would_compact"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__context_window_tokens: _TypeAlias = _typing.Literal["context_window_tokens"]  # noqa: Y015
+    _WhichOneofArgType__context_window_tokens: _TypeAlias = _typing.Literal["_context_window_tokens", b"_context_window_tokens"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__context_window_tokens) -> _WhichOneofReturnType__context_window_tokens | None: ...
+
+Global___ExplainContextResponse: _TypeAlias = ExplainContextResponse  # noqa: Y015
+
+@_typing.final
+class ContextRepair(_message.Message):
+    """Tells one difference between what is stored and what is sent. Stored messages never change."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    PART_INDEX_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    EXPLANATION_FIELD_NUMBER: _builtins.int
+    message_id: _builtins.str
+    """The message. "" when it is about the request as a whole."""
+    part_index: _builtins.int
+    """The index of the part. Absent when it is about the whole message."""
+    action: _builtins.str
+    """What was done: "dropped", "replaced" (by something else that says as much as can be said) or "added". Values may be
+    added.
+    """
+    reason: _builtins.str
+    """Why, as a stable upper-case word such as "HOST_MESSAGE" or "REASONING_OF_ANOTHER_MODEL". Values may be added."""
+    explanation: _builtins.str
+    """Why, as a sentence for people."""
+    def __init__(
+        self,
+        *,
+        message_id: _builtins.str = ...,
+        part_index: _builtins.int | None = ...,
+        action: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        explanation: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_part_index", b"_part_index", "part_index", b"part_index"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_part_index", b"_part_index", "action", b"action", "explanation", b"explanation", "message_id", b"message_id", "part_index", b"part_index", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__part_index: _TypeAlias = _typing.Literal["part_index"]  # noqa: Y015
+    _WhichOneofArgType__part_index: _TypeAlias = _typing.Literal["_part_index", b"_part_index"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__part_index) -> _WhichOneofReturnType__part_index | None: ...
+
+Global___ContextRepair: _TypeAlias = ContextRepair  # noqa: Y015

@@ -71,6 +71,11 @@ class MessageServiceStub:
                 request_serializer=opencode_dot_message_dot_message__pb2.AppendMessageRequest.SerializeToString,
                 response_deserializer=opencode_dot_message_dot_message__pb2.AppendMessageResponse.FromString,
                 _registered_method=True)
+        self.ExplainContext = channel.unary_unary(
+                '/opencode.message.MessageService/ExplainContext',
+                request_serializer=opencode_dot_message_dot_message__pb2.ExplainContextRequest.SerializeToString,
+                response_deserializer=opencode_dot_message_dot_message__pb2.ExplainContextResponse.FromString,
+                _registered_method=True)
 
 
 class MessageServiceServicer:
@@ -142,6 +147,16 @@ class MessageServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExplainContext(self, request, context):
+        """Returns what a model would be sent if a turn of the session began now: the exact request, its estimated size, and
+        what was left out or changed on the way, with reasons. Sends nothing. Without a new message the request ends with what
+        the conversation has. Errors: NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT (MODEL_UNKNOWN, unknown agent);
+        FAILED_PRECONDITION (PROVIDER_CREDENTIALS_REJECTED).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_MessageServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -179,6 +194,11 @@ def add_MessageServiceServicer_to_server(servicer, server):
                     servicer.AppendMessage,
                     request_deserializer=opencode_dot_message_dot_message__pb2.AppendMessageRequest.FromString,
                     response_serializer=opencode_dot_message_dot_message__pb2.AppendMessageResponse.SerializeToString,
+            ),
+            'ExplainContext': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainContext,
+                    request_deserializer=opencode_dot_message_dot_message__pb2.ExplainContextRequest.FromString,
+                    response_serializer=opencode_dot_message_dot_message__pb2.ExplainContextResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -372,6 +392,33 @@ class MessageService:
             '/opencode.message.MessageService/AppendMessage',
             opencode_dot_message_dot_message__pb2.AppendMessageRequest.SerializeToString,
             opencode_dot_message_dot_message__pb2.AppendMessageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExplainContext(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/opencode.message.MessageService/ExplainContext',
+            opencode_dot_message_dot_message__pb2.ExplainContextRequest.SerializeToString,
+            opencode_dot_message_dot_message__pb2.ExplainContextResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -70,6 +70,12 @@ class MessageServiceStub:
     """Stores a message without starting a turn. An assistant message is never stored this way. Idempotent when request_id
     is set. Same errors as SendMessage.
     """
+    ExplainContext: _grpc.UnaryUnaryMultiCallable[_message_pb2.ExplainContextRequest, _message_pb2.ExplainContextResponse]
+    """Returns what a model would be sent if a turn of the session began now: the exact request, its estimated size, and
+    what was left out or changed on the way, with reasons. Sends nothing. Without a new message the request ends with what
+    the conversation has. Errors: NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT (MODEL_UNKNOWN, unknown agent);
+    FAILED_PRECONDITION (PROVIDER_CREDENTIALS_REJECTED).
+    """
 
 @_typing.type_check_only
 class MessageServiceAsyncStub(MessageServiceStub):
@@ -112,6 +118,12 @@ class MessageServiceAsyncStub(MessageServiceStub):
     AppendMessage: _aio.UnaryUnaryMultiCallable[_message_pb2.AppendMessageRequest, _message_pb2.AppendMessageResponse]  # type: ignore[assignment]
     """Stores a message without starting a turn. An assistant message is never stored this way. Idempotent when request_id
     is set. Same errors as SendMessage.
+    """
+    ExplainContext: _aio.UnaryUnaryMultiCallable[_message_pb2.ExplainContextRequest, _message_pb2.ExplainContextResponse]  # type: ignore[assignment]
+    """Returns what a model would be sent if a turn of the session began now: the exact request, its estimated size, and
+    what was left out or changed on the way, with reasons. Sends nothing. Without a new message the request ends with what
+    the conversation has. Errors: NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT (MODEL_UNKNOWN, unknown agent);
+    FAILED_PRECONDITION (PROVIDER_CREDENTIALS_REJECTED).
     """
 
 class MessageServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -194,6 +206,18 @@ class MessageServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_message_pb2.AppendMessageResponse, _abc.Awaitable[_message_pb2.AppendMessageResponse]]:
         """Stores a message without starting a turn. An assistant message is never stored this way. Idempotent when request_id
         is set. Same errors as SendMessage.
+        """
+
+    @_abc_1.abstractmethod
+    def ExplainContext(
+        self,
+        request: _message_pb2.ExplainContextRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_message_pb2.ExplainContextResponse, _abc.Awaitable[_message_pb2.ExplainContextResponse]]:
+        """Returns what a model would be sent if a turn of the session began now: the exact request, its estimated size, and
+        what was left out or changed on the way, with reasons. Sends nothing. Without a new message the request ends with what
+        the conversation has. Errors: NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT (MODEL_UNKNOWN, unknown agent);
+        FAILED_PRECONDITION (PROVIDER_CREDENTIALS_REJECTED).
         """
 
 def add_MessageServiceServicer_to_server(servicer: MessageServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

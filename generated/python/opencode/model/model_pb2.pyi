@@ -3,16 +3,18 @@
 isort:skip_file
 Models: what a provider offers."""
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 import builtins as _builtins
 import sys
 import typing as _typing
 
-if sys.version_info >= (3, 10):
-    from typing import TypeAlias as _TypeAlias
+if sys.version_info >= (3, 11):
+    from typing import TypeAlias as _TypeAlias, Never as _Never
 else:
-    from typing_extensions import TypeAlias as _TypeAlias
+    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -28,6 +30,11 @@ class ModelInfo(_message.Message):
     CONTEXT_WINDOW_TOKENS_FIELD_NUMBER: _builtins.int
     INPUT_PRICE_PICO_USD_PER_MILLION_FIELD_NUMBER: _builtins.int
     OUTPUT_PRICE_PICO_USD_PER_MILLION_FIELD_NUMBER: _builtins.int
+    CACHE_READ_PRICE_PICO_USD_PER_MILLION_FIELD_NUMBER: _builtins.int
+    CACHE_WRITE_PRICE_PICO_USD_PER_MILLION_FIELD_NUMBER: _builtins.int
+    MAX_OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    CAPABILITIES_FIELD_NUMBER: _builtins.int
+    DESCRIPTION_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The name by which the provider knows the model, such as "gpt-5-mini"."""
     provider_id: _builtins.str
@@ -40,6 +47,20 @@ class ModelInfo(_message.Message):
     """Price of a million fresh input tokens, in pico-USD (1e-12 USD). Absent when unknown, never 0 for that."""
     output_price_pico_usd_per_million: _builtins.int
     """Price of a million output tokens, in pico-USD. Absent when unknown."""
+    cache_read_price_pico_usd_per_million: _builtins.int
+    """Price of a million input tokens read from the provider's cache, in pico-USD. Absent when unknown."""
+    cache_write_price_pico_usd_per_million: _builtins.int
+    """Price of a million input tokens written to the provider's cache, in pico-USD. Absent when unknown."""
+    max_output_tokens: _builtins.int
+    """Most tokens that the model generates in one answer. Absent when unknown."""
+    description: _builtins.str
+    """What the price list says of it, to show to people; "" when nothing."""
+    @_builtins.property
+    def capabilities(self) -> Global___ModelCapabilities:
+        """What the model can do, as far as the configuration says: "tools", "images", "documents", "reasoning". Absent when
+        nothing is said, which is not the same as an empty list.
+        """
+
     def __init__(
         self,
         *,
@@ -49,22 +70,67 @@ class ModelInfo(_message.Message):
         context_window_tokens: _builtins.int | None = ...,
         input_price_pico_usd_per_million: _builtins.int | None = ...,
         output_price_pico_usd_per_million: _builtins.int | None = ...,
+        cache_read_price_pico_usd_per_million: _builtins.int | None = ...,
+        cache_write_price_pico_usd_per_million: _builtins.int | None = ...,
+        max_output_tokens: _builtins.int | None = ...,
+        capabilities: Global___ModelCapabilities | None = ...,
+        description: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_context_window_tokens", b"_context_window_tokens", "_input_price_pico_usd_per_million", b"_input_price_pico_usd_per_million", "_output_price_pico_usd_per_million", b"_output_price_pico_usd_per_million", "context_window_tokens", b"context_window_tokens", "input_price_pico_usd_per_million", b"input_price_pico_usd_per_million", "output_price_pico_usd_per_million", b"output_price_pico_usd_per_million"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cache_read_price_pico_usd_per_million", b"_cache_read_price_pico_usd_per_million", "_cache_write_price_pico_usd_per_million", b"_cache_write_price_pico_usd_per_million", "_capabilities", b"_capabilities", "_context_window_tokens", b"_context_window_tokens", "_input_price_pico_usd_per_million", b"_input_price_pico_usd_per_million", "_max_output_tokens", b"_max_output_tokens", "_output_price_pico_usd_per_million", b"_output_price_pico_usd_per_million", "cache_read_price_pico_usd_per_million", b"cache_read_price_pico_usd_per_million", "cache_write_price_pico_usd_per_million", b"cache_write_price_pico_usd_per_million", "capabilities", b"capabilities", "context_window_tokens", b"context_window_tokens", "input_price_pico_usd_per_million", b"input_price_pico_usd_per_million", "max_output_tokens", b"max_output_tokens", "output_price_pico_usd_per_million", b"output_price_pico_usd_per_million"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_window_tokens", b"_context_window_tokens", "_input_price_pico_usd_per_million", b"_input_price_pico_usd_per_million", "_output_price_pico_usd_per_million", b"_output_price_pico_usd_per_million", "context_window_tokens", b"context_window_tokens", "id", b"id", "input_price_pico_usd_per_million", b"input_price_pico_usd_per_million", "name", b"name", "output_price_pico_usd_per_million", b"output_price_pico_usd_per_million", "provider_id", b"provider_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cache_read_price_pico_usd_per_million", b"_cache_read_price_pico_usd_per_million", "_cache_write_price_pico_usd_per_million", b"_cache_write_price_pico_usd_per_million", "_capabilities", b"_capabilities", "_context_window_tokens", b"_context_window_tokens", "_input_price_pico_usd_per_million", b"_input_price_pico_usd_per_million", "_max_output_tokens", b"_max_output_tokens", "_output_price_pico_usd_per_million", b"_output_price_pico_usd_per_million", "cache_read_price_pico_usd_per_million", b"cache_read_price_pico_usd_per_million", "cache_write_price_pico_usd_per_million", b"cache_write_price_pico_usd_per_million", "capabilities", b"capabilities", "context_window_tokens", b"context_window_tokens", "description", b"description", "id", b"id", "input_price_pico_usd_per_million", b"input_price_pico_usd_per_million", "max_output_tokens", b"max_output_tokens", "name", b"name", "output_price_pico_usd_per_million", b"output_price_pico_usd_per_million", "provider_id", b"provider_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cache_read_price_pico_usd_per_million: _TypeAlias = _typing.Literal["cache_read_price_pico_usd_per_million"]  # noqa: Y015
+    _WhichOneofArgType__cache_read_price_pico_usd_per_million: _TypeAlias = _typing.Literal["_cache_read_price_pico_usd_per_million", b"_cache_read_price_pico_usd_per_million"]  # noqa: Y015
+    _WhichOneofReturnType__cache_write_price_pico_usd_per_million: _TypeAlias = _typing.Literal["cache_write_price_pico_usd_per_million"]  # noqa: Y015
+    _WhichOneofArgType__cache_write_price_pico_usd_per_million: _TypeAlias = _typing.Literal["_cache_write_price_pico_usd_per_million", b"_cache_write_price_pico_usd_per_million"]  # noqa: Y015
+    _WhichOneofReturnType__capabilities: _TypeAlias = _typing.Literal["capabilities"]  # noqa: Y015
+    _WhichOneofArgType__capabilities: _TypeAlias = _typing.Literal["_capabilities", b"_capabilities"]  # noqa: Y015
     _WhichOneofReturnType__context_window_tokens: _TypeAlias = _typing.Literal["context_window_tokens"]  # noqa: Y015
     _WhichOneofArgType__context_window_tokens: _TypeAlias = _typing.Literal["_context_window_tokens", b"_context_window_tokens"]  # noqa: Y015
     _WhichOneofReturnType__input_price_pico_usd_per_million: _TypeAlias = _typing.Literal["input_price_pico_usd_per_million"]  # noqa: Y015
     _WhichOneofArgType__input_price_pico_usd_per_million: _TypeAlias = _typing.Literal["_input_price_pico_usd_per_million", b"_input_price_pico_usd_per_million"]  # noqa: Y015
+    _WhichOneofReturnType__max_output_tokens: _TypeAlias = _typing.Literal["max_output_tokens"]  # noqa: Y015
+    _WhichOneofArgType__max_output_tokens: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens"]  # noqa: Y015
     _WhichOneofReturnType__output_price_pico_usd_per_million: _TypeAlias = _typing.Literal["output_price_pico_usd_per_million"]  # noqa: Y015
     _WhichOneofArgType__output_price_pico_usd_per_million: _TypeAlias = _typing.Literal["_output_price_pico_usd_per_million", b"_output_price_pico_usd_per_million"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cache_read_price_pico_usd_per_million) -> _WhichOneofReturnType__cache_read_price_pico_usd_per_million | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cache_write_price_pico_usd_per_million) -> _WhichOneofReturnType__cache_write_price_pico_usd_per_million | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__capabilities) -> _WhichOneofReturnType__capabilities | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__context_window_tokens) -> _WhichOneofReturnType__context_window_tokens | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__input_price_pico_usd_per_million) -> _WhichOneofReturnType__input_price_pico_usd_per_million | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_output_tokens) -> _WhichOneofReturnType__max_output_tokens | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__output_price_pico_usd_per_million) -> _WhichOneofReturnType__output_price_pico_usd_per_million | None: ...
 
 Global___ModelInfo: _TypeAlias = ModelInfo  # noqa: Y015
+
+@_typing.final
+class ModelCapabilities(_message.Message):
+    """Lists what a model can do."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """"tools", "images", "documents", "reasoning". Values may be added."""
+
+    def __init__(
+        self,
+        *,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelCapabilities: _TypeAlias = ModelCapabilities  # noqa: Y015

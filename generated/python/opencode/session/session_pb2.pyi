@@ -8,7 +8,9 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from opencode.message import content_pb2 as _content_pb2
 from opencode.model import selection_pb2 as _selection_pb2
+from opencode.tool import tool_pb2 as _tool_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -62,6 +64,9 @@ class SessionInfo(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     ACTIVE_TURN_ID_FIELD_NUMBER: _builtins.int
     QUEUED_MESSAGES_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
+    COMPACTION_FIELD_NUMBER: _builtins.int
+    BUDGET_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Unique id."""
     title: _builtins.str
@@ -77,11 +82,13 @@ class SessionInfo(_message.Message):
     head_sequence: _builtins.int
     """Sequence of the session's newest durable event; 1 for a new session."""
     revision: _builtins.int
-    """Grows with every change of title, directory, model or agent. Starts at 1."""
+    """Grows with every change of the session's settings. Starts at 1."""
     active_turn_id: _builtins.str
     """The running turn. Absent when idle."""
     queued_messages: _builtins.int
     """Messages that wait behind the running turn."""
+    compaction: _builtins.bool
+    """Whether older messages are summarised when the context would not fit. Absent: as the server is configured."""
     @_builtins.property
     def time(self) -> Global___SessionTime:
         """When it was created and last changed."""
@@ -89,6 +96,14 @@ class SessionInfo(_message.Message):
     @_builtins.property
     def model(self) -> _selection_pb2.ModelSelection:
         """The model that turns of this session use unless a message names another. Absent: the agent's or server's default."""
+
+    @_builtins.property
+    def tools(self) -> _containers.RepeatedCompositeFieldContainer[_tool_pb2.ToolDefinition]:
+        """Tools that the client runs itself, for every turn of the session."""
+
+    @_builtins.property
+    def budget(self) -> Global___Budget:
+        """What all turns of the session may use together. Absent: the server's limit."""
 
     def __init__(
         self,
@@ -105,15 +120,22 @@ class SessionInfo(_message.Message):
         revision: _builtins.int = ...,
         active_turn_id: _builtins.str | None = ...,
         queued_messages: _builtins.int = ...,
+        tools: _abc.Iterable[_tool_pb2.ToolDefinition] | None = ...,
+        compaction: _builtins.bool | None = ...,
+        budget: Global___Budget | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_active_turn_id", b"_active_turn_id", "_agent", b"_agent", "_model", b"_model", "_time", b"_time", "_version", b"_version", "active_turn_id", b"active_turn_id", "agent", b"agent", "model", b"model", "time", b"time", "version", b"version"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_active_turn_id", b"_active_turn_id", "_agent", b"_agent", "_budget", b"_budget", "_compaction", b"_compaction", "_model", b"_model", "_time", b"_time", "_version", b"_version", "active_turn_id", b"active_turn_id", "agent", b"agent", "budget", b"budget", "compaction", b"compaction", "model", b"model", "time", b"time", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_active_turn_id", b"_active_turn_id", "_agent", b"_agent", "_model", b"_model", "_time", b"_time", "_version", b"_version", "active_turn_id", b"active_turn_id", "agent", b"agent", "directory", b"directory", "head_sequence", b"head_sequence", "id", b"id", "model", b"model", "queued_messages", b"queued_messages", "revision", b"revision", "status", b"status", "time", b"time", "title", b"title", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_active_turn_id", b"_active_turn_id", "_agent", b"_agent", "_budget", b"_budget", "_compaction", b"_compaction", "_model", b"_model", "_time", b"_time", "_version", b"_version", "active_turn_id", b"active_turn_id", "agent", b"agent", "budget", b"budget", "compaction", b"compaction", "directory", b"directory", "head_sequence", b"head_sequence", "id", b"id", "model", b"model", "queued_messages", b"queued_messages", "revision", b"revision", "status", b"status", "time", b"time", "title", b"title", "tools", b"tools", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__active_turn_id: _TypeAlias = _typing.Literal["active_turn_id"]  # noqa: Y015
     _WhichOneofArgType__active_turn_id: _TypeAlias = _typing.Literal["_active_turn_id", b"_active_turn_id"]  # noqa: Y015
     _WhichOneofReturnType__agent: _TypeAlias = _typing.Literal["agent"]  # noqa: Y015
     _WhichOneofArgType__agent: _TypeAlias = _typing.Literal["_agent", b"_agent"]  # noqa: Y015
+    _WhichOneofReturnType__budget: _TypeAlias = _typing.Literal["budget"]  # noqa: Y015
+    _WhichOneofArgType__budget: _TypeAlias = _typing.Literal["_budget", b"_budget"]  # noqa: Y015
+    _WhichOneofReturnType__compaction: _TypeAlias = _typing.Literal["compaction"]  # noqa: Y015
+    _WhichOneofArgType__compaction: _TypeAlias = _typing.Literal["_compaction", b"_compaction"]  # noqa: Y015
     _WhichOneofReturnType__model: _TypeAlias = _typing.Literal["model"]  # noqa: Y015
     _WhichOneofArgType__model: _TypeAlias = _typing.Literal["_model", b"_model"]  # noqa: Y015
     _WhichOneofReturnType__time: _TypeAlias = _typing.Literal["time"]  # noqa: Y015
@@ -125,6 +147,10 @@ class SessionInfo(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__agent) -> _WhichOneofReturnType__agent | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__budget) -> _WhichOneofReturnType__budget | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__compaction) -> _WhichOneofReturnType__compaction | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__model) -> _WhichOneofReturnType__model | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__time) -> _WhichOneofReturnType__time | None: ...
@@ -132,6 +158,63 @@ class SessionInfo(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__version) -> _WhichOneofReturnType__version | None: ...
 
 Global___SessionInfo: _TypeAlias = SessionInfo  # noqa: Y015
+
+@_typing.final
+class Budget(_message.Message):
+    """Limits what is used. When it is used up no further step begins, and the turn ends with FINISH_REASON_BUDGET."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MAX_TOKENS_FIELD_NUMBER: _builtins.int
+    MAX_COST_PICO_USD_FIELD_NUMBER: _builtins.int
+    max_tokens: _builtins.int
+    """Most tokens, prompts and answers together. Absent: the server's limit."""
+    max_cost_pico_usd: _builtins.int
+    """Most money in pico-USD (1e-12 USD). Absent: the server's limit. Steps whose price is unknown count nothing."""
+    def __init__(
+        self,
+        *,
+        max_tokens: _builtins.int | None = ...,
+        max_cost_pico_usd: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_cost_pico_usd", b"_max_cost_pico_usd", "_max_tokens", b"_max_tokens", "max_cost_pico_usd", b"max_cost_pico_usd", "max_tokens", b"max_tokens"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_cost_pico_usd", b"_max_cost_pico_usd", "_max_tokens", b"_max_tokens", "max_cost_pico_usd", b"max_cost_pico_usd", "max_tokens", b"max_tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max_cost_pico_usd: _TypeAlias = _typing.Literal["max_cost_pico_usd"]  # noqa: Y015
+    _WhichOneofArgType__max_cost_pico_usd: _TypeAlias = _typing.Literal["_max_cost_pico_usd", b"_max_cost_pico_usd"]  # noqa: Y015
+    _WhichOneofReturnType__max_tokens: _TypeAlias = _typing.Literal["max_tokens"]  # noqa: Y015
+    _WhichOneofArgType__max_tokens: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_cost_pico_usd) -> _WhichOneofReturnType__max_cost_pico_usd | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_tokens) -> _WhichOneofReturnType__max_tokens | None: ...
+
+Global___Budget: _TypeAlias = Budget  # noqa: Y015
+
+@_typing.final
+class SessionTools(_message.Message):
+    """Holds a list of tools, so that an empty one can be told from none."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOOLS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def tools(self) -> _containers.RepeatedCompositeFieldContainer[_tool_pb2.ToolDefinition]:
+        """The tools. At most 128."""
+
+    def __init__(
+        self,
+        *,
+        tools: _abc.Iterable[_tool_pb2.ToolDefinition] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tools", b"tools"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SessionTools: _TypeAlias = SessionTools  # noqa: Y015
 
 @_typing.final
 class SessionTime(_message.Message):
@@ -223,15 +306,28 @@ class CreateSessionRequest(_message.Message):
     DIRECTORY_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     AGENT_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
+    COMPACTION_FIELD_NUMBER: _builtins.int
+    BUDGET_FIELD_NUMBER: _builtins.int
     title: _builtins.str
     """Title; absent means "". At most 1,024 characters."""
     directory: _builtins.str
     """Working directory: an absolute path; "" for none."""
     agent: _builtins.str
     """Agent for the session's turns. Absent: "default"."""
+    compaction: _builtins.bool
+    """Whether older messages are summarised when the context would not fit. Absent: as the server is configured."""
     @_builtins.property
     def model(self) -> _selection_pb2.ModelSelection:
         """Model for the session's turns. Absent: the default."""
+
+    @_builtins.property
+    def tools(self) -> _containers.RepeatedCompositeFieldContainer[_tool_pb2.ToolDefinition]:
+        """Tools that the client runs itself, for every turn. At most 128."""
+
+    @_builtins.property
+    def budget(self) -> Global___Budget:
+        """What all turns may use together. Absent: the server's limit."""
 
     def __init__(
         self,
@@ -240,19 +336,30 @@ class CreateSessionRequest(_message.Message):
         directory: _builtins.str = ...,
         model: _selection_pb2.ModelSelection | None = ...,
         agent: _builtins.str | None = ...,
+        tools: _abc.Iterable[_tool_pb2.ToolDefinition] | None = ...,
+        compaction: _builtins.bool | None = ...,
+        budget: Global___Budget | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent", b"_agent", "_model", b"_model", "_title", b"_title", "agent", b"agent", "model", b"model", "title", b"title"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent", b"_agent", "_budget", b"_budget", "_compaction", b"_compaction", "_model", b"_model", "_title", b"_title", "agent", b"agent", "budget", b"budget", "compaction", b"compaction", "model", b"model", "title", b"title"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent", b"_agent", "_model", b"_model", "_title", b"_title", "agent", b"agent", "directory", b"directory", "model", b"model", "title", b"title"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent", b"_agent", "_budget", b"_budget", "_compaction", b"_compaction", "_model", b"_model", "_title", b"_title", "agent", b"agent", "budget", b"budget", "compaction", b"compaction", "directory", b"directory", "model", b"model", "title", b"title", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__agent: _TypeAlias = _typing.Literal["agent"]  # noqa: Y015
     _WhichOneofArgType__agent: _TypeAlias = _typing.Literal["_agent", b"_agent"]  # noqa: Y015
+    _WhichOneofReturnType__budget: _TypeAlias = _typing.Literal["budget"]  # noqa: Y015
+    _WhichOneofArgType__budget: _TypeAlias = _typing.Literal["_budget", b"_budget"]  # noqa: Y015
+    _WhichOneofReturnType__compaction: _TypeAlias = _typing.Literal["compaction"]  # noqa: Y015
+    _WhichOneofArgType__compaction: _TypeAlias = _typing.Literal["_compaction", b"_compaction"]  # noqa: Y015
     _WhichOneofReturnType__model: _TypeAlias = _typing.Literal["model"]  # noqa: Y015
     _WhichOneofArgType__model: _TypeAlias = _typing.Literal["_model", b"_model"]  # noqa: Y015
     _WhichOneofReturnType__title: _TypeAlias = _typing.Literal["title"]  # noqa: Y015
     _WhichOneofArgType__title: _TypeAlias = _typing.Literal["_title", b"_title"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__agent) -> _WhichOneofReturnType__agent | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__budget) -> _WhichOneofReturnType__budget | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__compaction) -> _WhichOneofReturnType__compaction | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__model) -> _WhichOneofReturnType__model | None: ...
     @_typing.overload
@@ -354,20 +461,32 @@ class GetSessionResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSION_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
+    COST_PICO_USD_FIELD_NUMBER: _builtins.int
+    cost_pico_usd: _builtins.int
+    """What they cost in pico-USD (1e-12 USD), as far as prices are known. Absent when no price is."""
     @_builtins.property
     def session(self) -> Global___SessionInfo:
         """The session."""
+
+    @_builtins.property
+    def usage(self) -> _content_pb2.Usage:
+        """Tokens that its turns have used. Absent when no provider said."""
 
     def __init__(
         self,
         *,
         session: Global___SessionInfo | None = ...,
+        usage: _content_pb2.Usage | None = ...,
+        cost_pico_usd: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd", "cost_pico_usd", b"cost_pico_usd", "session", b"session", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd", "cost_pico_usd", b"cost_pico_usd", "session", b"session", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__cost_pico_usd: _TypeAlias = _typing.Literal["cost_pico_usd"]  # noqa: Y015
+    _WhichOneofArgType__cost_pico_usd: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cost_pico_usd) -> _WhichOneofReturnType__cost_pico_usd | None: ...
 
 Global___GetSessionResponse: _TypeAlias = GetSessionResponse  # noqa: Y015
 
@@ -383,6 +502,9 @@ class UpdateSessionRequest(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     AGENT_FIELD_NUMBER: _builtins.int
     EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
+    COMPACTION_FIELD_NUMBER: _builtins.int
+    BUDGET_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session. Required."""
     title: _builtins.str
@@ -393,9 +515,19 @@ class UpdateSessionRequest(_message.Message):
     """New agent. Present and empty: back to "default"."""
     expected_revision: _builtins.int
     """The revision the caller saw. Present: the change is refused when another change came first."""
+    compaction: _builtins.bool
+    """Whether older messages are summarised when the context would not fit."""
     @_builtins.property
     def model(self) -> _selection_pb2.ModelSelection:
         """New model. Present with an empty model_id and provider: back to the default."""
+
+    @_builtins.property
+    def tools(self) -> Global___SessionTools:
+        """New tools that the client runs itself; present and empty removes them. Turns that were accepted before keep theirs."""
+
+    @_builtins.property
+    def budget(self) -> Global___Budget:
+        """New budget; present and empty: back to the server's limits."""
 
     def __init__(
         self,
@@ -406,13 +538,20 @@ class UpdateSessionRequest(_message.Message):
         model: _selection_pb2.ModelSelection | None = ...,
         agent: _builtins.str | None = ...,
         expected_revision: _builtins.int | None = ...,
+        tools: Global___SessionTools | None = ...,
+        compaction: _builtins.bool | None = ...,
+        budget: Global___Budget | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent", b"_agent", "_directory", b"_directory", "_expected_revision", b"_expected_revision", "_model", b"_model", "_title", b"_title", "agent", b"agent", "directory", b"directory", "expected_revision", b"expected_revision", "model", b"model", "title", b"title"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent", b"_agent", "_budget", b"_budget", "_compaction", b"_compaction", "_directory", b"_directory", "_expected_revision", b"_expected_revision", "_model", b"_model", "_title", b"_title", "_tools", b"_tools", "agent", b"agent", "budget", b"budget", "compaction", b"compaction", "directory", b"directory", "expected_revision", b"expected_revision", "model", b"model", "title", b"title", "tools", b"tools"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent", b"_agent", "_directory", b"_directory", "_expected_revision", b"_expected_revision", "_model", b"_model", "_title", b"_title", "agent", b"agent", "directory", b"directory", "expected_revision", b"expected_revision", "model", b"model", "session_id", b"session_id", "title", b"title"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent", b"_agent", "_budget", b"_budget", "_compaction", b"_compaction", "_directory", b"_directory", "_expected_revision", b"_expected_revision", "_model", b"_model", "_title", b"_title", "_tools", b"_tools", "agent", b"agent", "budget", b"budget", "compaction", b"compaction", "directory", b"directory", "expected_revision", b"expected_revision", "model", b"model", "session_id", b"session_id", "title", b"title", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__agent: _TypeAlias = _typing.Literal["agent"]  # noqa: Y015
     _WhichOneofArgType__agent: _TypeAlias = _typing.Literal["_agent", b"_agent"]  # noqa: Y015
+    _WhichOneofReturnType__budget: _TypeAlias = _typing.Literal["budget"]  # noqa: Y015
+    _WhichOneofArgType__budget: _TypeAlias = _typing.Literal["_budget", b"_budget"]  # noqa: Y015
+    _WhichOneofReturnType__compaction: _TypeAlias = _typing.Literal["compaction"]  # noqa: Y015
+    _WhichOneofArgType__compaction: _TypeAlias = _typing.Literal["_compaction", b"_compaction"]  # noqa: Y015
     _WhichOneofReturnType__directory: _TypeAlias = _typing.Literal["directory"]  # noqa: Y015
     _WhichOneofArgType__directory: _TypeAlias = _typing.Literal["_directory", b"_directory"]  # noqa: Y015
     _WhichOneofReturnType__expected_revision: _TypeAlias = _typing.Literal["expected_revision"]  # noqa: Y015
@@ -421,8 +560,14 @@ class UpdateSessionRequest(_message.Message):
     _WhichOneofArgType__model: _TypeAlias = _typing.Literal["_model", b"_model"]  # noqa: Y015
     _WhichOneofReturnType__title: _TypeAlias = _typing.Literal["title"]  # noqa: Y015
     _WhichOneofArgType__title: _TypeAlias = _typing.Literal["_title", b"_title"]  # noqa: Y015
+    _WhichOneofReturnType__tools: _TypeAlias = _typing.Literal["tools"]  # noqa: Y015
+    _WhichOneofArgType__tools: _TypeAlias = _typing.Literal["_tools", b"_tools"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__agent) -> _WhichOneofReturnType__agent | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__budget) -> _WhichOneofReturnType__budget | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__compaction) -> _WhichOneofReturnType__compaction | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__directory) -> _WhichOneofReturnType__directory | None: ...
     @_typing.overload
@@ -431,6 +576,8 @@ class UpdateSessionRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__model) -> _WhichOneofReturnType__model | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__title) -> _WhichOneofReturnType__title | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tools) -> _WhichOneofReturnType__tools | None: ...
 
 Global___UpdateSessionRequest: _TypeAlias = UpdateSessionRequest  # noqa: Y015
 

@@ -35,6 +35,9 @@ class ToolCallState(_message.Message):
     METADATA_JSON_FIELD_NUMBER: _builtins.int
     STARTED_AT_FIELD_NUMBER: _builtins.int
     FINISHED_AT_FIELD_NUMBER: _builtins.int
+    PERMISSION_ID_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    FULL_OUTPUT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """This server's id of the call (the id of the part that holds it). Unique."""
     name: _builtins.str
@@ -57,9 +60,19 @@ class ToolCallState(_message.Message):
     """When the call was complete, in milliseconds since the Unix epoch."""
     finished_at: _builtins.int
     """When the result came, in milliseconds since the Unix epoch."""
+    permission_id: _builtins.str
+    """The open permission request that the call waits for: do not run it yet. Absent when it waits for none."""
     @_builtins.property
     def logs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Lines the tool logged while running, oldest first."""
+
+    @_builtins.property
+    def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolFile]:
+        """Files of the result, in order; models that can see them get them."""
+
+    @_builtins.property
+    def full_output(self) -> Global___ToolFile:
+        """All of the output, when the output above was cut at the limit. Absent otherwise. DownloadFile reads it."""
 
     def __init__(
         self,
@@ -75,10 +88,13 @@ class ToolCallState(_message.Message):
         metadata_json: _builtins.str = ...,
         started_at: _builtins.int | None = ...,
         finished_at: _builtins.int | None = ...,
+        permission_id: _builtins.str | None = ...,
+        files: _abc.Iterable[Global___ToolFile] | None = ...,
+        full_output: Global___ToolFile | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_call_id", b"_call_id", "_error", b"_error", "_finished_at", b"_finished_at", "_output", b"_output", "_started_at", b"_started_at", "call_id", b"call_id", "error", b"error", "finished_at", b"finished_at", "output", b"output", "started_at", b"started_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_call_id", b"_call_id", "_error", b"_error", "_finished_at", b"_finished_at", "_full_output", b"_full_output", "_output", b"_output", "_permission_id", b"_permission_id", "_started_at", b"_started_at", "call_id", b"call_id", "error", b"error", "finished_at", b"finished_at", "full_output", b"full_output", "output", b"output", "permission_id", b"permission_id", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_call_id", b"_call_id", "_error", b"_error", "_finished_at", b"_finished_at", "_output", b"_output", "_started_at", b"_started_at", "call_id", b"call_id", "error", b"error", "finished_at", b"finished_at", "id", b"id", "input_json", b"input_json", "logs", b"logs", "metadata_json", b"metadata_json", "name", b"name", "output", b"output", "started_at", b"started_at", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_call_id", b"_call_id", "_error", b"_error", "_finished_at", b"_finished_at", "_full_output", b"_full_output", "_output", b"_output", "_permission_id", b"_permission_id", "_started_at", b"_started_at", "call_id", b"call_id", "error", b"error", "files", b"files", "finished_at", b"finished_at", "full_output", b"full_output", "id", b"id", "input_json", b"input_json", "logs", b"logs", "metadata_json", b"metadata_json", "name", b"name", "output", b"output", "permission_id", b"permission_id", "started_at", b"started_at", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__call_id: _TypeAlias = _typing.Literal["call_id"]  # noqa: Y015
     _WhichOneofArgType__call_id: _TypeAlias = _typing.Literal["_call_id", b"_call_id"]  # noqa: Y015
@@ -86,8 +102,12 @@ class ToolCallState(_message.Message):
     _WhichOneofArgType__error: _TypeAlias = _typing.Literal["_error", b"_error"]  # noqa: Y015
     _WhichOneofReturnType__finished_at: _TypeAlias = _typing.Literal["finished_at"]  # noqa: Y015
     _WhichOneofArgType__finished_at: _TypeAlias = _typing.Literal["_finished_at", b"_finished_at"]  # noqa: Y015
+    _WhichOneofReturnType__full_output: _TypeAlias = _typing.Literal["full_output"]  # noqa: Y015
+    _WhichOneofArgType__full_output: _TypeAlias = _typing.Literal["_full_output", b"_full_output"]  # noqa: Y015
     _WhichOneofReturnType__output: _TypeAlias = _typing.Literal["output"]  # noqa: Y015
     _WhichOneofArgType__output: _TypeAlias = _typing.Literal["_output", b"_output"]  # noqa: Y015
+    _WhichOneofReturnType__permission_id: _TypeAlias = _typing.Literal["permission_id"]  # noqa: Y015
+    _WhichOneofArgType__permission_id: _TypeAlias = _typing.Literal["_permission_id", b"_permission_id"]  # noqa: Y015
     _WhichOneofReturnType__started_at: _TypeAlias = _typing.Literal["started_at"]  # noqa: Y015
     _WhichOneofArgType__started_at: _TypeAlias = _typing.Literal["_started_at", b"_started_at"]  # noqa: Y015
     @_typing.overload
@@ -97,11 +117,49 @@ class ToolCallState(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__finished_at) -> _WhichOneofReturnType__finished_at | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__full_output) -> _WhichOneofReturnType__full_output | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__output) -> _WhichOneofReturnType__output | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__permission_id) -> _WhichOneofReturnType__permission_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__started_at) -> _WhichOneofReturnType__started_at | None: ...
 
 Global___ToolCallState: _TypeAlias = ToolCallState  # noqa: Y015
+
+@_typing.final
+class ToolFile(_message.Message):
+    """Refers to a stored file of a tool result. FileService.DownloadFile reads its bytes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHA256_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    MIME_FIELD_NUMBER: _builtins.int
+    FILENAME_FIELD_NUMBER: _builtins.int
+    sha256: _builtins.str
+    """Lower-case hexadecimal SHA-256 of the bytes."""
+    size_bytes: _builtins.int
+    """Size in bytes."""
+    mime: _builtins.str
+    """Media type, such as "image/png"."""
+    filename: _builtins.str
+    """File name without folders; "" when not said."""
+    def __init__(
+        self,
+        *,
+        sha256: _builtins.str = ...,
+        size_bytes: _builtins.int = ...,
+        mime: _builtins.str = ...,
+        filename: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filename", b"filename", "mime", b"mime", "sha256", b"sha256", "size_bytes", b"size_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToolFile: _TypeAlias = ToolFile  # noqa: Y015
 
 @_typing.final
 class PermissionRequest(_message.Message):
@@ -118,6 +176,8 @@ class PermissionRequest(_message.Message):
     TITLE_FIELD_NUMBER: _builtins.int
     METADATA_JSON_FIELD_NUMBER: _builtins.int
     CREATED_AT_FIELD_NUMBER: _builtins.int
+    TOOL_CALL_ID_FIELD_NUMBER: _builtins.int
+    TURN_ID_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Unique id of the request."""
     type: _builtins.str
@@ -134,6 +194,10 @@ class PermissionRequest(_message.Message):
     """Further facts as a JSON object."""
     created_at: _builtins.int
     """When it was asked, in milliseconds since the Unix epoch."""
+    tool_call_id: _builtins.str
+    """The call: ToolCallState.id. "" when the request is not about one call."""
+    turn_id: _builtins.str
+    """The turn that waits for it."""
     @_builtins.property
     def pattern(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The patterns that "always" would allow."""
@@ -150,10 +214,12 @@ class PermissionRequest(_message.Message):
         title: _builtins.str = ...,
         metadata_json: _builtins.str = ...,
         created_at: _builtins.int = ...,
+        tool_call_id: _builtins.str = ...,
+        turn_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_call_id", b"_call_id", "call_id", b"call_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_call_id", b"_call_id", "call_id", b"call_id", "created_at", b"created_at", "id", b"id", "message_id", b"message_id", "metadata_json", b"metadata_json", "pattern", b"pattern", "session_id", b"session_id", "title", b"title", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_call_id", b"_call_id", "call_id", b"call_id", "created_at", b"created_at", "id", b"id", "message_id", b"message_id", "metadata_json", b"metadata_json", "pattern", b"pattern", "session_id", b"session_id", "title", b"title", "tool_call_id", b"tool_call_id", "turn_id", b"turn_id", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__call_id: _TypeAlias = _typing.Literal["call_id"]  # noqa: Y015
     _WhichOneofArgType__call_id: _TypeAlias = _typing.Literal["_call_id", b"_call_id"]  # noqa: Y015
@@ -170,22 +236,28 @@ class PermissionResponse(_message.Message):
     SESSION_ID_FIELD_NUMBER: _builtins.int
     PERMISSION_ID_FIELD_NUMBER: _builtins.int
     RESPONSE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session of the request. Required."""
     permission_id: _builtins.str
     """The request's id. Required."""
     response: _builtins.str
-    """"approve" or "once" (this call), "always" (this session), or "reject". Required."""
+    """"approve" or "once" (this call), "always" (this session: whatever the request's patterns match, other open requests
+    included), or "reject". Required.
+    """
+    reason: _builtins.str
+    """Why, in a person's words; with "reject" the model reads it. At most 4,096 characters."""
     def __init__(
         self,
         *,
         session_id: _builtins.str = ...,
         permission_id: _builtins.str = ...,
         response: _builtins.str = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["permission_id", b"permission_id", "response", b"response", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["permission_id", b"permission_id", "reason", b"reason", "response", b"response", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -207,6 +279,52 @@ class RespondToPermissionResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RespondToPermissionResponse: _TypeAlias = RespondToPermissionResponse  # noqa: Y015
+
+@_typing.final
+class ListPermissionsRequest(_message.Message):
+    """Asks for open permission requests."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session; "" for all sessions."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListPermissionsRequest: _TypeAlias = ListPermissionsRequest  # noqa: Y015
+
+@_typing.final
+class ListPermissionsResponse(_message.Message):
+    """Lists open permission requests."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PERMISSIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def permissions(self) -> _containers.RepeatedCompositeFieldContainer[Global___PermissionRequest]:
+        """The requests, oldest first."""
+
+    def __init__(
+        self,
+        *,
+        permissions: _abc.Iterable[Global___PermissionRequest] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["permissions", b"permissions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListPermissionsResponse: _TypeAlias = ListPermissionsResponse  # noqa: Y015
 
 @_typing.final
 class ToolDefinition(_message.Message):
@@ -251,16 +369,24 @@ class SubmitToolResultRequest(_message.Message):
     OUTPUT_FIELD_NUMBER: _builtins.int
     IS_ERROR_FIELD_NUMBER: _builtins.int
     METADATA_JSON_FIELD_NUMBER: _builtins.int
+    OUTPUT_JSON_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session. Required."""
     tool_call_id: _builtins.str
     """The call: ToolCallState.id. Required."""
     output: _builtins.str
-    """What the tool answered, as text (may be JSON text)."""
+    """What the tool answered, as text (may be JSON text). Not together with output_json."""
     is_error: _builtins.bool
     """True when the tool failed; output then says why."""
     metadata_json: _builtins.str
     """Further facts as a JSON object, stored with the result and shown to people, not to the model. At most 64 KiB."""
+    output_json: _builtins.str
+    """What the tool answered, as JSON text of any kind: refused when it is none. Stored as the output, word by word."""
+    @_builtins.property
+    def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolResultFile]:
+        """Files that the tool made, such as a picture. At most 20."""
+
     def __init__(
         self,
         *,
@@ -269,14 +395,50 @@ class SubmitToolResultRequest(_message.Message):
         output: _builtins.str = ...,
         is_error: _builtins.bool = ...,
         metadata_json: _builtins.str = ...,
+        output_json: _builtins.str = ...,
+        files: _abc.Iterable[Global___ToolResultFile] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_error", b"is_error", "metadata_json", b"metadata_json", "output", b"output", "session_id", b"session_id", "tool_call_id", b"tool_call_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "is_error", b"is_error", "metadata_json", b"metadata_json", "output", b"output", "output_json", b"output_json", "session_id", b"session_id", "tool_call_id", b"tool_call_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SubmitToolResultRequest: _TypeAlias = SubmitToolResultRequest  # noqa: Y015
+
+@_typing.final
+class ToolResultFile(_message.Message):
+    """Holds a file of a tool result that is submitted: either url or path."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MIME_FIELD_NUMBER: _builtins.int
+    FILENAME_FIELD_NUMBER: _builtins.int
+    URL_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    mime: _builtins.str
+    """Media type. "" takes the data URI's, or the one that the file name suggests."""
+    filename: _builtins.str
+    """File name to show to people, without folders."""
+    url: _builtins.str
+    """Data URI (base64 encoded)."""
+    path: _builtins.str
+    """A file inside the session's directory or a root that the configuration allows."""
+    def __init__(
+        self,
+        *,
+        mime: _builtins.str = ...,
+        filename: _builtins.str = ...,
+        url: _builtins.str = ...,
+        path: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filename", b"filename", "mime", b"mime", "path", b"path", "url", b"url"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToolResultFile: _TypeAlias = ToolResultFile  # noqa: Y015
 
 @_typing.final
 class SubmitToolResultResponse(_message.Message):
@@ -370,6 +532,7 @@ class ToolInfo(_message.Message):
     SOURCE_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    PERMISSION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name as it stands in tool calls: "SOURCE.TOOL"."""
     description: _builtins.str
@@ -384,6 +547,10 @@ class ToolInfo(_message.Message):
     """Why the tool cannot be used: what went wrong with its source, or its schema is none and models are not offered it.
     "" when it can.
     """
+    permission: _builtins.str
+    """What the configuration says of its calls: "allow", "ask" (a person is asked first) or "deny" (models are not offered
+    it). For the agent of the session that was named, else for the default agent.
+    """
     def __init__(
         self,
         *,
@@ -393,10 +560,11 @@ class ToolInfo(_message.Message):
         source: _builtins.str = ...,
         state: _builtins.str = ...,
         error: _builtins.str = ...,
+        permission: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "error", b"error", "input_schema_json", b"input_schema_json", "name", b"name", "source", b"source", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "error", b"error", "input_schema_json", b"input_schema_json", "name", b"name", "permission", b"permission", "source", b"source", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

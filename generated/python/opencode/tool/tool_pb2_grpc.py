@@ -26,7 +26,9 @@ if _version_not_supported:
 
 
 class PermissionServiceStub:
-    """Answers the permission requests that tool calls raise.
+    """Answers the permission requests that tool calls raise. Which tools ask is the operator's configuration. Order of calls:
+    watch for permission_asked (or permission_created in the simple stream), ask the person, RespondToPermission. Requests
+    stay open over restarts of the server, until they are answered or their turn ends.
     """
 
     def __init__(self, channel):
@@ -40,16 +42,33 @@ class PermissionServiceStub:
                 request_serializer=opencode_dot_tool_dot_tool__pb2.PermissionResponse.SerializeToString,
                 response_deserializer=opencode_dot_tool_dot_tool__pb2.RespondToPermissionResponse.FromString,
                 _registered_method=True)
+        self.ListPermissions = channel.unary_unary(
+                '/opencode.tool.PermissionService/ListPermissions',
+                request_serializer=opencode_dot_tool_dot_tool__pb2.ListPermissionsRequest.SerializeToString,
+                response_deserializer=opencode_dot_tool_dot_tool__pb2.ListPermissionsResponse.FromString,
+                _registered_method=True)
 
 
 class PermissionServiceServicer:
-    """Answers the permission requests that tool calls raise.
+    """Answers the permission requests that tool calls raise. Which tools ask is the operator's configuration. Order of calls:
+    watch for permission_asked (or permission_created in the simple stream), ask the person, RespondToPermission. Requests
+    stay open over restarts of the server, until they are answered or their turn ends.
     """
 
     def RespondToPermission(self, request, context):
-        """Records the answer to an open permission request. The first answer wins.
-        Errors: NOT_FOUND (PERMISSION_REQUEST_NOT_FOUND) when no such request is open in that session;
-        INVALID_ARGUMENT when response is not one of the four words.
+        """Records the answer to an open permission request. The first answer wins; a retry with the same answer answers the
+        same. After "reject" the model is told so, with the reason, and the turn goes on.
+        Errors: NOT_FOUND (PERMISSION_REQUEST_NOT_FOUND) when that session never had such a request; FAILED_PRECONDITION
+        (PERMISSION_ALREADY_ANSWERED) when it has another answer or ended with its turn; INVALID_ARGUMENT when response is not
+        one of the four words.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListPermissions(self, request, context):
+        """Returns the permission requests that are open, oldest first. All at once: each belongs to a running turn, so there
+        are few. Errors: NOT_FOUND (SESSION_NOT_FOUND) when session_id names no session.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -63,6 +82,11 @@ def add_PermissionServiceServicer_to_server(servicer, server):
                     request_deserializer=opencode_dot_tool_dot_tool__pb2.PermissionResponse.FromString,
                     response_serializer=opencode_dot_tool_dot_tool__pb2.RespondToPermissionResponse.SerializeToString,
             ),
+            'ListPermissions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPermissions,
+                    request_deserializer=opencode_dot_tool_dot_tool__pb2.ListPermissionsRequest.FromString,
+                    response_serializer=opencode_dot_tool_dot_tool__pb2.ListPermissionsResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'opencode.tool.PermissionService', rpc_method_handlers)
@@ -72,7 +96,9 @@ def add_PermissionServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class PermissionService:
-    """Answers the permission requests that tool calls raise.
+    """Answers the permission requests that tool calls raise. Which tools ask is the operator's configuration. Order of calls:
+    watch for permission_asked (or permission_created in the simple stream), ask the person, RespondToPermission. Requests
+    stay open over restarts of the server, until they are answered or their turn ends.
     """
 
     @staticmethod
@@ -102,11 +128,39 @@ class PermissionService:
             metadata,
             _registered_method=True)
 
+    @staticmethod
+    def ListPermissions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/opencode.tool.PermissionService/ListPermissions',
+            opencode_dot_tool_dot_tool__pb2.ListPermissionsRequest.SerializeToString,
+            opencode_dot_tool_dot_tool__pb2.ListPermissionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
 
 class ToolServiceStub:
     """Takes the results of tools that the client runs itself, and lists the server's. Order of calls: declare tools in
-    SendMessageRequest.tools, watch for a tool_call_updated event with status "pending", run the tool, submit its result.
-    Tools of the server need nothing of that: their calls go "pending", "running", then have their result.
+    SendMessageRequest.tools or keep them on the session, watch for a tool_call_updated event with status "pending" and
+    without permission_id, run the tool, submit its result. Tools of the server need nothing of that: their calls go
+    "pending", "running", then have their result. Open calls stay open over restarts of the server.
     """
 
     def __init__(self, channel):
@@ -129,8 +183,9 @@ class ToolServiceStub:
 
 class ToolServiceServicer:
     """Takes the results of tools that the client runs itself, and lists the server's. Order of calls: declare tools in
-    SendMessageRequest.tools, watch for a tool_call_updated event with status "pending", run the tool, submit its result.
-    Tools of the server need nothing of that: their calls go "pending", "running", then have their result.
+    SendMessageRequest.tools or keep them on the session, watch for a tool_call_updated event with status "pending" and
+    without permission_id, run the tool, submit its result. Tools of the server need nothing of that: their calls go
+    "pending", "running", then have their result. Open calls stay open over restarts of the server.
     """
 
     def SubmitToolResult(self, request, context):
@@ -138,7 +193,8 @@ class ToolServiceServicer:
         itself. The first result wins. A retry with the same result answers the same.
         Errors: NOT_FOUND (TOOL_CALL_NOT_FOUND) for a call that this session does not have; FAILED_PRECONDITION
         (TOOL_CALL_ALREADY_SETTLED) for a call that has another result or whose turn has ended, and (TOOL_CALL_NOT_READY) for
-        one that the model is still writing.
+        one that the model is still writing or that waits for a permission; INVALID_ARGUMENT naming the field, and
+        (MESSAGE_TOO_LARGE) for files over the limit.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -176,8 +232,9 @@ def add_ToolServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class ToolService:
     """Takes the results of tools that the client runs itself, and lists the server's. Order of calls: declare tools in
-    SendMessageRequest.tools, watch for a tool_call_updated event with status "pending", run the tool, submit its result.
-    Tools of the server need nothing of that: their calls go "pending", "running", then have their result.
+    SendMessageRequest.tools or keep them on the session, watch for a tool_call_updated event with status "pending" and
+    without permission_id, run the tool, submit its result. Tools of the server need nothing of that: their calls go
+    "pending", "running", then have their result. Open calls stay open over restarts of the server.
     """
 
     @staticmethod

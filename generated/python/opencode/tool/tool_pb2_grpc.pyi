@@ -27,31 +27,52 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class PermissionServiceStub:
-    """Answers the permission requests that tool calls raise."""
+    """Answers the permission requests that tool calls raise. Which tools ask is the operator's configuration. Order of calls:
+    watch for permission_asked (or permission_created in the simple stream), ask the person, RespondToPermission. Requests
+    stay open over restarts of the server, until they are answered or their turn ends.
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> PermissionServiceAsyncStub: ...
     RespondToPermission: _grpc.UnaryUnaryMultiCallable[_tool_pb2.PermissionResponse, _tool_pb2.RespondToPermissionResponse]
-    """Records the answer to an open permission request. The first answer wins.
-    Errors: NOT_FOUND (PERMISSION_REQUEST_NOT_FOUND) when no such request is open in that session;
-    INVALID_ARGUMENT when response is not one of the four words.
+    """Records the answer to an open permission request. The first answer wins; a retry with the same answer answers the
+    same. After "reject" the model is told so, with the reason, and the turn goes on.
+    Errors: NOT_FOUND (PERMISSION_REQUEST_NOT_FOUND) when that session never had such a request; FAILED_PRECONDITION
+    (PERMISSION_ALREADY_ANSWERED) when it has another answer or ended with its turn; INVALID_ARGUMENT when response is not
+    one of the four words.
+    """
+    ListPermissions: _grpc.UnaryUnaryMultiCallable[_tool_pb2.ListPermissionsRequest, _tool_pb2.ListPermissionsResponse]
+    """Returns the permission requests that are open, oldest first. All at once: each belongs to a running turn, so there
+    are few. Errors: NOT_FOUND (SESSION_NOT_FOUND) when session_id names no session.
     """
 
 @_typing.type_check_only
 class PermissionServiceAsyncStub(PermissionServiceStub):
-    """Answers the permission requests that tool calls raise."""
+    """Answers the permission requests that tool calls raise. Which tools ask is the operator's configuration. Order of calls:
+    watch for permission_asked (or permission_created in the simple stream), ask the person, RespondToPermission. Requests
+    stay open over restarts of the server, until they are answered or their turn ends.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     RespondToPermission: _aio.UnaryUnaryMultiCallable[_tool_pb2.PermissionResponse, _tool_pb2.RespondToPermissionResponse]  # type: ignore[assignment]
-    """Records the answer to an open permission request. The first answer wins.
-    Errors: NOT_FOUND (PERMISSION_REQUEST_NOT_FOUND) when no such request is open in that session;
-    INVALID_ARGUMENT when response is not one of the four words.
+    """Records the answer to an open permission request. The first answer wins; a retry with the same answer answers the
+    same. After "reject" the model is told so, with the reason, and the turn goes on.
+    Errors: NOT_FOUND (PERMISSION_REQUEST_NOT_FOUND) when that session never had such a request; FAILED_PRECONDITION
+    (PERMISSION_ALREADY_ANSWERED) when it has another answer or ended with its turn; INVALID_ARGUMENT when response is not
+    one of the four words.
+    """
+    ListPermissions: _aio.UnaryUnaryMultiCallable[_tool_pb2.ListPermissionsRequest, _tool_pb2.ListPermissionsResponse]  # type: ignore[assignment]
+    """Returns the permission requests that are open, oldest first. All at once: each belongs to a running turn, so there
+    are few. Errors: NOT_FOUND (SESSION_NOT_FOUND) when session_id names no session.
     """
 
 class PermissionServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Answers the permission requests that tool calls raise."""
+    """Answers the permission requests that tool calls raise. Which tools ask is the operator's configuration. Order of calls:
+    watch for permission_asked (or permission_created in the simple stream), ask the person, RespondToPermission. Requests
+    stay open over restarts of the server, until they are answered or their turn ends.
+    """
 
     @_abc_1.abstractmethod
     def RespondToPermission(
@@ -59,17 +80,30 @@ class PermissionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tool_pb2.PermissionResponse,
         context: _ServicerContext,
     ) -> _typing.Union[_tool_pb2.RespondToPermissionResponse, _abc.Awaitable[_tool_pb2.RespondToPermissionResponse]]:
-        """Records the answer to an open permission request. The first answer wins.
-        Errors: NOT_FOUND (PERMISSION_REQUEST_NOT_FOUND) when no such request is open in that session;
-        INVALID_ARGUMENT when response is not one of the four words.
+        """Records the answer to an open permission request. The first answer wins; a retry with the same answer answers the
+        same. After "reject" the model is told so, with the reason, and the turn goes on.
+        Errors: NOT_FOUND (PERMISSION_REQUEST_NOT_FOUND) when that session never had such a request; FAILED_PRECONDITION
+        (PERMISSION_ALREADY_ANSWERED) when it has another answer or ended with its turn; INVALID_ARGUMENT when response is not
+        one of the four words.
+        """
+
+    @_abc_1.abstractmethod
+    def ListPermissions(
+        self,
+        request: _tool_pb2.ListPermissionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tool_pb2.ListPermissionsResponse, _abc.Awaitable[_tool_pb2.ListPermissionsResponse]]:
+        """Returns the permission requests that are open, oldest first. All at once: each belongs to a running turn, so there
+        are few. Errors: NOT_FOUND (SESSION_NOT_FOUND) when session_id names no session.
         """
 
 def add_PermissionServiceServicer_to_server(servicer: PermissionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
 class ToolServiceStub:
     """Takes the results of tools that the client runs itself, and lists the server's. Order of calls: declare tools in
-    SendMessageRequest.tools, watch for a tool_call_updated event with status "pending", run the tool, submit its result.
-    Tools of the server need nothing of that: their calls go "pending", "running", then have their result.
+    SendMessageRequest.tools or keep them on the session, watch for a tool_call_updated event with status "pending" and
+    without permission_id, run the tool, submit its result. Tools of the server need nothing of that: their calls go
+    "pending", "running", then have their result. Open calls stay open over restarts of the server.
     """
 
     @_typing.overload
@@ -81,7 +115,8 @@ class ToolServiceStub:
     itself. The first result wins. A retry with the same result answers the same.
     Errors: NOT_FOUND (TOOL_CALL_NOT_FOUND) for a call that this session does not have; FAILED_PRECONDITION
     (TOOL_CALL_ALREADY_SETTLED) for a call that has another result or whose turn has ended, and (TOOL_CALL_NOT_READY) for
-    one that the model is still writing.
+    one that the model is still writing or that waits for a permission; INVALID_ARGUMENT naming the field, and
+    (MESSAGE_TOO_LARGE) for files over the limit.
     """
     ListTools: _grpc.UnaryUnaryMultiCallable[_tool_pb2.ListToolsRequest, _tool_pb2.ListToolsResponse]
     """Returns the tools that the server runs, with their sources (the MCP servers of the configuration). All at once: there
@@ -92,8 +127,9 @@ class ToolServiceStub:
 @_typing.type_check_only
 class ToolServiceAsyncStub(ToolServiceStub):
     """Takes the results of tools that the client runs itself, and lists the server's. Order of calls: declare tools in
-    SendMessageRequest.tools, watch for a tool_call_updated event with status "pending", run the tool, submit its result.
-    Tools of the server need nothing of that: their calls go "pending", "running", then have their result.
+    SendMessageRequest.tools or keep them on the session, watch for a tool_call_updated event with status "pending" and
+    without permission_id, run the tool, submit its result. Tools of the server need nothing of that: their calls go
+    "pending", "running", then have their result. Open calls stay open over restarts of the server.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -102,7 +138,8 @@ class ToolServiceAsyncStub(ToolServiceStub):
     itself. The first result wins. A retry with the same result answers the same.
     Errors: NOT_FOUND (TOOL_CALL_NOT_FOUND) for a call that this session does not have; FAILED_PRECONDITION
     (TOOL_CALL_ALREADY_SETTLED) for a call that has another result or whose turn has ended, and (TOOL_CALL_NOT_READY) for
-    one that the model is still writing.
+    one that the model is still writing or that waits for a permission; INVALID_ARGUMENT naming the field, and
+    (MESSAGE_TOO_LARGE) for files over the limit.
     """
     ListTools: _aio.UnaryUnaryMultiCallable[_tool_pb2.ListToolsRequest, _tool_pb2.ListToolsResponse]  # type: ignore[assignment]
     """Returns the tools that the server runs, with their sources (the MCP servers of the configuration). All at once: there
@@ -112,8 +149,9 @@ class ToolServiceAsyncStub(ToolServiceStub):
 
 class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
     """Takes the results of tools that the client runs itself, and lists the server's. Order of calls: declare tools in
-    SendMessageRequest.tools, watch for a tool_call_updated event with status "pending", run the tool, submit its result.
-    Tools of the server need nothing of that: their calls go "pending", "running", then have their result.
+    SendMessageRequest.tools or keep them on the session, watch for a tool_call_updated event with status "pending" and
+    without permission_id, run the tool, submit its result. Tools of the server need nothing of that: their calls go
+    "pending", "running", then have their result. Open calls stay open over restarts of the server.
     """
 
     @_abc_1.abstractmethod
@@ -126,7 +164,8 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         itself. The first result wins. A retry with the same result answers the same.
         Errors: NOT_FOUND (TOOL_CALL_NOT_FOUND) for a call that this session does not have; FAILED_PRECONDITION
         (TOOL_CALL_ALREADY_SETTLED) for a call that has another result or whose turn has ended, and (TOOL_CALL_NOT_READY) for
-        one that the model is still writing.
+        one that the model is still writing or that waits for a permission; INVALID_ARGUMENT naming the field, and
+        (MESSAGE_TOO_LARGE) for files over the limit.
         """
 
     @_abc_1.abstractmethod

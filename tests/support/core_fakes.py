@@ -5,6 +5,7 @@ import itertools
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
 from tests.support.domain_values import NOW
 from turnwire.core.environment import Environment
@@ -13,11 +14,12 @@ from turnwire.domain.errors import SessionNotFound
 from turnwire.domain.events import Event
 from turnwire.domain.messages import Message, ModelRef
 from turnwire.domain.money import Usage
+from turnwire.domain.permissions import Permission, PermissionResponse
 from turnwire.domain.sessions import Session, Turn
 from turnwire.feed.live_feed import LiveFeed
 from turnwire.ports.codec import Codec
 from turnwire.ports.provider import ProviderRequest, StreamItem
-from turnwire.ports.store import Bounds, Commit, Committed, EventPage, StoredEvent, StoredRequest
+from turnwire.ports.store import Bounds, Commit, Committed, EventPage, PutPermission, StoredEvent, StoredRequest
 from turnwire.ports.tools import NoServerTools, ServerTool, ServerTools, SourceState, ToolOutcome, ToolSource
 
 
@@ -106,6 +108,20 @@ class FakeStore:
     async def turn_messages(self, turn_id: str) -> tuple[Message, ...]:
         """Returns those of the conversation."""
         return tuple(message for message in self.conversation if message.turn_id == turn_id)
+
+    async def open_permissions(self, session_id: str | None) -> tuple[Permission, ...]:
+        """Returns those that were stored and have no answer."""
+        stored = {c.permission.permission_id: c.permission for c in self._changes(PutPermission)}
+        return tuple(permission for permission in stored.values() if permission.answer is None)
+
+    async def always_allowed(self, session_id: str) -> frozenset[str]:
+        """Returns the patterns of those that were answered so."""
+        answered = [c.permission for c in self._changes(PutPermission)]
+        always = [p for p in answered if p.answer and p.answer.response is PermissionResponse.ALWAYS]
+        return frozenset(pattern for permission in always for pattern in permission.patterns)
+
+    def _changes(self, kind: type[Any]) -> list[Any]:
+        return [change for commit in self.commits for change in commit.changes if isinstance(change, kind)]
 
     async def session_bounds(self, session_id: str) -> Bounds:
         """Returns what is kept of the log."""
@@ -202,6 +218,9 @@ class FakeServerTools:
         """Returns the tools."""
         return self._tools
 
+    async def discovered(self) -> None:
+        """Returns at once."""
+
     async def call(self, name: str, arguments_json: str, log: Callable[[str], None]) -> ToolOutcome:
         """Waits for the outcome."""
         future: asyncio.Future[ToolOutcome] = asyncio.get_running_loop().create_future()
@@ -236,7 +255,10 @@ def make_environment(
         store=store or FakeStore(),  # type: ignore[arg-type]
         feed=feed or RecordingFeed(PlainCodec()),
         providers=providers or FakeProviders(),  # type: ignore[arg-type]
-        settings=CoreSettings(**{"default_model": ModelRef("offline", "echo"), **(settings or {})}),
+        # without host messages, so that a test sees what it is about; those have tests of their own
+        settings=CoreSettings(
+            **{"default_model": ModelRef("offline", "echo"), "host_messages": False, **(settings or {})}
+        ),
         clock=clock or ManualClock(),
         new_id=numbered_ids(),
         tools=tools or NoServerTools(),

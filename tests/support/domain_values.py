@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from turnwire.domain.events import MessageAdded, SessionCreated, SessionDeleted, SessionView
 from turnwire.domain.messages import Content, Message, MessageStatus, MessageType, ModelRef, Part, PartStatus, Text
+from turnwire.domain.permissions import Permission
 from turnwire.domain.sessions import Session, Turn, TurnStatus
 from turnwire.ports.store import (
     Change,
@@ -105,3 +106,20 @@ def adding(message: Message, at: datetime = NOW, files: tuple[PutFile, ...] = ()
 def removing(session_id: str = "ses_1") -> Commit:
     """Returns the commit that removes a session, with its last event."""
     return Commit(session_id=session_id, at=NOW, changes=(RemoveSession(),), events=(NewEvent(SessionDeleted()),))
+
+
+def make_permission(permission_id: str = "per_1", **fields: object) -> Permission:
+    """Returns an open request of the first call of msg_1."""
+    defaults = {
+        "permission_id": permission_id,
+        "session_id": "ses_1",
+        "turn_id": "trn_1",
+        "message_id": "msg_1",
+        "part_index": 0,
+        "tool_call_id": "prt_0",
+        "tool": "fs.write",
+        "patterns": ("fs.write",),
+        "title": "fs.write {}",
+        "created_at": NOW,
+    }
+    return Permission(**{**defaults, **fields})

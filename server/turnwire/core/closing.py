@@ -123,7 +123,9 @@ def close_calls(message: Message, now: datetime) -> tuple[Message, Work]:
     return settle_calls(message, waiting, now) if waiting else (message, Work())
 
 
-def end_turn(turn: Turn, messages: Iterable[Message], ending: Ending, now: datetime) -> Work:
+def end_turn(
+    turn: Turn, messages: Iterable[Message], ending: Ending, now: datetime, further: Work | None = None
+) -> Work:
     """Ends a turn: the work that closes whatever of its messages is open, and the turn itself as the last event.
 
     Args:
@@ -131,6 +133,7 @@ def end_turn(turn: Turn, messages: Iterable[Message], ending: Ending, now: datet
         messages: Its messages in order.
         ending: Why it ended.
         now: When.
+        further: What else its end means; comes before the turn's own event.
     """
     work, ended = Work(), list[Message]()
     for message in messages:
@@ -161,7 +164,7 @@ def end_turn(turn: Turn, messages: Iterable[Message], ending: Ending, now: datet
         cost_pico_usd=cost,
         steps=len(ended),
     )
-    return work + Work((PutTurn(over),), (NewEvent(event, turn.turn_id),))
+    return work + (further or Work()) + Work((PutTurn(over),), (NewEvent(event, turn.turn_id),))
 
 
 def _close_part(part: Part, ending: Ending, now: datetime, problem: str) -> Part:
@@ -182,7 +185,7 @@ def _close_part(part: Part, ending: Ending, now: datetime, problem: str) -> Part
 
 def _failed(call: ToolUse, why: str, now: datetime) -> ToolUse:
     status = ToolStatus.CANCELLED if why == CUT_CALL else ToolStatus.ERROR
-    return msgspec.structs.replace(call, status=status, error=why, finished_at=now)
+    return msgspec.structs.replace(call, status=status, error=why, permission_id="", finished_at=now)
 
 
 def _call_updated(message: Message, part: Part) -> ToolCallUpdated:

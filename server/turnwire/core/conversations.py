@@ -7,13 +7,13 @@ import msgspec
 
 from turnwire.core.arguments import problem_of_schema
 from turnwire.core.attachments import LoadedFile, NewFile, load_file, too_large
+from turnwire.core.call_results import client_result
 from turnwire.core.choices import choose_agent, choose_model
 from turnwire.core.closing import Work
 from turnwire.core.environment import Environment
-from turnwire.core.inputs import NewMessage, NewText, NewTurn
+from turnwire.core.inputs import NewMessage, NewText, NewToolResult, NewTurn
 from turnwire.core.named_requests import NamedRequests
 from turnwire.core.receipts import Receipt
-from turnwire.core.tool_calls import CallResult
 from turnwire.core.tool_result_messages import fold_results
 from turnwire.core.turns import Aborted, Turns
 from turnwire.domain.errors import (
@@ -33,8 +33,11 @@ from turnwire.domain.messages import (
     Text,
     ToolResult,
 )
-from turnwire.domain.sessions import Session, Turn, TurnStatus
+from turnwire.domain.sessions import Session, ToolDefinition, Turn, TurnStatus
 from turnwire.ports.store import Change, DisplayPage, MessagePage, NewEvent, Page, PutFile, PutMessage, PutSession
+
+MAX_CLIENT_TOOLS = 128
+"""Of one turn: the limit of OpenAI's API."""
 
 
 class Conversations:
@@ -93,7 +96,7 @@ class Conversations:
         await self._environment.store.settings(session_id)
         return await self._turns.abort(session_id, expected_turn_id, keep_queue=keep_queue)
 
-    async def submit_tool_result(self, session_id: str, part_id: str, result: CallResult) -> tuple[Part, int]:
+    async def submit_tool_result(self, session_id: str, part_id: str, new: NewToolResult) -> tuple[Part, int]:
         """Stores the result of a client tool call; the turn goes on when all calls of its step have theirs.
 
         Idempotent: the same result for a call that holds it is confirmed.
@@ -104,18 +107,18 @@ class Conversations:
         Raises:
             ToolCallNotFound: the session has no such call.
             ToolCallAlreadySettled: the call has another result, or its turn has ended.
-            ToolCallNotReady: the call is still being written.
+            ToolCallNotReady: the call is still being written, or waits for a permission.
+            InvalidRequest: a file is wrong, or the result too large.
         """
         session = await self._environment.store.session(session_id)
+        result = await client_result(new, session.directory, self._environment.settings)
         run = self._turns.run_of(session_id)
         calls = run.calls if run is not None else None
         if calls is not None:
             for part, _ in calls.message.tool_calls():
                 if part.part_id == part_id:
                     sequence = await calls.submit(part.index, result)
-                    if sequence is None:
-                        raise _already_settled(part_id)
-                    return calls.message.parts[part.index], sequence
+                    return calls.message.parts[part.index], sequence or session.head_sequence
         open_message = run.open_message() if run is not None else None
         if calls is None and open_message is not None and _has_part(open_message, part_id):
             raise ToolCallNotReady(f"tool call {part_id!r} is not complete: wait for its tool_call_updated", part_id)
@@ -124,7 +127,9 @@ class Conversations:
                 if part.part_id == part_id:
                     if result.is_of(call):
                         return part, session.head_sequence
-                    raise _already_settled(part_id)
+                    raise ToolCallAlreadySettled(
+                        f"tool call {part_id!r} has another result already, or its turn ended", part_id
+                    )
         raise ToolCallNotFound(part_id)
 
     async def _send(self, new: NewMessage, answer: NewTurn) -> Receipt:
@@ -145,7 +150,7 @@ class Conversations:
             agent=agent,
             system=answer.system,
             options=answer.options,
-            tools=answer.tools,
+            tools=_client_tools(session, answer),
         )
         message = self._new_message(new, turn.user_message_id, session, contents, now)
         message = msgspec.structs.replace(message, turn_id=turn.turn_id)
@@ -267,11 +272,17 @@ class Conversations:
         )
 
 
+def _client_tools(session: Session, answer: NewTurn) -> tuple[ToolDefinition, ...]:
+    """Returns the tools of the session and of the message; of two with one name the message's.
+
+    Raises:
+        InvalidRequest: they are too many.
+    """
+    tools = tuple({tool.name: tool for tool in (*session.tools, *answer.tools)}.values())
+    if len(tools) > MAX_CLIENT_TOOLS:
+        raise InvalidRequest.of("tools", f"are more than {MAX_CLIENT_TOOLS} with those of the session", "TOO_MANY")
+    return tools
+
+
 def _has_part(message: Message, part_id: str) -> bool:
     return any(part.part_id == part_id for part in message.parts)
-
-
-def _already_settled(part_id: str) -> ToolCallAlreadySettled:
-    return ToolCallAlreadySettled(
-        f"tool call {part_id!r} is not the client's, has another result already, or its turn ended", part_id
-    )

@@ -13,6 +13,8 @@ import structlog
 from turnwire.core.closing import Ending, Work, end_turn
 from turnwire.core.environment import Environment
 from turnwire.core.receipts import Receipt
+from turnwire.core.resuming import ResumePoint
+from turnwire.core.stored_turns import end_stored_turn
 from turnwire.core.turn_runner import TurnRun
 from turnwire.domain.errors import StorageError
 from turnwire.domain.events import MessageAdded, MessageRemoved, QueueChanged, SessionStatusChanged, TurnStarted
@@ -102,6 +104,17 @@ class SessionTurns:
             raise
         return msgspec.structs.replace(receipt, sequence=committed.before_sequence)
 
+    def resume(self, turn: Turn, message: Message, point: ResumePoint) -> None:
+        """Goes on with a turn of a dead process. Watchers were told then that the session runs.
+
+        Args:
+            turn: The turn, as it is stored.
+            message: Its user message.
+            point: Where it goes on.
+        """
+        self._announced = True
+        self._begin(Waiting(turn, message), point)
+
     def start_next(self) -> None:
         """Starts the first waiting message of a session in which nothing runs."""
         self._begin(self.queue.popleft())
@@ -127,19 +140,19 @@ class SessionTurns:
             return ()  # the server stops: they are still there at the next start
         return tuple(waiting.message.message_id for waiting in stored)
 
-    def stop(self, ending: Ending) -> None:
-        """Ends the running turn and starts no other."""
+    def suspend(self, ending: Ending) -> None:
+        """Stops the running turn, which goes on at the next start or else ends in this way; starts no other."""
         self._stopping.set()
         if self.run is not None:
-            self.run.stop(ending)
+            self.run.suspend(ending)
 
     async def idle(self) -> None:
         """Returns when nothing runs any more. Safe to cancel."""
         if self._task is not None:
             await asyncio.wait((self._task,))
 
-    def _begin(self, waiting: Waiting) -> None:
-        self.run = TurnRun(self._environment, waiting.turn)
+    def _begin(self, waiting: Waiting, point: ResumePoint | None = None) -> None:
+        self.run = TurnRun(self._environment, waiting.turn, point)
         self._task = asyncio.create_task(self._run_turns(waiting, self.run), name="session turns")
 
     async def _run_turns(self, waiting: Waiting | None, run: TurnRun) -> None:
@@ -183,6 +196,9 @@ class SessionTurns:
 
     async def _run_turn(self, run: TurnRun) -> None:
         work = await run.run(self._slots)
+        if work is None:  # for watchers the session runs on
+            self._announced = False
+            return
         idle = Work() if self.queue and not self._stopping.is_set() else _IDLE
         if await self._commit_surely(work + idle):
             self._announced = self._announced and not idle.events
@@ -191,12 +207,11 @@ class SessionTurns:
 
     async def _end_unsaved(self, turn: Turn) -> None:
         """Ends a turn whose answer cannot be stored with what was stored of it: nobody may wait for ever."""
-        try:
-            stored = await self._environment.store.turn_messages(turn.turn_id)
-        except StorageError:
-            stored = ()
-        for messages in (stored, ()):
-            if await self._commit_surely(end_turn(turn, messages, UNSAVED, self._environment.clock())):
+        attempts = [end_turn(turn, (), UNSAVED, self._environment.clock())]
+        with contextlib.suppress(StorageError):
+            attempts.insert(0, await end_stored_turn(self._environment, turn, UNSAVED))
+        for work in attempts:
+            if await self._commit_surely(work):
                 return
 
     async def _commit_surely(self, work: Work) -> bool:

@@ -1,18 +1,26 @@
-"""The tool calls of one step: those of client tools wait for their results, those of the server's tools are run."""
+"""The tool calls of one step: those of client tools wait for their results, those of the server's tools are run.
+
+A call that needs a permission waits for it first. Nothing here is lost by a restart: what waits is stored with the
+message, and the same object is made anew from it.
+"""
 
 import asyncio
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 import msgspec
 
+from turnwire.core.call_results import CallResult, server_result
 from turnwire.core.closing import Work, settle_calls
 from turnwire.core.environment import Environment
 from turnwire.core.part_stream import join_surrogates
-from turnwire.core.toolbox import Toolbox
+from turnwire.core.permission_requests import matches, refusal, replied
+from turnwire.domain.errors import PermissionAlreadyAnswered, ToolCallAlreadySettled, ToolCallNotReady
 from turnwire.domain.events import ToolLog
 from turnwire.domain.messages import Message, ToolStatus, ToolUse
-from turnwire.ports.store import Committed, PutMessage
+from turnwire.domain.permissions import Permission, PermissionAnswer, PermissionResponse
+from turnwire.ports.store import Committed, PutFile, PutMessage
 
 MAX_LOG_LINES = 200
 """Lines that are kept of one call; a tool may report its progress a thousand times a second."""
@@ -20,60 +28,59 @@ MAX_LOG_LINES = 200
 MAX_LOG_CHARS = 500
 """Characters of one line."""
 
-
-class CallResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tool answered."""
-
-    output: str
-    is_error: bool = False
-    metadata_json: str = ""
-
-    def apply_to(self, call: ToolUse) -> ToolUse:
-        """Returns the call with this result, without the time."""
-        return msgspec.structs.replace(
-            call,
-            status=ToolStatus.ERROR if self.is_error else ToolStatus.SUCCESS,
-            output=None if self.is_error else self.output,
-            error=self.output if self.is_error else None,
-            metadata_json=self.metadata_json,
-        )
-
-    def is_of(self, call: ToolUse) -> bool:
-        """Tells whether the call holds exactly this result."""
-        return call.status.settled and self.apply_to(call) == call
+INTERRUPTED_RUN = "the server was restarted while the tool ran; it may have had its effect or not"
 
 
 class ToolCalls:
     """Settles the calls of one message.
 
-    A result counts in memory first and is then stored, so the first one wins however many come at once. `_storing`
-    holds the commits by part index; a failed one opens its call again. `_all_settled` wakes the turn, `_client_settled`
-    ends the wait for the client. `_unsaved_logs` are the parts with lines that are not stored yet. Used on the event
-    loop only.
+    A result, or the answer to a permission request, counts in memory first and is then stored, so the first one wins
+    however many come at once. `_storing` holds the last commit of each call by part index; one that fails takes the
+    change back. `_changed` wakes all who wait for something here, and is replaced each time. `_unsaved_logs` are the
+    parts with lines that are not stored yet. Used on the event loop only.
     """
 
-    def __init__(self, environment: Environment, toolbox: Toolbox, message: Message) -> None:
-        """Takes the ended message that holds the calls; those that cannot run have their result already."""
+    def __init__(
+        self,
+        environment: Environment,
+        message: Message,
+        client_tools: frozenset[str],
+        permissions: Iterable[Permission] = (),
+    ) -> None:
+        """Args:
+        environment: Ports and settings.
+        message: The ended message that holds the calls; those that cannot run have their result already.
+        client_tools: Names of the tools that the client runs; all others are the server's.
+        permissions: Open requests of these calls.
+        """
         self._environment = environment
-        self._toolbox = toolbox
+        self._client_tools = client_tools
+        self._permissions = {permission.permission_id: permission for permission in permissions}
+        self._replies: dict[str, asyncio.Future[Committed]] = {}
         self._storing: dict[int, asyncio.Future[Committed]] = {}
         self._unsaved_logs: set[int] = set()
-        self._all_settled = asyncio.Event()
-        self._client_settled = asyncio.Event()
+        self._changed = asyncio.Event()
+        now = asyncio.get_running_loop().time()
+        self._ready_since = {part.index: now for part, _ in message.tool_calls()}
         self.message = message
         """The message with the results so far."""
 
-    async def settle(self) -> None:
-        """Returns when every call has its result. Cancelling it cancels the calls of the server's tools.
+    @property
+    def open_permissions(self) -> tuple[Permission, ...]:
+        """The requests that nobody has answered, oldest first."""
+        return tuple(permission for permission in self._permissions.values() if permission.answer is None)
 
-        A client that does not answer within the limit is answered for, with an error that the model reads.
+    async def settle(self) -> None:
+        """Returns when every call has its result, durably. Cancelling it cancels the calls of the server's tools.
+
+        A client that does not answer within the limit is answered for, with an error that the model reads. So is a tool
+        of the server that ran when a dead process ended: nobody knows what became of it, and it is not run twice.
         """
         slots = asyncio.Semaphore(self._environment.settings.limits.max_parallel_tool_calls)
-        self._note_progress()
         tasks = [
-            asyncio.create_task(self._run(part.index, call, slots), name=f"tool call {part.part_id}")
+            asyncio.create_task(self._run(part.index, slots), name=f"tool call {part.part_id}")
             for part, call in self.message.tool_calls()
-            if not call.status.settled and self._toolbox.is_servers(call.name)
+            if not call.status.settled and call.name not in self._client_tools
         ]
         tasks.append(asyncio.create_task(self._await_client(), name="client tool calls"))
         try:
@@ -85,7 +92,6 @@ class ToolCalls:
         for task in tasks:
             if not task.cancelled():
                 task.result()  # raises what the store raised
-        await self._all_settled.wait()  # a client's result may still be on its way to the disk
 
     async def flush(self) -> None:
         """Makes durable what running tools have said so far. Safe to cancel."""
@@ -95,55 +101,100 @@ class ToolCalls:
             work = Work((PutMessage(self.message, indexes),))
             await asyncio.shield(self._environment.commit(self.message.session_id, work, now))
 
-    async def submit(self, index: int, result: CallResult) -> int | None:
+    async def submit(self, index: int, result: CallResult) -> int:
         """Stores a client's result for the call in one part. Safe to cancel: the result is stored all the same.
 
         Returns:
-            The session's sequence after that; None when the call holds another result, or is not the client's.
+            The session's sequence after that; 0 when the call held this result before this object was made.
+
+        Raises:
+            ToolCallAlreadySettled: the call holds another result, or is not the client's.
+            ToolCallNotReady: the call waits for a permission.
         """
-        call = self._call(index)
-        if not call.status.settled:
-            if self._toolbox.is_servers(call.name):
-                return None
+        call, part_id = self._call(index), self.message.parts[index].part_id
+        if not call.status.settled and call.name in self._client_tools:
+            if call.permission_id:
+                raise ToolCallNotReady(f"tool call {part_id!r} waits for permission {call.permission_id!r}", part_id)
             return (await asyncio.shield(self._store({index: result}))).sequence
-        if index not in self._storing or not result.is_of(call):
-            return None
-        return (await asyncio.shield(self._storing[index])).sequence
+        if not result.is_of(call):
+            raise ToolCallAlreadySettled(
+                f"tool call {part_id!r} is not the client's, or has another result already", part_id
+            )
+        storing = self._storing.get(index)
+        return 0 if storing is None else (await asyncio.shield(storing)).sequence
+
+    def has_permission(self, permission_id: str) -> bool:
+        """Tells whether a request is one of these calls'."""
+        return permission_id in self._permissions
+
+    async def reply(self, permission_id: str, answer: PermissionAnswer) -> None:
+        """Answers a permission request. Safe to cancel: the answer is stored all the same.
+
+        "Always" answers the other open requests that its patterns match as well.
+
+        Raises:
+            PermissionAlreadyAnswered: it has another answer.
+        """
+        permission = self._permissions[permission_id]
+        if permission.answer is None:
+            asked = [permission]
+            if answer.response is PermissionResponse.ALWAYS:
+                asked = [other for other in self.open_permissions if matches(permission.patterns, other.tool)]
+            await asyncio.shield(self._answer(asked, answer))
+        elif permission.answer.response is not answer.response:
+            raise already_answered(permission)
+        elif permission_id in self._replies:
+            await asyncio.shield(self._replies[permission_id])
 
     async def stored(self) -> None:
-        """Returns when no result is on its way to the disk. Safe to cancel."""
+        """Returns when nothing is on its way to the disk. Safe to cancel."""
         while pending := [storing for storing in self._storing.values() if not storing.done()]:
             await asyncio.wait(pending)
 
     async def _await_client(self) -> None:
+        """Waits for the client's results, and answers for it when one is late."""
         limit = self._environment.settings.limits.client_tool_timeout.total_seconds()
-        try:
-            async with asyncio.timeout(limit):
-                await self._client_settled.wait()
-        except TimeoutError:
-            late = CallResult(output=f"the client did not answer within {limit:g} seconds", is_error=True)
-            while not self._client_settled.is_set():
-                if waiting := [index for index, call in self._client_calls() if not call.status.settled]:
-                    await asyncio.shield(self._store(dict.fromkeys(waiting, late)))
-                await self.stored()
-                self._note_progress()
+        late = CallResult(output=f"the client did not answer within {limit:g} seconds", is_error=True)
+        loop = asyncio.get_running_loop()
+        while True:
+            waiting = self._unsettled_client_calls()
+            if not waiting and all(storing.done() for storing in self._storing.values()):
+                return
+            ready = [index for index in waiting if not self._call(index).permission_id]
+            left = {index: self._ready_since[index] + limit - loop.time() for index in ready}
+            if overdue := [index for index in ready if left[index] <= 0]:
+                await asyncio.shield(self._store(dict.fromkeys(overdue, late)))
+                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(left.values(), default=None)):
+                    await self._changed.wait()  # a result that could not be stored counts as missing again
 
-    async def _run(self, index: int, call: ToolUse, slots: asyncio.Semaphore) -> None:
-        """Runs one call of a server's tool."""
+    async def _run(self, index: int, slots: asyncio.Semaphore) -> None:
+        """Runs one call of a server's tool, once it is allowed."""
+        if self._call(index).status is ToolStatus.RUNNING:
+            await asyncio.shield(self._store({index: CallResult(output=INTERRUPTED_RUN, is_error=True)}))
+            return
+        while self._call(index).permission_id or not await self._is_stored(index):
+            await self._changed.wait()
+        if self._call(index).status.settled:  # it was refused
+            return
+        await self._environment.tools.discovered()
         async with slots:
-            now = self._environment.clock()
+            call, now = self._call(index), self._environment.clock()
             running = msgspec.structs.replace(call, status=ToolStatus.RUNNING, started_at=now)
-            self.message, work = settle_calls(self.message, {index: running}, now)
-            started = self._environment.commit(self.message.session_id, work, now)
-            started.add_done_callback(_ignore_failure)  # the result that follows says it all, or fails as well
+            # durable before it runs: after a crash, a call that is not marked has not been run
+            await asyncio.shield(self._replace({index: running}))
             outcome = await self._environment.tools.call(call.name, call.input_json or "{}", partial(self._log, index))
-            limit = self._environment.settings.limits.max_tool_output_bytes
-            result = CallResult(
-                output=bounded(join_surrogates(outcome.output), limit),
-                is_error=outcome.is_error,
-                metadata_json=join_surrogates(outcome.metadata_json),
-            )
+            result = server_result(outcome, self._environment.settings.limits)
             await asyncio.shield(self._store({index: result}))
+
+    async def _is_stored(self, index: int) -> bool:
+        """Waits for what is on its way to the disk for a call. Returns False when that failed and was taken back."""
+        storing = self._storing.get(index)
+        if storing is None:
+            return True
+        await asyncio.wait((storing,))
+        return not storing.cancelled() and storing.exception() is None
 
     def _log(self, index: int, line: str) -> None:
         """Keeps a line that a tool says, and tells watchers; lines beyond the limit are dropped."""
@@ -163,52 +214,66 @@ class ToolCalls:
             raise TypeError(f"part {index} of {self.message.message_id} is no tool call")
         return call
 
-    def _client_calls(self) -> list[tuple[int, ToolUse]]:
+    def _unsettled_client_calls(self) -> list[int]:
         calls = self.message.tool_calls()
-        return [(part.index, call) for part, call in calls if not self._toolbox.is_servers(call.name)]
+        return [p.index for p, call in calls if call.name in self._client_tools and not call.status.settled]
 
     def _store(self, results: Mapping[int, CallResult]) -> asyncio.Future[Committed]:
         """Stores results by the index of their part, all in one commit."""
         now = self._environment.clock()
-        calls = {index: self._call(index) for index in results}
-        settled = {
-            index: msgspec.structs.replace(results[index].apply_to(call), finished_at=now)
-            for index, call in calls.items()
-        }
-        self.message, work = settle_calls(self.message, settled, now)
-        storing = self._environment.commit(self.message.session_id, work, now)
-        self._storing.update(dict.fromkeys(calls, storing))
-        self._unsaved_logs -= calls.keys()
-        storing.add_done_callback(partial(self._stored, calls))
+        contents: tuple[PutFile, ...] = tuple(file for result in results.values() for file in result.contents)
+        self._unsaved_logs -= results.keys()
+        settled = {index: result.apply_to(self._call(index), now) for index, result in results.items()}
+        return self._replace(settled, Work(contents))
+
+    def _answer(self, asked: list[Permission], answer: PermissionAnswer) -> asyncio.Future[Committed]:
+        """Stores an answer to open requests, with what it means for their calls."""
+        now = self._environment.clock()
+        refused = CallResult(output=refusal(answer), is_error=True)
+        calls = {}
+        for permission in asked:
+            call = self._call(permission.part_index)
+            allowed = msgspec.structs.replace(call, permission_id="", started_at=now)
+            calls[permission.part_index] = allowed if answer.response.allows else refused.apply_to(call, now)
+            self._permissions[permission.permission_id] = msgspec.structs.replace(permission, answer=answer)
+            self._ready_since[permission.part_index] = asyncio.get_running_loop().time()
+        storing = self._replace(calls, replied(asked, answer))
+        self._replies.update(dict.fromkeys((permission.permission_id for permission in asked), storing))
+        storing.add_done_callback(partial(self._answered, asked))
         return storing
 
-    def _stored(self, calls: Mapping[int, ToolUse], storing: asyncio.Future[Committed]) -> None:
+    def _answered(self, asked: list[Permission], storing: asyncio.Future[Committed]) -> None:
         if storing.cancelled() or storing.exception() is not None:
-            for index in calls:
+            for permission in asked:
+                self._permissions[permission.permission_id] = permission
+
+    def _replace(self, calls: Mapping[int, ToolUse], further: Work | None = None) -> asyncio.Future[Committed]:
+        """Replaces calls by the index of their part, all in one commit with what else belongs to it."""
+        before = {index: self._call(index) for index in calls}
+        now = self._environment.clock()
+        self.message, work = settle_calls(self.message, calls, now)
+        storing = self._environment.commit(self.message.session_id, (further or Work()) + work, now)
+        self._storing.update(dict.fromkeys(calls, storing))
+        storing.add_done_callback(partial(self._stored, before))
+        self._wake()
+        return storing
+
+    def _stored(self, before: Mapping[int, ToolUse], storing: asyncio.Future[Committed]) -> None:
+        if storing.cancelled() or storing.exception() is not None:
+            taken_back = {index: call for index, call in before.items() if self._storing.get(index) is storing}
+            for index in taken_back:
                 del self._storing[index]
-            self.message, _ = settle_calls(self.message, calls, self._environment.clock())
-        self._note_progress()
+            self.message, _ = settle_calls(self.message, taken_back, self._environment.clock())
+        self._wake()
 
-    def _note_progress(self) -> None:
-        if any(not storing.done() for storing in self._storing.values()):
-            return
-        if all(call.status.settled for _, call in self.message.tool_calls()):
-            self._all_settled.set()
-        if all(call.status.settled for _, call in self._client_calls()):
-            self._client_settled.set()
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
 
 
-def bounded(text: str, max_bytes: int) -> str:
-    """Returns the text, cut between two characters and with a note when it is longer than the limit."""
-    if len(text) * 4 <= max_bytes:
-        return text
-    data = text.encode()
-    if len(data) <= max_bytes:
-        return text
-    kept = data[:max_bytes].decode("utf-8", "ignore")
-    return f"{kept}\n[cut: the output has {len(data)} bytes, these are the first {max_bytes}]"
-
-
-def _ignore_failure(storing: asyncio.Future[Committed]) -> None:
-    if not storing.cancelled():
-        storing.exception()
+def already_answered(permission: Permission) -> PermissionAlreadyAnswered:
+    """Returns the error for a second, other answer."""
+    response = permission.answer.response if permission.answer is not None else PermissionResponse.CANCELLED
+    return PermissionAlreadyAnswered(
+        f"permission request {permission.permission_id!r} was answered: {response.value}", permission.permission_id
+    )

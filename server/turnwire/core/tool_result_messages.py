@@ -5,8 +5,8 @@ from datetime import datetime
 
 import msgspec
 
+from turnwire.core.call_results import CallResult
 from turnwire.core.closing import UNANSWERED_CALL, Work, settle_calls
-from turnwire.core.tool_calls import CallResult
 from turnwire.domain.messages import Message, Part, ToolResult, ToolStatus, ToolUse
 
 

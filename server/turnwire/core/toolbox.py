@@ -54,22 +54,16 @@ class Toolbox:
     def __init__(self, client_tools: Iterable[ToolDefinition], server_tools: Iterable[ServerTool]) -> None:
         """Takes the client's tools and the server's; of two with one name the client's counts."""
         self._by_name = {tool.name: tool for tool in client_tools}
-        self._server_names: set[str] = set()
         for tool in server_tools:
             if tool.name in self._by_name:
                 log.info("server_tool_hidden", tool=tool.name, reason="the client declares a tool of that name")
                 continue
             self._by_name[tool.name] = ToolDefinition(tool.name, tool.description, tool.input_schema_json)
-            self._server_names.add(tool.name)
 
     @property
     def definitions(self) -> tuple[ToolDefinition, ...]:
         """What the model is told: the client's tools in their order, then the server's."""
         return tuple(self._by_name.values())
-
-    def is_servers(self, name: str) -> bool:
-        """Tells whether the server runs the tool."""
-        return name in self._server_names
 
     async def problems(self, message: Message) -> dict[int, str]:
         """Returns why complete calls of a message cannot run, by part index: unknown tools, and wrong arguments."""

@@ -6,6 +6,8 @@ abort, a provider's error, a bug. Start with `TurnRun.run`.
 
 import asyncio
 import contextlib
+import itertools
+from collections.abc import Sequence
 
 import msgspec
 import structlog
@@ -13,14 +15,17 @@ import structlog
 from turnwire.core.closing import Ending, Work, close_message, end_turn
 from turnwire.core.context import assemble, file_hashes
 from turnwire.core.environment import Environment
+from turnwire.core.host_messages import note_ending
 from turnwire.core.model_call import ModelCall
 from turnwire.core.part_stream import MessageStream, join_surrogates
+from turnwire.core.permission_requests import ask_permissions, asked, replied
+from turnwire.core.resuming import ResumePoint, goes_on
 from turnwire.core.settings import DEFAULT_AGENT, Agent
 from turnwire.core.slots import Slot
 from turnwire.core.step_journal import StepJournal
 from turnwire.core.tool_calls import ToolCalls
 from turnwire.core.toolbox import Toolbox, open_toolbox
-from turnwire.domain.errors import DomainError, ProviderContextFull, ProviderError, ProviderStreamCut
+from turnwire.domain.errors import DomainError, ProviderContextFull, ProviderError, ProviderStreamCut, StorageError
 from turnwire.domain.events import EphemeralKind, MessageAdded
 from turnwire.domain.messages import (
     Failure,
@@ -32,6 +37,7 @@ from turnwire.domain.messages import (
     Part,
     ToolUse,
 )
+from turnwire.domain.permissions import Permission, PermissionAnswer, PermissionResponse
 from turnwire.domain.sessions import Turn
 from turnwire.ports.provider import ProviderRequest, StepFinished
 from turnwire.ports.store import Committed, NewEvent, PutMessage
@@ -48,11 +54,19 @@ log = structlog.get_logger()
 class TurnRun:
     """Runs one turn. One task calls `run`; `stop` and `submit` may be called by others on the same event loop."""
 
-    def __init__(self, environment: Environment, turn: Turn) -> None:
-        """Takes a turn whose user message is stored, or about to be."""
+    def __init__(self, environment: Environment, turn: Turn, resume: ResumePoint | None = None) -> None:
+        """Takes a turn whose user message is stored, or about to be.
+
+        Args:
+            environment: Ports and settings.
+            turn: The turn.
+            resume: Where a turn of a dead process goes on; None for a new one.
+        """
         self.turn = turn
         self._environment = environment
-        self._messages: list[Message] = []
+        self._messages: list[Message] = list(resume.steps) if resume else []
+        self._reopened = resume.open_message if resume else None
+        self._permissions: tuple[Permission, ...] = resume.permissions if resume else ()
         self._stream: MessageStream | None = None
         self._journal: StepJournal | None = None
         self._calls: ToolCalls | None = None
@@ -62,28 +76,37 @@ class TurnRun:
         self._closing_commit: asyncio.Future[Committed] | None = None
         self._task: asyncio.Task[Ending] | None = None
         self._stopped: Ending | None = None
+        self._suspended = False
         self._ending = False
         self.ended = asyncio.Event()
         """Set by the owner once the turn's end is durable, or was given up."""
 
-    async def run(self, slots: asyncio.Semaphore) -> Work:
+    async def run(self, slots: asyncio.Semaphore) -> Work | None:
         """Runs the turn to its end; one of `slots` is held while a model is asked.
 
-        Never raises. Returns the work that ends the turn, which the caller must commit.
+        Never raises. Returns the work that ends the turn, which the caller must commit; None when it was suspended and
+        goes on at the next start.
         """
         if self._stopped is None:
             self._task = asyncio.create_task(self._steps(slots), name=f"turn {self.turn.turn_id}")
             await asyncio.wait((self._task,))
         ending = self._ending_of(self._task)
         await self._settle_commits()
+        if self._suspended and ending is self._stopped and self._is_resumable():
+            return None
         messages, work = [*self._messages], self._closing
         if self._stream is not None and self._added is not None:
             messages.append(streaming := self._environment.priced(self._stream.snapshot()))
             if self._added.exception() is not None:
                 work += Work((), (_added(streaming),))
+        elif self._reopened is not None:
+            messages.append(self._reopened)
         self._ending = True
         self._stream = self._journal = None  # a reader's flush must not write the open message over the ended one
-        return work + end_turn(self.turn, messages, ending, self._environment.clock())
+        now = self._environment.clock()
+        further = replied(self._permissions, PermissionAnswer(PermissionResponse.CANCELLED))
+        further += note_ending(self._environment, self.turn, ending, now)
+        return work + end_turn(self.turn, messages, ending, now, further)
 
     def stop(self, ending: Ending) -> None:
         """Ends the turn early: cancels the provider and whatever is waited for. Only the first call counts."""
@@ -91,6 +114,11 @@ class TurnRun:
             self._stopped = ending
             if self._task is not None:
                 self._task.cancel()
+
+    def suspend(self, ending: Ending) -> None:
+        """Stops the turn so that it can go on after a restart; where it cannot, it ends in this way."""
+        self._suspended = self._stopped is None
+        self.stop(ending)
 
     def open_message(self) -> Message | None:
         """Returns the message that streams now, as far as it has come, or whose tool calls wait for their results."""
@@ -105,6 +133,11 @@ class TurnRun:
         if self._calls is not None and self._calls.message.message_id == message_id:
             return self._calls.message.parts[index]
         return None
+
+    @property
+    def open_permissions(self) -> tuple[Permission, ...]:
+        """The permission requests that nobody has answered, oldest first."""
+        return self._calls.open_permissions if self._calls is not None else ()
 
     @property
     def calls(self) -> ToolCalls | None:
@@ -137,36 +170,72 @@ class TurnRun:
         log.error("turn_failed", turn_id=self.turn.turn_id, session_id=self.turn.session_id, exc_info=error)
         return Ending(FinishReason.ERROR, Failure("INTERNAL", "the server failed while it ran the turn"))
 
+    def _is_resumable(self) -> bool:
+        """Tells whether all that there is of the turn is stored, and a further step can follow."""
+        if self._closing.changes:
+            return False
+        if self._stream is not None and (self._stream.has_parts or self._added is None or self._added.exception()):
+            return False
+        return not self._messages or goes_on(self._messages[-1])
+
     async def _steps(self, slots: asyncio.Semaphore) -> Ending:
         limit = self._environment.settings.limits.max_steps
         max_steps = min(self.turn.options.max_steps or limit, limit)
-        pauses = repetitions = 0
-        for _ in range(max_steps):
+        while True:
+            if self._messages and (ending := await self._after_step(self._messages[-1])):
+                return ending
+            if len(self._messages) >= max_steps:
+                return Ending(FinishReason.MAX_STEPS)
             async with Slot(slots) as slot:  # not while tools are awaited: a person may be asked
-                message = await self._step(slot)
-            self._messages.append(message)
-            reason = message.finish_reason or FinishReason.ERROR
-            if reason is FinishReason.PAUSED and pauses < MAX_PAUSES:
-                pauses += 1
-                await self._commit_closing(message)
-            elif reason is FinishReason.TOOL_USE:
-                before = self._messages[-2] if len(self._messages) > 1 else None
-                settled = await self._settle_calls(message)
-                repetitions = repetitions + 1 if before is not None and _same_calls(before, settled) else 1
-                if repetitions >= self._environment.settings.limits.max_repeated_calls:
-                    return Ending(FinishReason.ERROR, Failure("TOOL_CALL_REPEATED", _repeated(settled, repetitions)))
-            else:
-                self._ending = True
-                return Ending(reason, message.failure)
-        return Ending(FinishReason.MAX_STEPS)
+                self._messages.append(await self._step(slot))
+
+    async def _after_step(self, message: Message) -> Ending | None:
+        """Does what the newest step asks for. Returns the end of the turn; None when another step follows."""
+        if not goes_on(message) or paused_too_often(self._messages):
+            self._ending = True
+            return Ending(message.finish_reason or FinishReason.ERROR, message.failure)
+        if message.finish_reason is FinishReason.PAUSED:
+            await self._commit_closing(message)
+            return None
+        settled = await self._settle_calls(message)
+        times = repetitions(self._messages)
+        if times >= self._environment.settings.limits.max_repeated_calls:
+            return Ending(FinishReason.ERROR, Failure("TOOL_CALL_REPEATED", _repeated(settled, times)))
+        return None
 
     async def _step(self, slot: Slot) -> Message:
         """Calls the model once. Returns the ended message; the work that ends it waits in `_closing`."""
         environment, turn = self._environment, self.turn
         request = await self._request()
-        now = environment.clock()
+        message, announced = self._begin_message()
+        stream = MessageStream(message, self._publish, environment.new_id)
+        journal = StepJournal(environment, stream)
+        self._added = added = environment.commit(turn.session_id, announced, message.updated_at)
+        self._stream, self._journal = stream, journal
+        call = ModelCall(environment, stream, journal, self._publish, slot)
+        failure = await call.run(request, (turn.model, *environment.settings.fallback_models), added)
+        await asyncio.shield(added)
+        await journal.settle()
+        ending = step_ending(stream.finished, failure, stream.snapshot())
+        answer = environment.priced(stream.snapshot())
+        problems: dict[int, str] = {}
+        permissions: tuple[Permission, ...] = ()
+        if ending.finish_reason is FinishReason.TOOL_USE:
+            problems = await self._toolbox.problems(answer)
+            answer, permissions = await ask_permissions(environment, turn, answer, problems)
+        ended, closing = close_message(answer, ending, environment.clock(), problems)
+        self._closing, self._permissions = closing + asked(permissions), permissions
+        self._stream = self._journal = None
+        return ended
+
+    def _begin_message(self) -> tuple[Message, Work]:
+        """Returns the message of the next step, and the work that stores it."""
+        now, turn = self._environment.clock(), self.turn
+        if self._reopened is not None:  # watchers know it from before the restart
+            message, self._reopened = msgspec.structs.replace(self._reopened, updated_at=now), None
+            return message, Work((PutMessage(message, ()),))
         message = Message(
-            message_id=environment.new_id("msg"),
+            message_id=self._environment.new_id("msg"),
             session_id=turn.session_id,
             type=MessageType.ASSISTANT,
             status=MessageStatus.STREAMING,
@@ -176,23 +245,7 @@ class TurnRun:
             parent_id=turn.user_message_id,
             model_run=ModelRun(provider_id=turn.model.provider_id, model_requested=turn.model.model_id),
         )
-        stream = MessageStream(message, self._publish, environment.new_id)
-        journal = StepJournal(environment, stream)
-        self._added = added = environment.commit(
-            turn.session_id, Work((PutMessage(message, ()),), (_added(message),)), now
-        )
-        self._stream, self._journal = stream, journal
-        call = ModelCall(environment, stream, journal, self._publish, slot)
-        failure = await call.run(request, (turn.model, *environment.settings.fallback_models), added)
-        await asyncio.shield(added)
-        await journal.settle()
-        ending = step_ending(stream.finished, failure, stream.snapshot())
-        answer = environment.priced(stream.snapshot())
-        runs_calls = ending.finish_reason is FinishReason.TOOL_USE
-        problems = await self._toolbox.problems(answer) if runs_calls else {}
-        ended, self._closing = close_message(answer, ending, environment.clock(), problems)
-        self._stream = self._journal = None
-        return ended
+        return message, Work((PutMessage(message, ()),), (_added(message),))
 
     async def _request(self) -> ProviderRequest:
         environment = self._environment
@@ -207,14 +260,18 @@ class TurnRun:
 
     async def _settle_calls(self, message: Message) -> Message:
         """Commits the ended step, then waits until each of its calls has a result. Returns the message with them."""
-        self._calls = calls = ToolCalls(self._environment, self._toolbox, message)
+        client_tools = frozenset(tool.name for tool in self.turn.tools)
+        self._calls = calls = ToolCalls(self._environment, message, client_tools, self._permissions)
         await self._commit_closing(message)
         await calls.settle()
-        self._messages[-1] = calls.message
+        self._messages[-1], self._permissions = calls.message, ()
         self._calls = None
         return calls.message
 
     async def _commit_closing(self, message: Message) -> None:
+        """Commits the end of a step; of a resumed one it is stored already."""
+        if not self._closing.changes:
+            return
         self._closing_commit = self._environment.commit(self.turn.session_id, self._closing, message.updated_at)
         await asyncio.shield(self._closing_commit)
         self._closing, self._closing_commit = Work(), None
@@ -232,8 +289,12 @@ class TurnRun:
         if self._calls is not None:
             await self._calls.stored()
             self._messages[-1] = message = self._calls.message
+            self._permissions = self._calls.open_permissions
             if self._closing.changes:  # it writes the calls as they were; results that came meanwhile must win
                 self._closing += Work((PutMessage.whole(message),))
+            elif self._suspended:
+                with contextlib.suppress(StorageError):  # lines that a tool said
+                    await self._calls.flush()
             self._calls = None
 
     def _publish(self, kind: EphemeralKind) -> None:
@@ -244,9 +305,16 @@ def _added(message: Message) -> NewEvent:
     return NewEvent(MessageAdded(msgspec.structs.replace(message, parts=())), message.turn_id)
 
 
-def _same_calls(before: Message, after: Message) -> bool:
-    """Tells whether two steps called the same tools with the same arguments and got the same results."""
-    return _calls_of(before) == _calls_of(after) != []
+def paused_too_often(steps: Sequence[Message]) -> bool:
+    """Tells whether the newest step was paused once more than a turn goes on by itself."""
+    pauses = sum(step.finish_reason is FinishReason.PAUSED for step in steps)
+    return steps[-1].finish_reason is FinishReason.PAUSED and pauses > MAX_PAUSES
+
+
+def repetitions(steps: Sequence[Message]) -> int:
+    """Returns how many of the newest steps called the same tools with the same arguments and got the same results."""
+    calls = _calls_of(steps[-1])
+    return sum(1 for _ in itertools.takewhile(lambda step: calls and _calls_of(step) == calls, reversed(steps)))
 
 
 def _calls_of(message: Message) -> list[tuple[str, str, str | None, str | None]]:

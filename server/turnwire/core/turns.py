@@ -11,17 +11,20 @@ from collections.abc import Callable, Iterator
 import msgspec
 import structlog
 
-from turnwire.core.closing import Ending, Work, end_turn
+from turnwire.core.closing import Ending, Work
 from turnwire.core.environment import Environment
 from turnwire.core.receipts import Receipt
+from turnwire.core.resuming import resume_point
 from turnwire.core.session_turns import SessionTurns, Waiting
+from turnwire.core.stored_turns import end_stored_turn
 from turnwire.core.turn_runner import TurnRun
 from turnwire.core.uncancelled import Uncancelled
 from turnwire.domain.errors import SessionNotFound, ShuttingDown, TooManyTurns, TurnInProgress
 from turnwire.domain.events import SessionStatusChanged, SessionView
 from turnwire.domain.messages import Failure, FinishReason, Message
+from turnwire.domain.permissions import Permission
 from turnwire.domain.sessions import Session, Turn, TurnStatus
-from turnwire.ports.store import NewEvent
+from turnwire.ports.store import NewEvent, PutTurn
 
 RESTARTED = Ending(FinishReason.INTERRUPTED, Failure("SERVER_RESTARTED", "the server was restarted during the turn"))
 
@@ -74,10 +77,8 @@ class Turns:
         session_id = turn.session_id
         if self._deleting[session_id]:
             raise SessionNotFound(session_id)
-        owner = self._owners.get(session_id)
-        if owner is None:
-            owner = self._owners[session_id] = self._new_owner(session_id)
-        elif owner.run is not None:
+        owner = self._owner(session_id)
+        if owner.run is not None:
             if reject_when_busy:
                 running = owner.run.turn.turn_id
                 raise TurnInProgress(f"turn {running!r} runs in the session", running)
@@ -116,25 +117,30 @@ class Turns:
             await owner.idle()
 
     async def recover(self) -> None:
-        """Ends the turns that a dead process left running, and starts those that wait. Called once, before serving."""
+        """Goes on with the turns that a dead process left, or ends them, and starts those that wait.
+
+        Called once, before serving.
+        """
         for turn in await self._environment.store.unfinished_turns():
             if turn.status is TurnStatus.RUNNING:
-                await self._end_left_over(turn)
+                await self._resume_or_end(turn)
             else:
                 message = await self._environment.store.message(turn.session_id, turn.user_message_id)
-                owner = self._owners.get(turn.session_id)
-                if owner is None:
-                    owner = self._owners[turn.session_id] = self._new_owner(turn.session_id)
-                owner.queue.append(Waiting(turn, message))
+                self._owner(turn.session_id).queue.append(Waiting(turn, message))
         for owner in list(self._owners.values()):
-            owner.start_next()
+            if owner.run is None:
+                owner.start_next()
 
     async def aclose(self) -> None:
-        """Stops all turns, keeps their text, and returns when their ends are durable. Waiting messages stay stored."""
+        """Stops all turns and returns when all that they have is durable. Waiting messages stay stored.
+
+        Turns between two steps, and those that wait for tools, permissions or a model's first word, go on at the next
+        start; a turn in the middle of an answer keeps its text and ends.
+        """
         self._closing = True
         owners = list(self._owners.values())
         for owner in owners:
-            owner.stop(RESTARTED)
+            owner.suspend(RESTARTED)
         for owner in owners:
             await owner.idle()
         await self._uncancelled.settle()
@@ -151,6 +157,11 @@ class Turns:
         owner = self._owners.get(session_id)
         return owner.run if owner is not None else None
 
+    def open_permissions(self, session_id: str | None) -> tuple[Permission, ...]:
+        """Returns the permission requests that nobody has answered, of one session or of all."""
+        owners = self._owners.values() if session_id is None else filter(None, (self._owners.get(session_id),))
+        return tuple(asked for owner in owners if owner.run is not None for asked in owner.run.open_permissions)
+
     def open_messages(self) -> Iterator[Message]:
         """Returns the messages of all sessions that stream now or whose tool calls wait for their results."""
         for owner in self._owners.values():
@@ -164,8 +175,12 @@ class Turns:
         if run is not None:
             await run.flush()
 
-    def _new_owner(self, session_id: str) -> SessionTurns:
-        return SessionTurns(self._environment, session_id, self._slots, self._forget)
+    def _owner(self, session_id: str) -> SessionTurns:
+        """Returns the session's owner, made when it has none."""
+        owner = self._owners.get(session_id)
+        if owner is None:
+            owner = self._owners[session_id] = SessionTurns(self._environment, session_id, self._slots, self._forget)
+        return owner
 
     def _forget(self, session_id: str) -> None:
         del self._owners[session_id]
@@ -177,10 +192,21 @@ class Turns:
         await run.ended.wait()
         return Aborted(run.turn.turn_id, dropped)
 
-    async def _end_left_over(self, turn: Turn) -> None:
-        now = self._environment.clock()
-        stored = await self._environment.store.turn_messages(turn.turn_id)
-        messages = [self._environment.priced(message) for message in stored]
-        work = end_turn(turn, messages, RESTARTED, now) + Work((), (NewEvent(SessionStatusChanged(False)),))
-        await self._environment.commit(turn.session_id, work, now)
-        log.info("turn_recovered", session_id=turn.session_id, turn_id=turn.turn_id)
+    async def _resume_or_end(self, turn: Turn) -> None:
+        """Goes on with a turn of a dead process, or ends it."""
+        store, now = self._environment.store, self._environment.clock()
+        stored = await store.turn_messages(turn.turn_id)
+        permissions = await store.open_permissions(turn.session_id)
+        point = resume_point(turn, stored, permissions)
+        if point is None:
+            work = await end_stored_turn(self._environment, turn, RESTARTED)
+            work += Work((), (NewEvent(SessionStatusChanged(False)),))
+            await self._environment.commit(turn.session_id, work, now)
+            log.info("turn_ended_after_restart", session_id=turn.session_id, turn_id=turn.turn_id)
+            return
+        attempts = turn.resumes if turn.steps == len(point.steps) else 0
+        resumed = msgspec.structs.replace(turn, steps=len(point.steps), resumes=attempts + (not point.waits_for_calls))
+        await self._environment.commit(turn.session_id, Work((PutTurn(resumed),)), now)
+        user_message = next(message for message in stored if message.message_id == turn.user_message_id)
+        self._owner(turn.session_id).resume(resumed, user_message, point)
+        log.info("turn_resumed", session_id=turn.session_id, turn_id=turn.turn_id)

@@ -13,8 +13,7 @@ from opencode.model import selection_pb2
 from opencode.session import session_pb2
 from opencode.tool import tool_pb2
 from turnwire.core.attachments import NewFile
-from turnwire.core.inputs import NewMessage, NewPart, NewText, NewTurn, SessionChange
-from turnwire.core.tool_calls import CallResult
+from turnwire.core.inputs import NewMessage, NewPart, NewText, NewToolResult, NewTurn, SessionChange
 from turnwire.core.watch import WatchRequest
 from turnwire.domain.messages import MessageType, ModelRef, ToolResult
 from turnwire.domain.sessions import GenerationOptions, ToolDefinition
@@ -154,7 +153,7 @@ def watch_request(request: event_pb2.WatchEventsRequest) -> WatchRequest:
     )
 
 
-def tool_result_request(request: tool_pb2.SubmitToolResultRequest) -> tuple[str, str, CallResult]:
+def tool_result_request(request: tool_pb2.SubmitToolResultRequest) -> tuple[str, str, NewToolResult]:
     """Returns session, call and result."""
     checks = Checks()
     session_id = checks.required("session_id", request.session_id)
@@ -164,7 +163,7 @@ def tool_result_request(request: tool_pb2.SubmitToolResultRequest) -> tuple[str,
     return (
         session_id,
         call_id,
-        CallResult(output=request.output, is_error=request.is_error, metadata_json=metadata_json),
+        NewToolResult(output=request.output, is_error=request.is_error, metadata_json=metadata_json),
     )
 
 

@@ -15,23 +15,24 @@ from tests.support.core_fakes import (
     server_tool,
 )
 from tests.support.domain_values import NOW, make_answer
+from turnwire.core.call_results import CallResult, bounded, server_result
 from turnwire.core.settings import Limits
-from turnwire.core.tool_calls import CallResult, ToolCalls, bounded
-from turnwire.core.toolbox import Toolbox
-from turnwire.domain.errors import StorageBusy
+from turnwire.core.tool_calls import INTERRUPTED_RUN, ToolCalls
+from turnwire.domain.errors import PermissionAlreadyAnswered, StorageBusy, ToolCallAlreadySettled, ToolCallNotReady
+from turnwire.domain.events import PermissionReplied
 from turnwire.domain.messages import Message, ToolStatus, ToolUse
-from turnwire.domain.sessions import ToolDefinition
+from turnwire.domain.permissions import Permission, PermissionAnswer, PermissionResponse
 from turnwire.ports.store import Committed, PutMessage
 from turnwire.ports.tools import ToolOutcome
 
 READ = ToolUse(name="read", call_id="c1", input_json="{}")
-TOOLBOX = Toolbox((ToolDefinition("read", "", ""),), ())
+CLIENT_TOOLS = frozenset({"read"})
 NEVER = timedelta(hours=1)
 
 
 def _calls(*calls: ToolUse, store: FakeStore | None = None, timeout: timedelta = NEVER) -> ToolCalls:
     environment = make_environment(store, settings={"limits": Limits(client_tool_timeout=timeout)})
-    return ToolCalls(environment, TOOLBOX, make_answer("msg_1", *calls))
+    return ToolCalls(environment, make_answer("msg_1", *calls), CLIENT_TOOLS)
 
 
 def _results(message: Message) -> list[tuple[ToolStatus, str | None, str | None]]:
@@ -79,7 +80,8 @@ async def test_the_first_result_wins() -> None:
     calls = _calls(READ, store=store)
     first = asyncio.create_task(calls.submit(0, CallResult(output="first")))
     await asyncio.sleep(0)
-    assert await calls.submit(0, CallResult(output="second")) is None
+    with pytest.raises(ToolCallAlreadySettled):
+        await calls.submit(0, CallResult(output="second"))
     again = asyncio.create_task(calls.submit(0, CallResult(output="first")))
     await asyncio.sleep(0)
     assert not again.done()
@@ -169,7 +171,7 @@ def _server_calls(
     tools, feed = FakeServerTools(server_tool("fs.read")), RecordingFeed(PlainCodec())
     environment = make_environment(store, feed=feed, settings={"limits": Limits(**limits)}, tools=tools)
     call = ToolUse(name="fs.read", call_id="c1", input_json="{}")
-    return ToolCalls(environment, Toolbox((), tools.tools()), make_answer("msg_1", *[call] * count)), tools, feed
+    return ToolCalls(environment, make_answer("msg_1", *[call] * count), frozenset()), tools, feed
 
 
 async def _until(count: int, tools: FakeServerTools) -> None:
@@ -230,7 +232,8 @@ async def test_a_client_cannot_answer_for_the_server() -> None:
     calls, tools, _ = _server_calls(1)
     settling = asyncio.create_task(calls.settle())
     await _until(1, tools)
-    assert await calls.submit(0, CallResult(output="mine")) is None
+    with pytest.raises(ToolCallAlreadySettled):
+        await calls.submit(0, CallResult(output="mine"))
     tools.calls[0][3].set_result(ToolOutcome(output="true"))
     await settling
     assert _results(calls.message) == [(ToolStatus.SUCCESS, "true", None)]
@@ -241,6 +244,11 @@ async def test_a_result_that_cannot_be_stored_ends_the_step() -> None:
     store = FakeStore(automatic=False)
     calls, tools, _ = _server_calls(2, store)
     settling = asyncio.create_task(calls.settle())
+    while len(store.futures) < 2:
+        await asyncio.sleep(0)
+    assert tools.calls == []  # what runs is marked durably first
+    for future in store.futures:
+        future.set_result(Committed(0, 1))
     await _until(2, tools)
     tools.calls[0][3].set_result(ToolOutcome(output="lost"))
     while len(store.futures) < 3:
@@ -267,3 +275,133 @@ async def test_half_characters_of_a_tool_are_replaced() -> None:
     await settling
     [(_, call)] = calls.message.tool_calls()
     assert (call.output, call.logs) == ("out \ufffd", ("line \ufffd",))
+
+
+async def test_a_tool_that_ran_when_the_process_died_is_not_run_again() -> None:
+    """The model reads that nobody knows; the calls beside it that had not begun are run."""
+    tools = FakeServerTools(server_tool("fs.read"))
+    ran = ToolUse(name="fs.read", call_id="c1", input_json="{}", status=ToolStatus.RUNNING)
+    waits = msgspec.structs.replace(ran, status=ToolStatus.PENDING)
+    calls = ToolCalls(make_environment(tools=tools), make_answer("msg_1", ran, waits), frozenset())
+    settling = asyncio.create_task(calls.settle())
+    await _until(1, tools)
+    tools.calls[0][3].set_result(ToolOutcome(output="done"))
+    await settling
+    assert _results(calls.message) == [
+        (ToolStatus.ERROR, None, INTERRUPTED_RUN),
+        (ToolStatus.SUCCESS, "done", None),
+    ]
+
+
+def _asking(*names: str, store: FakeStore | None = None) -> tuple[ToolCalls, FakeServerTools]:
+    """Returns calls that each wait for a permission per_0, per_1 and so on."""
+    tools = FakeServerTools(*map(server_tool, sorted(set(names))))
+    calls = [ToolUse(name=name, input_json="{}", permission_id=f"per_{i}") for i, name in enumerate(names)]
+    message = make_answer("msg_1", *calls)
+    permissions = [
+        Permission(
+            permission_id=f"per_{index}",
+            session_id="ses_1",
+            turn_id="trn_1",
+            message_id="msg_1",
+            part_index=index,
+            tool_call_id=message.parts[index].part_id,
+            tool=name,
+            patterns=(name,),
+            title=name,
+            created_at=NOW,
+        )
+        for index, name in enumerate(names)
+    ]
+    return ToolCalls(make_environment(store, tools=tools), message, CLIENT_TOOLS, permissions), tools
+
+
+ONCE, ALWAYS, REJECT = map(
+    PermissionAnswer, (PermissionResponse.ONCE, PermissionResponse.ALWAYS, PermissionResponse.REJECT)
+)
+
+
+async def test_a_call_runs_only_when_it_was_allowed_durably() -> None:
+    """Not while the question is open, nor while the answer is on its way to the disk."""
+    store = FakeStore(automatic=False)
+    calls, tools = _asking("fs.read", store=store)
+    settling = asyncio.create_task(calls.settle())
+    replying = asyncio.create_task(calls.reply("per_0", ONCE))
+    await asyncio.sleep(0.01)
+    assert (len(store.futures), tools.calls) == (1, [])
+    store.automatic = True
+    store.futures[0].set_result(Committed(0, 1))
+    await replying
+    await _until(1, tools)
+    tools.calls[0][3].set_result(ToolOutcome(output="done"))
+    await settling
+    assert _results(calls.message) == [(ToolStatus.SUCCESS, "done", None)]
+    assert calls.open_permissions == ()
+
+
+async def test_an_answer_that_could_not_be_stored_leaves_the_question_open() -> None:
+    """The call does not run; the next answer counts."""
+    store = FakeStore(automatic=False)
+    calls, tools = _asking("fs.read", store=store)
+    settling = asyncio.create_task(calls.settle())
+    replying = asyncio.create_task(calls.reply("per_0", ONCE))
+    await asyncio.sleep(0)
+    store.futures[0].set_exception(StorageBusy("busy"))
+    with pytest.raises(StorageBusy):
+        await replying
+    assert [permission.permission_id for permission in calls.open_permissions] == ["per_0"]
+    store.automatic = True
+    await calls.reply("per_0", REJECT)
+    await settling
+    assert tools.calls == []
+    assert _results(calls.message) == [(ToolStatus.ERROR, None, "The user did not allow this call.")]
+
+
+async def test_the_first_answer_wins() -> None:
+    """The same one again is confirmed, another one is refused."""
+    calls, _ = _asking("fs.read")
+    await calls.reply("per_0", REJECT)
+    await calls.reply("per_0", REJECT)
+    with pytest.raises(PermissionAlreadyAnswered, match="reject"):
+        await calls.reply("per_0", ONCE)
+
+
+async def test_always_answers_what_else_its_patterns_match() -> None:
+    """Other tools are still asked for; one commit tells of all that was answered."""
+    store = FakeStore()
+    calls, tools = _asking("fs.read", "fs.read", "fs.write", store=store)
+    settling = asyncio.create_task(calls.settle())
+    await calls.reply("per_0", ALWAYS)
+    assert [p.permission_id for p in calls.open_permissions] == ["per_2"]
+    replies = [event.kind for event in store.commits[0].events if isinstance(event.kind, PermissionReplied)]
+    assert replies == [PermissionReplied(f"per_{n}", calls.message.parts[n].part_id, ALWAYS) for n in (0, 1)]
+    await _until(2, tools)
+    settling.cancel()
+    await asyncio.wait((settling,))
+
+
+async def test_a_client_tool_waits_for_its_permission_too() -> None:
+    """Its result is not taken before, its time limit begins after, and a reason reaches the model."""
+    calls, _ = _asking("read", "read")
+    settling = asyncio.create_task(calls.settle())
+    with pytest.raises(ToolCallNotReady, match="per_0"):
+        await calls.submit(0, CallResult(output="early"))
+    await calls.reply("per_0", ONCE)
+    await calls.submit(0, CallResult(output="in time"))
+    await calls.reply("per_1", PermissionAnswer(PermissionResponse.REJECT, "use the other one"))
+    await settling
+    assert _results(calls.message) == [
+        (ToolStatus.SUCCESS, "in time", None),
+        (ToolStatus.ERROR, None, "The user did not allow this call. The user said: use the other one"),
+    ]
+
+
+def test_all_of_a_cut_output_is_kept_as_a_file() -> None:
+    """Unless it is larger than a file may be."""
+    outcome = ToolOutcome(output="é" * 11)
+    kept = server_result(outcome, Limits(max_tool_output_bytes=20))
+    assert kept.full_output is not None
+    assert (kept.full_output.size_bytes, kept.full_output.mime) == (22, "text/plain")
+    assert [file.content.decode() for file in kept.contents] == ["é" * 11]
+    assert server_result(outcome, Limits(max_tool_output_bytes=20, max_file_bytes=10)).full_output is None
+    assert server_result(outcome, Limits()).full_output is None

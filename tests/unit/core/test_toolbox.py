@@ -15,7 +15,6 @@ async def test_client_tools_come_first() -> None:
     tools = FakeServerTools(server_tool("fs.read"), server_tool("web.get"))
     toolbox = await open_toolbox((LOOK,), Agent(), tools)
     assert [tool.name for tool in toolbox.definitions] == ["look", "fs.read", "web.get"]
-    assert [toolbox.is_servers(name) for name in ("look", "fs.read", "none")] == [False, True, False]
 
 
 async def test_an_agent_has_the_tools_that_its_patterns_name() -> None:
@@ -37,7 +36,6 @@ async def test_the_clients_tool_wins() -> None:
     """Of two with one name."""
     toolbox = Toolbox((LOOK,), (server_tool("look"),))
     assert toolbox.definitions == (LOOK,)
-    assert not toolbox.is_servers("look")
 
 
 async def test_a_tool_without_a_schema_is_left_out() -> None:

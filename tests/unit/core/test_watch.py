@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.support.core_fakes import FakeStore, ManualClock, PlainCodec, RecordingFeed, make_environment
-from tests.support.domain_values import NOW, make_answer, make_session
+from tests.support.domain_values import NOW, make_answer, make_permission, make_session
 from turnwire.core.watch import Watches, WatchRequest
 from turnwire.domain.errors import EventsCompacted, SequenceInFuture, SessionNotFound, ShuttingDown, TooManyWatchers
 from turnwire.domain.events import (
@@ -22,6 +22,7 @@ from turnwire.domain.events import (
     SessionView,
 )
 from turnwire.domain.messages import Message, MessageStatus
+from turnwire.domain.permissions import Permission
 from turnwire.domain.sessions import Session
 from turnwire.feed import live_feed
 from turnwire.ports.store import StoredEvent
@@ -34,6 +35,11 @@ class FakeTurns:
     """Says what streams."""
 
     message: Message | None = None
+    permissions: tuple[Permission, ...] = ()
+
+    def open_permissions(self, session_id: str | None) -> tuple[Permission, ...]:
+        """Returns the requests."""
+        return self.permissions
 
     def view(self, session: Session) -> SessionView:
         """Returns an idle session."""
@@ -120,11 +126,13 @@ async def test_a_watch_without_a_position_begins_with_a_snapshot() -> None:
 
 
 async def test_a_watch_of_all_has_message_snapshots_only() -> None:
-    """Of every message that streams, in any session."""
+    """Of every message that streams and every question that is open, in any session."""
     world = World(stored=1)
     world.turns.message = STREAMING
+    world.turns.permissions = (make_permission(),)
     async with contextlib.aclosing(world.watches.watch(_request(session_id=None, after=0))) as batches:
-        assert await _until(batches, "0:CaughtUp") == ["1:QueueChanged", "0:MessageSnapshot", "0:CaughtUp"]
+        words = ["1:QueueChanged", "0:MessageSnapshot", "0:PermissionSnapshot", "0:CaughtUp"]
+        assert await _until(batches, "0:CaughtUp") == words
         world.happen()
         assert _words(await anext(batches)) == ["2:QueueChanged"]
 

@@ -1,9 +1,20 @@
 """Sessions, turns and messages as short calls, all at one fixed moment."""
 
+import hashlib
 from datetime import UTC, datetime, timedelta
 
 from turnwire.domain.events import MessageAdded, SessionCreated, SessionDeleted, SessionView
-from turnwire.domain.messages import Content, Message, MessageStatus, MessageType, ModelRef, Part, PartStatus, Text
+from turnwire.domain.messages import (
+    Content,
+    File,
+    Message,
+    MessageStatus,
+    MessageType,
+    ModelRef,
+    Part,
+    PartStatus,
+    Text,
+)
 from turnwire.domain.permissions import Permission
 from turnwire.domain.sessions import Session, Turn, TurnStatus
 from turnwire.ports.store import (
@@ -41,6 +52,29 @@ def make_turn(turn_id: str = "trn_1", session_id: str = "ses_1", **fields: objec
         "model": ModelRef("offline", "echo"),
     }
     return Turn(**{**defaults, **fields})
+
+
+def make_permission(permission_id: str = "per_1", session_id: str = "ses_1", **fields: object) -> Permission:
+    """Returns an open request for the tool fs.write."""
+    defaults = {
+        "permission_id": permission_id,
+        "session_id": session_id,
+        "turn_id": "trn_1",
+        "message_id": "msg_1",
+        "part_index": 0,
+        "tool_call_id": "prt_0",
+        "tool": "fs.write",
+        "patterns": ("fs.write",),
+        "title": "fs.write wants to write",
+        "created_at": NOW,
+    }
+    return Permission(**{**defaults, **fields})
+
+
+def make_file(content: bytes, filename: str = "a.txt", mime: str = "text/plain") -> File:
+    """Returns the reference to some bytes."""
+    sha256 = hashlib.sha256(content).hexdigest()
+    return File(sha256=sha256, size_bytes=len(content), mime=mime, filename=filename)
 
 
 def make_part(index: int, content: Content, **fields: object) -> Part:
@@ -106,20 +140,3 @@ def adding(message: Message, at: datetime = NOW, files: tuple[PutFile, ...] = ()
 def removing(session_id: str = "ses_1") -> Commit:
     """Returns the commit that removes a session, with its last event."""
     return Commit(session_id=session_id, at=NOW, changes=(RemoveSession(),), events=(NewEvent(SessionDeleted()),))
-
-
-def make_permission(permission_id: str = "per_1", **fields: object) -> Permission:
-    """Returns an open request of the first call of msg_1."""
-    defaults = {
-        "permission_id": permission_id,
-        "session_id": "ses_1",
-        "turn_id": "trn_1",
-        "message_id": "msg_1",
-        "part_index": 0,
-        "tool_call_id": "prt_0",
-        "tool": "fs.write",
-        "patterns": ("fs.write",),
-        "title": "fs.write {}",
-        "created_at": NOW,
-    }
-    return Permission(**{**defaults, **fields})

@@ -257,7 +257,11 @@ class Store(Protocol):
         ...
 
     async def permission(self, session_id: str, permission_id: str) -> Permission:
-        """Returns a permission request, open or not. Raises PermissionRequestNotFound."""
+        """Returns a permission request, open or not.
+
+        Raises:
+            PermissionRequestNotFound: the session, if there is one, has no such request.
+        """
         ...
 
     async def open_permissions(self, session_id: str | None) -> tuple[Permission, ...]:

@@ -1,13 +1,14 @@
 """The changes of a commit as SQL. Everything here runs inside the writer's transaction."""
 
 import sqlite3
+from collections.abc import Iterable
 from datetime import datetime
 
 import msgspec
 
 from turnwire.domain.errors import SessionNotFound, StaleVersion, StorageError
 from turnwire.domain.events import Event
-from turnwire.domain.messages import File, Message, MessageStatus, Part
+from turnwire.domain.messages import File, Message, MessageStatus, Part, ToolUse
 from turnwire.domain.sessions import Session, TurnStatus
 from turnwire.ports.codec import Codec
 from turnwire.ports.store import (
@@ -16,6 +17,7 @@ from turnwire.ports.store import (
     Committed,
     PutFile,
     PutMessage,
+    PutPermission,
     PutSession,
     PutTurn,
     RecordRequest,
@@ -102,6 +104,12 @@ class CommitWriter:
                 files = _files_of(db, where, message_id, session)
                 db.execute(f"DELETE FROM messages WHERE {where}", (message_id, session))
                 _remove_unused(db, files)
+            case PutPermission(permission):
+                db.execute(
+                    "INSERT INTO permissions (permission_id, session, open, body) VALUES (?, ?, ?, ?)"
+                    " ON CONFLICT (permission_id) DO UPDATE SET open = excluded.open, body = excluded.body",
+                    (permission.permission_id, session, permission.answer is None, _text(permission)),
+                )
             case PutFile(sha256, content):
                 db.execute(
                     "INSERT INTO files (sha256, content) VALUES (?, ?) ON CONFLICT (sha256) DO NOTHING",
@@ -144,12 +152,25 @@ class CommitWriter:
             self._put_part(db, row[0], message.parts[index])
 
     def _put_part(self, db: sqlite3.Connection, message_row: int, part: Part) -> None:
+        if isinstance(part.content, ToolUse):
+            self._put_tool_call(db, message_row, part, part.content)
+            return
         file = part.content.sha256 if isinstance(part.content, File) else None
-        db.execute(
-            "INSERT INTO parts (message, part_index, body, file) VALUES (?, ?, ?, ?)"
-            " ON CONFLICT (message, part_index) DO UPDATE SET body = excluded.body, file = excluded.file",
-            (message_row, part.index, _text(part), file),
-        )
+        db.execute(_PUT_PART, (message_row, part.index, _text(part), file))
+
+    def _put_tool_call(self, db: sqlite3.Connection, message_row: int, part: Part, call: ToolUse) -> None:
+        """Writes a tool call and the files of its result. Only one that has or had files needs further statements."""
+        query = f"{_PUT_PART} RETURNING id, EXISTS (SELECT 1 FROM part_files WHERE part = parts.id)"
+        row, had_files = db.execute(query, (message_row, part.index, _text(part), None)).fetchone()
+        files = {file.sha256 for file in (*call.files, call.full_output) if file is not None}
+        before: set[str] = set()
+        if had_files:
+            before = {file for (file,) in db.execute("SELECT file FROM part_files WHERE part = ?", (row,))}
+        if files == before:
+            return
+        db.execute("DELETE FROM part_files WHERE part = ?", (row,))
+        db.executemany("INSERT INTO part_files (part, file) VALUES (?, ?)", [(row, file) for file in sorted(files)])
+        _remove_unused(db, before - files)
 
     def _append_events(self, db: sqlite3.Connection, commit: Commit, before: int) -> list[StoredEvent]:
         stored = []
@@ -186,19 +207,30 @@ class CommitWriter:
         db.execute("UPDATE log_state SET pruned_through = max(pruned_through, ?)", (position,))
 
 
-def _files_of(db: sqlite3.Connection, where: str, *parameters: object) -> list[tuple[str]]:
-    """Returns the hashes of the files that some messages use."""
-    return db.execute(
-        "SELECT DISTINCT file FROM parts JOIN messages ON messages.id = parts.message"
-        f" WHERE file IS NOT NULL AND {where}",
-        parameters,
-    ).fetchall()
+def _files_of(db: sqlite3.Connection, where: str, *parameters: object) -> list[str]:
+    """Returns the hashes of the files that some messages use, in their parts and in the results of their tool calls."""
+    used = "JOIN messages ON messages.id = parts.message WHERE"
+    rows = db.execute(
+        f"SELECT file FROM parts {used} file IS NOT NULL AND {where}"
+        f" UNION SELECT part_files.file FROM part_files JOIN parts ON parts.id = part_files.part {used} {where}",
+        (*parameters, *parameters),
+    )
+    return [file for (file,) in rows]
 
 
-def _remove_unused(db: sqlite3.Connection, files: list[tuple[str]]) -> None:
+def _remove_unused(db: sqlite3.Connection, files: Iterable[str]) -> None:
     """Removes those of the files that no message uses any more."""
-    db.executemany("DELETE FROM files WHERE sha256 = ?1 AND NOT EXISTS (SELECT 1 FROM parts WHERE file = ?1)", files)
+    db.executemany(
+        "DELETE FROM files WHERE sha256 = ?1 AND NOT EXISTS (SELECT 1 FROM parts WHERE file = ?1)"
+        " AND NOT EXISTS (SELECT 1 FROM part_files WHERE file = ?1)",
+        [(file,) for file in files],
+    )
 
+
+_PUT_PART = (
+    "INSERT INTO parts (message, part_index, body, file) VALUES (?, ?, ?, ?)"
+    " ON CONFLICT (message, part_index) DO UPDATE SET body = excluded.body, file = excluded.file"
+)
 
 _PUT_MESSAGE = """
 INSERT INTO messages (message_id, session, queued, place, turn_id, body, display)

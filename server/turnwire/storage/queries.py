@@ -8,8 +8,10 @@ from typing import Any
 
 import msgspec
 
-from turnwire.domain.errors import MessageNotFound, SessionNotFound
+from turnwire.domain.errors import MessageNotFound, PermissionRequestNotFound, SessionNotFound
 from turnwire.domain.messages import Message, Part
+from turnwire.domain.money import Usage, add_known, add_usage
+from turnwire.domain.permissions import Permission, PermissionResponse
 from turnwire.domain.sessions import Session, Turn
 from turnwire.ports.store import (
     Bounds,
@@ -18,6 +20,7 @@ from turnwire.ports.store import (
     MessagePage,
     Page,
     SessionPage,
+    Spent,
     StoredRequest,
 )
 from turnwire.storage.page_tokens import decode_token, encode_token
@@ -25,10 +28,20 @@ from turnwire.storage.page_tokens import decode_token, encode_token
 EVENT_PAGE_BYTES = 64 * 1024
 """About what one write to a watcher carries; more would only wait in memory."""
 
+
+class _TurnCost(msgspec.Struct):
+    """What is read of a turn to sum up what was spent; the rest, which can be long, is skipped."""
+
+    usage: Usage | None = None
+    cost_pico_usd: int | None = None
+
+
 _message = msgspec.json.Decoder(Message).decode
 _part = msgspec.json.Decoder(Part).decode
+_permission = msgspec.json.Decoder(Permission).decode
 _session = msgspec.json.Decoder(Session).decode
 _turn = msgspec.json.Decoder(Turn).decode
+_turn_cost = msgspec.json.Decoder(_TurnCost).decode
 
 
 def session(db: sqlite3.Connection, session_id: str) -> Session:
@@ -121,6 +134,60 @@ def request(db: sqlite3.Connection, request_id: str) -> StoredRequest | None:
         "SELECT fingerprint, receipt, before_sequence FROM requests WHERE request_id = ?", (request_id,)
     ).fetchone()
     return StoredRequest(*row) if row else None
+
+
+def spent(db: sqlite3.Connection, session_id: str) -> Spent:
+    """Returns what the ended turns have used; see `Store.spent`."""
+    rows = db.execute("SELECT body FROM turns WHERE session = ? AND ended = 1", (_session_row(db, session_id),))
+    usage, cost = None, None
+    for (body,) in rows:
+        turn = _turn_cost(body)
+        usage, cost = add_usage(usage, turn.usage), add_known(cost, turn.cost_pico_usd)
+    return Spent(usage, cost)
+
+
+def permission(db: sqlite3.Connection, session_id: str, permission_id: str) -> Permission:
+    """Returns a permission request; see `Store.permission`."""
+    row = db.execute(
+        "SELECT permissions.body FROM permissions JOIN sessions ON sessions.id = permissions.session"
+        " WHERE permission_id = ? AND session_id = ?",
+        (permission_id, session_id),
+    ).fetchone()
+    if row is None:
+        raise PermissionRequestNotFound(permission_id)
+    return _permission(row[0])
+
+
+def open_permissions(db: sqlite3.Connection, session_id: str | None) -> tuple[Permission, ...]:
+    """Returns open permission requests; see `Store.open_permissions`."""
+    if session_id is None:
+        rows = db.execute("SELECT body FROM permissions WHERE open = 1 ORDER BY id")
+    else:
+        query = "SELECT body FROM permissions WHERE open = 1 AND session = ? ORDER BY id"
+        rows = db.execute(query, (_session_row(db, session_id),))
+    return tuple(_permission(body) for (body,) in rows)
+
+
+def always_allowed(db: sqlite3.Connection, session_id: str) -> frozenset[str]:
+    """Returns the patterns that were allowed; see `Store.always_allowed`."""
+    rows = db.execute(
+        "SELECT permissions.body FROM permissions JOIN sessions ON sessions.id = permissions.session"
+        " WHERE session_id = ? AND json_extract(permissions.body, '$.answer.response') = ?",
+        (session_id, PermissionResponse.ALWAYS.value),
+    )
+    return frozenset(pattern for (body,) in rows for pattern in _permission(body).patterns)
+
+
+def session_file(db: sqlite3.Connection, session_id: str, sha256: str) -> bytes | None:
+    """Returns the bytes of a session's file; see `Store.session_file`."""
+    used = "JOIN messages ON messages.id = parts.message WHERE messages.session = :session"
+    row = db.execute(
+        "SELECT content FROM files WHERE sha256 = :sha256 AND ("
+        f"EXISTS (SELECT 1 FROM parts {used} AND parts.file = :sha256) OR EXISTS (SELECT 1 FROM part_files"
+        f" JOIN parts ON parts.id = part_files.part {used} AND part_files.file = :sha256))",
+        {"session": _session_row(db, session_id), "sha256": sha256},
+    ).fetchone()
+    return None if row is None else row[0]
 
 
 def files(db: sqlite3.Connection, hashes: Iterable[str]) -> dict[str, bytes]:

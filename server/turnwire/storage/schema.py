@@ -86,7 +86,28 @@ CREATE TABLE requests (
 CREATE INDEX requests_by_session ON requests (session);
 """
 
-MIGRATIONS: tuple[str, ...] = (_INITIAL,)
+_PERMISSIONS_AND_RESULT_FILES = """
+CREATE TABLE permissions (
+    id             INTEGER PRIMARY KEY,
+    permission_id  TEXT NOT NULL UNIQUE,
+    session        INTEGER NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+    open           INTEGER NOT NULL,
+    body           TEXT NOT NULL CHECK (json_valid(body))
+) STRICT;
+CREATE INDEX permissions_by_session ON permissions (session);
+CREATE INDEX permissions_open ON permissions (id) WHERE open = 1;
+
+-- the files of a tool call's result, which may be many; parts.file is the one of a file part
+CREATE TABLE part_files (
+    id    INTEGER PRIMARY KEY,
+    part  INTEGER NOT NULL REFERENCES parts (id) ON DELETE CASCADE,
+    file  TEXT NOT NULL REFERENCES files (sha256)
+) STRICT;
+CREATE UNIQUE INDEX part_files_of_part ON part_files (part, file);
+CREATE INDEX part_files_by_file ON part_files (file);
+"""
+
+MIGRATIONS: tuple[str, ...] = (_INITIAL, _PERMISSIONS_AND_RESULT_FILES)
 """Migration n (from 1) is element n - 1."""
 
 

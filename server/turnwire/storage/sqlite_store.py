@@ -10,6 +10,7 @@ import aiosqlite
 from msgspec import Struct
 
 from turnwire.domain.messages import Message
+from turnwire.domain.permissions import Permission
 from turnwire.domain.sessions import Session, Turn
 from turnwire.ports.codec import Codec
 from turnwire.ports.store import (
@@ -22,6 +23,7 @@ from turnwire.ports.store import (
     Page,
     Publisher,
     SessionPage,
+    Spent,
     StoredRequest,
 )
 from turnwire.storage import queries
@@ -141,6 +143,26 @@ class SqliteStore:
     async def request(self, request_id: str) -> StoredRequest | None:
         """Returns what is remembered of a request."""
         return await run(self._reading, queries.request, request_id)
+
+    async def spent(self, session_id: str) -> Spent:
+        """Returns what the ended turns have used."""
+        return await run(self._reading, queries.spent, session_id)
+
+    async def permission(self, session_id: str, permission_id: str) -> Permission:
+        """Returns a permission request."""
+        return await run(self._reading, queries.permission, session_id, permission_id)
+
+    async def open_permissions(self, session_id: str | None) -> tuple[Permission, ...]:
+        """Returns the open permission requests."""
+        return await run(self._reading, queries.open_permissions, session_id)
+
+    async def always_allowed(self, session_id: str) -> frozenset[str]:
+        """Returns the patterns that were allowed."""
+        return await run(self._reading, queries.always_allowed, session_id)
+
+    async def session_file(self, session_id: str, sha256: str) -> bytes | None:
+        """Returns the bytes of a session's file."""
+        return await run(self._reading, queries.session_file, session_id, sha256)
 
     async def files(self, hashes: Iterable[str]) -> Mapping[str, bytes]:
         """Returns the bytes of files."""

@@ -280,7 +280,7 @@ def append_result(session_id: str, call_id: str, output: str) -> AppendMessageRe
 
 async def test_appended_result_is_folded_into_its_call(tmp_path: Path) -> None:
     """A call that nobody answered takes the result of a message, which is no display message of its own any more."""
-    toml = "[limits]\nclient_tool_timeout_seconds = 600"
+    toml = "[defaults]\nhost_messages = false"
     async with running_server(tmp_path, toml) as server, connect(server.address) as client:
         accepted = await client.messages.SendMessage(ask(f"{LOOK}\n/error failed", tools=[tool("look")]))
         await turn_ended(client, accepted)

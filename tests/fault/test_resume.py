@@ -152,6 +152,8 @@ async def test_silent_model_is_asked_again(tmp_path: Path) -> None:
             accepted = await client.messages.SendMessage(ask("hello", model=model("m", "mine")))
             async with watching(client, accepted.session_id, after_sequence=accepted.sequence) as watch:
                 message = (await watch.until_kind("message_added", 2)).message_added.message
+            while not provider.requests:
+                await asyncio.sleep(0.01)
             await server.kill()
         for attempt in range(2):
             async with server_process(tmp_path, toml) as server:

@@ -1,5 +1,6 @@
 """Answers of models in the wire format of each API, made from a few neutral pieces."""
 
+import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -112,21 +113,22 @@ def _responses(pieces: Iterable[Piece], tokens: Tokens) -> Iterable[bytes]:
     yield _data({"type": "response.created", "response": {"id": "resp_1", "model": "m"}})
     output: list[dict[str, Any]] = []
     for index, piece in enumerate(pieces):
+        number = next(_item_numbers)
         match piece:
             case Say(text):
                 part = {"type": "output_text", "text": text, "annotations": []}
-                item = {"type": "message", "id": f"msg_{index}", "role": "assistant", "status": "completed"}
+                item = {"type": "message", "id": f"msg_{number}", "role": "assistant", "status": "completed"}
                 item["content"] = [part]  # type: ignore[assignment]
             case Think(text, seal):
                 summary = [{"type": "summary_text", "text": text}] if text else []
-                item = {"type": "reasoning", "id": f"rs_{index}", "encrypted_content": seal}
+                item = {"type": "reasoning", "id": f"rs_{number}", "encrypted_content": seal}
                 item["summary"] = summary  # type: ignore[assignment]
             case Call(name, arguments, call_id):
-                item = {"type": "function_call", "id": f"fc_{index}", "status": "completed"}
+                item = {"type": "function_call", "id": f"fc_{number}", "status": "completed"}
                 item |= {"name": name, "arguments": arguments, "call_id": call_id}
         yield _data({"type": "response.output_item.added", "output_index": index, "item": item})
         if isinstance(piece, Say):
-            place = {"item_id": f"msg_{index}", "output_index": index, "content_index": 0}
+            place = {"item_id": f"msg_{number}", "output_index": index, "content_index": 0}
             yield _data({"type": "response.output_text.delta", "delta": piece.text, **place})
             yield _data({"type": "response.output_text.done", "text": piece.text, **place})
         yield _data({"type": "response.output_item.done", "output_index": index, "item": item})
@@ -168,6 +170,9 @@ def _anthropic(pieces: Iterable[Piece], tokens: Tokens) -> Iterable[bytes]:
     yield event("message_delta", delta=end, usage={"output_tokens": tokens.generated})
     yield event("message_stop")
 
+
+_item_numbers = itertools.count(1)
+"""OpenAI's items have ids that are unique over all answers."""
 
 _WRITERS: Mapping[str, Callable[[Iterable[Piece], Tokens], Iterable[bytes]]] = {
     "openai_chat": _chat,

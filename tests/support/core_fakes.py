@@ -202,6 +202,9 @@ class FakeServerTools:
         """Returns the tools."""
         return self._tools
 
+    async def discovered(self) -> None:
+        """Returns at once."""
+
     async def call(self, name: str, arguments_json: str, log: Callable[[str], None]) -> ToolOutcome:
         """Waits for the outcome."""
         future: asyncio.Future[ToolOutcome] = asyncio.get_running_loop().create_future()

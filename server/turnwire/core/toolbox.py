@@ -80,7 +80,7 @@ class Toolbox:
         return name in self._server_names
 
     async def problems(self, message: Message) -> dict[int, str]:
-        """Returns why complete calls of a message cannot run, by part index: no such tool, denied, or wrong arguments."""
+        """Returns why complete calls of a message cannot run, by part index: no such tool, denied, wrong arguments."""
         found = dict[int, str]()
         for part, call in message.tool_calls():
             tool = self._by_name.get(call.name)

@@ -39,7 +39,8 @@ class ConfiguredModels(Struct, frozen=True):
         """
         model = _ref(self.document, key, text, self.providers)
         settings = self.providers[model.provider_id]
-        if settings.only_listed_models and model.model_id not in settings.models and model not in self.models:
+        listed = (*settings.models, settings.default_model)
+        if settings.only_listed_models and model.model_id not in listed and model not in self.models:
             raise self.document.error(key, f"{text!r} is not among providers.{model.provider_id}.models")
         return model
 

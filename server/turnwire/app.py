@@ -85,7 +85,7 @@ class Server:
         )
         store = await SqliteStore.open(storage, codec, feed.publish_stored)
         stack.push_async_callback(store.aclose)
-        providers = ConfiguredProviders(config.providers, self._environ, config.provider_sources)
+        providers = ConfiguredProviders(config.providers, self._environ, config.provider_sources, config.models)
         stack.push_async_callback(providers.aclose)
         tools = McpServers(config.mcp, self._environ)
         stack.push_async_callback(tools.aclose)

@@ -17,6 +17,7 @@ there is one, else none. Every key may be left out. Relative paths in the file s
     model = "offline/echo"            "provider/model" where neither session, agent nor message names one
     fallback_models = []              asked in this order when the chosen model's provider does not answer
     builtin_providers = true          false: only the providers of this file, see below
+    host_messages = true              errors, aborts and compactions leave a HOST message in the conversation
 
     [files]
     roots = []                        folders from which messages may name files, besides the session's directory
@@ -34,11 +35,21 @@ there is one, else none. Every key may be left out. Relative paths in the file s
     max_parallel_tool_calls = 8       calls of the server's tools in one turn at once
     max_tool_output_bytes = 262144    output of one call of a server's tool; the rest is cut off
     max_repeated_calls = 3            steps in a row with the same calls and results, which end a turn
+    max_turn_tokens = 0               prompts and answers of one turn; 0 for no limit, here and below
+    max_turn_cost_usd = 0             money for one turn; steps whose price is unknown count nothing
+    max_session_tokens = 0            of all turns of a session
+    max_session_cost_usd = 0
 
     [retries]                         of a model call that failed before its first content
     max_retries = 3                   with the same model; 0 for none
     first_delay_seconds = 0.5         doubles from attempt to attempt, less up to a half at random
     longest_delay_seconds = 30.0      a provider that asks for a longer wait counts as gone
+
+    [compaction]                      of older messages, into a summary
+    enabled = true                    for sessions that say nothing of their own
+    threshold = 0.8                   0.1 to 0.99: share of the context window that a request may fill, with its answer
+    keep = 0.3                        0.05 to 0.9, below threshold: share that the newest messages may keep
+    model = ""                        "provider/model" that writes summaries; "" is the model of the turn
 
     [log]
     level = "info"                    debug, info, warning or error
@@ -50,8 +61,8 @@ there is one, else none. Every key may be left out. Relative paths in the file s
     base_url = ""                     "" is the vendor's own; without user name or password
     api_key_env = ""                  NAME of the variable that holds the key; never the key
     default_model = ""
-    models = []                       models to list
-    only_listed_models = false        true refuses all others
+    models = []                       models to list; left out, the vendors' own list those that the price list knows
+    only_listed_models = false        true refuses all others, but for those of [models]
     price_provider = ""               vendor under which the price list knows the models
     timeout_seconds = 600.0           longest silence
     max_output_tokens = 8192          where the API demands a limit and the caller gave none
@@ -59,12 +70,28 @@ there is one, else none. Every key may be left out. Relative paths in the file s
     sends_reasoning = false           true for servers that want reasoning back in a tool loop (DeepSeek, Moonshot)
     reasoning_summary = ""            openai_responses: "auto", "concise" or "detailed" asks for readable reasoning
 
+    [models."PROVIDER/MODEL"]         lists the model; what it says wins over the price list
+    name = ""                         to show to people
+    description = ""
+    context_window_tokens = 200000    no default; for offline models 128000
+    max_output_tokens = 64000         no default
+    input_usd_per_million = "0.25"    prices have no default; a number or a text, at most 12 decimals
+    output_usd_per_million = 2        reasoning included
+    cache_read_usd_per_million = 0.025
+    cache_write_usd_per_million = 0
+    capabilities = ["tools"]          of tools, images, documents, reasoning; left out: nothing is said
+
+    [permissions]                     for calls of all tools, the clients' own too; without a match they are allowed
+    "PATTERN" = "ask"                 allow, ask or deny; the last pattern that matches counts, so begin with "*"
+
     [agents.NAME]                     "default" is the agent of sessions that name none
     system = ""                       system prompt
     model = ""                        "provider/model"
+    fallback_models = []              instead of those of [defaults]; left out: those
     description = ""
     color = ""                        "#rrggbb"
     tools = ["fs.*"]                  patterns of the server's tools that it may use; left out: all of them
+    permissions = {}                  or [agents.NAME.permissions]: as [permissions], and after those
 
     [mcp.NAME]                        an MCP server; its tools are called NAME.TOOL; see `turnwire.tools.settings`
     command = ""                      program to start (standard input and output), or else:
@@ -83,21 +110,26 @@ Environment variables win over the file, an empty one counts as unset: TURNWIRE_
 TURNWIRE_STORAGE_PATH (storage.path), TURNWIRE_DEFAULT_MODEL (defaults.model), TURNWIRE_LOG_LEVEL (log.level),
 TURNWIRE_LOG_FORMAT (log.format). Options of the command line win over both: --listen, --db (storage.path).
 
+Costs: a configured price wins over the price list, which gives the missing ones. Where neither has a price for a bucket
+that a call used, the cost is unknown. Tokens read from or written to a cache need a price of their own: repeat the
+input's where there is no rebate.
+
 Unknown keys and bad values raise `ConfigError`. Keys of providers are never read here, let alone kept.
 """
 
-import importlib.util
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
+from turnwire.config_agents import read_agents, read_permissions
+from turnwire.config_document import ConfigError, Document
+from turnwire.config_mcp import read_mcp
+from turnwire.config_providers import ConfiguredModels, read_models
 from turnwire.config_sections import (
-    AgentSection,
+    CompactionSection,
     DefaultsSection,
     FilesSection,
     LimitsSection,
@@ -105,43 +137,15 @@ from turnwire.config_sections import (
     RetriesSection,
     ServerConfig,
     StorageConfig,
-    explained,
-    path_of,
 )
-from turnwire.core.settings import Agent, CoreSettings, Limits, Retries
+from turnwire.core.settings import Agent, CompactionSettings, CoreSettings, Limits, PermissionRule, Retries
 from turnwire.domain.messages import ModelRef
-from turnwire.providers.settings import ProviderSettings
+from turnwire.providers.settings import ModelSettings, ProviderSettings
 from turnwire.tools.settings import McpSettings
 
+__all__ = ["Config", "ConfigError", "LogConfig", "ServerConfig", "StorageConfig", "load_config"]
+
 DEFAULT_FILE = "turnwire.toml"
-
-_KEY_OF_OVERRIDE = {
-    "TURNWIRE_LISTEN": ("server", "listen"),
-    "TURNWIRE_STORAGE_PATH": ("storage", "path"),
-    "TURNWIRE_DEFAULT_MODEL": ("defaults", "model"),
-    "TURNWIRE_LOG_LEVEL": ("log", "level"),
-    "TURNWIRE_LOG_FORMAT": ("log", "format"),
-    "--listen": ("server", "listen"),
-    "--db": ("storage", "path"),
-}
-"""Later ones win. Other TURNWIRE_ variables are left alone: Kubernetes sets TURNWIRE_PORT and the like by itself for a
-service of that name."""
-
-_PROVIDERS_BY_KEY_VARIABLE = {
-    "openai": ProviderSettings(
-        kind="openai_responses", name="OpenAI", api_key_env="OPENAI_API_KEY", default_model="gpt-5-mini"
-    ),
-    "anthropic": ProviderSettings(
-        kind="anthropic", name="Anthropic", api_key_env="ANTHROPIC_API_KEY", default_model="claude-sonnet-4-5"
-    ),
-}
-
-
-_VARIABLE = r"[A-Za-z_][A-Za-z0-9_]{0,99}"
-
-
-class ConfigError(Exception):
-    """The configuration is wrong. The message names the file or variable and the key."""
 
 
 class Config(Struct, frozen=True, kw_only=True):
@@ -154,12 +158,16 @@ class Config(Struct, frozen=True, kw_only=True):
     providers: Mapping[str, ProviderSettings]
     provider_sources: Mapping[str, str]
     """For each provider "builtin", "env" (its usual key variable is set) or "config"."""
+    models: Mapping[ModelRef, ModelSettings] = {}
     agents: Mapping[str, Agent] = {}
+    permissions: tuple[PermissionRule, ...] = ()
     file_roots: tuple[Path, ...] = ()
     """Absolute."""
     limits: Limits = Limits()
     retries: Retries = Retries()
     fallback_models: tuple[ModelRef, ...] = ()
+    compaction: CompactionSettings = CompactionSettings()
+    host_messages: bool = True
     mcp: Mapping[str, McpSettings] = {}
 
     def core_settings(self) -> CoreSettings:
@@ -171,6 +179,9 @@ class Config(Struct, frozen=True, kw_only=True):
             limits=self.limits,
             retries=self.retries,
             fallback_models=self.fallback_models,
+            permissions=self.permissions,
+            compaction=self.compaction,
+            host_messages=self.host_messages,
         )
 
 
@@ -185,8 +196,29 @@ def load_config(path: Path | None, environ: Mapping[str, str], options: Mapping[
     Raises:
         ConfigError: the file is missing or wrong, or a variable or an option is.
     """
-    file = _file(path, environ)
-    return _Reader(file, _document(file), {**environ, **(options or {})}).config()
+    document = Document(_file(path, environ), {**environ, **(options or {})})
+    defaults = document.section("defaults", DefaultsSection)
+    files = document.section("files", FilesSection)
+    limits = document.section("limits", LimitsSection)
+    models = read_models(document, defaults.builtin_providers)
+    return Config(
+        server=_server(document, limits.max_message_bytes),
+        storage=_storage(document),
+        log=document.section("log", LogConfig),
+        default_model=models.ref("defaults.model", defaults.model),
+        providers=models.providers,
+        provider_sources=models.sources,
+        models=models.models,
+        agents=read_agents(document, models),
+        permissions=read_permissions(document, "permissions", document.table("permissions")),
+        file_roots=tuple(_root(document, f"files.roots[{index}]", root) for index, root in enumerate(files.roots)),
+        limits=limits.limits(files.max_bytes),
+        retries=document.section("retries", RetriesSection).retries(),
+        fallback_models=models.refs("defaults.fallback_models", defaults.fallback_models),
+        compaction=_compaction(document, models),
+        host_messages=defaults.host_messages,
+        mcp=read_mcp(document),
+    )
 
 
 def _file(path: Path | None, environ: Mapping[str, str]) -> Path | None:
@@ -199,194 +231,40 @@ def _file(path: Path | None, environ: Mapping[str, str]) -> Path | None:
     return Path(DEFAULT_FILE) if Path(DEFAULT_FILE).is_file() else None
 
 
-def _document(file: Path | None) -> dict[str, Any]:
-    if file is None:
-        return {}
-    try:
-        return tomllib.loads(file.read_text("utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{file}: cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise ConfigError(f"{file}: is not valid TOML: {error}") from error
+def _server(document: Document, needed_bytes: int) -> ServerConfig:
+    server = document.section("server", ServerConfig)
+    host_and_port = re.fullmatch(r"(?:[^\s:/\[\]]+|\[[0-9a-fA-F:.]+\]):(\d{1,5})", server.listen)
+    is_tcp = host_and_port is not None and int(host_and_port[1]) <= 65_535
+    if not is_tcp and not re.fullmatch(r"unix:\S.*", server.listen):
+        raise document.error("server.listen", f"{server.listen!r} is neither host:port nor unix:path")
+    if server.max_message_bytes < needed_bytes:
+        raise document.error("server.max_message_bytes", f"must be at least limits.max_message_bytes, {needed_bytes}")
+    return server
 
 
-Section = TypeVar("Section")
+def _storage(document: Document) -> StorageConfig:
+    storage = document.section("storage", StorageConfig)
+    if not storage.path.name:
+        raise document.error("storage.path", "names no file")
+    if "path" not in document.table("storage"):
+        return storage
+    return msgspec.structs.replace(storage, path=document.path("storage.path", storage.path))
 
 
-class _Reader:
-    """Turns the file's tables and the overrides into a `Config`, and remembers where each value came from."""
+def _compaction(document: Document, models: ConfiguredModels) -> CompactionSettings:
+    section = document.section("compaction", CompactionSection)
+    if section.keep >= section.threshold:
+        raise document.error("compaction.keep", f"must be less than compaction.threshold, {section.threshold:g}")
+    return CompactionSettings(
+        enabled=section.enabled,
+        threshold=section.threshold,
+        keep=section.keep,
+        model=models.ref("compaction.model", section.model) if section.model else None,
+    )
 
-    def __init__(self, file: Path | None, document: dict[str, Any], overrides: Mapping[str, str]) -> None:
-        self._file = file
-        self._document = document
-        self._overridden_by: dict[str, str] = {}
-        """Key path -> variable or option."""
-        known = {"server", "storage", "defaults", "files", "limits", "retries", "log", "providers", "agents", "mcp"}
-        for name, table in document.items():
-            if name not in known:
-                raise self._error(name, "is not a known section")
-            if not isinstance(table, dict):
-                raise self._error(name, "must be a table")
-        for override, (section, key) in _KEY_OF_OVERRIDE.items():
-            if value := overrides.get(override):
-                document.setdefault(section, {})[key] = value
-                self._overridden_by[f"{section}.{key}"] = override
-        self._environ = overrides
 
-    def config(self) -> Config:
-        """Reads and checks everything.
-
-        Raises:
-            ConfigError: something is wrong.
-        """
-        defaults = self._section("defaults", DefaultsSection)
-        files = self._section("files", FilesSection)
-        limits = self._section("limits", LimitsSection)
-        retries = self._section("retries", RetriesSection)
-        providers, sources = self._providers(defaults)
-        return Config(
-            server=self._server(limits.max_message_bytes),
-            storage=self._storage(),
-            log=self._section("log", LogConfig),
-            default_model=self._model("defaults.model", defaults.model, providers),
-            providers=providers,
-            provider_sources=sources,
-            agents=self._agents(providers),
-            file_roots=tuple(self._root(i, root) for i, root in enumerate(files.roots)),
-            limits=limits.limits(files.max_bytes),
-            retries=retries.retries(),
-            fallback_models=tuple(
-                self._model(f"defaults.fallback_models[{index}]", model, providers)
-                for index, model in enumerate(defaults.fallback_models)
-            ),
-            mcp=self._mcp(),
-        )
-
-    def _server(self, needed_bytes: int) -> ServerConfig:
-        server = self._section("server", ServerConfig)
-        host_and_port = re.fullmatch(r"(?:[^\s:/\[\]]+|\[[0-9a-fA-F:.]+\]):(\d{1,5})", server.listen)
-        is_tcp = host_and_port is not None and int(host_and_port[1]) <= 65_535
-        if not is_tcp and not re.fullmatch(r"unix:\S.*", server.listen):
-            raise self._error("server.listen", f"{server.listen!r} is neither host:port nor unix:path")
-        if server.max_message_bytes < needed_bytes:
-            raise self._error("server.max_message_bytes", f"must be at least limits.max_message_bytes, {needed_bytes}")
-        return server
-
-    def _storage(self) -> StorageConfig:
-        storage = self._section("storage", StorageConfig)
-        if not storage.path.name:
-            raise self._error("storage.path", "names no file")
-        if "path" not in self._document.get("storage", {}):
-            return storage
-        return msgspec.structs.replace(storage, path=self._path("storage.path", storage.path))
-
-    def _providers(self, defaults: DefaultsSection) -> tuple[dict[str, ProviderSettings], dict[str, str]]:
-        providers: dict[str, ProviderSettings] = {}
-        sources: dict[str, str] = {}
-        if defaults.builtin_providers:
-            providers["offline"] = ProviderSettings(kind="offline", name="Offline")
-            sources["offline"] = "builtin"
-            for name, settings in _PROVIDERS_BY_KEY_VARIABLE.items():
-                if self._environ.get(settings.api_key_env):
-                    providers[name] = settings
-                    sources[name] = "env"
-        for name, table in self._document.get("providers", {}).items():
-            providers[name] = self._provider(f"providers.{name}", table)
-            sources[name] = "config"
-        return providers, sources
-
-    def _provider(self, key: str, table: object) -> ProviderSettings:
-        if not re.fullmatch(r"providers\.[\w.-]+", key):
-            raise self._error(key, "is not a name of letters, digits, '_', '-' and '.'")
-        settings = self._converted(key, table, ProviderSettings)
-        # The name of a variable is asked for and people paste the key: never repeat the value.
-        if not re.fullmatch(rf"({_VARIABLE})?", settings.api_key_env):
-            raise self._error(f"{key}.api_key_env", "is not the name of an environment variable")
-        # Clients are told the address, so it must not carry a password.
-        if settings.base_url and not re.fullmatch(r"https?://[^/@\s]+(/[^@\s]*)?", settings.base_url):
-            raise self._error(
-                f"{key}.base_url", "must be http:// or https:// and a host, without user name or password"
-            )
-        if not 0 < settings.timeout_seconds <= 86_400:
-            raise self._error(f"{key}.timeout_seconds", "must be more than 0 and at most a day")
-        if settings.max_output_tokens < 1:
-            raise self._error(f"{key}.max_output_tokens", "must be at least 1")
-        if settings.only_listed_models and not settings.models:
-            raise self._error(f"{key}.models", "is empty, but only_listed_models is set")
-        return settings
-
-    def _agents(self, providers: Mapping[str, ProviderSettings]) -> dict[str, Agent]:
-        agents: dict[str, Agent] = {}
-        for name, table in self._document.get("agents", {}).items():
-            agent = self._converted(f"agents.{name}", table, AgentSection)
-            agents[name] = Agent(
-                system=agent.system,
-                model=self._model(f"agents.{name}.model", agent.model, providers) if agent.model else None,
-                description=agent.description,
-                color=agent.color,
-                tools=agent.tools,
-            )
-        return agents
-
-    def _mcp(self) -> dict[str, McpSettings]:
-        tables = self._document.get("mcp", {})
-        if tables and importlib.util.find_spec("mcp") is None:
-            raise self._error("mcp", "needs a package that is not installed: pip install 'turnwire[mcp]'")
-        return {name: self._mcp_server(f"mcp.{name}", table) for name, table in tables.items()}
-
-    def _mcp_server(self, key: str, table: object) -> McpSettings:
-        if not re.fullmatch(r"mcp\.[A-Za-z0-9_-]{1,32}", key):
-            raise self._error(key, "is not a name of at most 32 letters, digits, '_' and '-'")
-        settings = self._converted(key, table, McpSettings)
-        if bool(settings.command) == bool(settings.url):
-            raise self._error(key, "needs either command or url")
-        # Never repeat these values: people paste keys.
-        for name in (*settings.env, *settings.headers_env.values()):
-            if not re.fullmatch(_VARIABLE, name):
-                raise self._error(key, "env and headers_env take names of environment variables")
-        if settings.url and not re.fullmatch(r"https?://[^/@\s]+(/[^@\s]*)?", settings.url):
-            raise self._error(f"{key}.url", "must be http:// or https:// and a host, without user name or password")
-        for field in ("timeout_seconds", "start_timeout_seconds"):
-            if not 0 < getattr(settings, field) <= 86_400:
-                raise self._error(f"{key}.{field}", "must be more than 0 and at most a day")
-        if settings.cwd is None:
-            return settings
-        return msgspec.structs.replace(settings, cwd=self._path(f"{key}.cwd", settings.cwd))
-
-    def _model(self, key: str, text: str, providers: Mapping[str, ProviderSettings]) -> ModelRef:
-        provider_id, _, model_id = text.partition("/")
-        if not provider_id or not model_id:
-            raise self._error(key, f"{text!r} is not of the form provider/model")
-        settings = providers.get(provider_id)
-        if settings is None:
-            raise self._error(key, f"{text!r} names no configured provider; there are: {', '.join(sorted(providers))}")
-        if settings.only_listed_models and model_id not in settings.models:
-            raise self._error(key, f"{text!r} is not among providers.{provider_id}.models")
-        return ModelRef(provider_id, model_id)
-
-    def _root(self, index: int, root: Path) -> Path:
-        key = f"files.roots[{index}]"
-        path = self._path(key, root)
-        if not path.is_dir():
-            raise self._error(key, f"{path} is not a folder")
-        return path
-
-    def _path(self, key: str, path: Path) -> Path:
-        """Returns the path seen from the working directory; a relative one of the file starts at the file's folder."""
-        path = path.expanduser()
-        from_file = self._file is not None and key not in self._overridden_by
-        return (self._file.parent / path if from_file and self._file else path).absolute()
-
-    def _section(self, name: str, kind: type[Section]) -> Section:
-        return self._converted(name, self._document.get(name, {}), kind)
-
-    def _converted(self, key: str, table: object, kind: type[Section]) -> Section:
-        try:
-            return msgspec.convert(table, kind, dec_hook=path_of)
-        except msgspec.ValidationError as error:
-            raise self._error(*explained(key, error, kind)) from None
-
-    def _error(self, key: str, problem: str) -> ConfigError:
-        """Returns the error with the place that the value of the key came from."""
-        place = self._overridden_by.get(key) or f"{self._file or 'default configuration'}: {key}"
-        return ConfigError(f"{place}: {problem}")
+def _root(document: Document, key: str, root: Path) -> Path:
+    path = document.path(key, root)
+    if not path.is_dir():
+        raise document.error(key, f"{path} is not a folder")
+    return path

@@ -270,8 +270,30 @@ async def test_the_same_call_again_and_again_ends_the_turn(client: Client) -> No
     assert words_of(await answer_to(client, again)) == "hello"
 
 
-async def test_servers_that_hang_or_fail_hold_up_nothing(tmp_path: Path) -> None:
-    """Neither the start nor a session nor the stop waits for them; ListTools says what is wrong."""
+async def test_the_first_message_after_the_start_is_offered_the_tools(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits until they are listed."""
+    monkeypatch.setattr("turnwire.tools.mcp_servers.DISCOVERY_SECONDS", 30.0)  # a busy machine starts programs slowly
+    async with running_server(tmp_path, stdio(tmp_path), ENVIRON) as server, connect(server.address) as client:
+        accepted = await talk(client, '/tool test.add {"a": 1, "b": 2}')
+        assert [call.output for call in await calls_of(client, accepted)] == ["the sum is 3"]
+
+
+async def test_denied_tools_of_the_server_are_not_run(tmp_path: Path) -> None:
+    """The model reads that they are not permitted; the others run."""
+    toml = stdio(tmp_path) + '[permissions]\n"*" = "deny"\n"test.add" = "allow"\n'
+    async with running_server(tmp_path, toml, ENVIRON) as server, connect(server.address) as client:
+        await ready(client)
+        accepted = await talk(client, '/tool test.fail {}\n/tool test.add {"a": 1, "b": 2}')
+        fail, add = await calls_of(client, accepted)
+        assert (fail.status, fail.error) == ("error", "the tool 'test.fail' is not permitted")
+        assert (add.status, add.output) == ("success", "the sum is 3")
+
+
+async def test_servers_that_hang_or_fail_hold_up_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither start nor stop waits for them, a session only right after the start; ListTools says what is wrong."""
+    monkeypatch.setattr("turnwire.tools.mcp_servers.DISCOVERY_SECONDS", 1.5)
     toml = """
         [mcp.hangs]
         command = "sleep"
@@ -292,6 +314,10 @@ async def test_servers_that_hang_or_fail_hold_up_nothing(tmp_path: Path) -> None
         assert time.monotonic() - began < 2
         accepted = await talk(client, "hello")
         assert words_of(await answer_to(client, accepted)) == "hello"
+        began = time.monotonic()
+        accepted = await talk(client, "hello again")
+        assert words_of(await answer_to(client, accepted)) == "hello again"
+        assert time.monotonic() - began < 1
         answer = await listed(client, lambda a: sum(bool(source.error) for source in a.sources) == 4)
         states = {source.name: (source.state, source.error) for source in answer.sources}
         assert states["hangs"] == ("connecting", "")

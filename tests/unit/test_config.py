@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from turnwire.config import Config, ConfigError, LogConfig, ServerConfig, StorageConfig, load_config
-from turnwire.core.settings import Agent, CoreSettings, Limits
+from turnwire.core.settings import Agent, CompactionSettings, CoreSettings, Limits, PermissionRule
 from turnwire.domain.messages import ModelRef
-from turnwire.providers.settings import ProviderSettings
+from turnwire.domain.permissions import PermissionAction
+from turnwire.domain.sessions import Budget
+from turnwire.providers.settings import ModelSettings, ProviderSettings
+from turnwire.providers.token_prices import TokenPrices
 from turnwire.tools.settings import McpSettings
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "turnwire.toml"
@@ -49,6 +52,14 @@ def test_the_example_file_loads() -> None:
     assert config.storage.path == EXAMPLE.parent / "turnwire.db"
     assert config.provider_sources == {"offline": "builtin", "local": "config"}
     assert config.agents["review"].model == ModelRef("local", "qwen3")
+    assert config.agents["review"].fallback_models == (ModelRef("offline", "echo"),)
+    assert config.compaction == CompactionSettings()
+    assert config.host_messages
+    assert config.models[ModelRef("local", "qwen3")].context_window_tokens == 32768
+    assert config.permissions == (
+        PermissionRule("*", PermissionAction.ALLOW),
+        PermissionRule("fs.write_*", PermissionAction.ASK),
+    )
 
 
 def test_usual_key_variables_bring_their_providers() -> None:
@@ -79,6 +90,7 @@ def test_core_settings_hold_what_the_core_needs(tmp_path: Path) -> None:
         """
         [defaults]
         model = "router/vendor/model"
+        host_messages = false
         [files]
         roots = ["shared"]
         max_bytes = 5
@@ -92,6 +104,11 @@ def test_core_settings_hold_what_the_core_needs(tmp_path: Path) -> None:
         system = "Rhyme."
         model = "offline/lorem"
         color = "#00ff00"
+        [compaction]
+        enabled = false
+        threshold = 0.5
+        keep = 0.05
+        model = "offline/echo"
         """
     )
     assert config.core_settings() == CoreSettings(
@@ -104,7 +121,165 @@ def test_core_settings_hold_what_the_core_needs(tmp_path: Path) -> None:
             flush_interval=timedelta(seconds=0.1),
             client_tool_timeout=timedelta(seconds=5),
         ),
+        compaction=CompactionSettings(enabled=False, threshold=0.5, keep=0.05, model=ModelRef("offline", "echo")),
+        host_messages=False,
     )
+
+
+def test_permissions_keep_the_order_of_the_file() -> None:
+    """The last match counts, so the order says what holds."""
+    config = load("""
+        [permissions]
+        "z*" = "deny"
+        "a.*" = "ask"
+        plain = "allow"
+        [agents.careful.permissions]
+        "*" = "ask"
+        "fs.read" = "allow"
+        [agents.brief]
+        permissions = { "*" = "deny" }
+    """)
+    allow, ask, deny = PermissionAction.ALLOW, PermissionAction.ASK, PermissionAction.DENY
+    settings = config.core_settings()
+    assert settings.permissions == (
+        PermissionRule("z*", deny),
+        PermissionRule("a.*", ask),
+        PermissionRule("plain", allow),
+    )
+    assert settings.agents["careful"].permissions == (PermissionRule("*", ask), PermissionRule("fs.read", allow))
+    assert [settings.permission("careful", name) for name in ("zap", "fs.read", "plain")] == [ask, allow, ask]
+    assert [settings.permission("brief", "plain"), settings.permission("", "zap")] == [deny, deny]
+    assert settings.permission("", "other") is allow
+
+
+def test_agents_may_have_fallback_models_of_their_own() -> None:
+    """An empty list is none; left out, those of the server."""
+    config = load("""
+        [defaults]
+        fallback_models = ["offline/lorem"]
+        [agents.own]
+        fallback_models = ["offline/echo", "offline/tools"]
+        [agents.none]
+        fallback_models = []
+        [agents.server]
+    """)
+    settings = config.core_settings()
+    found = {name: [model.model_id for model in settings.fallbacks(name)] for name in ("", "own", "none", "server")}
+    assert found == {"": ["lorem"], "own": ["echo", "tools"], "none": [], "server": ["lorem"]}
+
+
+def test_models_are_described() -> None:
+    """Prices are exact, as numbers and as texts; what is left out stays unknown."""
+    config = load("""
+        [providers.local]
+        kind = "openai_chat"
+        only_listed_models = true
+        [models."local/vendor/qwen-3"]
+        name = "Qwen"
+        description = "Runs in the cellar"
+        context_window_tokens = 32768
+        max_output_tokens = 4096
+        input_usd_per_million = 0.000000000001
+        output_usd_per_million = "123456.123456789012"
+        cache_read_usd_per_million = 0
+        cache_write_usd_per_million = 1.1
+        capabilities = ["tools", "images"]
+        [models."offline/echo"]
+        [agents.cellar]
+        model = "local/vendor/qwen-3"
+    """)
+    assert config.models == {
+        ModelRef("local", "vendor/qwen-3"): ModelSettings(
+            name="Qwen",
+            description="Runs in the cellar",
+            context_window_tokens=32768,
+            max_output_tokens=4096,
+            prices=TokenPrices(input=1, output=123_456_123_456_789_012, cache_read=0, cache_write=1_100_000_000_000),
+            capabilities=("tools", "images"),
+        ),
+        ModelRef("offline", "echo"): ModelSettings(),
+    }
+
+
+def test_budgets_are_exact_and_zero_is_none() -> None:
+    """Money is not rounded on the way."""
+    assert load("[limits]\nmax_turn_tokens = 0\nmax_session_cost_usd = 0.0").limits == Limits()
+    config = load("""
+        [limits]
+        max_turn_tokens = 200000
+        max_turn_cost_usd = 0.3
+        max_session_tokens = 5
+        max_session_cost_usd = "12.000000000001"
+    """)
+    assert config.limits.turn_budget == Budget(max_tokens=200_000, max_cost_pico_usd=300_000_000_000)
+    assert config.limits.session_budget == Budget(max_tokens=5, max_cost_pico_usd=12_000_000_000_001)
+
+
+MODEL = '[models."offline/echo"]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[permissions]\n"fs.*" = "maybe"', """permissions."fs.*": 'maybe' is none of allow, ask, deny"""),
+        ('[permissions]\n"fs.*" = true', """permissions."fs.*": True is none of allow, ask, deny"""),
+        ('[permissions]\n"" = "ask"', 'permissions."": is an empty pattern, which no tool matches'),
+        ('[permissions]\nfs.read = "ask"', 'permissions."fs": is a table: patterns with dots need quotes'),
+        ('[agents.x.permissions]\n"*" = "no"', """agents.x.permissions."*": 'no' is none of allow, ask, deny"""),
+        ('[agents.x.permissions]\n"" = "ask"', 'agents.x.permissions."": is an empty pattern'),
+        ("[agents.x]\npermissions = 1", "agents.x.permissions: expected `object`, got `int`"),
+        (
+            '[agents.x]\nfallback_models = ["offline/echo", "no/model"]',
+            "agents.x.fallback_models[1]: 'no/model' names no configured provider; there are: offline",
+        ),
+        ('[models."no/model"]', """models."no/model": 'no/model' names no configured provider; there are: offline"""),
+        ("[models.echo]", """models."echo": 'echo' is not of the form provider/model"""),
+        ("[models.offline.echo]\nname = 'x'", 'models."offline": holds tables: a name with dots needs quotes'),
+        ('[models."offline/new"]', 'models."offline/new": does not exist: offline models cannot be added'),
+        ('[models]\n"offline/echo" = 1', 'models."offline/echo": expected `object`, got `int`'),
+        (MODEL + "window = 1", 'models."offline/echo".window: is not a known key'),
+        (MODEL + "context_window_tokens = 0", 'models."offline/echo".context_window_tokens: expected `int` >= 1'),
+        (MODEL + "max_output_tokens = 1.5", 'models."offline/echo".max_output_tokens: expected `int'),
+        (
+            MODEL + "input_usd_per_million = -0.1",
+            'models."offline/echo".input_usd_per_million: expected from 0 to 1000000 USD',
+        ),
+        (MODEL + "output_usd_per_million = nan", 'models."offline/echo".output_usd_per_million: expected from 0 to'),
+        (MODEL + "cache_read_usd_per_million = 1e7", 'models."offline/echo".cache_read_usd_per_million: expected from'),
+        (
+            MODEL + "cache_write_usd_per_million = 0.0000000000001",
+            'models."offline/echo".cache_write_usd_per_million: expected at most 12 decimals',
+        ),
+        (
+            MODEL + 'input_usd_per_million = "$1"',
+            'models."offline/echo".input_usd_per_million: expected USD as a number',
+        ),
+        (
+            MODEL + "input_usd_per_million = true",
+            'models."offline/echo".input_usd_per_million: expected USD as a number',
+        ),
+        (
+            MODEL + 'capabilities = ["tools", "flight"]',
+            """models."offline/echo".capabilities[1]: invalid enum value 'flight'; """
+            "one of tools, images, documents, reasoning",
+        ),
+        ("[compaction]\nthreshold = 1", "compaction.threshold: expected `float` <= 0.99"),
+        ("[compaction]\nthreshold = 0.09", "compaction.threshold: expected `float` >= 0.1"),
+        ("[compaction]\nkeep = 0.04", "compaction.keep: expected `float` >= 0.05"),
+        ("[compaction]\nthreshold = 0.95\nkeep = 0.91", "compaction.keep: expected `float` <= 0.9"),
+        ("[compaction]\nthreshold = 0.3", "compaction.keep: must be less than compaction.threshold, 0.3"),
+        ('[compaction]\nmodel = "echo"', "compaction.model: 'echo' is not of the form provider/model"),
+        ("[limits]\nmax_turn_tokens = -1", "limits.max_turn_tokens: expected `int` >= 0"),
+        ("[limits]\nmax_session_cost_usd = -1", "limits.max_session_cost_usd: expected from 0 to 1000000 USD"),
+        ('[limits]\nmax_turn_cost_usd = "much"', "limits.max_turn_cost_usd: expected USD as a number or a text"),
+        ("[defaults]\nhost_messages = 1", "defaults.host_messages: expected `bool`, got `int`"),
+    ],
+)
+def test_errors_name_the_key_of_what_cannot_be(text: str, message: str) -> None:
+    """Whoever reads it knows what to mend."""
+    with pytest.raises(ConfigError) as caught:
+        load(text)
+    assert str(caught.value).startswith(f"test.toml: {message}")
 
 
 def test_options_win_over_variables_and_variables_over_the_file() -> None:

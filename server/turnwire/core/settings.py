@@ -125,6 +125,11 @@ class CoreSettings(Struct, frozen=True, kw_only=True):
         """Returns an agent by name; "" is the default one, which is there even when it is not configured."""
         return self.agents.get(name or DEFAULT_AGENT, Agent())
 
+    def fallbacks(self, agent: str) -> tuple[ModelRef, ...]:
+        """Returns the models that are asked, in this order, when the provider of an agent's model does not answer."""
+        own = self.agent(agent).fallback_models
+        return self.fallback_models if own is None else own
+
     def permission(self, agent: str, tool: str) -> PermissionAction:
         """Returns what happens to an agent's calls of a tool."""
         action = PermissionAction.ALLOW

@@ -1,14 +1,15 @@
 """Which tools a model is offered, and which of its calls cannot run."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import structlog
 from msgspec import Struct
 
 from turnwire.core.arguments import problem_of_arguments, problem_of_schema
 from turnwire.core.environment import Environment
-from turnwire.core.settings import DEFAULT_AGENT, Agent
+from turnwire.core.settings import DEFAULT_AGENT, Agent, CoreSettings
 from turnwire.domain.messages import Message
+from turnwire.domain.permissions import PermissionAction
 from turnwire.domain.sessions import ToolDefinition
 from turnwire.ports.tools import ServerTool, ServerTools, ToolSource
 
@@ -51,8 +52,15 @@ class ToolCatalog:
 class Toolbox:
     """The tools of one step. Immutable."""
 
-    def __init__(self, client_tools: Iterable[ToolDefinition], server_tools: Iterable[ServerTool]) -> None:
-        """Takes the client's tools and the server's; of two with one name the client's counts."""
+    def __init__(
+        self, client_tools: Iterable[ToolDefinition], server_tools: Iterable[ServerTool], denied: Collection[str] = ()
+    ) -> None:
+        """Args:
+        client_tools: Tools that the client runs.
+        server_tools: Tools that the server runs; of two with one name the client's counts.
+        denied: Names of tools that are there but are not permitted.
+        """
+        self._denied = frozenset(denied)
         self._by_name = {tool.name: tool for tool in client_tools}
         for tool in server_tools:
             if tool.name in self._by_name:
@@ -66,28 +74,46 @@ class Toolbox:
         return tuple(self._by_name.values())
 
     async def problems(self, message: Message) -> dict[int, str]:
-        """Returns why complete calls of a message cannot run, by part index: unknown tools, and wrong arguments."""
+        """Returns why complete calls of a message cannot run, by part index: no such tool, denied, wrong arguments."""
         found = dict[int, str]()
         for part, call in message.tool_calls():
             tool = self._by_name.get(call.name)
-            if tool is None:
+            if call.name in self._denied:
+                found[part.index] = f"the tool {call.name!r} is not permitted"
+            elif tool is None:
                 found[part.index] = f"there is no tool named {call.name!r}"
             elif problem := await problem_of_arguments(tool.input_schema_json, call.input_json):
                 found[part.index] = problem
         return found
 
 
-async def open_toolbox(client_tools: Iterable[ToolDefinition], agent: Agent, server_tools: ServerTools) -> Toolbox:
-    """Returns the tools for the next step.
+async def open_toolbox(
+    client_tools: Iterable[ToolDefinition], settings: CoreSettings, agent_name: str, server_tools: ServerTools
+) -> Toolbox:
+    """Returns the tools for the next step, once the server's tools had their chance to be discovered. Safe to cancel.
 
-    A server's tool whose schema is none is left out: a provider would refuse the whole request for it.
+    Left out are denied tools, the client's too, and a server's tool whose schema is none: a provider would refuse the
+    whole request for it.
+
+    Args:
+        client_tools: Tools that the client runs.
+        settings: Hold agents and permissions.
+        agent_name: The agent of the turn; "" for the default one.
+        server_tools: Tools that the server runs.
     """
+    agent = settings.agent(agent_name)
+    if agent.tools != ():  # who may use none need not wait for them
+        await server_tools.discovered()
+    from_client = tuple(client_tools)
+    from_server = tuple(tool for tool in server_tools.tools() if agent.may_use(tool.name))
+    names = {tool.name for tool in from_client} | {tool.name for tool in from_server}
+    denied = {name for name in names if settings.permission(agent_name, name) is PermissionAction.DENY}
     usable = []
-    for tool in server_tools.tools():
-        if not agent.may_use(tool.name):
+    for tool in from_server:
+        if tool.name in denied:
             continue
         if problem := await problem_of_schema(tool.input_schema_json):
             log.info("server_tool_hidden", tool=tool.name, reason=f"its schema {problem}")
         else:
             usable.append(tool)
-    return Toolbox(client_tools, usable)
+    return Toolbox((tool for tool in from_client if tool.name not in denied), usable, denied)

@@ -251,7 +251,7 @@ class TurnRun:
         environment = self._environment
         history = await environment.store.history(self.turn.session_id)
         agent = environment.settings.agents.get(self.turn.agent or DEFAULT_AGENT, Agent())
-        self._toolbox = await open_toolbox(self.turn.tools, agent, environment.tools)
+        self._toolbox = await open_toolbox(self.turn.tools, environment.settings, self.turn.agent, environment.tools)
         request = assemble(history, self.turn, self.turn.system or agent.system, self._toolbox.definitions)
         hashes = file_hashes(request)
         if not hashes:

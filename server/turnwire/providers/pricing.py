@@ -1,26 +1,101 @@
-"""What a model call costs, from the price list of genai-prices."""
+"""What the price list of genai-prices knows of models, and what a model call costs by it."""
 
+import re
+from datetime import UTC, datetime
 from decimal import ROUND_HALF_EVEN, Decimal
 from functools import lru_cache
 from typing import Any
 
+from msgspec import Struct
+
 from turnwire.domain.money import PICO_USD, Usage
+from turnwire.providers.token_prices import UNKNOWN_PRICES, TokenPrices
 
-_SAMPLE_TOKENS = 1000
-"""A call small enough for the lowest of prices that rise with the length of the prompt."""
+_OTHER_MODALITIES = ("audio", "image", "video")
 
 
-def cost_pico_usd(vendor: str, base_url: str, model_id: str, usage: Usage) -> int | None:
+class ListedModel(Struct, frozen=True, kw_only=True):
+    """What the price list says of a model."""
+
+    name: str
+    """"" when the entry stands for a family and not for this very name."""
+    description: str
+    context_window_tokens: int | None
+    prices: TokenPrices
+    """Those of the shortest prompts, now."""
+
+
+def cost_pico_usd(
+    vendor: str, base_url: str, model_id: str, usage: Usage, own: TokenPrices = UNKNOWN_PRICES
+) -> int | None:
     """Returns what the usage costs, rounded half to even.
 
-    None when the price list does not know the model or one of the used prices, or when the usage counts nothing.
+    None when one of the used prices is unknown, or when the usage counts nothing.
+
+    By the price list alone, tokens of a cache for which it has no price of their own count as fresh ones: so it says
+    that there is no rebate. Beside configured prices nothing says so, and the cost is unknown.
 
     Args:
         vendor: Vendor as the price list names it; "" to find it by the address.
         base_url: Address of the API; only used without a vendor.
         model_id: The model that was asked for.
         usage: Buckets that do not overlap.
+        own: Configured prices, which win; the price list gives the rest, at the length of this prompt.
     """
+    if own == UNKNOWN_PRICES:
+        return _list_cost(vendor, base_url, model_id, usage)
+    cost = own.cost_pico_usd(usage)
+    if cost is not None:
+        return cost
+    model = _find(vendor, base_url, model_id)
+    if model is None:
+        return None
+    return own.completed(_prices(model[1], usage.prompt_total or 0)).cost_pico_usd(usage)
+
+
+def listed_model(vendor: str, base_url: str, model_id: str) -> ListedModel | None:
+    """Returns what the price list says of a model; None when it does not know it. Arguments as for `cost_pico_usd`."""
+    model = _find(vendor, base_url, model_id)
+    if model is None:
+        return None
+    info = model[1]
+    return ListedModel(
+        name=(info.name or "") if info.id == model_id else "",
+        description=info.description or "",
+        context_window_tokens=info.context_window,
+        prices=_prices(info, 0),
+    )
+
+
+def vendor_models(vendor: str) -> tuple[str, ...]:
+    """Returns the names of the vendor's models that generate text and are sold now, in the list's order.
+
+    The list tells neither what an entry is nor reliably whether it is still sold, so its prices must: text in and out
+    costs something, no price is for sound or pictures, and cached input or web searches have a price, as with the
+    models of the last years but not with older ones and those of other APIs. Entries without a context window are
+    beginnings of names, not models. Better a model too few than one that the API refuses: others can be used as well.
+    """
+    for provider in _providers():
+        if provider.id == vendor:
+            return tuple(info.id for info in provider.models if _generates_text(info))
+    return ()
+
+
+def is_address_of(vendor: str, base_url: str) -> bool:
+    """Tells whether an address is the vendor's own."""
+    return any(provider.id == vendor and re.match(provider.api_pattern, base_url) for provider in _providers())
+
+
+def _generates_text(info: Any) -> bool:
+    prices = {key: value for key, value in vars(_model_price(info)).items() if value is not None}
+    if info.deprecated or not info.context_window or not {"input_mtok", "output_mtok"} <= prices.keys():
+        return False
+    if any(modality in key for key in prices for modality in _OTHER_MODALITIES):
+        return False
+    return not prices.keys().isdisjoint({"cache_read_mtok", "web_searches_kcount"})
+
+
+def _list_cost(vendor: str, base_url: str, model_id: str, usage: Usage) -> int | None:
     prompt, generated = usage.prompt_total, usage.generated_total
     model = _find(vendor, base_url, model_id)
     if model is None or (prompt is None and generated is None):
@@ -28,6 +103,9 @@ def cost_pico_usd(vendor: str, base_url: str, model_id: str, usage: Usage) -> in
     from genai_prices import Usage as ListUsage  # noqa: PLC0415 - takes a quarter of a second
 
     provider, info = model
+    known = _prices(info, prompt or 0)
+    if (prompt and known.input is None) or (generated and known.output is None):
+        return None  # the list itself would count them as free
     # Here a count includes its shares, as in OpenAI's convention (genai_prices.types.Usage).
     counts = ListUsage(
         input_tokens=prompt,
@@ -39,21 +117,39 @@ def cost_pico_usd(vendor: str, base_url: str, model_id: str, usage: Usage) -> in
         price: Decimal = info.calc_price(counts, provider, genai_request_timestamp=None).total_price
     except (LookupError, ValueError):
         return None
-    return int((price * PICO_USD).to_integral_value(ROUND_HALF_EVEN))
+    return _pico_usd(price)
 
 
-def list_prices(vendor: str, base_url: str, model_id: str) -> tuple[int | None, int | None]:
-    """Returns the prices of a million input and output tokens in pico-USD; None where unknown."""
-    usages = (Usage(input_tokens=_SAMPLE_TOKENS), Usage(output_tokens=_SAMPLE_TOKENS))
-    costs = [cost_pico_usd(vendor, base_url, model_id, usage) for usage in usages]
-    input_price, output_price = (None if cost is None else cost * 1_000_000 // _SAMPLE_TOKENS for cost in costs)
-    return input_price, output_price
+def _prices(info: Any, prompt_tokens: int) -> TokenPrices:
+    """Returns the prices of now for a prompt of a length."""
+    price = _model_price(info)
+    return TokenPrices(
+        input=_price_at(price.input_mtok, prompt_tokens),
+        output=_price_at(price.output_mtok, prompt_tokens),
+        cache_read=_price_at(price.cache_read_mtok, prompt_tokens),
+        cache_write=_price_at(price.cache_write_mtok, prompt_tokens),
+    )
 
 
-def context_window_tokens(vendor: str, base_url: str, model_id: str) -> int | None:
-    """Returns the model's context window; None when unknown."""
-    model = _find(vendor, base_url, model_id)
-    return None if model is None else model[1].context_window
+def _model_price(info: Any) -> Any:
+    return info.get_prices(datetime.now(UTC))
+
+
+def _price_at(price: Any, prompt_tokens: int) -> int | None:
+    if price is None or isinstance(price, Decimal):
+        return None if price is None else _pico_usd(price)
+    reached = [tier.price for tier in price.tiers if prompt_tokens > tier.start]  # tiers rise; the last one counts
+    return _pico_usd(reached[-1] if reached else price.base)
+
+
+def _pico_usd(usd: Decimal) -> int:
+    return int((usd * PICO_USD).to_integral_value(ROUND_HALF_EVEN))
+
+
+def _providers() -> list[Any]:
+    from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415 - takes a quarter of a second
+
+    return get_snapshot().providers
 
 
 @lru_cache(maxsize=512)

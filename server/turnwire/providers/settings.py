@@ -1,8 +1,10 @@
-"""Settings of one provider, as the configuration gives them."""
+"""Settings of providers and their models, as the configuration gives them."""
 
 from typing import Literal
 
 from msgspec import Struct
+
+from turnwire.providers.token_prices import UNKNOWN_PRICES, TokenPrices
 
 ProviderKind = Literal["openai_chat", "openai_responses", "anthropic", "offline"]
 
@@ -19,7 +21,7 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Name of the environment variable that holds the key; "" for servers that need none."""
     default_model: str = ""
     models: tuple[str, ...] = ()
-    """Models to list. When `only_listed_models` is set, the only ones accepted."""
+    """Models to list. With those that have a table of their own, the only ones accepted when `only_listed_models`."""
     only_listed_models: bool = False
     price_provider: str = ""
     """Vendor under which the price list knows the models; "" uses the kind's own."""
@@ -33,3 +35,16 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """True for Chat Completions servers that want `reasoning_content` back in a tool loop (DeepSeek, Moonshot)."""
     reasoning_summary: str = ""
     """"auto", "concise" or "detailed": readable reasoning of OpenAI Responses, where the organisation may have it."""
+
+
+class ModelSettings(Struct, frozen=True, kw_only=True):
+    """One `[models."provider/model"]` table. What it leaves out is as the price list knows it."""
+
+    name: str = ""
+    """To show to people."""
+    description: str = ""
+    context_window_tokens: int | None = None
+    max_output_tokens: int | None = None
+    prices: TokenPrices = UNKNOWN_PRICES
+    capabilities: tuple[str, ...] | None = None
+    """Of "tools", "images", "documents", "reasoning"; None says nothing."""

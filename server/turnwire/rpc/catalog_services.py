@@ -1,10 +1,13 @@
 """What can be chosen: opencode.provider.ProviderService and opencode.agent.AgentService."""
 
 from opencode.agent import agent_pb2
+from opencode.model import model_pb2
 from opencode.provider import provider_pb2
 from turnwire.core.settings import DEFAULT_AGENT, Agent, CoreSettings
-from turnwire.ports.provider import Providers
+from turnwire.ports.provider import ModelDescription, ProviderDescription, Providers
 from turnwire.rpc import to_proto
+
+_ALL_TOOLS = ("*",)
 
 
 class ProviderService:
@@ -18,7 +21,7 @@ class ProviderService:
         """Returns all providers."""
         found = self._providers.describe()
         return provider_pb2.ProviderList(
-            providers=map(to_proto.provider, found),
+            providers=map(provider, found),
             defaults={provider.provider_id: provider.default_model for provider in found if provider.default_model},
         )
 
@@ -28,20 +31,56 @@ class AgentService:
 
     def __init__(self, settings: CoreSettings) -> None:
         """Takes the settings that hold them."""
+        self._settings = settings
         self._agents = {DEFAULT_AGENT: Agent(description="Answers with the default model.")} | dict(settings.agents)
-        self._configured = frozenset(settings.agents)
 
     async def ListAgents(self, _request: agent_pb2.ListAgentsRequest) -> agent_pb2.AgentList:
         """Returns all agents."""
-        return agent_pb2.AgentList(
-            agents=[
-                agent_pb2.AgentInfo(
-                    name=name,
-                    description=agent.description or None,
-                    mode="primary",
-                    built_in=name not in self._configured,
-                    color=agent.color or None,
-                )
-                for name, agent in sorted(self._agents.items())
-            ]
+        return agent_pb2.AgentList(agents=[self._info(name, agent) for name, agent in sorted(self._agents.items())])
+
+    def _info(self, name: str, agent: Agent) -> agent_pb2.AgentInfo:
+        settings = self._settings
+        return agent_pb2.AgentInfo(
+            name=name,
+            description=agent.description or None,
+            mode="primary",
+            built_in=name not in settings.agents,
+            color=agent.color or None,
+            model=None if agent.model is None else to_proto.selection(agent.model),
+            fallback_models=map(to_proto.selection, settings.fallbacks(name)),
+            tools=_ALL_TOOLS if agent.tools is None else agent.tools,
+            permissions=[
+                agent_pb2.PermissionRule(pattern=rule.pattern, action=rule.action.value)
+                for rule in (*settings.permissions, *agent.permissions)
+            ],
+            has_system_prompt=bool(agent.system),
         )
+
+
+def provider(value: ProviderDescription) -> provider_pb2.ProviderInfo:
+    """Returns a configured provider with its models. Has no way to hold a key."""
+    return provider_pb2.ProviderInfo(
+        id=value.provider_id,
+        name=value.name,
+        source=value.source,
+        env=value.key_variables,
+        options=value.options,
+        models={model.model_id: _model(value.provider_id, model) for model in value.models},
+    )
+
+
+def _model(provider_id: str, model: ModelDescription) -> model_pb2.ModelInfo:
+    capabilities = None if model.capabilities is None else model_pb2.ModelCapabilities(names=model.capabilities)
+    return model_pb2.ModelInfo(
+        id=model.model_id,
+        provider_id=provider_id,
+        name=model.name,
+        description=model.description,
+        context_window_tokens=model.context_window_tokens,
+        max_output_tokens=model.max_output_tokens,
+        input_price_pico_usd_per_million=model.input_price_pico_usd_per_million,
+        output_price_pico_usd_per_million=model.output_price_pico_usd_per_million,
+        cache_read_price_pico_usd_per_million=model.cache_read_price_pico_usd_per_million,
+        cache_write_price_pico_usd_per_million=model.cache_write_price_pico_usd_per_million,
+        capabilities=capabilities,
+    )

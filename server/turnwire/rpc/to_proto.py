@@ -7,7 +7,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from opencode.message import content_pb2 as content
 from opencode.message import message_pb2 as message_pb
-from opencode.model import model_pb2, selection_pb2
+from opencode.model import selection_pb2
 from opencode.provider import provider_pb2
 from opencode.session import session_pb2
 from opencode.tool import tool_pb2
@@ -16,7 +16,6 @@ from turnwire.domain import messages as m
 from turnwire.domain.display import DisplayMessage
 from turnwire.domain.events import SessionView
 from turnwire.domain.money import Usage
-from turnwire.ports.provider import ProviderDescription
 
 _TYPES = {
     m.MessageType.USER: content.MESSAGE_TYPE_USER,
@@ -241,28 +240,6 @@ def selection(model: m.ModelRef) -> selection_pb2.ModelSelection:
     """Returns a chosen model."""
     return selection_pb2.ModelSelection(
         provider=provider_pb2.ProviderInfo(id=model.provider_id), model_id=model.model_id, name=model.model_id
-    )
-
-
-def provider(value: ProviderDescription) -> provider_pb2.ProviderInfo:
-    """Returns a configured provider with its models. Has no way to hold a key."""
-    return provider_pb2.ProviderInfo(
-        id=value.provider_id,
-        name=value.name,
-        source=value.source,
-        env=value.key_variables,
-        options=value.options,
-        models={
-            model.model_id: model_pb2.ModelInfo(
-                id=model.model_id,
-                provider_id=value.provider_id,
-                name=model.name,
-                context_window_tokens=model.context_window_tokens,
-                input_price_pico_usd_per_million=model.input_price_pico_usd_per_million,
-                output_price_pico_usd_per_million=model.output_price_pico_usd_per_million,
-            )
-            for model in value.models
-        },
     )
 
 

@@ -65,6 +65,8 @@ class McpConnection:
         self._timeouts = 0
         self._calls: set[asyncio.Task[ToolOutcome]] = set()
         self._owner: asyncio.Task[None] | None = None
+        self.tried = asyncio.Event()
+        """Set once the first try has ended: its tools are listed, or it failed."""
         self.tools: dict[str, ServerTool] = {}
         """By the server's own names; those of the last connection while it is lost."""
 
@@ -143,6 +145,7 @@ class McpConnection:
                 say = log.debug if why == self._error else log.warning  # a server that stays away says so once
                 say("mcp_server_failed", server=self._name, failures=failures, error=why)
                 self._error = why
+                self.tried.set()
             finally:
                 self._client = None
             self._state = SourceState.FAILED
@@ -161,6 +164,7 @@ class McpConnection:
                 raise _LostError(f"it was not ready within {limit:g} seconds") from None
             self._state, self._error = SourceState.READY, ""
             self._ready.set()
+            self.tried.set()
             log.info("mcp_server_ready", server=self._name, tools=len(self.tools))
             try:
                 await self._watch()

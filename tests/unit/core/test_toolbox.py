@@ -2,18 +2,24 @@
 
 from tests.support.core_fakes import FakeServerTools, server_tool
 from tests.support.domain_values import make_answer
-from turnwire.core.settings import Agent
+from turnwire.core.settings import Agent, CoreSettings, PermissionRule
 from turnwire.core.toolbox import Toolbox, open_toolbox
-from turnwire.domain.messages import ToolUse
+from turnwire.domain.messages import ModelRef, ToolUse
+from turnwire.domain.permissions import PermissionAction
 from turnwire.domain.sessions import ToolDefinition
 
 LOOK = ToolDefinition("look", "", "")
 
 
+def settings(agent: Agent | None = None, *rules: PermissionRule) -> CoreSettings:
+    """Returns settings with one agent "a" and the server's permissions."""
+    return CoreSettings(default_model=ModelRef("offline", "echo"), agents={"a": agent or Agent()}, permissions=rules)
+
+
 async def test_client_tools_come_first() -> None:
     """Then the server's, in the order of their source."""
     tools = FakeServerTools(server_tool("fs.read"), server_tool("web.get"))
-    toolbox = await open_toolbox((LOOK,), Agent(), tools)
+    toolbox = await open_toolbox((LOOK,), settings(), "", tools)
     assert [tool.name for tool in toolbox.definitions] == ["look", "fs.read", "web.get"]
 
 
@@ -21,7 +27,9 @@ async def test_an_agent_has_the_tools_that_its_patterns_name() -> None:
     """None allows all, an empty list none."""
     tools = FakeServerTools(server_tool("fs.read"), server_tool("fs.write"), server_tool("web.get"))
     offered = {
-        patterns: [tool.name for tool in (await open_toolbox((), Agent(tools=patterns), tools)).definitions]
+        patterns: [
+            tool.name for tool in (await open_toolbox((), settings(Agent(tools=patterns)), "a", tools)).definitions
+        ]
         for patterns in (None, (), ("fs.*",), ("*.get", "fs.w*"))
     }
     assert offered == {
@@ -41,7 +49,7 @@ async def test_the_clients_tool_wins() -> None:
 async def test_a_tool_without_a_schema_is_left_out() -> None:
     """A provider would refuse the whole request for it."""
     tools = FakeServerTools(server_tool("bad", '{"type":"objekt"}'), server_tool("good"))
-    assert [tool.name for tool in (await open_toolbox((), Agent(), tools)).definitions] == ["good"]
+    assert [tool.name for tool in (await open_toolbox((), settings(), "", tools)).definitions] == ["good"]
 
 
 async def test_calls_that_cannot_run_are_named() -> None:
@@ -54,3 +62,56 @@ async def test_calls_that_cannot_run_are_named() -> None:
     assert problems[1] == "there is no tool named 'none'"
     assert problems[2] == "the arguments do not fit the tool's schema: 'a' is a required property"
     assert problems[3].startswith("the arguments are not valid JSON")
+
+
+async def test_denied_tools_are_not_offered() -> None:
+    """Neither the server's nor the client's; the last rule that matches counts, the agent's after the server's."""
+    tools = FakeServerTools(server_tool("fs.read"), server_tool("fs.write"), server_tool("web.get"))
+    agent = Agent(
+        permissions=(
+            PermissionRule("fs.w*", PermissionAction.ALLOW),
+            PermissionRule("look", PermissionAction.DENY),
+            PermissionRule("web.*", PermissionAction.ASK),
+        )
+    )
+    given = settings(agent, PermissionRule("*", PermissionAction.ALLOW), PermissionRule("fs.*", PermissionAction.DENY))
+    offered = {
+        name: [tool.name for tool in (await open_toolbox((LOOK,), given, name, tools)).definitions]
+        for name in ("", "a")
+    }
+    assert offered == {"": ["look", "web.get"], "a": ["fs.write", "web.get"]}
+
+
+async def test_calls_of_denied_tools_are_answered_so() -> None:
+    """A model may know a name from earlier; tools that do not exist stay unknown, whatever the pattern."""
+    given = settings(None, PermissionRule("*", PermissionAction.DENY))
+    toolbox = await open_toolbox((LOOK,), given, "", FakeServerTools(server_tool("fs.write")))
+    message = make_answer("msg_1", ToolUse(name="fs.write"), ToolUse(name="look"), ToolUse(name="none"))
+    assert await toolbox.problems(message) == {
+        0: "the tool 'fs.write' is not permitted",
+        1: "the tool 'look' is not permitted",
+        2: "there is no tool named 'none'",
+    }
+    assert not toolbox.is_servers("fs.write")
+
+
+class Discovering(FakeServerTools):
+    """Has its tools only once they were waited for."""
+
+    def __init__(self) -> None:
+        """Has none yet."""
+        super().__init__()
+        self.waits = 0
+
+    async def discovered(self) -> None:
+        """Finds one."""
+        self.waits += 1
+        self._tools = (server_tool("late"),)
+
+
+async def test_tools_are_waited_for_where_they_can_be_used() -> None:
+    """An agent without tools of the server answers at once."""
+    tools = Discovering()
+    assert (await open_toolbox((), settings(Agent(tools=())), "a", tools)).definitions == ()
+    assert tools.waits == 0
+    assert [tool.name for tool in (await open_toolbox((), settings(), "a", tools)).definitions] == ["late"]

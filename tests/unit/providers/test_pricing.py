@@ -5,9 +5,10 @@ import sys
 
 from turnwire.domain.messages import ModelRef
 from turnwire.domain.money import PICO_USD, Usage
-from turnwire.providers.pricing import cost_pico_usd
+from turnwire.providers.pricing import cost_pico_usd, listed_model, vendor_models
 from turnwire.providers.registry import ConfiguredProviders
 from turnwire.providers.settings import ProviderSettings
+from turnwire.providers.token_prices import TokenPrices
 
 MICRO_USD = PICO_USD // 1_000_000
 """A price of N USD per million tokens is N micro-USD per token."""
@@ -39,6 +40,62 @@ def test_unknown_is_none() -> None:
     assert cost_pico_usd("openai", "", "no-such-model", Usage(input_tokens=1)) is None
     assert cost_pico_usd("", "http://127.0.0.1:8000/v1", "gpt-4o", Usage(input_tokens=1)) is None
     assert cost_pico_usd("openai", "", "gpt-4o", Usage()) is None
+
+
+def test_a_configured_price_wins_and_the_list_gives_the_others() -> None:
+    """At the length of the prompt: the list's Sonnet 4.5 costs twice as much to read beyond 200,000 tokens."""
+    own = TokenPrices(output=1_000 * PICO_USD)
+    short = Usage(input_tokens=10, output_tokens=1)
+    long = Usage(input_tokens=200_001, cache_read_tokens=10, output_tokens=1)
+    costs = [cost_pico_usd("anthropic", "", "claude-sonnet-4-5", usage, own) for usage in (short, long)]
+    assert costs == [(30 + 1000) * MICRO_USD, (200_001 * 6 + 6 + 1000) * MICRO_USD]
+
+
+def test_a_bucket_without_a_price_leaves_the_cost_unknown() -> None:
+    """It is never free, and no other bucket's price stands in; a bucket that was not used needs none."""
+    own = TokenPrices(input=2 * PICO_USD, output=3 * PICO_USD)
+    local = ("", "http://127.0.0.1:8000/v1", "gpt-4o")
+    assert cost_pico_usd(*local, Usage(input_tokens=5, cache_read_tokens=0, output_tokens=7), own) == 31 * MICRO_USD
+    assert cost_pico_usd(*local, Usage(input_tokens=5, cache_read_tokens=1), own) is None
+    assert cost_pico_usd(*local, Usage(input_tokens=5, cache_write_tokens=1), own) is None
+    assert cost_pico_usd(*local, Usage(), own) is None
+    assert cost_pico_usd("openai", "", "text-embedding-3-small", Usage(input_tokens=5, output_tokens=1)) is None
+
+
+def test_configured_prices_are_rounded_once() -> None:
+    """Half to even, over all buckets together."""
+    own = TokenPrices(input=250_000, output=250_000, cache_read=0, cache_write=1_000_000)
+    costs = [
+        cost_pico_usd("", "", "m", Usage(input_tokens=n, output_tokens=1, reasoning_tokens=0), own) for n in (1, 5, 6)
+    ]
+    assert costs == [0, 2, 2]
+    assert cost_pico_usd("", "", "m", Usage(cache_write_tokens=3, cache_read_tokens=9), own) == 3
+
+
+def test_names_are_those_of_the_model_and_not_of_its_family() -> None:
+    """The list has one entry for all dated versions of a model."""
+    own, dated = (listed_model("openai", "", name) for name in ("gpt-4o", "gpt-4o-2024-08-06"))
+    assert own is not None
+    assert dated is not None
+    assert (own.name, dated.name) == ("gpt 4o", "")
+    assert own.context_window_tokens == dated.context_window_tokens == 128_000
+    assert (
+        own.prices
+        == dated.prices
+        == TokenPrices(input=2_500_000 * MICRO_USD, output=10_000_000 * MICRO_USD, cache_read=1_250_000 * MICRO_USD)
+    )
+
+
+def test_a_vendors_models_are_those_that_answer_with_text() -> None:
+    """Neither pictures nor sound nor embeddings, no beginnings of names, nothing that is long gone."""
+    openai, anthropic = vendor_models("openai"), vendor_models("anthropic")
+    assert {"gpt-5", "gpt-5-mini", "gpt-5-pro", "o3"} <= set(openai)
+    assert {"claude-sonnet-4-5", "claude-opus-4-1", "claude-haiku-4-5"} <= set(anthropic)
+    gone = {"claude-2", "claude-v1", "davinci", "gpt-3.5-turbo-instruct", "gpt-4-32k", "moderation", "computer-use"}
+    assert not gone & {*openai, *anthropic}
+    for word in ("image", "audio", "realtime", "embedding", "tts", "transcribe", "whisper", "ft:"):
+        assert not [name for name in openai if word in name], word
+    assert vendor_models("nobody") == ()
 
 
 def test_vendor_follows_the_settings() -> None:

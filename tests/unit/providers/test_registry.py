@@ -2,9 +2,12 @@
 
 import pytest
 
-from turnwire.domain.errors import ProviderCredentialsRejected
+from turnwire.domain.errors import ProviderCredentialsRejected, UnknownModel
+from turnwire.domain.messages import ModelRef
+from turnwire.domain.money import Usage
 from turnwire.providers.registry import ConfiguredProviders
-from turnwire.providers.settings import ProviderSettings
+from turnwire.providers.settings import ModelSettings, ProviderSettings
+from turnwire.providers.token_prices import TokenPrices
 
 
 async def test_missing_key_names_its_variable() -> None:
@@ -41,3 +44,76 @@ async def test_provider_is_made_once() -> None:
     assert await providers.get("p") is await providers.get("p")
     await providers.aclose()
     await providers.aclose()
+
+
+def test_a_described_model_is_listed_and_accepted() -> None:
+    """Beside those that the provider names; where only listed models exist it is one of them."""
+    settings = {
+        "p": ProviderSettings(kind="openai_chat", base_url="http://h/v1", only_listed_models=True, models=("a",))
+    }
+    described = {ModelRef("p", "b"): ModelSettings(name="Bee"), ModelRef("q", "c"): ModelSettings()}
+    providers = ConfiguredProviders(settings, {}, {}, described)
+    (provider,) = providers.describe()
+    assert [(model.model_id, model.name) for model in provider.models] == [("a", "a"), ("b", "Bee")]
+    providers.check(ModelRef("p", "b"))
+    with pytest.raises(UnknownModel):
+        providers.check(ModelRef("p", "c"))
+
+
+def test_context_windows() -> None:
+    """By the configuration, else the price list, else unknown; offline models have one of their own."""
+    settings = {
+        "a": ProviderSettings(kind="anthropic"),
+        "local": ProviderSettings(kind="openai_chat", base_url="http://h/v1"),
+        "offline": ProviderSettings(kind="offline"),
+    }
+    described = {
+        ModelRef("a", "claude-opus-4-1"): ModelSettings(context_window_tokens=7),
+        ModelRef("local", "x"): ModelSettings(context_window_tokens=8),
+        ModelRef("local", "priced"): ModelSettings(prices=TokenPrices(input=1)),
+        ModelRef("offline", "lorem"): ModelSettings(context_window_tokens=9),
+    }
+    providers = ConfiguredProviders(settings, {}, {}, described)
+    names = [
+        *("a/claude-opus-4-1", "a/claude-haiku-4-5", "a/unknown", "local/x", "local/priced", "local/gpt-4o"),
+        *("offline/lorem", "offline/echo", "gone/x"),
+    ]
+    windows = {name: providers.context_window_tokens(ModelRef(*name.split("/"))) for name in names}
+    assert windows == dict(zip(names, (7, 200_000, None, 8, None, None, 9, 128_000, None), strict=True))
+
+
+def test_only_the_vendors_own_provider_lists_what_the_vendor_sells() -> None:
+    """Neither other addresses, nor providers that list models themselves."""
+    settings = {
+        "chat": ProviderSettings(kind="openai_chat", base_url="https://api.openai.com/v1"),
+        "own": ProviderSettings(kind="anthropic", default_model="mine"),
+        "few": ProviderSettings(kind="anthropic", models=("claude-haiku-4-5",)),
+        "only": ProviderSettings(kind="anthropic", only_listed_models=True, default_model="claude-haiku-4-5"),
+        "elsewhere": ProviderSettings(kind="anthropic", base_url="http://h/v1"),
+        "resold": ProviderSettings(kind="openai_chat", price_provider="groq"),
+    }
+    found = {provider.provider_id: provider for provider in ConfiguredProviders(settings, {}).describe()}
+    names = {provider_id: [model.model_id for model in found[provider_id].models] for provider_id in found}
+    assert "gpt-5" in names["chat"]
+    assert names["own"][0] == "mine"
+    assert "claude-sonnet-4-5" in names["own"]
+    assert names["few"] == names["only"] == ["claude-haiku-4-5"]
+    assert names["elsewhere"] == names["resold"] == []
+    defaults = {
+        provider_id: provider.default_model for provider_id, provider in found.items() if provider.default_model
+    }
+    assert defaults == {"own": "mine", "few": "claude-haiku-4-5", "only": "claude-haiku-4-5"}
+
+
+def test_configured_prices_hold_for_answers() -> None:
+    """Of every kind of provider, the offline one included."""
+    settings = {"a": ProviderSettings(kind="anthropic"), "offline": ProviderSettings(kind="offline")}
+    described = {
+        ModelRef("a", "claude-sonnet-4-5"): ModelSettings(prices=TokenPrices(input=5_000_000)),
+        ModelRef("offline", "echo"): ModelSettings(prices=TokenPrices(input=1_000_000, output=2_000_000)),
+    }
+    providers = ConfiguredProviders(settings, {}, {}, described)
+    usage = Usage(input_tokens=10, output_tokens=1)
+    assert providers.cost_pico_usd(ModelRef("a", "claude-sonnet-4-5"), usage) == 50 + 15_000_000
+    assert providers.cost_pico_usd(ModelRef("offline", "echo"), usage) == 12
+    assert providers.cost_pico_usd(ModelRef("offline", "lorem"), usage) is None

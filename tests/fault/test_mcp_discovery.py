@@ -1,0 +1,49 @@
+"""Waiting for the tools of MCP servers that never come."""
+
+import asyncio
+
+import pytest
+
+from turnwire.ports.tools import SourceState
+from turnwire.tools.mcp_servers import McpServers
+from turnwire.tools.settings import McpSettings
+
+HANGS = McpSettings(command="sleep", args=("600",))
+MISSING = McpSettings(command="/no/such/program")
+
+
+async def test_servers_that_failed_are_not_waited_for() -> None:
+    """They are tried again, but nobody knows how long that takes."""
+    servers = McpServers({"a": MISSING, "b": MISSING}, {})
+    servers.start()
+    await servers.discovered()
+    assert [source.state for source in servers.sources()] == [SourceState.FAILED] * 2
+    await servers.aclose()
+
+
+async def test_a_server_that_hangs_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time counts from the start, not from who asks; who waits can be cancelled."""
+    monkeypatch.setattr("turnwire.tools.mcp_servers.DISCOVERY_SECONDS", 1.0)
+    servers = McpServers({"hangs": HANGS}, {})
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    servers.start()
+    waiting = asyncio.create_task(servers.discovered())
+    cancelled = asyncio.create_task(servers.discovered())
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    await waiting
+    waited = clock() - began
+    await servers.discovered()
+    assert waited >= 1.0
+    assert clock() - began < waited + 0.5
+    assert [source.state for source in servers.sources()] == [SourceState.CONNECTING]
+    await servers.aclose()
+
+
+async def test_without_servers_nobody_waits() -> None:
+    """Before the start too."""
+    await McpServers({}, {}).discovered()
+    await McpServers({"hangs": HANGS}, {}).discovered()

@@ -1,6 +1,6 @@
 """What the documents say works: commands, examples, links, numbers.
 
-The Go example needs module downloads, so it runs only with TURNWIRE_TEST_GO=1; the commands of the README need grpcurl.
+The Go examples download modules, so they run only with TURNWIRE_TEST_GO=1; the commands of the README need grpcurl.
 """
 
 import importlib
@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +28,10 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"
 ADDRESS = "127.0.0.1:50051"
 ENDLESS = {"WatchEvents": "caught_up", "SubscribeGlobalEvents": "message_part_updated"}
 """Methods whose stream has no end, and what shows that it works."""
+QUESTION = 'Ask me.\n/tool ask_user {"question": "What is your name?"}'
+"""Makes the offline model call the tool of the examples."""
+ANSWERED = "Ask me.\nWhat is your name? ask_user returned: Ada\n"
+"""What an example then prints, apart from what is typed."""
 
 
 def blocks(text: str, language: str) -> list[str]:
@@ -90,7 +95,7 @@ def test_readme_calls_exist_and_take_their_json(command: str) -> None:
     assert name
     request = GetMessageClass(method(name[1]).input_type)()
     if data := re.search(r"-d '(\{.*\})' ", command):
-        json_format.ParseDict(json.loads(data[1].replace("'$SESSION'", "ses_1")), request)
+        json_format.ParseDict(json.loads(re.sub(r"'\$[A-Z]+'", "an_id", data[1])), request)
         assert request.ByteSize()
 
 
@@ -99,7 +104,7 @@ def test_readme_shows_the_calls_that_matter() -> None:
     shown = {re.search(r"/(\w+)", call.split("Service", 1)[1])[1] for call in CALLS}  # type: ignore[index]
     assert shown >= {
         "CreateSession", "SendMessage", "StreamMessage", "WatchEvents", "AbortSession", "ListSessions", "GetSession",
-        "ListMessages", "GetMessages", "SubscribeGlobalEvents",
+        "ListMessages", "GetMessages", "SubscribeGlobalEvents", "SubmitToolResult", "ListTools",
     }  # fmt: skip
 
 
@@ -114,19 +119,31 @@ def test_readme_commands_work_as_printed(served: str) -> None:
         if endless:
             until_seen(script, environ, endless)
             continue
-        done = subprocess.run(
-            ["bash", "-euc", f'{script}\necho "=$SESSION"' if "SESSION=" in script else script],
-            env=environ,
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=30,
-        )
+        if variable := re.match(r"([A-Z]+)=", command):
+            environ[variable[1]] = value_of(variable[1], script, environ)
+            continue
+        done = in_shell(script, environ)
         assert (done.returncode, done.stderr) == (0, ""), f"{command}\n{done.stderr}"
         assert done.stdout.strip()
-        if "SESSION=" in script:
-            environ["SESSION"] = done.stdout.strip().removeprefix("=")
-            assert environ["SESSION"].startswith("ses_")
+
+
+def in_shell(script: str, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Runs a line as a reader does."""
+    return subprocess.run(
+        ["bash", "-euc", script], env=environ, check=False, capture_output=True, text=True, timeout=30
+    )
+
+
+def value_of(variable: str, script: str, environ: dict[str, str]) -> str:
+    """Returns the id that a line puts into a variable; runs it until there is one: the test is faster than a reader."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        done = in_shell(f'{script}\necho "${variable}"', environ)
+        assert (done.returncode, done.stderr) == (0, ""), f"{script}\n{done.stderr}"
+        if value := done.stdout.strip():
+            assert re.fullmatch(r"(ses|prt)_\w+", value), value
+            return value
+    raise AssertionError(f"{script} finds nothing")
 
 
 def until_seen(script: str, environ: dict[str, str], word: str) -> None:
@@ -193,12 +210,22 @@ def test_every_reason_is_documented() -> None:
     assert [reason for reason in sorted(reasons) if f"`{reason}`" not in text] == []
 
 
-@pytest.mark.parametrize(("language", "file"), [("python", "examples/python/client.py"), ("go", "examples/go/main.go")])
-def test_readme_shows_the_examples(language: str, file: str) -> None:
+def stripped(text: str) -> str:
+    """Returns a text without its indentation."""
+    return "\n".join(line.strip() for line in text.strip().splitlines())
+
+
+@pytest.mark.parametrize(
+    ("language", "files"),
+    [
+        ("python", ["examples/python/client.py", "examples/python/client_tool.py"]),
+        ("go", ["examples/go/main.go", "examples/go/clienttool/main.go"]),
+    ],
+)
+def test_readme_shows_the_examples(language: str, files: list[str]) -> None:
     """What the README prints of an example stands in its file, whatever the indentation."""
-    (block,) = blocks(README, language)
-    source = "\n".join(line.strip() for line in (ROOT / file).read_text().splitlines())
-    assert "\n".join(line.strip() for line in block.strip().splitlines()) in source
+    for block, file in zip(blocks(README, language), files, strict=True):
+        assert stripped(block) in stripped((ROOT / file).read_text()), file
 
 
 def test_python_example_prints_the_answer(served: str) -> None:
@@ -215,23 +242,37 @@ def test_python_example_prints_the_answer(served: str) -> None:
     assert failed.stderr.startswith("PROVIDER_UNAVAILABLE: ")
 
 
+def test_python_client_tool_answers_the_model(served: str) -> None:
+    """The question of the call is asked once, and the model gets what was typed; it says why a turn failed."""
+    example = [sys.executable, str(ROOT / "examples/python/client_tool.py")]
+    done = in_terminal([*example, QUESTION, served])
+    assert (done.returncode, done.stdout, done.stderr) == (0, ANSWERED, "")
+    failed = in_terminal([*example, "/error unavailable", served])
+    assert failed.returncode == 1
+    assert failed.stderr.startswith("PROVIDER_UNAVAILABLE: ")
+
+
+def in_terminal(
+    command: list[str], folder: Path = ROOT, timeout_seconds: float = 30
+) -> subprocess.CompletedProcess[str]:
+    """Runs a client whose user types a line."""
+    return subprocess.run(
+        command, cwd=folder, input="Ada\n", check=False, capture_output=True, text=True, timeout=timeout_seconds
+    )
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(os.environ.get("TURNWIRE_TEST_GO") != "1", reason="needs module downloads: TURNWIRE_TEST_GO=1")
 @pytest.mark.skipif(shutil.which("go") is None, reason="go is not installed")
-def test_go_example_builds_and_runs(served: str, tmp_path: Path) -> None:
-    """Stubs are generated from the contract as the README says, and the client prints the answer."""
+def test_go_examples_build_and_run(served: str, tmp_path: Path) -> None:
+    """Stubs are generated from the contract as the README says, and the clients do what those in Python do."""
     folder = tmp_path / "examples/go"
     shutil.copytree(ROOT / "examples/go", folder, ignore=shutil.ignore_patterns("opencode"))
     shutil.copytree(ROOT / "proto", tmp_path / "proto")
     shutil.copy(ROOT / "buf.yaml", tmp_path)
     buf = str(Path(sys.executable).with_name("buf"))
     subprocess.run([buf, "generate", "../..", "--template", "buf.gen.yaml"], cwd=folder, check=True, timeout=300)
-    done = subprocess.run(
-        ["go", "run", ".", "/rate 100\néén twee 世界 🌍", served],
-        cwd=folder,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = in_terminal(["go", "run", ".", "/rate 100\néén twee 世界 🌍", served], folder, 300)
     assert (done.returncode, done.stdout) == (0, "één twee 世界 🌍\n"), done.stderr
+    done = in_terminal(["go", "run", "./clienttool", QUESTION, served], folder, 300)
+    assert (done.returncode, done.stdout) == (0, ANSWERED), done.stderr

@@ -7,14 +7,20 @@ In FOLDER it writes its process id, and what became of slow calls.
 """
 
 import asyncio
+import base64
 import os
 import sys
 from pathlib import Path
 
 from mcp.server import MCPServer
-from mcp.server.mcpserver import Context
+from mcp.server.mcpserver import Context, Image
 
 FOLDER = Path(sys.argv[-1]) if len(sys.argv) > 2 and not sys.argv[-1].isdigit() else None
+
+PICTURE = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAEUlEQVR42mP4z8CAFTEMLQkAKP8/wc53yE8AAAAASUVORK5CYII="
+)
+"""A red square, as PNG."""
 
 server = MCPServer("test server")
 
@@ -63,6 +69,18 @@ async def pause(seconds: float) -> str:
 def long(chars: int) -> str:
     """Says a lot."""
     return "é" * chars
+
+
+@server.tool()
+def story(lines: int) -> str:
+    """Tells a story of numbered lines, so that it shows which of them came."""
+    return "\n".join(f"line {number} of {lines}" for number in range(1, lines + 1))
+
+
+@server.tool()
+def picture() -> list[str | Image]:
+    """Draws a red square."""
+    return ["a red square", Image(data=PICTURE, format="png")]
 
 
 @server.tool()

@@ -16,7 +16,7 @@ import structlog
 from turnwire.ports.tools import ServerTool, SourceState, ToolOutcome, ToolSource
 from turnwire.tools.mcp_results import outcome_of, progress_line
 from turnwire.tools.settings import Backoff, McpSettings
-from turnwire.tools.stdio_process import stdio_process
+from turnwire.tools.stdio_process import MAX_MESSAGE_BYTES, stdio_process
 
 MAX_TOOLS = 512
 """Tools that are taken of one server; no model is offered more."""
@@ -203,7 +203,8 @@ class McpConnection:
 
                 timeout = httpx2.Timeout(30.0, read=max(300.0, settings.timeout_seconds))
                 http = await stack.enter_async_context(httpx2.AsyncClient(headers=self._headers(), timeout=timeout))
-                transport = streamable_http_client(settings.url, http_client=http)
+                # the SDK's own limit is 1 MiB, which a picture easily has
+                transport = streamable_http_client(settings.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES)
             # "legacy" is the handshake that every server in the world knows; a probe for the newer one costs a round
             client = mcp.Client(transport, mode="legacy", cache=None, message_handler=self._handle)
             yield await stack.enter_async_context(client)
@@ -219,7 +220,7 @@ class McpConnection:
         cursor: str | None = None
         while len(found) < MAX_TOOLS:
             page = await self._client.list_tools(cursor=cursor)
-            for tool in page.tools:
+            for tool in page.tools[: MAX_TOOLS - len(found)]:
                 found[tool.name] = ServerTool(
                     name=f"{self._name}.{tool.name}",
                     description=tool.description or "",

@@ -1,26 +1,49 @@
-"""Results of MCP tools as text for a model."""
+"""Results of MCP tools: text for a model, and the files that came with it."""
 
+import base64
+import binascii
 import json
+import mimetypes
+import re
+from pathlib import PurePosixPath
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
-from turnwire.ports.tools import ToolOutcome
+from turnwire.ports.tools import ToolFile, ToolOutcome
 
 MAX_METADATA_BYTES = 16 * 1024
 """Structured content above this is not kept beside the text: it rides with its message in every page and event."""
 
+MAX_FILES = 20
+"""Files of one result, as many as a client's own tool may give; each goes to the model again with every later step."""
+
+MAX_FILES_BYTES = 20 * 2**20
+"""Of all files of one result: as much as one file of a message may have, and in base64 below the longest message that
+is read of a server."""
+
+MAX_FILENAME_CHARS = 255
+"""What the usual file systems take."""
+
+_MIME = re.compile(r"[\w.+-]{1,127}/[\w.+-]{1,127}(?:[ \t]*;[ -~]{0,200})?", re.ASCII)
+
+_UNKNOWN_MIME = "application/octet-stream"
+
 
 def outcome_of(result: Any) -> ToolOutcome:
-    """Returns the outcome of a CallToolResult: its texts, and a line for whatever is no text."""
-    texts = [_text_of(block) for block in result.content]
+    """Returns the outcome of a CallToolResult: its texts, its files, and a line for each block that is no text."""
+    files = _Files()
+    texts = [_text_of(block, files) for block in result.content]
     structured = result.structured_content
     metadata = ""
     if structured is not None:
         as_json = json.dumps(structured, ensure_ascii=False, default=str)
-        if not texts:
-            texts = [as_json]
-        elif isinstance(structured, dict) and len(as_json) <= MAX_METADATA_BYTES:
+        if all(block.type != "text" for block in result.content):
+            texts.append(as_json)  # nothing says it in words
+        elif isinstance(structured, dict) and len(as_json.encode("utf-8", "surrogatepass")) <= MAX_METADATA_BYTES:
             metadata = json.dumps({"structuredContent": structured}, ensure_ascii=False, default=str)
-    return ToolOutcome(output="\n".join(texts), is_error=bool(result.is_error), metadata_json=metadata)
+    return ToolOutcome(
+        output="\n".join(texts), is_error=bool(result.is_error), metadata_json=metadata, files=tuple(files.kept)
+    )
 
 
 def progress_line(progress: float, total: float | None, message: str | None) -> str:
@@ -29,15 +52,70 @@ def progress_line(progress: float, total: float | None, message: str | None) -> 
     return f"{share} {message}" if message else share
 
 
-def _text_of(block: Any) -> str:
+class _Files:
+    """The files of one result, within the limits."""
+
+    def __init__(self) -> None:
+        self.kept: list[ToolFile] = []
+        self._bytes = 0
+
+    def add(self, data: str, mime: str | None, uri: str = "") -> str:
+        """Keeps a file if it can be kept.
+
+        Args:
+            data: Its bytes in base64.
+            mime: Its media type; None takes the one that the file name suggests.
+            uri: Where it comes from; "" when not said.
+
+        Returns:
+            A line that names it, for models that cannot see it; or one that says why it is left out.
+        """
+        name = _filename_of(uri)
+        mime = mime if mime and _MIME.fullmatch(mime) else mimetypes.guess_type(name)[0] or _UNKNOWN_MIME
+        what = f"{name}, {mime}" if name else mime
+        # of valid base64 this is exact; a huge file is not decoded only to be dropped
+        size = len(data) // 4 * 3 - data[-2:].count("=")
+        if len(self.kept) == MAX_FILES:
+            return f"[file left out: {what}, {size} bytes; a result may have {MAX_FILES} files]"
+        if self._bytes + size > MAX_FILES_BYTES:
+            return f"[file left out: {what}, {size} bytes; the files of a result may have {MAX_FILES_BYTES} bytes]"
+        try:
+            content = base64.b64decode(data, validate=True)
+        except (binascii.Error, ValueError):
+            return f"[file left out: {what}; its base64 is broken]"
+        if len(content) != size:  # more padding than there can be, which the decoder lets pass
+            return f"[file left out: {what}; its base64 is broken]"
+        if not content:
+            return f"[file left out: {what}; it is empty]"  # which providers refuse, with all that is around it
+        self._bytes += len(content)
+        self.kept.append(ToolFile(content=content, mime=mime, filename=name))
+        return f"[file {len(self.kept)}: {what}, {len(content)} bytes]"
+
+
+def _text_of(block: Any, files: _Files) -> str:
     match block.type:
         case "text":
             return str(block.text)
         case "image" | "audio":
-            return f"[{block.type} {block.mime_type}, {len(block.data) * 3 // 4} bytes, not shown]"
+            return files.add(block.data, block.mime_type)
         case "resource_link":
             return f"[resource {block.uri}]"
         case "resource":
             text = getattr(block.resource, "text", None)
-            return str(text) if text is not None else f"[resource {block.resource.uri}, not text]"
+            if text is not None:
+                return str(text)
+            return files.add(block.resource.blob, block.resource.mime_type, block.resource.uri)
     return f"[{block.type}, not shown]"
+
+
+def _filename_of(uri: str) -> str:
+    """Returns the last step of a URI's path as a file name without folders; "" when there is none."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return ""
+    if parts.scheme and not parts.path.startswith("/"):
+        return ""  # such as urn:isbn:… or data:…, which have no path
+    name = PurePosixPath(unquote(parts.path).replace("\\", "/")).name
+    name = "".join(char for char in name if char.isprintable()).strip()
+    return "" if name == ".." else name[:MAX_FILENAME_CHARS]

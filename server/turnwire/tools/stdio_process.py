@@ -13,8 +13,8 @@ from typing import Any
 
 from turnwire.tools.settings import McpSettings
 
-MAX_LINE_BYTES = 32 * 2**20
-"""Longest message of a child; one that never ends its line would fill the memory."""
+MAX_MESSAGE_BYTES = 32 * 2**20
+"""Longest message of a server; one that never ends would fill the memory."""
 
 _EXIT_SECONDS = 0.4
 """How long a child may take to end after its input was closed, and again after SIGTERM."""
@@ -143,8 +143,8 @@ class _Child:
                 for line in lines:
                     if line.strip():
                         yield line
-            if len(waiting) > MAX_LINE_BYTES:
-                self._last_error = f"it sent a message of more than {MAX_LINE_BYTES} bytes"
+            if len(waiting) > MAX_MESSAGE_BYTES:
+                self._last_error = f"it sent a message of more than {MAX_MESSAGE_BYTES} bytes"
                 return
 
     async def _exit_reason(self) -> str:

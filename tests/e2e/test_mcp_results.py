@@ -1,0 +1,74 @@
+"""What real MCP servers answer besides short text: files, and very long text."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.mcp_server import PICTURE
+from turnwire.ports.tools import SourceState, ToolFile, ToolOutcome
+from turnwire.tools.mcp_servers import McpServers
+from turnwire.tools.settings import McpSettings
+
+ROOT = Path(__file__).parents[2]
+SERVER = ("-m", "tests.support.mcp_server")
+
+
+@contextlib.asynccontextmanager
+async def stdio_settings() -> AsyncIterator[McpSettings]:
+    """Settings of the test server as a child."""
+    yield McpSettings(command=sys.executable, args=(*SERVER, "stdio"), env=("PYTHONPATH",), cwd=ROOT)
+
+
+@contextlib.asynccontextmanager
+async def http_settings() -> AsyncIterator[McpSettings]:
+    """Settings of the test server over HTTP, which runs meanwhile."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    quiet = asyncio.subprocess.DEVNULL
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *SERVER, "http", str(port), cwd=ROOT, stdout=quiet, stderr=quiet
+    )
+    try:
+        yield McpSettings(url=f"http://127.0.0.1:{port}/mcp")
+    finally:
+        process.kill()
+        await process.wait()
+
+
+@pytest.fixture(params=[stdio_settings, http_settings], ids=["stdio", "http"])
+async def servers(request: pytest.FixtureRequest) -> AsyncIterator[McpServers]:
+    """The test server "test", ready."""
+    async with request.param() as settings:
+        connected = McpServers({"test": settings}, os.environ)
+        connected.start()
+        try:
+            async with asyncio.timeout(20):
+                while connected.sources()[0].state is not SourceState.READY:
+                    await asyncio.sleep(0.02)
+            yield connected
+        finally:
+            await connected.aclose()
+
+
+async def test_a_picture_is_a_file_and_a_line(servers: McpServers) -> None:
+    """Byte for byte as the server made it."""
+    outcome = await servers.call("test.picture", "{}", print)
+    assert outcome == ToolOutcome(
+        output=f"a red square\n[file 1: image/png, {len(PICTURE)} bytes]",
+        files=(ToolFile(content=PICTURE, mime="image/png"),),
+    )
+
+
+async def test_very_long_text_comes_whole(servers: McpServers) -> None:
+    """It is for the core to say how much of it a model gets."""
+    outcome = await servers.call("test.story", '{"lines": 100000}', print)
+    lines = outcome.output.splitlines()
+    assert (len(lines), lines[0], lines[-1]) == (100_000, "line 1 of 100000", "line 100000 of 100000")
+    assert (outcome.is_error, outcome.metadata_json, outcome.files) == (False, "", ())

@@ -200,8 +200,8 @@ async def test_abort_keeps_what_was_said_and_can_be_repeated(
     assert (await client.AbortSession(session_id)).ListFields() == []
     assert await client.GetMessages(session_id) == after_first
 
-    user, assistant = after_first.messages
-    assert user.role == "user"
+    user, assistant, note = after_first.messages
+    assert (user.role, note.role, list(note.text_parts)) == ("user", "system", ["The turn was aborted."])
     assert list(assistant.text_parts) == ["one two three"]
     assert _finishes(await events.of(str(tmp_path), lambda seen: _finishes(seen) != [])) == ["error"]
 

@@ -89,8 +89,7 @@ def server_result(outcome: ToolOutcome, limits: Limits) -> CallResult:
     fitting = [file for file in outcome.files if len(file.content) <= limits.max_file_bytes]
     files = [(_reference(file.content, file.mime, file.filename), file.content) for file in fitting]
     whole = []
-    if kept is not output and len(output) <= limits.max_file_bytes:
-        data = output.encode()
+    if kept is not output and len(data := output.encode()) <= limits.max_file_bytes:
         whole = [(_reference(data, "text/plain", "output.txt"), data)]
     if len(fitting) < len(outcome.files):
         left_out = len(outcome.files) - len(fitting)

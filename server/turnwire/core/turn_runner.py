@@ -213,7 +213,7 @@ class TurnRun:
         self._added = added = environment.commit(turn.session_id, announced, message.updated_at)
         self._stream, self._journal = stream, journal
         call = ModelCall(environment, stream, journal, self._publish, slot)
-        failure = await call.run(request, (turn.model, *environment.settings.fallback_models), added)
+        failure = await call.run(request, (turn.model, *environment.settings.fallbacks(turn.agent)), added)
         await asyncio.shield(added)
         await journal.settle()
         ending = step_ending(stream.finished, failure, stream.snapshot())

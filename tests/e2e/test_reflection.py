@@ -13,6 +13,7 @@ from tests.support.running_server import Client, connect, running_server
 SERVICES = {
     "opencode.agent.AgentService",
     "opencode.event.EventService",
+    "opencode.message.FileService",
     "opencode.message.MessageService",
     "opencode.provider.ProviderService",
     "opencode.session.SessionService",

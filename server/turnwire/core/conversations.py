@@ -5,19 +5,17 @@ from datetime import datetime
 
 import msgspec
 
-from turnwire.core.arguments import problem_of_schema
 from turnwire.core.attachments import LoadedFile, NewFile, load_file, too_large
-from turnwire.core.choices import choose_agent, choose_model
+from turnwire.core.choices import check_schemas, choose_agent, choose_model
 from turnwire.core.closing import Work
 from turnwire.core.environment import Environment
-from turnwire.core.inputs import NewMessage, NewText, NewTurn
+from turnwire.core.inputs import NewMessage, NewText, NewToolResult, NewTurn
 from turnwire.core.named_requests import NamedRequests
 from turnwire.core.receipts import Receipt
 from turnwire.core.tool_calls import CallResult
 from turnwire.core.tool_result_messages import fold_results
 from turnwire.core.turns import Aborted, Turns
 from turnwire.domain.errors import (
-    FieldViolation,
     InvalidRequest,
     ToolCallAlreadySettled,
     ToolCallNotFound,
@@ -93,7 +91,7 @@ class Conversations:
         await self._environment.store.settings(session_id)
         return await self._turns.abort(session_id, expected_turn_id, keep_queue=keep_queue)
 
-    async def submit_tool_result(self, session_id: str, part_id: str, result: CallResult) -> tuple[Part, int]:
+    async def submit_tool_result(self, session_id: str, part_id: str, new: NewToolResult) -> tuple[Part, int]:
         """Stores the result of a client tool call; the turn goes on when all calls of its step have theirs.
 
         Idempotent: the same result for a call that holds it is confirmed.
@@ -106,6 +104,7 @@ class Conversations:
             ToolCallAlreadySettled: the call has another result, or its turn has ended.
             ToolCallNotReady: the call is still being written.
         """
+        result = CallResult(output=new.output, is_error=new.is_error, metadata_json=new.metadata_json)
         session = await self._environment.store.session(session_id)
         run = self._turns.run_of(session_id)
         calls = run.calls if run is not None else None
@@ -133,7 +132,7 @@ class Conversations:
         session, opening = await self._session_for(new, now)
         agent = choose_agent(environment, answer.agent, session)
         model = choose_model(environment, answer.model, agent, session)
-        await self._check_schemas(answer)
+        await check_schemas(answer.tools)
         contents, files = await self._contents(new, session)
         turn = Turn(
             turn_id=environment.new_id("trn"),
@@ -156,17 +155,6 @@ class Conversations:
             lambda receipt: before + self._requests.record(new, receipt),
             reject_when_busy=answer.reject_when_busy,
         )
-
-    async def _check_schemas(self, answer: NewTurn) -> None:
-        """Raises InvalidRequest naming each declared tool whose schema is none."""
-        problems = [await problem_of_schema(tool.input_schema_json) for tool in answer.tools]
-        violations = [
-            FieldViolation(f"tools[{index}].input_schema_json", problem, "BAD_SCHEMA")
-            for index, problem in enumerate(problems)
-            if problem
-        ]
-        if violations:
-            raise InvalidRequest(*violations)
 
     async def _append(self, new: NewMessage) -> Receipt:
         environment = self._environment

@@ -1,10 +1,11 @@
 """Which tools a model is offered, and which calls cannot run."""
 
-from tests.support.core_fakes import FakeServerTools, server_tool
-from tests.support.domain_values import make_answer
-from turnwire.core.settings import Agent
-from turnwire.core.toolbox import Toolbox, open_toolbox
+from tests.support.core_fakes import FakeServerTools, FakeStore, make_environment, server_tool
+from tests.support.domain_values import make_answer, make_session
+from turnwire.core.settings import Agent, PermissionRule
+from turnwire.core.toolbox import Toolbox, ToolCatalog, open_toolbox
 from turnwire.domain.messages import ToolUse
+from turnwire.domain.permissions import PermissionAction
 from turnwire.domain.sessions import ToolDefinition
 
 LOOK = ToolDefinition("look", "", "")
@@ -56,3 +57,26 @@ async def test_calls_that_cannot_run_are_named() -> None:
     assert problems[1] == "there is no tool named 'none'"
     assert problems[2] == "the arguments do not fit the tool's schema: 'a' is a required property"
     assert problems[3].startswith("the arguments are not valid JSON")
+
+
+async def test_the_catalog_says_what_happens_to_calls() -> None:
+    """By the rules of the session's agent, else of the default one; tools that are denied are listed, too."""
+    rules = (PermissionRule("fs.*", PermissionAction.ASK),)
+    agents = {
+        "default": Agent(permissions=(PermissionRule("web.*", PermissionAction.DENY),)),
+        "careful": Agent(permissions=(PermissionRule("*", PermissionAction.ASK),), tools=("web.*", "fs.write")),
+    }
+    sessions = {"ses_1": make_session(), "ses_2": make_session("ses_2", agent="careful")}
+    catalog = ToolCatalog(
+        make_environment(
+            FakeStore(sessions_by_id=sessions),
+            settings={"permissions": rules, "agents": agents},
+            tools=FakeServerTools(server_tool("fs.write"), server_tool("run"), server_tool("web.get")),
+        )
+    )
+    allow, ask, deny = PermissionAction.ALLOW, PermissionAction.ASK, PermissionAction.DENY
+    assert {session_id: (await catalog.list(session_id)).permissions for session_id in ("", "ses_1", "ses_2")} == {
+        "": {"fs.write": ask, "run": allow, "web.get": deny},
+        "ses_1": {"fs.write": ask, "run": allow, "web.get": deny},
+        "ses_2": {"fs.write": ask, "web.get": ask},
+    }

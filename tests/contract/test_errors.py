@@ -38,6 +38,7 @@ TABLE: dict[type[e.DomainError], tuple[Code, str, str]] = {
     e.MessageNotFound: (Code.NOT_FOUND, "MESSAGE_NOT_FOUND", "ResourceInfo"),
     e.ToolCallNotFound: (Code.NOT_FOUND, "TOOL_CALL_NOT_FOUND", "ResourceInfo"),
     e.PermissionRequestNotFound: (Code.NOT_FOUND, "PERMISSION_REQUEST_NOT_FOUND", "ResourceInfo"),
+    e.StoredFileNotFound: (Code.NOT_FOUND, "FILE_NOT_FOUND", "ResourceInfo"),
     e.TurnInProgress: (Code.FAILED_PRECONDITION, "TURN_IN_PROGRESS", "PreconditionFailure"),
     e.ToolCallNotReady: (Code.FAILED_PRECONDITION, "TOOL_CALL_NOT_READY", "PreconditionFailure"),
     e.ToolCallAlreadySettled: (Code.FAILED_PRECONDITION, "TOOL_CALL_ALREADY_SETTLED", "PreconditionFailure"),

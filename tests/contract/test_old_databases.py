@@ -12,10 +12,14 @@ from opencode.message.content_pb2 import (
     MESSAGE_TYPE_HOST,
     MESSAGE_TYPE_USER,
 )
+from opencode.message.file_pb2 import DownloadFileRequest
 from opencode.message.message_pb2 import DISPOSITION_DUPLICATE, MessageList
 from opencode.session.session_pb2 import ListSessionsRequest
+from tests.support import old_database as old
 from tests.support.conversation import ask, displayed, messages_of, talk, tool, turn_ended, watching, words_of
+from tests.support.domain_values import removing
 from tests.support.running_server import connect, running_server
+from turnwire.domain.sessions import Budget
 from turnwire.ports.store import Page
 from turnwire.rpc.codec import ProtoCodec
 from turnwire.storage.schema import MIGRATIONS
@@ -34,8 +38,8 @@ async def test_old_conversation_goes_on(database: Path, tmp_path: Path) -> None:
     """Everything is there, what was streaming is ended, what waited is answered, a retry is known, a new turn runs."""
     shutil.copy(database, tmp_path / "turnwire.db")
     async with running_server(tmp_path) as server, connect(server.address) as client:
-        [session] = (await client.sessions.ListSessions(ListSessionsRequest())).sessions
-        assert session.title == "Old conversation"
+        listed = (await client.sessions.ListSessions(ListSessionsRequest())).sessions
+        [session] = [session for session in listed if session.title == "Old conversation"]
         async with watching(client, session.id, after_sequence=0) as watch:
             await watch.until_kind("turn_ended", 6)
         messages = await messages_of(client, session.id)
@@ -44,9 +48,10 @@ async def test_old_conversation_goes_on(database: Path, tmp_path: Path) -> None:
             *(MESSAGE_TYPE_USER, MESSAGE_TYPE_ASSISTANT, MESSAGE_TYPE_ASSISTANT),
             *(MESSAGE_TYPE_USER, MESSAGE_TYPE_ASSISTANT) * 2,
             MESSAGE_TYPE_HOST,
-            *(MESSAGE_TYPE_USER, MESSAGE_TYPE_ASSISTANT) * 2,
+            *(MESSAGE_TYPE_USER, MESSAGE_TYPE_ASSISTANT, MESSAGE_TYPE_HOST),
+            *(MESSAGE_TYPE_USER, MESSAGE_TYPE_ASSISTANT),
         ]
-        interrupted, waited = messages[11], messages[13]
+        interrupted, waited = messages[11], messages[14]
         assert (words_of(interrupted), interrupted.status) == ("Streams.", MESSAGE_STATUS_INTERRUPTED)
         assert (words_of(waited), waited.status) == ("Waits.", MESSAGE_STATUS_COMPLETE)
         retry = ask("/refuse I will not.", session.id, request_id="kept-request", tools=[tool("known")])
@@ -62,10 +67,47 @@ async def test_old_display_forms_are_those_of_today(database: Path, tmp_path: Pa
     codec = ProtoCodec()
     store = await SqliteStore.open(StorageSettings(path=tmp_path / "turnwire.db"), codec, lambda _: None)
     try:
-        [session] = (await store.sessions(Page())).sessions
-        stored = MessageList.FromString((await store.display(session.session_id, Page())).frames).messages
-        messages = (await store.messages(session.session_id, Page())).messages
-        made = MessageList.FromString(b"".join(map(codec.encode_display, messages))).messages
-        assert list(stored) == list(made)
+        for session in (await store.sessions(Page())).sessions:
+            stored = MessageList.FromString((await store.display(session.session_id, Page())).frames).messages
+            messages = (await store.messages(session.session_id, Page())).messages
+            made = MessageList.FromString(b"".join(map(codec.encode_display, messages))).messages
+            assert len(stored) >= 3
+            assert list(stored) == list(made)
     finally:
         await store.aclose()
+
+
+@pytest.mark.parametrize("database", DATABASES[1:], ids=lambda path: path.stem)
+async def test_old_approvals_are_there(database: Path, tmp_path: Path) -> None:
+    """Permissions, open and answered, files of results, a summary, tools of the session: as they were stored."""
+    shutil.copy(database, tmp_path / "turnwire.db")
+    store = await SqliteStore.open(StorageSettings(path=tmp_path / "turnwire.db"), ProtoCodec(), lambda _: None)
+    try:
+        assert await store.open_permissions(None) == (old.OPEN,)
+        assert await store.permission(old.APPROVALS, "per_answered") == old.ANSWERED
+        assert await store.always_allowed(old.APPROVALS) == {"draw"}
+        assert await store.history(old.APPROVALS) == (old.QUESTION, old.SUMMARY, old.CALLS)
+        for file in old.FILES:
+            assert await store.session_file(old.APPROVALS, file.sha256) == file.content
+        session = await store.session(old.APPROVALS)
+        assert (session.tools, session.budget) == (old.TURN.tools, Budget(max_tokens=9000))
+        assert old.TURN in await store.unfinished_turns()
+        await store.commit(removing(old.APPROVALS))
+        assert await store.files(file.sha256 for file in old.FILES) == {}
+        assert await store.open_permissions(None) == ()
+    finally:
+        await store.aclose()
+
+
+@pytest.mark.parametrize("database", DATABASES[1:], ids=lambda path: path.stem)
+async def test_old_approvals_are_shown(database: Path, tmp_path: Path) -> None:
+    """To clients, with the result and its files, which can be downloaded."""
+    shutil.copy(database, tmp_path / "turnwire.db")
+    async with running_server(tmp_path) as server, connect(server.address) as client:
+        question, summary, calls = (await displayed(client, old.APPROVALS))[:3]
+        assert (question.text_parts, summary.compaction.through_message_id) == (["Draw."], question.message_id)
+        drawn = calls.tool_calls[0]
+        assert (drawn.output, drawn.full_output.sha256) == ("drawn", old.LOG.sha256)
+        [plot] = drawn.files
+        request = DownloadFileRequest(session_id=old.APPROVALS, sha256=plot.sha256)
+        assert [answer.data async for answer in client.files.DownloadFile(request)] == [b"a plot"]

@@ -1,6 +1,8 @@
 """Store: permission requests and what the turns of a session have spent."""
 
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -13,6 +15,7 @@ from turnwire.domain.money import Usage
 from turnwire.domain.permissions import Permission, PermissionAnswer, PermissionResponse
 from turnwire.domain.sessions import TurnStatus
 from turnwire.ports.store import Commit, PutPermission, PutTurn, Spent
+from turnwire.storage import queries
 
 ONE = make_permission("per_b", patterns=("fs.write", "fs.*"), call_id="call_1", metadata_json='{"path":"/a"}')
 TWO = make_permission("per_a")
@@ -134,3 +137,13 @@ async def test_spent_of_an_unknown_session_is_an_error(opened: OpenedStore) -> N
     """As in every read of one session."""
     with pytest.raises(SessionNotFound):
         await opened.store.spent("ses_none")
+
+
+async def test_spent_reads_no_bodies_of_turns(opened: OpenedStore) -> None:
+    """An index holds what was spent: a body holds all tools of its turn."""
+    with closing(sqlite3.connect(opened.path)) as db:
+        statements: list[str] = []
+        db.set_trace_callback(statements.append)
+        queries.spent(db, "ses_1")
+        plan = db.execute(f"EXPLAIN QUERY PLAN {statements[-1]}").fetchall()
+    assert "turns_spent" in plan[0][3]

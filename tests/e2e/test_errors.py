@@ -19,6 +19,7 @@ from opencode.message.message_pb2 import (
     TextPart,
 )
 from opencode.session.session_pb2 import (
+    Budget,
     CreateSessionRequest,
     DeleteSessionRequest,
     GetSessionRequest,
@@ -26,7 +27,7 @@ from opencode.session.session_pb2 import (
     UpdateDirectoryRequest,
     UpdateSessionRequest,
 )
-from opencode.tool.tool_pb2 import PermissionResponse
+from opencode.tool.tool_pb2 import PermissionResponse, SubmitToolResultRequest, ToolResultFile
 from tests.support.conversation import ask, file, model, new_session, refused, session_of, talk, text, tool
 from tests.support.running_server import Client, connect, running_server
 from tests.support.server_process import server_process
@@ -165,6 +166,22 @@ BAD: list[tuple[str, Calls, str, list[str]]] = [
         ),
         "INVALID_REQUEST",
         ["response"],
+    ),
+    (
+        "budget of a session",
+        lambda client, session_id: client.sessions.UpdateSession(
+            UpdateSessionRequest(session_id=session_id, budget=Budget(max_tokens=0))
+        ),
+        "INVALID_REQUEST",
+        ["budget.max_tokens"],
+    ),
+    (
+        "files of a tool result",
+        lambda client, session_id: client.tools.SubmitToolResult(
+            SubmitToolResultRequest(session_id=session_id, tool_call_id="c", files=[ToolResultFile()])
+        ),
+        "INVALID_REQUEST",
+        ["files[0].url"],
     ),
 ]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from opencode.message.file_pb2 import DownloadFileRequest, DownloadFileResponse
 from opencode.message.message_pb2 import SendMessageRequest
 from opencode.session.session_pb2 import DeleteSessionRequest, ListSessionsRequest
 from tests.support.conversation import (
@@ -209,3 +210,53 @@ async def test_files_of_the_kernel_are_refused(client: Client) -> None:
     request.parts.append(file(path="environ"))
     refusal = await refused(client.messages.SendMessage(request))
     assert refusal.fields == ["parts[1].file.path"]
+
+
+async def download(client: Client, session_id: str, sha256: str) -> list[DownloadFileResponse]:
+    """Reads a whole file."""
+    return [
+        answer async for answer in client.files.DownloadFile(DownloadFileRequest(session_id=session_id, sha256=sha256))
+    ]
+
+
+@pytest.mark.parametrize("size", [0, 1, 65_536, 65_537, 200_000])
+async def test_a_file_is_downloaded_in_order(client: Client, size: int) -> None:
+    """In pieces of 64 KiB at most, the size of the whole in the first answer only; an empty file is one answer."""
+    content = os.urandom(size)
+    session_id = await new_session(client)
+    stored = await send_file(client, session_id, url=data_uri(content))
+    answers = await download(client, session_id, stored.sha256)
+    assert b"".join(answer.data for answer in answers) == content
+    assert [len(answer.data) for answer in answers] == [
+        *[65_536] * (size // 65_536),
+        *([size % 65_536] if size % 65_536 or not size else []),
+    ]
+    assert [answer.size_bytes if answer.HasField("size_bytes") else None for answer in answers] == [
+        size,
+        *[None] * (len(answers) - 1),
+    ]
+
+
+async def test_a_session_downloads_its_own_files(client: Client) -> None:
+    """Another session's file, and a hash that nobody knows, are not found; neither is a file in no session."""
+    one, two = await new_session(client), await new_session(client)
+    mine = (await send_file(client, one, url=data_uri(b"mine"))).sha256
+    theirs = (await send_file(client, two, url=data_uri(b"theirs"))).sha256
+    for sha256 in (theirs, "0" * 64, mine.upper(), "no hash"):
+        refusal = await refused(download(client, one, sha256))
+        assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "FILE_NOT_FOUND")
+        assert "ResourceInfo" in refusal.details
+    refusal = await refused(download(client, "ses_none", mine))
+    assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "SESSION_NOT_FOUND")
+    assert (await refused(download(client, "", ""))).fields == ["session_id", "sha256"]
+
+
+async def test_a_file_of_a_deleted_session_is_gone(client: Client) -> None:
+    """Who shares it still reads it."""
+    one, two = await new_session(client), await new_session(client)
+    for session_id in (one, two):
+        sha256 = (await send_file(client, session_id, url=data_uri(b"shared"))).sha256
+    await client.sessions.DeleteSession(DeleteSessionRequest(session_id=one))
+    assert (await refused(download(client, one, sha256))).reason == "SESSION_NOT_FOUND"
+    [answer] = await download(client, two, sha256)
+    assert answer.data == b"shared"

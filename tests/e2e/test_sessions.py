@@ -8,11 +8,13 @@ from opencode.message.message_pb2 import GetMessagesRequest, ListMessagesRequest
 from opencode.session.session_pb2 import (
     SESSION_STATUS_IDLE,
     SESSION_STATUS_RUNNING,
+    Budget,
     CreateSessionRequest,
     DeleteSessionRequest,
     GetSessionRequest,
     ListSessionsRequest,
     SessionInfo,
+    SessionTools,
     UpdateDirectoryRequest,
     UpdateSessionRequest,
 )
@@ -25,6 +27,7 @@ from tests.support.conversation import (
     refused,
     session_of,
     talk,
+    tool,
     watching,
     words_of,
 )
@@ -197,3 +200,54 @@ async def test_deletion_races_with_sending(client: Client) -> None:
         assert set(errors) <= {grpc.StatusCode.NOT_FOUND}
         assert (await refused(session_of(client, session_id))).reason == "SESSION_NOT_FOUND"
     await talk(client, "the server lives")
+
+
+async def test_session_keeps_tools_compaction_and_budget(client: Client) -> None:
+    """As they were given, for the next who asks; present and empty takes them away."""
+    budget = Budget(max_tokens=1000, max_cost_pico_usd=5)
+    created = await client.sessions.CreateSession(
+        CreateSessionRequest(tools=[tool("look", "{}")], compaction=False, budget=budget)
+    )
+    assert created == await session_of(client, created.id)
+    assert (list(created.tools), created.budget) == ([tool("look", "{}")], budget)
+    assert (created.HasField("compaction"), created.compaction) == (True, False)
+    changed = await update(client, created.id, compaction=True, budget=Budget(max_tokens=7))
+    assert (list(changed.tools), changed.compaction, changed.budget) == (
+        [tool("look", "{}")],
+        True,
+        Budget(max_tokens=7),
+    )
+    emptied = await update(client, created.id, tools=SessionTools(), budget=Budget())
+    assert (list(emptied.tools), emptied.HasField("budget"), emptied.revision) == ([], False, 3)
+    async with watching(client, created.id, after_sequence=0) as watch:
+        told = (await watch.until_kind("session_updated", 2)).session_updated.session
+    assert told == emptied
+    plain = await session_of(client, await new_session(client))
+    assert [plain.HasField(name) for name in ("compaction", "budget")] == [False, False]
+
+
+async def test_schemas_of_a_sessions_tools_are_checked(client: Client) -> None:
+    """By the field where each stands; nothing is stored."""
+    wrong = tool("b", '{"type":"no type"}')
+    refusal = await refused(client.sessions.CreateSession(CreateSessionRequest(tools=[tool("a"), wrong])))
+    assert (refusal.reason, refusal.fields) == ("INVALID_REQUEST", ["tools[1].input_schema_json"])
+    assert not (await client.sessions.ListSessions(ListSessionsRequest())).sessions
+    session_id = await new_session(client)
+    refusal = await refused(update(client, session_id, title="t", tools=SessionTools(tools=[wrong])))
+    assert (refusal.reason, refusal.fields) == ("INVALID_REQUEST", ["tools.tools[0].input_schema_json"])
+    session = await session_of(client, session_id)
+    assert (session.title, session.revision) == ("", 1)
+
+
+async def test_get_session_says_what_was_spent(client: Client) -> None:
+    """The sum of its turns; absent before the first."""
+    session_id = await new_session(client)
+    request = GetSessionRequest(session_id=session_id)
+    before = await client.sessions.GetSession(request)
+    assert [before.HasField(name) for name in ("usage", "cost_pico_usd")] == [False, False]
+    answers = [await answer_to(client, await talk(client, words, session_id)) for words in ("one two", "three")]
+    after = await client.sessions.GetSession(request)
+    for bucket in ("input_tokens", "output_tokens"):
+        assert getattr(after.usage, bucket) == sum(getattr(answer.usage, bucket) for answer in answers) > 0
+    assert after.cost_pico_usd == sum(answer.cost_pico_usd for answer in answers)
+    assert after.HasField("cost_pico_usd") == answers[0].HasField("cost_pico_usd")

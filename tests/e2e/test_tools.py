@@ -82,6 +82,17 @@ async def test_result_lets_the_turn_go_on(client: Client) -> None:
     assert len(shown) == 3
 
 
+async def test_json_output_is_stored_word_by_word(client: Client) -> None:
+    """As the tool wrote it, numbers and white space too; what is no JSON is refused and leaves the call open."""
+    accepted, (call,) = await pending_calls(client, LOOK)
+    bad = SubmitToolResultRequest(session_id=accepted.session_id, tool_call_id=call.id, output_json="{oops")
+    refusal = await refused(client.tools.SubmitToolResult(bad))
+    assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ["output_json"])
+    good = SubmitToolResultRequest(session_id=accepted.session_id, tool_call_id=call.id, output_json='{"n": 1.50}\n')
+    assert (await client.tools.SubmitToolResult(good)).tool_call.output == '{"n": 1.50}\n'
+    await turn_ended(client, accepted)
+
+
 async def test_error_result_lets_the_turn_go_on(client: Client) -> None:
     """The call reads error with the output as its reason; the model is told."""
     accepted, (call,) = await pending_calls(client, LOOK)

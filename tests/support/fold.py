@@ -14,6 +14,7 @@ from opencode.message.content_pb2 import (
     Part,
 )
 from opencode.session.session_pb2 import SESSION_STATUS_IDLE, SESSION_STATUS_UNSPECIFIED
+from opencode.tool.tool_pb2 import PermissionRequest
 
 EPHEMERAL = frozenset(
     [
@@ -25,6 +26,8 @@ EPHEMERAL = frozenset(
         "heartbeat",
         "reset",
         "tool_log",
+        "permission_snapshot",
+        "compaction_started",
     ]
 )
 
@@ -67,6 +70,8 @@ class SessionFold:
         """Deltas that came too early: the client waits for a snapshot. A stream without loss has none."""
         self.deltas = 0
         self.deleted = False
+        self.permissions: dict[str, PermissionRequest] = {}
+        """The open permission requests."""
 
     def apply(self, event: Event) -> None:
         """Takes in one event.
@@ -247,7 +252,26 @@ class SessionFold:
         if part is not None and line.line_index == len(part.tool_use.logs):
             part.tool_use.logs.append(line.text)
 
+    def _on_permission_asked(self, _: Event, asked: object) -> None:
+        self.permissions[asked.permission.id] = asked.permission
+
+    def _on_permission_snapshot(self, _: Event, snapshot: object) -> None:
+        self.permissions[snapshot.permission.id] = snapshot.permission
+
+    def _on_permission_replied(self, _: Event, replied: object) -> None:
+        self.permissions.pop(replied.permission_id, None)
+
+    def _on_compaction_started(self, _: Event, started: object) -> None:
+        if not started.message_count:
+            raise ContractBroken("nothing is being summarised")
+
+    def _on_context_compacted(self, _: Event, compacted: object) -> None:
+        held = self.messages.get(compacted.message_id)
+        if held is not None and held.compaction != compacted.compaction:
+            raise ContractBroken("the summary stands for something else than the event says")
+
     def _on_reset(self, _: Event, reset: object) -> None:
+        self.permissions = {}
         self.resets.append(reset.earliest)
         self.messages, self.queue, self.head = {}, [], None
         self.open_turns, self.status = set(), SESSION_STATUS_UNSPECIFIED

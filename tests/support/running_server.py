@@ -8,6 +8,7 @@ import grpc
 
 from opencode.agent.agent_pb2_grpc import AgentServiceStub
 from opencode.event.event_pb2_grpc import EventServiceStub
+from opencode.message.file_pb2_grpc import FileServiceStub
 from opencode.message.message_pb2_grpc import MessageServiceStub
 from opencode.provider.provider_pb2_grpc import ProviderServiceStub
 from opencode.session.session_pb2_grpc import SessionServiceStub
@@ -23,6 +24,7 @@ class Client:
         """Takes an open channel; its owner closes it."""
         self.channel = channel
         self.messages = MessageServiceStub(channel)
+        self.files = FileServiceStub(channel)
         self.sessions = SessionServiceStub(channel)
         self.events = EventServiceStub(channel)
         self.tools = ToolServiceStub(channel)

@@ -1,12 +1,14 @@
-"""Choosing model and agent, and refusing what is not configured before anything is stored."""
+"""Choosing model and agent, and refusing what is not configured or cannot be used before anything is stored."""
 
+from collections.abc import Iterable
 from pathlib import PurePosixPath
 
+from turnwire.core.arguments import problem_of_schema
 from turnwire.core.environment import Environment
 from turnwire.core.settings import DEFAULT_AGENT, Agent
-from turnwire.domain.errors import InvalidRequest
+from turnwire.domain.errors import FieldViolation, InvalidRequest
 from turnwire.domain.messages import ModelRef
-from turnwire.domain.sessions import Session
+from turnwire.domain.sessions import Session, ToolDefinition
 
 
 def choose_agent(environment: Environment, asked: str | None, session: Session) -> str:
@@ -45,3 +47,19 @@ def check_directory(directory: str, field: str = "directory") -> str:
     if directory and (not PurePosixPath(directory).is_absolute() or "\0" in directory):
         raise InvalidRequest.of(field, "is not an absolute path")
     return directory
+
+
+async def check_schemas(tools: Iterable[ToolDefinition], field: str = "tools") -> None:
+    """Checks the schemas of declared tools, which stand in a field of the request.
+
+    Raises:
+        InvalidRequest: names each tool whose schema is none.
+    """
+    problems = [await problem_of_schema(tool.input_schema_json) for tool in tools]
+    violations = [
+        FieldViolation(f"{field}[{index}].input_schema_json", problem, "BAD_SCHEMA")
+        for index, problem in enumerate(problems)
+        if problem
+    ]
+    if violations:
+        raise InvalidRequest(*violations)

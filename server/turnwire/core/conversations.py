@@ -5,10 +5,9 @@ from datetime import datetime
 
 import msgspec
 
-from turnwire.core.arguments import problem_of_schema
 from turnwire.core.attachments import LoadedFile, NewFile, load_file, too_large
 from turnwire.core.call_results import client_result
-from turnwire.core.choices import choose_agent, choose_model
+from turnwire.core.choices import check_schemas, choose_agent, choose_model
 from turnwire.core.closing import Work
 from turnwire.core.environment import Environment
 from turnwire.core.inputs import NewMessage, NewText, NewToolResult, NewTurn
@@ -17,7 +16,6 @@ from turnwire.core.receipts import Receipt
 from turnwire.core.tool_result_messages import fold_results
 from turnwire.core.turns import Aborted, Turns
 from turnwire.domain.errors import (
-    FieldViolation,
     InvalidRequest,
     ToolCallAlreadySettled,
     ToolCallNotFound,
@@ -138,7 +136,7 @@ class Conversations:
         session, opening = await self._session_for(new, now)
         agent = choose_agent(environment, answer.agent, session)
         model = choose_model(environment, answer.model, agent, session)
-        await self._check_schemas(answer)
+        await check_schemas(answer.tools)
         contents, files = await self._contents(new, session)
         turn = Turn(
             turn_id=environment.new_id("trn"),
@@ -161,17 +159,6 @@ class Conversations:
             lambda receipt: before + self._requests.record(new, receipt),
             reject_when_busy=answer.reject_when_busy,
         )
-
-    async def _check_schemas(self, answer: NewTurn) -> None:
-        """Raises InvalidRequest naming each declared tool whose schema is none."""
-        problems = [await problem_of_schema(tool.input_schema_json) for tool in answer.tools]
-        violations = [
-            FieldViolation(f"tools[{index}].input_schema_json", problem, "BAD_SCHEMA")
-            for index, problem in enumerate(problems)
-            if problem
-        ]
-        if violations:
-            raise InvalidRequest(*violations)
 
     async def _append(self, new: NewMessage) -> Receipt:
         environment = self._environment

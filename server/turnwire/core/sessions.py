@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 from msgspec import UNSET
 
-from turnwire.core.choices import check_agent, check_directory
+from turnwire.core.choices import check_agent, check_directory, check_schemas
 from turnwire.core.closing import Work
 from turnwire.core.environment import Environment
 from turnwire.core.inputs import SessionChange
@@ -14,7 +14,7 @@ from turnwire.core.uncancelled import Uncancelled
 from turnwire.domain.errors import StaleVersion
 from turnwire.domain.events import SessionCreated, SessionDeleted, SessionUpdated, SessionView
 from turnwire.domain.sessions import Session
-from turnwire.ports.store import NewEvent, Page, PutSession, RemoveSession
+from turnwire.ports.store import NewEvent, Page, PutSession, RemoveSession, Spent
 
 
 class Sessions:
@@ -29,6 +29,7 @@ class Sessions:
 
     async def create(self, settings: SessionChange) -> SessionView:
         """Creates an empty session. Raises InvalidRequest when a setting is wrong."""
+        await check_schemas(() if settings.tools is UNSET else settings.tools)
         now = self._environment.clock()
         session = Session(session_id=self._environment.new_id("ses"), created_at=now, updated_at=now)
         session = self._changed(session, settings)
@@ -39,6 +40,10 @@ class Sessions:
     async def get(self, session_id: str) -> SessionView:
         """Returns a session with its running turn and queue."""
         return self._turns.view(await self._environment.store.session(session_id))
+
+    async def spent(self, session_id: str) -> Spent:
+        """Returns what the ended turns of a session have used."""
+        return await self._environment.store.spent(session_id)
 
     async def list(self, page: Page) -> tuple[tuple[SessionView, ...], str]:
         """Returns sessions, most recently updated first, and the token of the next page ("" on the last).
@@ -56,6 +61,7 @@ class Sessions:
             InvalidRequest: a setting is wrong.
             StaleVersion: the session has another revision than expected.
         """
+        await check_schemas(() if change.tools is UNSET else change.tools, "tools.tools")
         return await self._uncancelled.run(self._update_alone(session_id, change))
 
     async def _update_alone(self, session_id: str, change: SessionChange) -> SessionView:
@@ -107,4 +113,7 @@ class Sessions:
             fields["model"] = change.model
         if change.agent is not UNSET:
             fields["agent"] = check_agent(self._environment, change.agent)
+        for name in ("tools", "compaction", "budget"):
+            if (value := getattr(change, name)) is not UNSET:
+                fields[name] = value
         return msgspec.structs.replace(session, **fields)

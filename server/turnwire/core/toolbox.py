@@ -23,6 +23,8 @@ class ToolList(Struct, frozen=True):
     sources: tuple[ToolSource, ...]
     problems: Mapping[str, str]
     """Why models are not offered a tool, by name."""
+    permissions: Mapping[str, PermissionAction]
+    """What happens to the calls of each tool, by name."""
 
 
 class ToolCatalog:
@@ -38,15 +40,16 @@ class ToolCatalog:
         Raises:
             SessionNotFound: there is no such session.
         """
-        environment = self._environment
-        agent = Agent()
+        environment, settings = self._environment, self._environment.settings
+        agent, agent_name = Agent(), DEFAULT_AGENT
         if session_id:
-            session = await environment.store.settings(session_id)
-            agent = environment.settings.agents.get(session.agent or DEFAULT_AGENT, agent)
+            agent_name = (await environment.store.settings(session_id)).agent or DEFAULT_AGENT
+            agent = settings.agent(agent_name)
         tools = tuple(tool for tool in environment.tools.tools() if agent.may_use(tool.name))
         problems = {tool.name: await problem_of_schema(tool.input_schema_json) for tool in tools}
         problems = {name: f"its schema {problem}" for name, problem in problems.items() if problem}
-        return ToolList(tools, environment.tools.sources(), problems)
+        permissions = {tool.name: settings.permission(agent_name, tool.name) for tool in tools}
+        return ToolList(tools, environment.tools.sources(), problems, permissions)
 
 
 class Toolbox:

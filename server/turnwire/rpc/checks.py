@@ -13,6 +13,7 @@ MAX_METADATA_BYTES = 64 * 1024
 MAX_PAGE_SIZE = 1000
 """Messages or sessions in one page: about what a client can show, and below gRPC's default limit for an answer."""
 
+_json_decode = msgspec.json.Decoder(msgspec.Raw).decode
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -58,6 +59,15 @@ class Checks:
                 value = None
             if not isinstance(value, dict):
                 self.fail(field, "is not a JSON object", "BAD_JSON")
+        return text
+
+    def json_text(self, field: str, text: str) -> str:
+        """Notes a violation unless the text is "" or JSON of any kind. Returns it."""
+        if text:
+            try:
+                _json_decode(text)  # reads no numbers, so none is too large
+            except (msgspec.DecodeError, RecursionError):
+                self.fail(field, "is not JSON", "BAD_JSON")
         return text
 
     def tool_name(self, field: str, name: str) -> str:

@@ -100,12 +100,37 @@ def _fill_session_kind(result: pb.Event, event: e.Event) -> None:
             result.session_snapshot.CopyFrom(
                 pb.SessionSnapshot(session=to_proto.session(view), queued_message_ids=view.queued_message_ids)
             )
+        case e.PermissionAsked(permission):
+            result.permission_asked.permission.CopyFrom(to_proto.permission(permission))
+        case e.PermissionSnapshot(permission):
+            result.permission_snapshot.permission.CopyFrom(to_proto.permission(permission))
+        case e.PermissionReplied(permission_id, tool_call_id, answer):
+            result.permission_replied.CopyFrom(
+                pb.PermissionReplied(
+                    permission_id=permission_id,
+                    response=answer.response.value,
+                    reason=answer.reason,
+                    tool_call_id=tool_call_id,
+                )
+            )
+        case e.ContextCompacted(message_id, compaction):
+            result.context_compacted.CopyFrom(
+                pb.ContextCompacted(message_id=message_id, compaction=to_proto.compaction(compaction))
+            )
         case _:
             _fill_hint(result, event)
 
 
 def _fill_hint(result: pb.Event, event: e.Event) -> None:
     match event.kind:
+        case e.CompactionStarted(message_count, estimated_tokens, context_window_tokens):
+            result.compaction_started.CopyFrom(
+                pb.CompactionStarted(
+                    message_count=message_count,
+                    estimated_tokens=estimated_tokens,
+                    context_window_tokens=context_window_tokens,
+                )
+            )
         case e.RetryScheduled() as retry:
             result.retry_scheduled.CopyFrom(_retry_scheduled(retry))
         case e.ToolLog(message_id, part_index, line_index, text):

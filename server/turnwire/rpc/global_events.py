@@ -1,7 +1,8 @@
 """The simple event stream: accumulated text, at most 20 updates a second for each part.
 
-Durable events are translated as they come. Deltas only mark their part as changed; a few times a second the changed
-parts are sent as they then stand, so a slow reader gets fewer and newer updates and nothing is collected for it.
+Durable events are translated as they come; permission requests that are open already are told first. Deltas only mark
+their part as changed; a few times a second the changed parts are sent as they then stand, so a slow reader gets fewer
+and newer updates and nothing is collected for it.
 """
 
 import asyncio
@@ -72,18 +73,26 @@ class _GlobalStream:
         self._session_ids = session_ids
         self._subscription = subscription
         self._changed: dict[PartPlace, None] = {}  # in the order in which they changed
+        self._asked: set[str] = set()  # open permission requests that were told; bounded by those that are open
+        self._joining = True  # the open permission requests are to be told
         self._position = 0
         self._last_update = 0.0
 
     async def begin(self) -> None:
-        """Starts with all parts of messages that stream now or wait for tools."""
+        """Starts with the open permission requests and all parts of messages that stream now or wait for tools."""
         self._position = (await self._environment.store.log_bounds()).head
         self._mark_open()
 
     async def changes(self) -> AsyncGenerator[pb.GlobalEvent]:
         """Yields what there is to send now."""
-        if self._subscription.lagging:
+        behind = self._subscription.lagging
+        if behind:
             self._subscription.skip()
+        if behind or self._joining:
+            self._joining = False
+            for change in await self._open_permissions():
+                yield change
+        if behind:
             async for change in self._missed():
                 yield change
             self._mark_open()
@@ -102,6 +111,23 @@ class _GlobalStream:
             await asyncio.sleep(max(0.0, self._last_update + UPDATE_SECONDS - time.monotonic()))
         else:
             await self._subscription.wait()
+
+    async def _open_permissions(self) -> list[pb.GlobalEvent]:
+        """Returns the open requests that were not told yet.
+
+        They are read after the position from which events are translated. So a request that is asked in between is in
+        both, and its event is skipped; read before the position, it might be in neither.
+        """
+        found: list[pb.GlobalEvent] = []
+        asked = await self._environment.store.open_permissions(None)
+        wanted = [p for p in asked if not self._session_ids or p.session_id in self._session_ids]
+        for permission in wanted:
+            if permission.permission_id not in self._asked:
+                change = permission_created(to_proto.permission(permission))
+                change.directory = await self._directory(permission.session_id)
+                found.append(change)
+        self._asked = {permission.permission_id for permission in wanted}
+        return found
 
     async def _translate(self, entries: Iterable[Entry]) -> list[pb.GlobalEvent]:
         found: list[pb.GlobalEvent] = []
@@ -155,8 +181,18 @@ class _GlobalStream:
                 updated = event.tool_call_updated
                 self._changed.pop((event.session_id, updated.message_id, updated.part_index), None)
                 return [tool_updated(event.session_id, updated.message_id, updated.part_index, updated.state)]
+            case "permission_asked" | "permission_replied":
+                return self._permission_changes(event)
             case _:
                 return []
+
+    def _permission_changes(self, event: session_event_pb2.Event) -> list[pb.GlobalEvent]:
+        self._asked.discard(event.permission_replied.permission_id)
+        permission = event.permission_asked.permission
+        if not permission.id or permission.id in self._asked:
+            return []
+        self._asked.add(permission.id)
+        return [permission_created(permission)]
 
     async def _flush(self) -> list[pb.GlobalEvent]:
         """Returns the changed parts as they stand now; those that ended meanwhile come as durable events."""
@@ -182,6 +218,11 @@ class _GlobalStream:
             return (await self._environment.store.settings(session_id)).directory
         except SessionNotFound:
             return ""
+
+
+def permission_created(permission: tool_pb2.PermissionRequest) -> pb.GlobalEvent:
+    """Returns the news that a tool call asks for permission."""
+    return pb.GlobalEvent(permission_created=pb.PermissionCreated(permission=permission))
 
 
 def message_updated(message: content.Message) -> pb.GlobalEvent:

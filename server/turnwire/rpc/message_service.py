@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 
 from opencode.message import message_pb2 as pb
 from turnwire.core.conversations import Conversations
+from turnwire.core.explain import ContextExplainer
 from turnwire.core.receipts import Receipt
 from turnwire.core.watch import Watches
 from turnwire.rpc import from_proto, to_proto
@@ -15,10 +16,11 @@ from turnwire.rpc.turn_events import events_of_turn
 class MessageService:
     """Method by method as the contract describes them."""
 
-    def __init__(self, conversations: Conversations, watches: Watches) -> None:
+    def __init__(self, conversations: Conversations, watches: Watches, explainer: ContextExplainer) -> None:
         """Takes the use cases."""
         self._conversations = conversations
         self._watches = watches
+        self._explainer = explainer
 
     async def SendMessage(self, request: pb.SendMessageRequest) -> pb.SendMessageResponse:
         """Accepts a message."""
@@ -75,6 +77,10 @@ class MessageService:
         """Stores a message without a turn."""
         receipt = await self._conversations.append(from_proto.append_request(request))
         return pb.AppendMessageResponse(message_id=receipt.message_id, sequence=receipt.sequence)
+
+    async def ExplainContext(self, request: pb.ExplainContextRequest) -> pb.ExplainContextResponse:
+        """Returns what a model would be sent."""
+        return to_proto.explanation(await self._explainer.explain(from_proto.explain_request(request)))
 
 
 def _accepted(receipt: Receipt) -> pb.SendMessageResponse:

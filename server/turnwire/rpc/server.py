@@ -12,18 +12,21 @@ from grpc_reflection.v1alpha import reflection
 
 from opencode.agent import agent_pb2
 from opencode.event import event_pb2
-from opencode.message import message_pb2
+from opencode.message import file_pb2, message_pb2
 from opencode.provider import provider_pb2
 from opencode.session import session_pb2
 from opencode.tool import tool_pb2
 from turnwire.core.conversations import Conversations
 from turnwire.core.environment import Environment
+from turnwire.core.explain import ContextExplainer
+from turnwire.core.permissions import Permissions
 from turnwire.core.sessions import Sessions
 from turnwire.core.toolbox import ToolCatalog
 from turnwire.core.turns import Turns
 from turnwire.core.watch import Watches
 from turnwire.rpc.catalog_services import AgentService, ProviderService
 from turnwire.rpc.event_service import EventService
+from turnwire.rpc.file_service import FileService
 from turnwire.rpc.global_events import GlobalEvents
 from turnwire.rpc.handlers import service_handler
 from turnwire.rpc.message_service import MessageService
@@ -98,14 +101,18 @@ def _services(use: UseCases) -> list[tuple[ServiceDescriptor, object]]:
     messages = message_pb2.DESCRIPTOR.services_by_name
     tools = tool_pb2.DESCRIPTOR.services_by_name
     return [
-        (messages["MessageService"], MessageService(use.conversations, use.watches)),
+        (
+            messages["MessageService"],
+            MessageService(use.conversations, use.watches, ContextExplainer(use.environment)),
+        ),
+        (file_pb2.DESCRIPTOR.services_by_name["FileService"], FileService(use.environment.store)),
         (session_pb2.DESCRIPTOR.services_by_name["SessionService"], SessionService(use.sessions)),
         (
             event_pb2.DESCRIPTOR.services_by_name["EventService"],
             EventService(use.watches, GlobalEvents(use.environment, use.turns)),
         ),
         (tools["ToolService"], ToolService(use.conversations, ToolCatalog(use.environment))),
-        (tools["PermissionService"], PermissionService()),
+        (tools["PermissionService"], PermissionService(Permissions(use.environment, use.turns))),
         (
             provider_pb2.DESCRIPTOR.services_by_name["ProviderService"],
             ProviderService(use.environment.providers),

@@ -35,9 +35,13 @@ class SessionService:
         return to_proto.session(await self._sessions.update(request.session_id, change))
 
     async def GetSession(self, request: pb.GetSessionRequest) -> pb.GetSessionResponse:
-        """Returns one session."""
+        """Returns one session and what it has spent."""
         from_proto.required_ids(session_id=request.session_id)
-        return pb.GetSessionResponse(session=to_proto.session(await self._sessions.get(request.session_id)))
+        view = await self._sessions.get(request.session_id)
+        spent = await self._sessions.spent(request.session_id)
+        return pb.GetSessionResponse(
+            session=to_proto.session(view), usage=to_proto.usage(spent.usage), cost_pico_usd=spent.cost_pico_usd
+        )
 
     async def UpdateSession(self, request: pb.UpdateSessionRequest) -> pb.UpdateSessionResponse:
         """Changes settings."""

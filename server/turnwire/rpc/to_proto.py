@@ -11,11 +11,14 @@ from opencode.model import selection_pb2
 from opencode.provider import provider_pb2
 from opencode.session import session_pb2
 from opencode.tool import tool_pb2
+from turnwire.core.explain import ContextExplanation
 from turnwire.core.toolbox import ToolList
 from turnwire.domain import messages as m
 from turnwire.domain.display import DisplayMessage
 from turnwire.domain.events import SessionView
 from turnwire.domain.money import Usage
+from turnwire.domain.permissions import Permission
+from turnwire.domain.sessions import Budget, ToolDefinition
 
 _TYPES = {
     m.MessageType.USER: content.MESSAGE_TYPE_USER,
@@ -109,6 +112,31 @@ def tool_call(part_id: str, call: m.ToolUse) -> tool_pb2.ToolCallState:
         metadata_json=call.metadata_json,
         started_at=None if call.started_at is None else milliseconds(call.started_at),
         finished_at=None if call.finished_at is None else milliseconds(call.finished_at),
+        permission_id=call.permission_id or None,
+        files=map(tool_file, call.files),
+        full_output=None if call.full_output is None else tool_file(call.full_output),
+    )
+
+
+def tool_file(value: m.File) -> tool_pb2.ToolFile:
+    """Returns a reference to a file of a tool result."""
+    return tool_pb2.ToolFile(sha256=value.sha256, size_bytes=value.size_bytes, mime=value.mime, filename=value.filename)
+
+
+def permission(value: Permission) -> tool_pb2.PermissionRequest:
+    """Returns a permission request."""
+    return tool_pb2.PermissionRequest(
+        id=value.permission_id,
+        type=value.tool,
+        pattern=value.patterns,
+        session_id=value.session_id,
+        message_id=value.message_id,
+        call_id=value.call_id or None,
+        title=value.title,
+        metadata_json=value.metadata_json,
+        created_at=milliseconds(value.created_at),
+        tool_call_id=value.tool_call_id,
+        turn_id=value.turn_id,
     )
 
 
@@ -124,6 +152,7 @@ def tools(value: ToolList) -> tool_pb2.ListToolsResponse:
                 source=tool.source,
                 state=sources[tool.source].state.value,
                 error=value.problems.get(tool.name) or sources[tool.source].error,
+                permission=value.permissions[tool.name].value,
             )
             for tool in value.tools
         ],
@@ -182,6 +211,32 @@ def message(value: m.Message) -> content.Message:
         sender=value.sender,
         sender_name=value.sender_name,
         metadata_json=value.metadata_json,
+        compaction=compaction(value.compaction),
+        sent_context=sent_context(value.sent_context),
+    )
+
+
+def compaction(value: m.Compaction | None) -> content.Compaction | None:
+    """Returns what a summary stands for."""
+    if value is None:
+        return None
+    return content.Compaction(
+        through_message_id=value.through_message_id,
+        message_count=value.message_count,
+        tokens_before=value.tokens_before,
+        tokens_after=value.tokens_after,
+    )
+
+
+def sent_context(value: m.SentContext | None) -> content.SentContext | None:
+    """Returns what a model was sent. The digests of its parts are not shown."""
+    if value is None:
+        return None
+    return content.SentContext(
+        prefix_hash=value.prefix_hash,
+        message_count=value.message_count,
+        estimated_tokens=value.estimated_tokens,
+        break_reason=value.break_reason,
     )
 
 
@@ -214,6 +269,7 @@ def display(value: DisplayMessage) -> message_pb.DisplayMessage:
         created_at=milliseconds(source.created_at),
         updated_at=milliseconds(source.updated_at),
         failure=failure(source.failure),
+        compaction=compaction(source.compaction),
     )
 
 
@@ -233,6 +289,47 @@ def session(view: SessionView) -> session_pb2.SessionInfo:
         revision=value.revision,
         active_turn_id=view.active_turn_id or None,
         queued_messages=len(view.queued_message_ids),
+        tools=map(tool_definition, value.tools),
+        compaction=value.compaction,
+        budget=budget(value.budget),
+    )
+
+
+def tool_definition(value: ToolDefinition) -> tool_pb2.ToolDefinition:
+    """Returns a tool that a client declared."""
+    return tool_pb2.ToolDefinition(
+        name=value.name, description=value.description, input_schema_json=value.input_schema_json
+    )
+
+
+def budget(value: Budget) -> session_pb2.Budget | None:
+    """Returns the limits of a session; None when it has none of its own."""
+    if value == Budget():
+        return None
+    return session_pb2.Budget(max_tokens=value.max_tokens, max_cost_pico_usd=value.max_cost_pico_usd)
+
+
+def explanation(value: ContextExplanation) -> message_pb.ExplainContextResponse:
+    """Returns a request and how it came to be."""
+    return message_pb.ExplainContextResponse(
+        provider_id=value.provider_id,
+        model_id=value.model_id,
+        api=value.api,
+        request_json=value.request_json,
+        estimated_tokens=value.estimated_tokens,
+        context_window_tokens=value.context_window_tokens,
+        would_compact=value.would_compact,
+        repairs=[
+            message_pb.ContextRepair(
+                message_id=repair.message_id,
+                part_index=repair.part_index,
+                action=repair.action.value,
+                reason=repair.reason,
+                explanation=repair.explanation,
+            )
+            for repair in value.repairs
+        ],
+        sent_context=sent_context(value.sent_context),
     )
 
 

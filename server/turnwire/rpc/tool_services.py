@@ -2,13 +2,10 @@
 
 from opencode.tool import tool_pb2 as pb
 from turnwire.core.conversations import Conversations
+from turnwire.core.permissions import Permissions
 from turnwire.core.toolbox import ToolCatalog
-from turnwire.domain.errors import PermissionRequestNotFound
 from turnwire.domain.messages import ToolUse
-from turnwire.rpc import from_proto, to_proto
-from turnwire.rpc.checks import Checks
-
-ANSWERS = ("approve", "once", "always", "reject")
+from turnwire.rpc import to_proto, tool_requests
 
 
 class ToolService:
@@ -21,7 +18,7 @@ class ToolService:
 
     async def SubmitToolResult(self, request: pb.SubmitToolResultRequest) -> pb.SubmitToolResultResponse:
         """Stores a result."""
-        session_id, call_id, result = from_proto.tool_result_request(request)
+        session_id, call_id, result = tool_requests.tool_result_request(request)
         part, sequence = await self._conversations.submit_tool_result(session_id, call_id, result)
         state = to_proto.tool_call(part.part_id, part.content) if isinstance(part.content, ToolUse) else None
         return pb.SubmitToolResultResponse(tool_call=state, sequence=sequence)
@@ -32,13 +29,19 @@ class ToolService:
 
 
 class PermissionService:
-    """Takes answers to permission requests. No tool of this server asks for permission, so none is ever open."""
+    """Takes answers to permission requests and lists the open ones."""
+
+    def __init__(self, permissions: Permissions) -> None:
+        """Takes the use cases."""
+        self._permissions = permissions
 
     async def RespondToPermission(self, request: pb.PermissionResponse) -> pb.RespondToPermissionResponse:
-        """Refuses the answer: there is no such request."""
-        checks = Checks()
-        checks.required("session_id", request.session_id)
-        checks.required("permission_id", request.permission_id)
-        checks.one_of("response", request.response, ANSWERS, ", ".join(ANSWERS))
-        checks.done()
-        raise PermissionRequestNotFound(request.permission_id)
+        """Records an answer."""
+        session_id, permission_id, answer = tool_requests.permission_answer(request)
+        await self._permissions.respond(session_id, permission_id, answer)
+        return pb.RespondToPermissionResponse()
+
+    async def ListPermissions(self, request: pb.ListPermissionsRequest) -> pb.ListPermissionsResponse:
+        """Returns the open requests."""
+        found = await self._permissions.open(request.session_id)
+        return pb.ListPermissionsResponse(permissions=map(to_proto.permission, found))

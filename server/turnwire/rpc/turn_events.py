@@ -37,27 +37,38 @@ class _TurnSelection:
     def __init__(self, turn_id: str) -> None:
         self._turn_id = turn_id
         self._messages: set[str] = set()
+        self._started = False
         self.ended = False
 
     def of(self, events: Iterable[pb.Event]) -> Iterator[pb.Event]:
         """Yields the events of the turn, up to its end."""
         for event in events:
+            self._note(event)
             if self._is_wanted(event):
                 yield event
             if event.turn_id == self._turn_id and event.HasField("turn_ended"):
                 self.ended = True
                 return
 
+    def _note(self, event: pb.Event) -> None:
+        """Remembers what tells the turn's own hints from those of others."""
+        if event.turn_id == self._turn_id:
+            if event.HasField("message_added"):
+                self._messages.add(event.message_added.message.message_id)
+            elif event.HasField("turn_started"):
+                self._started = True
+
     def _is_wanted(self, event: pb.Event) -> bool:
         match event.WhichOneof("kind"):
-            case "part_delta" | "part_started" | "retry_scheduled" as kind:
+            case "part_delta" | "part_started" | "tool_log" | "retry_scheduled" as kind:
                 return getattr(event, kind).message_id in self._messages
             case "message_snapshot":
                 return event.message_snapshot.message.turn_id == self._turn_id
+            case "permission_snapshot":
+                return event.permission_snapshot.permission.turn_id == self._turn_id
+            case "compaction_started":  # of the turn that runs
+                return self._started
             case "heartbeat":
-                return True
-            case "message_added" if event.turn_id == self._turn_id:
-                self._messages.add(event.message_added.message.message_id)
                 return True
             case _:
                 return event.turn_id == self._turn_id

@@ -28,20 +28,12 @@ from turnwire.storage.page_tokens import decode_token, encode_token
 EVENT_PAGE_BYTES = 64 * 1024
 """About what one write to a watcher carries; more would only wait in memory."""
 
-
-class _TurnCost(msgspec.Struct):
-    """What is read of a turn to sum up what was spent; the rest, which can be long, is skipped."""
-
-    usage: Usage | None = None
-    cost_pico_usd: int | None = None
-
-
 _message = msgspec.json.Decoder(Message).decode
 _part = msgspec.json.Decoder(Part).decode
 _permission = msgspec.json.Decoder(Permission).decode
 _session = msgspec.json.Decoder(Session).decode
 _turn = msgspec.json.Decoder(Turn).decode
-_turn_cost = msgspec.json.Decoder(_TurnCost).decode
+_usage = msgspec.json.Decoder(Usage).decode
 
 
 def session(db: sqlite3.Connection, session_id: str) -> Session:
@@ -138,12 +130,16 @@ def request(db: sqlite3.Connection, request_id: str) -> StoredRequest | None:
 
 def spent(db: sqlite3.Connection, session_id: str) -> Spent:
     """Returns what the ended turns have used; see `Store.spent`."""
-    rows = db.execute("SELECT body FROM turns WHERE session = ? AND ended = 1", (_session_row(db, session_id),))
-    usage, cost = None, None
-    for (body,) in rows:
-        turn = _turn_cost(body)
-        usage, cost = add_usage(usage, turn.usage), add_known(cost, turn.cost_pico_usd)
-    return Spent(usage, cost)
+    rows = db.execute(  # in the words of the index turns_spent, which saves reading the bodies
+        "SELECT json_extract(body, '$.usage'), json_extract(body, '$.cost_pico_usd') FROM turns"
+        " WHERE session = ? AND ended = 1",
+        (_session_row(db, session_id),),
+    )
+    total, total_cost = None, None
+    for usage, cost in rows:
+        total = add_usage(total, None if usage is None else _usage(usage))
+        total_cost = add_known(total_cost, cost)
+    return Spent(total, total_cost)
 
 
 def permission(db: sqlite3.Connection, session_id: str, permission_id: str) -> Permission:

@@ -15,10 +15,11 @@ from opencode.event import session_event_pb2 as pb
 from opencode.message import content_pb2, message_pb2
 from opencode.session import session_pb2
 from opencode.tool import tool_pb2
-from tests.support.domain_values import NOW, later, make_answer, make_message, make_part, make_session
+from tests.support.domain_values import NOW, later, make_answer, make_message, make_part, make_permission, make_session
 from tests.support.fixed_client import FIXED_IMAGE
 from turnwire.domain import events as e
 from turnwire.domain.messages import (
+    Compaction,
     Failure,
     File,
     FinishReason,
@@ -32,6 +33,7 @@ from turnwire.domain.messages import (
     ToolUse,
 )
 from turnwire.domain.money import Usage
+from turnwire.domain.permissions import PermissionAnswer, PermissionResponse
 from turnwire.rpc import to_proto
 from turnwire.rpc.codec import ProtoCodec, frame, next_page_token
 from turnwire.rpc.from_proto import DURABLE_KINDS
@@ -44,6 +46,9 @@ INFO_AT_7 = session_pb2.SessionInfo()
 INFO_AT_7.CopyFrom(INFO)
 INFO_AT_7.head_sequence = 7
 PART = make_part(2, Text("x"))
+PERMISSION = make_permission()
+ASKED = to_proto.permission(PERMISSION)
+COMPACTION = Compaction(through_message_id="msg_1", message_count=5, tokens_before=900, tokens_after=100)
 ANSWER = make_answer("msg_1", Text("x"), usage=Usage(input_tokens=1))
 
 KINDS: list[tuple[e.DurableKind | e.EphemeralKind, dict[str, object]]] = [
@@ -95,6 +100,28 @@ KINDS: list[tuple[e.DurableKind | e.EphemeralKind, dict[str, object]]] = [
     ),
     (e.QueueChanged(("a", "b")), {"queue_changed": pb.QueueChanged(message_ids=["a", "b"])}),
     (e.QueueChanged(()), {"queue_changed": pb.QueueChanged()}),
+    (e.PermissionAsked(PERMISSION), {"permission_asked": pb.PermissionAsked(permission=ASKED)}),
+    (
+        e.PermissionReplied("per_1", "prt_2", PermissionAnswer(PermissionResponse.REJECT, "no")),
+        {
+            "permission_replied": pb.PermissionReplied(
+                permission_id="per_1", response="reject", reason="no", tool_call_id="prt_2"
+            )
+        },
+    ),
+    (
+        e.PermissionReplied("per_1", "prt_2", PermissionAnswer(PermissionResponse.CANCELLED)),
+        {"permission_replied": pb.PermissionReplied(permission_id="per_1", response="cancelled", tool_call_id="prt_2")},
+    ),
+    (
+        e.ContextCompacted("msg_s", COMPACTION),
+        {"context_compacted": pb.ContextCompacted(message_id="msg_s", compaction=to_proto.compaction(COMPACTION))},
+    ),
+    (e.PermissionSnapshot(PERMISSION), {"permission_snapshot": pb.PermissionSnapshot(permission=ASKED)}),
+    (
+        e.CompactionStarted(5, 900, 1000),
+        {"compaction_started": pb.CompactionStarted(message_count=5, estimated_tokens=900, context_window_tokens=1000)},
+    ),
     (e.PartStarted("msg_1", PART), {"part_started": pb.PartStarted(message_id="msg_1", part=to_proto.part(PART))}),
     (
         e.ToolLog("msg_1", 2, 3, "at 4"),
@@ -203,6 +230,9 @@ def test_a_display_form_has_every_field() -> None:
         metadata_json="{}",
         started_at=NOW,
         finished_at=later(1),
+        permission_id="per_1",
+        files=(file,),
+        full_output=file,
     )
     message = make_answer(
         "msg_1",
@@ -219,8 +249,10 @@ def test_a_display_form_has_every_field() -> None:
         sender="u",
         sender_name="U",
         failure=Failure("R", "m"),
+        compaction=COMPACTION,
         updated_at=later(1),
     )
+    shown_file = tool_pb2.ToolFile(sha256="ab", size_bytes=1, mime="text/x-python", filename="a.py")
     created = 1767323045678
     shown = message_pb2.DisplayMessage(
         message_id="msg_1",
@@ -242,6 +274,9 @@ def test_a_display_form_has_every_field() -> None:
                 metadata_json="{}",
                 started_at=created,
                 finished_at=created + 1000,
+                permission_id="per_1",
+                files=[shown_file],
+                full_output=shown_file,
             )
         ],
         message_type=content_pb2.MESSAGE_TYPE_ASSISTANT,
@@ -266,6 +301,9 @@ def test_a_display_form_has_every_field() -> None:
         created_at=created,
         updated_at=created + 1000,
         failure=content_pb2.Failure(reason="R", message="m"),
+        compaction=content_pb2.Compaction(
+            through_message_id="msg_1", message_count=5, tokens_before=900, tokens_after=100
+        ),
     )
     assert message_pb2.MessageList.FromString(CODEC.encode_display(message)).messages == [shown]
 

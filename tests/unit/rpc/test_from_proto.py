@@ -11,11 +11,11 @@ from opencode.message import content_pb2 as content
 from opencode.message import message_pb2 as pb
 from opencode.model.selection_pb2 import ModelSelection
 from opencode.provider.provider_pb2 import ProviderInfo
-from opencode.session.session_pb2 import CreateSessionRequest, UpdateSessionRequest
-from opencode.tool.tool_pb2 import SubmitToolResultRequest, ToolDefinition
+from opencode.session.session_pb2 import Budget, CreateSessionRequest, SessionTools, UpdateSessionRequest
+from opencode.tool.tool_pb2 import ToolDefinition
 from turnwire.core.attachments import NewFile
+from turnwire.core.explain import ExplainRequest
 from turnwire.core.inputs import NewMessage, NewText, NewTurn, SessionChange
-from turnwire.core.tool_calls import CallResult
 from turnwire.core.watch import WatchRequest
 from turnwire.domain import sessions
 from turnwire.domain.errors import InvalidRequest
@@ -67,6 +67,8 @@ def test_a_full_message_keeps_every_field() -> None:
                 stop_sequences=["a", "b"],
                 reasoning_effort="high",
                 max_steps=2,
+                max_turn_tokens=2**64 - 1,
+                max_turn_cost_pico_usd=1,
             ),
             system="be brief",
             metadata_json='{"a":1}',
@@ -94,6 +96,8 @@ def test_a_full_message_keeps_every_field() -> None:
             stop_sequences=("a", "b"),
             reasoning_effort="high",
             max_steps=2,
+            max_turn_tokens=2**64 - 1,
+            max_turn_cost_pico_usd=1,
         ),
         tools=(sessions.ToolDefinition("read", "reads", '{"type":"object"}'),),
         reject_when_busy=True,
@@ -155,6 +159,9 @@ def test_a_wrong_field_of_a_message_is_named(fields: dict[str, object], violatio
         ({"top_p": math.nan}, "top_p"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"max_steps": 0}, "max_steps"),
+        ({"max_turn_tokens": 0}, "max_turn_tokens"),
+        ({"max_turn_cost_pico_usd": 0}, "max_turn_cost_pico_usd"),
+        ({"max_turn_cost_pico_usd": -1}, "max_turn_cost_pico_usd"),
         ({"stop_sequences": ["a"] * 5}, "stop_sequences"),
         ({"stop_sequences": [""]}, "stop_sequences"),
         ({"reasoning_effort": "utmost"}, "reasoning_effort"),
@@ -296,6 +303,80 @@ def test_a_new_session_takes_what_is_given() -> None:
     ]
 
 
+def test_a_session_keeps_tools_compaction_and_budget() -> None:
+    """When it is made and when it is changed; present and empty is a change."""
+    declared = [ToolDefinition(name="read", description="reads", input_schema_json="{}")]
+    budget = Budget(max_tokens=1, max_cost_pico_usd=2)
+    settings = {
+        "tools": (sessions.ToolDefinition("read", "reads", "{}"),),
+        "compaction": False,
+        "budget": sessions.Budget(max_tokens=1, max_cost_pico_usd=2),
+    }
+    new = CreateSessionRequest(tools=declared, compaction=False, budget=budget)
+    assert from_proto.create_session_request(new) == SessionChange(title="", directory="", agent="", **settings)
+    changed = UpdateSessionRequest(session_id="s", tools=SessionTools(tools=declared), compaction=False, budget=budget)
+    assert from_proto.update_session_request(changed) == SessionChange(**settings)
+    emptied = UpdateSessionRequest(session_id="s", tools=SessionTools(), compaction=True, budget=Budget())
+    assert from_proto.update_session_request(emptied) == SessionChange(
+        tools=(), compaction=True, budget=sessions.Budget()
+    )
+
+
+def test_wrong_tools_and_budgets_of_a_session_are_named() -> None:
+    """With the path that they have in each request."""
+    declared = [ToolDefinition(name="a"), ToolDefinition(name="a", input_schema_json="1"), ToolDefinition(name="")]
+    budget = Budget(max_tokens=0, max_cost_pico_usd=-1)
+    tools = [("[1].input_schema_json", "BAD_JSON"), ("[1].name", "DUPLICATE"), ("[2].name", "INVALID")]
+    budgets = [("budget.max_tokens", "OUT_OF_RANGE"), ("budget.max_cost_pico_usd", "OUT_OF_RANGE")]
+    new = CreateSessionRequest(tools=declared, budget=budget)
+    assert _violations(from_proto.create_session_request, new) == [
+        *((f"tools{field}", reason) for field, reason in tools),
+        *budgets,
+    ]
+    changed = UpdateSessionRequest(session_id="s", tools=SessionTools(tools=declared), budget=budget)
+    assert _violations(from_proto.update_session_request, changed) == [
+        *((f"tools.tools{field}", reason) for field, reason in tools),
+        *budgets,
+    ]
+    many = SessionTools(tools=[ToolDefinition(name=f"t{i}") for i in range(129)])
+    assert _violations(from_proto.update_session_request, UpdateSessionRequest(session_id="s", tools=many)) == [
+        ("tools.tools", "TOO_MANY")
+    ]
+
+
+def test_contexts_are_explained_with_and_without_a_message() -> None:
+    """Model, agent, prompt, tools and options as when a message is sent."""
+    assert from_proto.explain_request(pb.ExplainContextRequest(session_id="s")) == ExplainRequest(
+        session_id="s", parts=(), turn=NewTurn()
+    )
+    full = pb.ExplainContextRequest(
+        session_id="s",
+        model=MODEL,
+        agent="review",
+        system="be brief",
+        tools=[ToolDefinition(name="read")],
+        options=pb.GenerationOptions(max_steps=2),
+        parts=[TEXT],
+    )
+    assert from_proto.explain_request(full) == ExplainRequest(
+        session_id="s",
+        parts=(NewText("hi"),),
+        turn=NewTurn(
+            model=ModelRef("p", "m"),
+            agent="review",
+            system="be brief",
+            options=sessions.GenerationOptions(max_steps=2),
+            tools=(sessions.ToolDefinition("read", "", ""),),
+        ),
+    )
+    wrong = pb.ExplainContextRequest(parts=[pb.MessagePart()], options=pb.GenerationOptions(top_p=2))
+    assert _violations(from_proto.explain_request, wrong) == [
+        ("session_id", "REQUIRED"),
+        ("parts[0]", "REQUIRED"),
+        ("options.top_p", "OUT_OF_RANGE"),
+    ]
+
+
 def test_watches_take_sequences_or_positions() -> None:
     """One session counts by sequence, all by position; absent is not 0; deltas come unless they are refused."""
     assert from_proto.watch_request(WatchEventsRequest()) == WatchRequest(session_id=None)
@@ -304,13 +385,13 @@ def test_watches_take_sequences_or_positions() -> None:
     )
     assert from_proto.watch_request(
         WatchEventsRequest(
-            after_position=9, include_deltas=False, kinds=["turn_ended", "message_added"], fail_if_compacted=True
+            after_position=9, include_deltas=False, kinds=["turn_ended", "permission_asked"], fail_if_compacted=True
         )
     ) == WatchRequest(
         session_id=None,
         after=9,
         include_deltas=False,
-        kinds=frozenset({"TurnEnded", "MessageAdded"}),
+        kinds=frozenset({"TurnEnded", "PermissionAsked"}),
         fail_if_compacted=True,
     )
 
@@ -326,21 +407,6 @@ def test_watches_take_sequences_or_positions() -> None:
 def test_wrong_watches_are_named(request_: WatchEventsRequest, fields: list[str]) -> None:
     """The other kind of position, and kinds that are not durable."""
     assert [field for field, _ in _violations(from_proto.watch_request, request_)] == fields
-
-
-def test_tool_results_name_session_and_call() -> None:
-    """Both are needed; the output may be empty."""
-    request = SubmitToolResultRequest(session_id="s", tool_call_id="c", output="", is_error=True, metadata_json="{}")
-    assert from_proto.tool_result_request(request) == (
-        "s",
-        "c",
-        CallResult(output="", is_error=True, metadata_json="{}"),
-    )
-    assert _violations(from_proto.tool_result_request, SubmitToolResultRequest(metadata_json="x")) == [
-        ("session_id", "REQUIRED"),
-        ("tool_call_id", "REQUIRED"),
-        ("metadata_json", "BAD_JSON"),
-    ]
 
 
 def test_pages_are_whole_unless_a_size_is_given() -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator
 
-from tests.support.domain_values import NOW, make_answer, make_message, open_part
+from tests.support.domain_values import NOW, make_answer, make_message, make_permission, open_part
 from tests.support.opened_store import kinds_in
 from turnwire.core.receipts import Receipt
 from turnwire.core.watch import WatchRequest
@@ -88,6 +88,33 @@ async def test_a_snapshot_of_the_turn_is_followed_by_its_deltas() -> None:
         [_end()],
     )
     assert await _kinds(watches) == [["message_added"], ["message_snapshot", "part_delta"], ["turn_ended"]]
+
+
+async def test_open_permissions_of_the_turn_are_told() -> None:
+    """A watcher that fell behind learns what the turn waits for, and nothing of other turns."""
+    mine, other = make_permission("per_1"), make_permission("per_x", turn_id="trn_x")
+    watches = FakeWatches([(e.PermissionSnapshot(other), "")], [(e.PermissionSnapshot(mine), "")], [_end()])
+    assert await _kinds(watches) == [["permission_snapshot"], ["turn_ended"]]
+
+
+async def test_logs_of_the_turns_tools_are_told() -> None:
+    """They name a message of the turn."""
+    watches = FakeWatches(
+        [(e.MessageAdded(ANSWER), "trn_1"), (e.ToolLog("msg_x", 0, 0, "x"), ""), (e.ToolLog("msg_1", 0, 0, "a"), "")],
+        [_end()],
+    )
+    assert await _kinds(watches) == [["message_added", "tool_log"], ["turn_ended"]]
+
+
+async def test_a_compaction_is_told_to_the_turn_that_runs() -> None:
+    """While the turn waits for another one, a compaction is that one's."""
+    compacting = e.CompactionStarted(3, 900, 1000)
+    watches = FakeWatches(
+        [(e.MessageAdded(USER), "trn_1"), (compacting, "")],
+        [(e.TurnStarted("msg_user"), "trn_1"), (compacting, "")],
+        [_end()],
+    )
+    assert await _kinds(watches) == [["message_added"], ["turn_started", "compaction_started"], ["turn_ended"]]
 
 
 async def test_the_stream_ends_with_its_session() -> None:

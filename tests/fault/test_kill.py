@@ -159,13 +159,15 @@ async def test_kill_twice_in_a_row(tmp_path: Path) -> None:
         session_id = accepted[0].session_id
         accepted += [await client.messages.SendMessage(ask("/rate 50\n/words 1000", session_id)) for _ in range(3)]
         async with watching(client, session_id, after_sequence=0) as watch:
-            await watch.until_text()  # it would go on if the model had said nothing
+            await watch.until_text()
+            await messages_of(client, session_id)  # makes it durable: a turn whose model said nothing would go on
         await server.kill()
     for number in (1, 2):
         async with server_process(tmp_path) as server, connect(server.address) as client:
             async with watching(client, session_id, after_sequence=0) as watch:
                 await watch.until(lambda e, n=number: e.HasField("turn_started") and e.turn_id == accepted[n].turn_id)
                 await watch.until_text()
+                await messages_of(client, session_id)
             await server.kill()
     async with server_process(tmp_path) as server, connect(server.address) as client:
         fold = SessionFold(session_id)

@@ -100,7 +100,7 @@ def create_session_request(request: session_pb2.CreateSessionRequest) -> Session
         directory=checks.at_most("directory", request.directory, 4096),
         model=fields.model(checks, request.model) if request.HasField("model") else UNSET,
         agent=request.agent,
-        tools=fields.tools(checks, request.tools) if request.tools else UNSET,
+        tools=fields.session_tools(checks, request.tools, "tools") if request.tools else UNSET,
         compaction=request.compaction if request.HasField("compaction") else UNSET,
         budget=fields.budget(checks, request.budget) if request.HasField("budget") else UNSET,
     )
@@ -120,7 +120,7 @@ def update_session_request(request: session_pb2.UpdateSessionRequest) -> Session
         directory=checks.at_most("directory", request.directory, 4096) if request.HasField("directory") else UNSET,
         model=model if request.HasField("model") else UNSET,
         agent=request.agent if request.HasField("agent") else UNSET,
-        tools=fields.tools(checks, request.tools.tools, "tools.tools") if request.HasField("tools") else UNSET,
+        tools=fields.session_tools(checks, request.tools.tools, "tools.tools") if request.HasField("tools") else UNSET,
         compaction=request.compaction if request.HasField("compaction") else UNSET,
         budget=fields.budget(checks, request.budget) if request.HasField("budget") else UNSET,
         expected_revision=request.expected_revision if request.HasField("expected_revision") else None,

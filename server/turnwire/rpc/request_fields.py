@@ -17,6 +17,8 @@ from turnwire.rpc.checks import Checks
 
 MAX_PARTS = 1000
 MAX_TOOLS = 128
+MAX_SESSION_TOOLS_BYTES = 256 * 1024
+"""They ride in every description of the session and are kept in memory with it."""
 MAX_PROMPT_CHARACTERS = 1_000_000
 """Of a system prompt or a tool's description: about what the largest context windows hold."""
 MAX_STOP_SEQUENCES = 4
@@ -93,6 +95,16 @@ def tools(
             checks.fail(f"{field}[{index}].name", "is declared twice", "DUPLICATE")
         names.add(name)
     return tuple(ToolDefinition(tool.name, tool.description, tool.input_schema_json) for tool in declared)
+
+
+def session_tools(
+    checks: Checks, declared: Sequence[tool_pb2.ToolDefinition], field: str
+) -> tuple[ToolDefinition, ...]:
+    """Returns the tools to keep on a session."""
+    size = sum(tool.ByteSize() for tool in declared)
+    if size > MAX_SESSION_TOOLS_BYTES:
+        checks.fail(field, f"are larger than {MAX_SESSION_TOOLS_BYTES} bytes together", "TOO_LONG")
+    return tools(checks, declared, field)
 
 
 def options(checks: Checks, sent: message_pb2.GenerationOptions) -> GenerationOptions:

@@ -6,11 +6,11 @@ from datetime import datetime
 import msgspec
 
 from turnwire.core.arguments import problem_of_schema
-from turnwire.core.attachments import LoadedFile, NewFile, load_file, too_large
-from turnwire.core.choices import choose_agent, choose_model
+from turnwire.core.choices import choose_agent, choose_model, choose_tools
 from turnwire.core.closing import Work
 from turnwire.core.environment import Environment
-from turnwire.core.inputs import NewMessage, NewText, NewTurn
+from turnwire.core.inputs import NewMessage, NewTurn
+from turnwire.core.message_contents import load_contents
 from turnwire.core.named_requests import NamedRequests
 from turnwire.core.receipts import Receipt
 from turnwire.core.tool_calls import CallResult
@@ -30,11 +30,10 @@ from turnwire.domain.messages import (
     MessageStatus,
     MessageType,
     Part,
-    Text,
     ToolResult,
 )
 from turnwire.domain.sessions import Session, Turn, TurnStatus
-from turnwire.ports.store import Change, DisplayPage, MessagePage, NewEvent, Page, PutFile, PutMessage, PutSession
+from turnwire.ports.store import Change, DisplayPage, MessagePage, NewEvent, Page, PutMessage, PutSession
 
 
 class Conversations:
@@ -145,7 +144,7 @@ class Conversations:
             agent=agent,
             system=answer.system,
             options=answer.options,
-            tools=answer.tools,
+            tools=choose_tools(answer.tools, session),
         )
         message = self._new_message(new, turn.user_message_id, session, contents, now)
         message = msgspec.structs.replace(message, turn_id=turn.turn_id)
@@ -227,25 +226,8 @@ class Conversations:
 
     async def _contents(self, new: NewMessage, session: Session) -> tuple[list[Content], tuple[Change, ...]]:
         """Reads the parts: their contents, and the files to store first."""
-        settings = self._environment.settings
-        contents, files, size = list[Content](), list[LoadedFile](), len(new.metadata_json)
-        for index, part in enumerate(new.parts):
-            if isinstance(part, NewText):
-                contents.append(Text(part.text))
-                size += len(part.text.encode())
-            elif isinstance(part, NewFile):
-                loaded = await load_file(
-                    part, f"parts[{index}].file", session.directory, settings.file_roots, settings.limits.max_file_bytes
-                )
-                contents.append(loaded.reference)
-                files.append(loaded)
-                size += len(loaded.content)
-            else:
-                contents.append(part)
-                size += len(part.output.encode())
-            if size > settings.limits.max_message_bytes:
-                raise too_large("parts", size, settings.limits.max_message_bytes)
-        return contents, tuple(PutFile(file.reference.sha256, file.content) for file in files)
+        loaded = await load_contents(new.parts, session.directory, self._environment.settings, len(new.metadata_json))
+        return [*loaded.contents], loaded.changes()
 
     def _new_message(
         self, new: NewMessage, message_id: str, session: Session, contents: list[Content], now: datetime

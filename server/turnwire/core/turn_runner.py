@@ -10,16 +10,16 @@ import contextlib
 import msgspec
 import structlog
 
+from turnwire.core.budgets import check_budgets
 from turnwire.core.closing import Ending, Work, close_message, end_turn
-from turnwire.core.context import assemble, file_hashes
 from turnwire.core.environment import Environment
 from turnwire.core.model_call import ModelCall
 from turnwire.core.part_stream import MessageStream, join_surrogates
-from turnwire.core.settings import DEFAULT_AGENT, Agent
 from turnwire.core.slots import Slot
 from turnwire.core.step_journal import StepJournal
+from turnwire.core.step_request import StepRequest, StepRequests
 from turnwire.core.tool_calls import ToolCalls
-from turnwire.core.toolbox import Toolbox, open_toolbox
+from turnwire.core.toolbox import Toolbox
 from turnwire.domain.errors import DomainError, ProviderContextFull, ProviderError, ProviderStreamCut
 from turnwire.domain.events import EphemeralKind, MessageAdded
 from turnwire.domain.messages import (
@@ -33,7 +33,7 @@ from turnwire.domain.messages import (
     ToolUse,
 )
 from turnwire.domain.sessions import Turn
-from turnwire.ports.provider import ProviderRequest, StepFinished
+from turnwire.ports.provider import StepFinished
 from turnwire.ports.store import Committed, NewEvent, PutMessage
 
 END_WAIT_SECONDS = 2.0
@@ -57,6 +57,7 @@ class TurnRun:
         self._journal: StepJournal | None = None
         self._calls: ToolCalls | None = None
         self._toolbox = Toolbox((), ())
+        self._requests = StepRequests(environment, turn)
         self._added: asyncio.Future[Committed] | None = None
         self._closing = Work()
         self._closing_commit: asyncio.Future[Committed] | None = None
@@ -76,7 +77,7 @@ class TurnRun:
             await asyncio.wait((self._task,))
         ending = self._ending_of(self._task)
         await self._settle_commits()
-        messages, work = [*self._messages], self._closing
+        messages, work = [*self._requests.paid_summaries(), *self._messages], self._closing
         if self._stream is not None and self._added is not None:
             messages.append(streaming := self._environment.priced(self._stream.snapshot()))
             if self._added.exception() is not None:
@@ -142,6 +143,9 @@ class TurnRun:
         max_steps = min(self.turn.options.max_steps or limit, limit)
         pauses = repetitions = 0
         for _ in range(max_steps):
+            used = (*self._requests.paid_summaries(), *self._messages)
+            if (exhausted := await check_budgets(self._environment, self.turn, used)) is not None:
+                return exhausted
             async with Slot(slots) as slot:  # not while tools are awaited: a person may be asked
                 message = await self._step(slot)
             self._messages.append(message)
@@ -163,7 +167,7 @@ class TurnRun:
     async def _step(self, slot: Slot) -> Message:
         """Calls the model once. Returns the ended message; the work that ends it waits in `_closing`."""
         environment, turn = self._environment, self.turn
-        request = await self._request()
+        step = await self._request()
         now = environment.clock()
         message = Message(
             message_id=environment.new_id("msg"),
@@ -175,6 +179,7 @@ class TurnRun:
             turn_id=turn.turn_id,
             parent_id=turn.user_message_id,
             model_run=ModelRun(provider_id=turn.model.provider_id, model_requested=turn.model.model_id),
+            sent_context=step.sent,
         )
         stream = MessageStream(message, self._publish, environment.new_id)
         journal = StepJournal(environment, stream)
@@ -183,7 +188,14 @@ class TurnRun:
         )
         self._stream, self._journal = stream, journal
         call = ModelCall(environment, stream, journal, self._publish, slot)
-        failure = await call.run(request, (turn.model, *environment.settings.fallback_models), added)
+        models = (turn.model, *environment.settings.fallback_models)
+        failure = await call.run(step.request, models, added)
+        if isinstance(failure, ProviderContextFull) and not stream.has_parts:
+            shorter = await self._requests.shorter(step)
+            if shorter is not None:
+                self._toolbox = shorter.toolbox
+                stream.note_sent(shorter.sent)
+                failure = await call.run(shorter.request, models, added)
         await asyncio.shield(added)
         await journal.settle()
         ending = step_ending(stream.finished, failure, stream.snapshot())
@@ -194,16 +206,10 @@ class TurnRun:
         self._stream = self._journal = None
         return ended
 
-    async def _request(self) -> ProviderRequest:
-        environment = self._environment
-        history = await environment.store.history(self.turn.session_id)
-        agent = environment.settings.agents.get(self.turn.agent or DEFAULT_AGENT, Agent())
-        self._toolbox = await open_toolbox(self.turn.tools, agent, environment.tools)
-        request = assemble(history, self.turn, self.turn.system or agent.system, self._toolbox.definitions)
-        hashes = file_hashes(request)
-        if not hashes:
-            return request
-        return msgspec.structs.replace(request, files=await environment.store.files(hashes))
+    async def _request(self) -> StepRequest:
+        step = await self._requests.next()
+        self._toolbox = step.toolbox
+        return step
 
     async def _settle_calls(self, message: Message) -> Message:
         """Commits the ended step, then waits until each of its calls has a result. Returns the message with them."""

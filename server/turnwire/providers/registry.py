@@ -79,6 +79,13 @@ class ConfiguredProviders:
             return None
         return pricing.cost_pico_usd(_vendor(settings), settings.base_url, model.model_id, usage)
 
+    def context_window_tokens(self, model: ModelRef) -> int | None:
+        """See `Providers.context_window_tokens`."""
+        settings = self._settings.get(model.provider_id)
+        if settings is None or settings.kind == "offline":
+            return None
+        return pricing.context_window_tokens(_vendor(settings), settings.base_url, model.model_id)
+
     async def aclose(self) -> None:
         """See `Providers.aclose`."""
         while self._made:

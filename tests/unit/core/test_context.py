@@ -27,7 +27,7 @@ FILE = File(sha256="ab", size_bytes=1, mime="text/plain")
 
 
 def _sent(*history: Message) -> tuple[Message, ...]:
-    return assemble(history, make_turn(), "").messages
+    return assemble(history, make_turn(), "").request.messages
 
 
 def test_the_request_holds_the_turns_settings() -> None:
@@ -35,7 +35,7 @@ def test_the_request_holds_the_turns_settings() -> None:
     tools = (ToolDefinition("read", "", ""),)
     options = GenerationOptions(temperature=0.5)
     user = make_message("msg_1", "hi")
-    assert assemble([user], make_turn(tools=tools, options=options), "be brief") == ProviderRequest(
+    assert assemble([user], make_turn(tools=tools, options=options), "be brief").request == ProviderRequest(
         model_id="echo", system="be brief", messages=(user,), tools=tools, options=options
     )
 
@@ -125,4 +125,4 @@ def test_file_hashes_are_those_that_are_sent() -> None:
         make_message("msg_2", FILE),
         make_message("msg_3", other, type=MessageType.HOST),
     ]
-    assert file_hashes(assemble(history, make_turn(), "")) == frozenset({"ab"})
+    assert file_hashes(assemble(history, make_turn(), "").request) == frozenset({"ab"})

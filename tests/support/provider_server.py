@@ -6,7 +6,7 @@ It knows nothing of the APIs but their paths, so a test decides every byte that 
 import asyncio
 import json
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -39,10 +39,15 @@ class RecordedRequest:
 
 
 class ProviderServer:
-    """Answers each request with the next enqueued reply; with 500 when none is left."""
+    """Answers each request with the next enqueued reply, else with what `reply_to` makes, else with 500."""
 
-    def __init__(self) -> None:
-        """Starts nothing; enter the context to listen."""
+    def __init__(self, reply_to: Callable[[RecordedRequest], ScriptedReply] | None = None) -> None:
+        """Starts nothing; enter the context to listen.
+
+        Args:
+            reply_to: Makes the reply for a request when none is enqueued.
+        """
+        self._reply_to = reply_to
         self.requests: list[RecordedRequest] = []
         self._replies: deque[ScriptedReply] = deque()
         self._runner: web.AppRunner | None = None
@@ -79,7 +84,11 @@ class ProviderServer:
         body = json.loads(await request.read())
         recorded = RecordedRequest(request.path, dict(request.headers), body)
         self.requests.append(recorded)
-        reply = self._replies.popleft() if self._replies else ScriptedReply((b"no reply enqueued",), 500)
+        reply = ScriptedReply((b"no reply enqueued",), 500)
+        if self._replies:
+            reply = self._replies.popleft()
+        elif self._reply_to is not None:
+            reply = self._reply_to(recorded)
         response = web.StreamResponse(status=reply.status, headers=reply.headers)
         try:
             await response.prepare(request)

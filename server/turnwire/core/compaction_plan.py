@@ -20,7 +20,7 @@ DEFAULT_ANSWER_SHARE = 1 / 8
 MAX_ANSWER_SHARE = 1 / 2
 """Of the window at most, whatever limit the caller gives: else no room would be left for a conversation."""
 MAX_SUMMARY_TOKENS = 4096
-SUMMARY_SHARE = 1 / 8
+SUMMARY_SHARE = 1 / 10
 """Of the window at most."""
 MIN_GAIN = 2
 """What is covered must be at least this many times as long as its summary may become, or little were gained."""
@@ -89,7 +89,7 @@ def choose_cut(
     fixed += allowed.summary + sum(sizes[m.message_id] for m in messages if m.type is MessageType.SYSTEM)
     best: Cut | None = None
     best_kept = 0
-    for cut in (*_cuts_between_turns(body), *_cuts_between_steps(body, turn)):
+    for cut in (*_cuts_between_turns(body, turn), *_cuts_between_steps(body, turn)):
         covered = sum(sizes[message.message_id] for message in cut.covered)
         if covered < MIN_GAIN * allowed.summary or all(m.compaction is not None for m in cut.covered):
             continue
@@ -100,12 +100,13 @@ def choose_cut(
     return best if best_kept + allowed.answer <= allowed.window else None
 
 
-def _cuts_between_turns(body: Sequence[Message]) -> Iterator[Cut]:
+def _cuts_between_turns(body: Sequence[Message], turn: Turn) -> Iterator[Cut]:
     """Yields the cuts that divide no turn and keep the newest user message, from the oldest to the newest."""
     newest = _newest_question(body)
     for at in range(1, newest + 1):
         before = {message.turn_id for message in body[:at] if message.turn_id and message.compaction is None}
-        divided = any(message.turn_id in before for message in body[at:])
+        # the turn that runs goes on after its last message
+        divided = turn.turn_id in before or any(message.turn_id in before for message in body[at:])
         if body[at].type is MessageType.USER and not divided:
             yield Cut(tuple(body[:at]), body[at - 1].message_id)
 

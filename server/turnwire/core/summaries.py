@@ -46,7 +46,7 @@ REQUEST_TO_GO_ON = (
     "Summarise this conversation, of which the first part is summarised already. Answer with one summary of all."
 )
 
-INPUT_SHARE = 0.6
+INPUT_SHARE = 0.75
 """Of the summarising model's window, for the text of one request: the estimate may be wrong by much."""
 UNKNOWN_WINDOW_TOKENS = 32_000
 """Taken for a model whose window nobody knows; nearly all have more."""

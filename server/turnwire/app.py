@@ -1,9 +1,9 @@
 """The composition root: the only module that sees all packages.
 
 Order of start: the port is bound, so that a taken one leaves nothing behind; storage opens (lock, migrations), the
-turns of a dead process go on or are ended, then calls are answered. Order of stop: health says so, new calls are refused
-and watches end, turns are stopped and their text is saved, MCP servers and providers close, storage closes last. MCP
-servers are started, not waited for; the first turns wait for them a little.
+turns of a dead process go on or are ended, then calls are answered. Order of stop: health says so, new calls are
+refused and watches end, turns are stopped and their text is saved, MCP servers and providers close, storage last.
+MCP servers are started, not waited for; the first turns wait for them a little.
 """
 
 import asyncio

@@ -80,7 +80,7 @@ systems = st.sampled_from(("", " \n", "be brief"))
 
 def built(api: str, history: Sequence[Message], turn: Turn, system: str = "") -> Body:
     """Returns the body of the turn's next request, as the turn runner makes it."""
-    request = msgspec.structs.replace(assemble(history, turn, system), files=FILES)
+    request = msgspec.structs.replace(assemble(history, turn, system).request, files=FILES)
     return BUILDERS[api](request, turn.model.provider_id)
 
 
@@ -90,7 +90,7 @@ def violations(api: str, body: Body, history: Sequence[Message], turn: Turn) -> 
         return check_responses(body)
     if api != "anthropic":
         return check_chat(body, mistral=api == "mistral")
-    sent = assemble(history, turn, "").messages
+    sent = assemble(history, turn, "").request.messages
     paused = bool(sent) and sent[-1].type is MessageType.ASSISTANT and sent[-1].finish_reason is FinishReason.PAUSED
     return check_anthropic(body, continues_pause=paused)
 

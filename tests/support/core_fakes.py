@@ -182,6 +182,7 @@ class FakeProviders:
     """One provider for every model, at one pico-USD a token."""
 
     provider: FakeProvider | None = None
+    window: int | None = None
 
     async def get(self, provider_id: str) -> FakeProvider:
         """Returns the provider."""
@@ -195,6 +196,10 @@ class FakeProviders:
     def cost_pico_usd(self, model: ModelRef, usage: Usage) -> int | None:
         """Counts tokens."""
         return (usage.prompt_total or 0) + (usage.generated_total or 0)
+
+    def context_window_tokens(self, model: ModelRef) -> int | None:
+        """Returns the window."""
+        return self.window
 
 
 def server_tool(name: str, schema: str = "{}") -> ServerTool:

@@ -5,10 +5,13 @@ from pathlib import PurePosixPath
 
 from turnwire.core.arguments import problem_of_schema
 from turnwire.core.environment import Environment
-from turnwire.core.settings import DEFAULT_AGENT, Agent
+from turnwire.core.settings import DEFAULT_AGENT
 from turnwire.domain.errors import FieldViolation, InvalidRequest
 from turnwire.domain.messages import ModelRef
 from turnwire.domain.sessions import Session, ToolDefinition
+
+MAX_CLIENT_TOOLS = 128
+"""Of one turn: the limit of OpenAI's API."""
 
 
 def choose_agent(environment: Environment, asked: str | None, session: Session) -> str:
@@ -28,9 +31,23 @@ def choose_model(environment: Environment, asked: ModelRef | None, agent: str, s
         ProviderCredentialsRejected: the provider's key is not configured.
     """
     settings = environment.settings
-    model = asked or settings.agents.get(agent, Agent()).model or session.model or settings.default_model
+    model = asked or settings.agent(agent).model or session.model or settings.default_model
     environment.providers.check(model)
     return model
+
+
+def choose_tools(asked: tuple[ToolDefinition, ...], session: Session) -> tuple[ToolDefinition, ...]:
+    """Returns the client's tools for a turn: those kept on the session, then those of the message.
+
+    Of two with one name the message's counts, in the place of the session's: so the tools stay in their order.
+
+    Raises:
+        InvalidRequest: they are too many.
+    """
+    tools = tuple({tool.name: tool for tool in (*session.tools, *asked)}.values())
+    if len(tools) > MAX_CLIENT_TOOLS:
+        raise InvalidRequest.of("tools", f"are more than {MAX_CLIENT_TOOLS} with those of the session", "TOO_MANY")
+    return tools
 
 
 def check_agent(environment: Environment, name: str) -> str:

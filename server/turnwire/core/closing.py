@@ -135,9 +135,10 @@ def end_turn(
         now: When.
         further: What else its end means; comes before the turn's own event.
     """
-    work, ended = Work(), list[Message]()
+    work, ended, summaries = Work(), list[Message](), list[Message]()
     for message in messages:
         if message.type is not MessageType.ASSISTANT:
+            summaries.append(message)  # those that have usage
             continue
         if message.status is MessageStatus.STREAMING:
             closed, one = close_message(message, ending, now)
@@ -146,7 +147,7 @@ def end_turn(
             closed, one = close_calls(message, now)
             work += one
         ended.append(closed)
-    usage, cost = _totals(ended)
+    usage, cost = _totals([*summaries, *ended])
     over = msgspec.structs.replace(
         turn,
         status=TurnStatus.ENDED,

@@ -5,12 +5,12 @@ from datetime import datetime
 
 import msgspec
 
-from turnwire.core.attachments import LoadedFile, NewFile, load_file, too_large
 from turnwire.core.call_results import client_result
-from turnwire.core.choices import check_schemas, choose_agent, choose_model
+from turnwire.core.choices import check_schemas, choose_agent, choose_model, choose_tools
 from turnwire.core.closing import Work
 from turnwire.core.environment import Environment
-from turnwire.core.inputs import NewMessage, NewText, NewToolResult, NewTurn
+from turnwire.core.inputs import NewMessage, NewToolResult, NewTurn
+from turnwire.core.message_contents import load_contents
 from turnwire.core.named_requests import NamedRequests
 from turnwire.core.receipts import Receipt
 from turnwire.core.tool_result_messages import fold_results
@@ -28,14 +28,10 @@ from turnwire.domain.messages import (
     MessageStatus,
     MessageType,
     Part,
-    Text,
     ToolResult,
 )
-from turnwire.domain.sessions import Session, ToolDefinition, Turn, TurnStatus
-from turnwire.ports.store import Change, DisplayPage, MessagePage, NewEvent, Page, PutFile, PutMessage, PutSession
-
-MAX_CLIENT_TOOLS = 128
-"""Of one turn: the limit of OpenAI's API."""
+from turnwire.domain.sessions import Session, Turn, TurnStatus
+from turnwire.ports.store import Change, DisplayPage, MessagePage, NewEvent, Page, PutMessage, PutSession
 
 
 class Conversations:
@@ -148,7 +144,7 @@ class Conversations:
             agent=agent,
             system=answer.system,
             options=answer.options,
-            tools=_client_tools(session, answer),
+            tools=choose_tools(answer.tools, session),
         )
         message = self._new_message(new, turn.user_message_id, session, contents, now)
         message = msgspec.structs.replace(message, turn_id=turn.turn_id)
@@ -219,25 +215,8 @@ class Conversations:
 
     async def _contents(self, new: NewMessage, session: Session) -> tuple[list[Content], tuple[Change, ...]]:
         """Reads the parts: their contents, and the files to store first."""
-        settings = self._environment.settings
-        contents, files, size = list[Content](), list[LoadedFile](), len(new.metadata_json)
-        for index, part in enumerate(new.parts):
-            if isinstance(part, NewText):
-                contents.append(Text(part.text))
-                size += len(part.text.encode())
-            elif isinstance(part, NewFile):
-                loaded = await load_file(
-                    part, f"parts[{index}].file", session.directory, settings.file_roots, settings.limits.max_file_bytes
-                )
-                contents.append(loaded.reference)
-                files.append(loaded)
-                size += len(loaded.content)
-            else:
-                contents.append(part)
-                size += len(part.output.encode())
-            if size > settings.limits.max_message_bytes:
-                raise too_large("parts", size, settings.limits.max_message_bytes)
-        return contents, tuple(PutFile(file.reference.sha256, file.content) for file in files)
+        loaded = await load_contents(new.parts, session.directory, self._environment.settings, len(new.metadata_json))
+        return [*loaded.contents], loaded.changes()
 
     def _new_message(
         self, new: NewMessage, message_id: str, session: Session, contents: list[Content], now: datetime
@@ -257,18 +236,6 @@ class Conversations:
             sender_name=new.sender_name,
             metadata_json=new.metadata_json,
         )
-
-
-def _client_tools(session: Session, answer: NewTurn) -> tuple[ToolDefinition, ...]:
-    """Returns the tools of the session and of the message; of two with one name the message's.
-
-    Raises:
-        InvalidRequest: they are too many.
-    """
-    tools = tuple({tool.name: tool for tool in (*session.tools, *answer.tools)}.values())
-    if len(tools) > MAX_CLIENT_TOOLS:
-        raise InvalidRequest.of("tools", f"are more than {MAX_CLIENT_TOOLS} with those of the session", "TOO_MANY")
-    return tools
 
 
 def _has_part(message: Message, part_id: str) -> bool:

@@ -22,6 +22,7 @@ from turnwire.domain.messages import (
     ProviderContent,
     Reasoning,
     Refusal,
+    SentContext,
     Text,
     ToolUse,
 )
@@ -130,6 +131,10 @@ class MessageStream:
         if run is None or (run.provider_id, run.model_requested) != (model.provider_id, model.model_id):
             run = ModelRun(provider_id=model.provider_id, model_requested=model.model_id)
             self._replace(model_run=run, usage=None)
+
+    def note_sent(self, sent: SentContext) -> None:
+        """Names the request that is sent in place of the one that the message was made for."""
+        self._replace(sent_context=sent)
 
     def apply(self, item: StreamItem) -> None:
         """Takes the next item of the provider's stream."""

@@ -25,8 +25,10 @@ class ResumePoint(Struct, frozen=True):
     """Messages of the steps that ended, in order; calls of the last one may be open."""
     open_message: Message | None
     """The stored message of a step whose model had said nothing yet."""
-    permissions: tuple[Permission, ...]
+    permissions: tuple[Permission, ...] = ()
     """Open requests of the last step's calls."""
+    summaries: tuple[Message, ...] = ()
+    """Summaries of older messages that were made in the turn."""
 
     @property
     def waits_for_calls(self) -> bool:
@@ -42,7 +44,8 @@ def resume_point(turn: Turn, messages: Iterable[Message], permissions: Iterable[
         messages: All messages of the turn, in order.
         permissions: Open permission requests of its session.
     """
-    steps = [message for message in messages if message.type is MessageType.ASSISTANT]
+    stored = tuple(messages)
+    steps = [message for message in stored if message.type is MessageType.ASSISTANT]
     open_message = None
     if steps and steps[-1].status is MessageStatus.STREAMING:
         open_message = steps.pop()
@@ -51,7 +54,10 @@ def resume_point(turn: Turn, messages: Iterable[Message], permissions: Iterable[
     if steps and not goes_on(steps[-1]):
         return None
     point = ResumePoint(
-        tuple(steps), open_message, tuple(asked for asked in permissions if asked.turn_id == turn.turn_id)
+        tuple(steps),
+        open_message,
+        tuple(asked for asked in permissions if asked.turn_id == turn.turn_id),
+        tuple(message for message in stored if message.compaction is not None),
     )
     if point.waits_for_calls or turn.resumes < MAX_RESUMES or turn.steps != len(steps):
         return point

@@ -12,19 +12,19 @@ from collections.abc import Sequence
 import msgspec
 import structlog
 
+from turnwire.core.budgets import check_budgets
 from turnwire.core.closing import Ending, Work, close_message, end_turn
-from turnwire.core.context import assemble, file_hashes
 from turnwire.core.environment import Environment
 from turnwire.core.host_messages import note_ending
 from turnwire.core.model_call import ModelCall
 from turnwire.core.part_stream import MessageStream, join_surrogates
 from turnwire.core.permission_requests import ask_permissions, asked, replied
 from turnwire.core.resuming import ResumePoint, goes_on
-from turnwire.core.settings import DEFAULT_AGENT, Agent
 from turnwire.core.slots import Slot
 from turnwire.core.step_journal import StepJournal
+from turnwire.core.step_request import StepRequest, StepRequests
 from turnwire.core.tool_calls import ToolCalls
-from turnwire.core.toolbox import Toolbox, open_toolbox
+from turnwire.core.toolbox import Toolbox
 from turnwire.domain.errors import DomainError, ProviderContextFull, ProviderError, ProviderStreamCut, StorageError
 from turnwire.domain.events import EphemeralKind, MessageAdded
 from turnwire.domain.messages import (
@@ -35,11 +35,12 @@ from turnwire.domain.messages import (
     MessageType,
     ModelRun,
     Part,
+    SentContext,
     ToolUse,
 )
 from turnwire.domain.permissions import Permission, PermissionAnswer, PermissionResponse
 from turnwire.domain.sessions import Turn
-from turnwire.ports.provider import ProviderRequest, StepFinished
+from turnwire.ports.provider import StepFinished
 from turnwire.ports.store import Committed, NewEvent, PutMessage
 
 END_WAIT_SECONDS = 2.0
@@ -71,6 +72,7 @@ class TurnRun:
         self._journal: StepJournal | None = None
         self._calls: ToolCalls | None = None
         self._toolbox = Toolbox((), ())
+        self._requests = StepRequests(environment, turn, resume.summaries if resume else ())
         self._added: asyncio.Future[Committed] | None = None
         self._closing = Work()
         self._closing_commit: asyncio.Future[Committed] | None = None
@@ -94,7 +96,7 @@ class TurnRun:
         await self._settle_commits()
         if self._suspended and ending is self._stopped and self._is_resumable():
             return None
-        messages, work = [*self._messages], self._closing
+        messages, work = [*self._requests.paid_summaries(), *self._messages], self._closing
         if self._stream is not None and self._added is not None:
             messages.append(streaming := self._environment.priced(self._stream.snapshot()))
             if self._added.exception() is not None:
@@ -186,6 +188,9 @@ class TurnRun:
                 return ending
             if len(self._messages) >= max_steps:
                 return Ending(FinishReason.MAX_STEPS)
+            used = (*self._requests.paid_summaries(), *self._messages)
+            if exhausted := await check_budgets(self._environment, self.turn, used):
+                return exhausted
             async with Slot(slots) as slot:  # not while tools are awaited: a person may be asked
                 self._messages.append(await self._step(slot))
 
@@ -206,14 +211,21 @@ class TurnRun:
     async def _step(self, slot: Slot) -> Message:
         """Calls the model once. Returns the ended message; the work that ends it waits in `_closing`."""
         environment, turn = self._environment, self.turn
-        request = await self._request()
-        message, announced = self._begin_message()
+        step = await self._request()
+        message, announced = self._begin_message(step.sent)
         stream = MessageStream(message, self._publish, environment.new_id)
         journal = StepJournal(environment, stream)
         self._added = added = environment.commit(turn.session_id, announced, message.updated_at)
         self._stream, self._journal = stream, journal
         call = ModelCall(environment, stream, journal, self._publish, slot)
-        failure = await call.run(request, (turn.model, *environment.settings.fallbacks(turn.agent)), added)
+        models = (turn.model, *environment.settings.fallbacks(turn.agent))
+        failure = await call.run(step.request, models, added)
+        if isinstance(failure, ProviderContextFull) and not stream.has_parts:
+            shorter = await self._requests.shorter(step)
+            if shorter is not None:
+                self._toolbox = shorter.toolbox
+                stream.note_sent(shorter.sent)
+                failure = await call.run(shorter.request, models, added)
         await asyncio.shield(added)
         await journal.settle()
         ending = step_ending(stream.finished, failure, stream.snapshot())
@@ -228,11 +240,12 @@ class TurnRun:
         self._stream = self._journal = None
         return ended
 
-    def _begin_message(self) -> tuple[Message, Work]:
+    def _begin_message(self, sent: SentContext) -> tuple[Message, Work]:
         """Returns the message of the next step, and the work that stores it."""
         now, turn = self._environment.clock(), self.turn
         if self._reopened is not None:  # watchers know it from before the restart
-            message, self._reopened = msgspec.structs.replace(self._reopened, updated_at=now), None
+            message = msgspec.structs.replace(self._reopened, updated_at=now, sent_context=sent)
+            self._reopened = None
             return message, Work((PutMessage(message, ()),))
         message = Message(
             message_id=self._environment.new_id("msg"),
@@ -244,19 +257,14 @@ class TurnRun:
             turn_id=turn.turn_id,
             parent_id=turn.user_message_id,
             model_run=ModelRun(provider_id=turn.model.provider_id, model_requested=turn.model.model_id),
+            sent_context=sent,
         )
         return message, Work((PutMessage(message, ()),), (_added(message),))
 
-    async def _request(self) -> ProviderRequest:
-        environment = self._environment
-        history = await environment.store.history(self.turn.session_id)
-        agent = environment.settings.agents.get(self.turn.agent or DEFAULT_AGENT, Agent())
-        self._toolbox = await open_toolbox(self.turn.tools, environment.settings, self.turn.agent, environment.tools)
-        request = assemble(history, self.turn, self.turn.system or agent.system, self._toolbox.definitions)
-        hashes = file_hashes(request)
-        if not hashes:
-            return request
-        return msgspec.structs.replace(request, files=await environment.store.files(hashes))
+    async def _request(self) -> StepRequest:
+        step = await self._requests.next()
+        self._toolbox = step.toolbox
+        return step
 
     async def _settle_calls(self, message: Message) -> Message:
         """Commits the ended step, then waits until each of its calls has a result. Returns the message with them."""

@@ -204,6 +204,8 @@ class SentContext(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of system prompt, tools and all messages."""
     message_count: int
     estimated_tokens: int = 0
+    uncorrected_tokens: int = 0
+    """The estimate by the content alone, before earlier answers corrected it; the next correction is made of it."""
     break_reason: str = ""
     """Why the request does not extend that of the step before; "" when it does, and in the first step."""
 

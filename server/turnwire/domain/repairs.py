@@ -18,6 +18,29 @@ class RepairAction(StrEnum):
     ADDED = "added"
 
 
+class RepairReason(StrEnum):
+    """Why, as a stable word. Values may be added."""
+
+    HOST_MESSAGE = "HOST_MESSAGE"
+    """Host messages never reach a model."""
+    QUEUED_MESSAGE = "QUEUED_MESSAGE"
+    STREAMING_MESSAGE = "STREAMING_MESSAGE"
+    EMPTY = "EMPTY"
+    """Blank text, or a message without parts."""
+    CUT_CALL = "CUT_CALL"
+    """A tool call that was never complete."""
+    OPEN_CALL = "OPEN_CALL"
+    """A tool call that waits for its result."""
+    UNSEALED_REASONING = "UNSEALED_REASONING"
+    """Reasoning without its provider's seal, or of an answer that was cut."""
+    UNSEALED_CONTENT = "UNSEALED_CONTENT"
+    """Content that only its provider understands, of an answer that was cut."""
+    RESULT_SHOWN_WITH_CALL = "RESULT_SHOWN_WITH_CALL"
+    """A tool result that goes with its call already."""
+    COMPACTED = "COMPACTED"
+    """A summary stands for the message."""
+
+
 class Repair(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One difference."""
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tests.support.core_fakes import FakeProvider, FakeProviders, FakeStore, make_environment
-from tests.support.domain_values import make_message, make_turn
+from tests.support.domain_values import make_message, make_session, make_turn
 from turnwire.core.closing import Ending, Work
 from turnwire.core.turn_runner import TurnRun, step_ending
 from turnwire.domain.errors import ProviderContextFull, ProviderError, ProviderStreamCut, ProviderUnavailable
@@ -22,7 +22,7 @@ CUT = "the provider's stream ended without its end marker"
 
 def _run(*items: StreamItem | Exception | None) -> tuple[TurnRun, FakeProvider]:
     provider = FakeProvider(items)
-    store = FakeStore(conversation=(make_message("msg_user", "hi"),))
+    store = FakeStore(conversation=(make_message("msg_user", "hi"),), sessions_by_id={"ses_1": make_session()})
     return TurnRun(make_environment(store, FakeProviders(provider)), make_turn()), provider
 
 

@@ -1,0 +1,312 @@
+"""Conversations that grow beyond their model's context window."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opencode.message.content_pb2 import (
+    FINISH_REASON_ABORTED,
+    FINISH_REASON_CONTEXT_FULL,
+    FINISH_REASON_STOP,
+    MESSAGE_TYPE_ASSISTANT,
+    MESSAGE_TYPE_SYSTEM,
+    Message,
+)
+from opencode.message.message_pb2 import AbortSessionRequest, AppendMessageRequest
+from opencode.session.session_pb2 import UpdateSessionRequest
+from opencode.tool.tool_pb2 import SubmitToolResultRequest
+from tests.support.conversation import (
+    ask,
+    displayed,
+    kinds,
+    messages_of,
+    model,
+    new_session,
+    talk,
+    text,
+    tool,
+    turn_ended,
+    watching,
+    words_of,
+)
+from tests.support.model_scripts import API_OF_PATH, APIS, CHECKS, Call, Say, Tokens, answer, error
+from tests.support.provider_server import ProviderServer, RecordedRequest, ScriptedReply
+from tests.support.running_server import Client, connect, running_server
+from turnwire.core.summaries import INSTRUCTION
+
+LONG = "word " * 400
+"""About 500 tokens."""
+
+SUMMARY = "They spoke of cats."
+
+MODEL = model("m", "mine")
+
+
+def asks_for_a_summary(request: RecordedRequest) -> bool:
+    """Tells whether the model is asked to summarise."""
+    return json.dumps(INSTRUCTION)[1:80] in json.dumps(request.body)
+
+
+def reply(request: RecordedRequest) -> ScriptedReply:
+    """Summarises, or answers."""
+    words = SUMMARY if asks_for_a_summary(request) else "Yes."
+    return answer(API_OF_PATH[request.path], Say(words), tokens=Tokens(10, 5))
+
+
+@dataclass
+class World:
+    """A server whose model has a window of 5,000 tokens, and that model."""
+
+    client: Client
+    provider: ProviderServer
+
+    def answered(self) -> list[str]:
+        """Returns the requests that were no summaries, as text."""
+        return [json.dumps(request.body) for request in self.provider.requests if not asks_for_a_summary(request)]
+
+    def summarised(self) -> list[str]:
+        """Returns the requests for summaries, as text."""
+        return [json.dumps(request.body) for request in self.provider.requests if asks_for_a_summary(request)]
+
+    async def fill(self, session_id: str = "", turns: int = 3) -> str:
+        """Talks as much as just fits and returns the session's id."""
+        for number in range(turns):
+            session_id = (await talk(self.client, f"long-{number} {LONG}", session_id, model=MODEL)).session_id
+        assert self.summarised() == []
+        return session_id
+
+
+@contextlib.asynccontextmanager
+async def world(
+    folder: Path, api: str = "openai_chat", reply_to: Callable[[RecordedRequest], ScriptedReply] = reply, more: str = ""
+) -> AsyncIterator[World]:
+    """Runs server and model."""
+    async with ProviderServer(reply_to) as provider:
+        toml = f"""
+[providers.mine]
+kind = '{api}'
+base_url = '{provider.base_url}'
+[models."mine/m"]
+context_window_tokens = 5000
+[compaction]
+threshold = 0.5
+keep = 0.2
+{more}
+"""
+        async with running_server(folder, toml) as server, connect(server.address) as client:
+            yield World(client, provider)
+            assert [CHECKS[API_OF_PATH[r.path]](r.body) for r in provider.requests] == [[]] * len(provider.requests)
+
+
+def summaries(messages: list[Message]) -> list[Message]:
+    """Returns the summaries among messages."""
+    return [message for message in messages if message.HasField("compaction")]
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_older_messages_are_summarised(api: str, tmp_path: Path) -> None:
+    """The model gets the summary in their place; people see both, and are told in order."""
+    async with world(tmp_path, api) as w:
+        session_id = await w.fill()
+        accepted = await w.client.messages.SendMessage(ask(f"long-3 {LONG}", session_id, model=MODEL))
+        async with watching(w.client, session_id, after_sequence=accepted.sequence) as watch:
+            ended = (await watch.until_turn_ended(accepted.turn_id)).turn_ended
+        assert ended.finish_reason == FINISH_REASON_STOP
+        assert (ended.steps, ended.usage.input_tokens) == (1, 20)
+        [asked] = w.summarised()
+        assert all(f"long-{number} " in asked for number in range(3))
+        assert "long-3 " not in asked
+        sent = w.answered()[-1]
+        assert SUMMARY in sent
+        assert [f"long-{number} " in sent for number in range(4)] == [False, False, False, True]
+        messages = await messages_of(w.client, session_id)
+        [summary] = summaries(messages)
+        assert (summary.type, words_of(summary), summary.turn_id) == (MESSAGE_TYPE_SYSTEM, SUMMARY, accepted.turn_id)
+        assert summary.compaction.message_count == 6
+        assert summary.compaction.tokens_before > 2000 > summary.compaction.tokens_after
+        assert [words_of(m)[:6] for m in messages if m.type != MESSAGE_TYPE_ASSISTANT and m.turn_id][:3] == [
+            "long-0", "long-1", "long-2",
+        ]  # fmt: skip
+        shown = {message.id: message for message in await displayed(w.client, session_id)}
+        assert shown[summary.message_id].compaction == summary.compaction
+        told = [
+            event
+            for event in watch.events
+            if event.HasField("context_compacted") or event.message_added.message.message_id == summary.message_id
+        ]
+        assert kinds(told) == ["message_added", "context_compacted"]
+        assert told[1].context_compacted.compaction == summary.compaction
+        assert messages[-1].sent_context.break_reason == "CONTEXT_COMPACTED"
+        await talk(w.client, "short", session_id, model=MODEL)
+        assert (await messages_of(w.client, session_id))[-1].sent_context.break_reason == ""
+        assert len(w.summarised()) == 1
+        assert SUMMARY in w.answered()[-1]
+
+
+async def test_the_start_is_told_while_the_summary_is_written(tmp_path: Path) -> None:
+    """A user interface can say what takes so long."""
+    go_on = asyncio.Event()
+
+    def slow(request: RecordedRequest) -> ScriptedReply:
+        made = reply(request)
+        return ScriptedReply((go_on, *made.chunks)) if asks_for_a_summary(request) else made
+
+    async with world(tmp_path, reply_to=slow) as w:
+        session_id = await w.fill()
+        async with watching(w.client, session_id) as watch:
+            await watch.until_kind("caught_up")
+            accepted = await w.client.messages.SendMessage(ask(LONG, session_id, model=MODEL))
+            started = (await watch.until_kind("compaction_started")).compaction_started
+            assert (started.message_count, started.context_window_tokens) == (6, 5000)
+            assert started.estimated_tokens > 2000
+            assert "context_compacted" not in kinds(watch.events)
+            go_on.set()
+            await watch.until_turn_ended(accepted.turn_id)
+
+
+async def test_system_messages_are_not_summarised(tmp_path: Path) -> None:
+    """They stay word by word."""
+    async with world(tmp_path) as w:
+        session_id = await new_session(w.client)
+        note = AppendMessageRequest(session_id=session_id, parts=[text("Always rhyme.")], type=MESSAGE_TYPE_SYSTEM)
+        await w.client.messages.AppendMessage(note)
+        await w.fill(session_id)
+        await talk(w.client, LONG, session_id, model=MODEL)
+        assert "Always rhyme." not in w.summarised()[0]
+        assert "Always rhyme." in w.answered()[-1]
+
+
+async def test_a_session_can_do_without(tmp_path: Path) -> None:
+    """Then the model gets all there is, and the provider says when that is too much."""
+    async with world(tmp_path) as w:
+        session_id = await new_session(w.client)
+        await w.client.sessions.UpdateSession(UpdateSessionRequest(session_id=session_id, compaction=False))
+        for _ in range(6):
+            await talk(w.client, LONG, session_id, model=MODEL)
+        assert w.summarised() == []
+        w.provider.enqueue(error(400, "context_length_exceeded"))
+        accepted = await talk(w.client, LONG, session_id, model=MODEL)
+        assert (await turn_ended(w.client, accepted)).turn_ended.finish_reason == FINISH_REASON_CONTEXT_FULL
+        assert summaries(await messages_of(w.client, session_id)) == []
+
+
+async def test_a_provider_that_finds_it_too_long_gets_less(tmp_path: Path) -> None:
+    """Before any content the step is made once more, shorter; the turn ends in order."""
+    async with world(tmp_path) as w:
+        session_id = await w.fill(turns=2)
+        w.provider.enqueue(error(400, "context_length_exceeded"))
+        accepted = await talk(w.client, "short", session_id, model=MODEL)
+        ended = (await turn_ended(w.client, accepted)).turn_ended
+        assert (ended.finish_reason, ended.steps) == (FINISH_REASON_STOP, 1)
+        assert len(summaries(await messages_of(w.client, session_id))) == 1
+        assert ["long-0 " in sent for sent in w.answered()[-2:]] == [True, False]
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_a_turn_that_calls_tools_is_compacted_between_its_steps(api: str, tmp_path: Path) -> None:
+    """Its question stays word by word; every request is one that the API takes, and the turn comes to its end."""
+
+    def calls(request: RecordedRequest) -> ScriptedReply:
+        if asks_for_a_summary(request):
+            return reply(request)
+        done = sum(not asks_for_a_summary(earlier) for earlier in provider[0].requests)
+        pieces = (Say("Done."),) if done > 8 else (Call("look", json.dumps({"n": done}), f"call_{done}"),)
+        return answer(API_OF_PATH[request.path], *pieces)
+
+    provider: list[ProviderServer] = []
+    async with world(tmp_path, api, calls) as w:
+        provider.append(w.provider)
+        accepted = await w.client.messages.SendMessage(ask("find the cat", tools=[tool("look")], model=MODEL))
+        async with watching(w.client, accepted.session_id, after_sequence=accepted.sequence) as watch:
+            for count in range(1, 9):
+                state = await pending(watch, count)
+                await w.client.tools.SubmitToolResult(
+                    SubmitToolResultRequest(session_id=accepted.session_id, tool_call_id=state.id, output=LONG)
+                )
+            ended = (await watch.until_turn_ended(accepted.turn_id)).turn_ended
+        assert (ended.finish_reason, ended.steps) == (FINISH_REASON_STOP, 9)
+        messages = await messages_of(w.client, accepted.session_id)
+        assert summaries(messages)
+        sent = w.answered()
+        assert all("find the cat" in request for request in sent)
+        assert max(map(len, sent)) < 5000 * 5
+        assert SUMMARY in sent[-1]
+        calls_stored = [part for message in messages for part in message.parts if part.HasField("tool_use")]
+        assert [part.tool_use.output for part in calls_stored] == [LONG] * 8
+
+
+async def pending(watch: Any, count: int) -> Any:
+    """Returns the count-th call that waits."""
+    seen = set[str]()
+
+    def is_it(event: Any) -> bool:
+        if event.tool_call_updated.state.status == "pending":
+            seen.add(event.tool_call_updated.state.id)
+        return len(seen) == count
+
+    return (await watch.until(is_it)).tool_call_updated.state
+
+
+async def test_an_abort_while_the_summary_is_written_stores_nothing_of_it(tmp_path: Path) -> None:
+    """The provider sees the connection go; the conversation is as before and goes on."""
+    never = asyncio.Event()
+    hanging = [True]
+
+    def hang(request: RecordedRequest) -> ScriptedReply:
+        if asks_for_a_summary(request) and hanging[0]:
+            return ScriptedReply((answer("openai_chat", Say("half")).chunks[0], never))
+        return reply(request)
+
+    async with world(tmp_path, reply_to=hang) as w:
+        session_id = await w.fill()
+        async with watching(w.client, session_id) as watch:
+            accepted = await w.client.messages.SendMessage(ask(LONG, session_id, model=MODEL))
+            await watch.until_kind("compaction_started")
+            async with asyncio.timeout(10):
+                while not w.summarised():
+                    await asyncio.sleep(0.001)
+                await w.client.messages.AbortSession(AbortSessionRequest(session_id=session_id))
+                ended = (await watch.until_turn_ended(accepted.turn_id)).turn_ended
+                [request] = [request for request in w.provider.requests if asks_for_a_summary(request)]
+                await request.disconnected.wait()
+        assert (ended.finish_reason, ended.steps) == (FINISH_REASON_ABORTED, 0)
+        assert summaries(await messages_of(w.client, session_id)) == []
+        hanging.clear()
+        hanging.append(False)
+        await talk(w.client, "and now?", session_id, model=MODEL)
+        assert len(summaries(await messages_of(w.client, session_id))) == 1
+        assert SUMMARY in w.answered()[-1]
+
+
+async def test_a_summary_that_fails_lets_the_turn_go_on(tmp_path: Path) -> None:
+    """With all that there is."""
+
+    def broken(request: RecordedRequest) -> ScriptedReply:
+        return error(500, "down") if asks_for_a_summary(request) else reply(request)
+
+    async with world(tmp_path, reply_to=broken) as w:
+        session_id = await w.fill()
+        accepted = await talk(w.client, LONG, session_id, model=MODEL)
+        assert (await turn_ended(w.client, accepted)).turn_ended.finish_reason == FINISH_REASON_STOP
+        assert "long-0 " in w.answered()[-1]
+        assert summaries(await messages_of(w.client, session_id)) == []
+
+
+async def test_the_summary_counts_after_a_restart(tmp_path: Path) -> None:
+    """It is decided by what is stored alone."""
+    async with world(tmp_path) as w:
+        session_id = await w.fill()
+        await talk(w.client, LONG, session_id, model=MODEL)
+        before = w.answered()[-1]
+    async with world(tmp_path) as w:
+        await talk(w.client, "short", session_id, model=MODEL)
+        [after] = w.answered()
+        assert SUMMARY in before
+        assert SUMMARY in after
+        assert "long-0 " not in after

@@ -1,0 +1,85 @@
+"""Seeing what a model would be sent."""
+
+import json
+from pathlib import Path
+
+import grpc
+import pytest
+
+from opencode.message.content_pb2 import MESSAGE_TYPE_HOST
+from opencode.message.message_pb2 import (
+    AppendMessageRequest,
+    ExplainContextRequest,
+    GenerationOptions,
+    SendMessageRequest,
+)
+from tests.support.conversation import file, messages_of, model, refused, talk, text, tool
+from tests.support.model_scripts import API_OF_PATH, APIS, Say, answer
+from tests.support.provider_server import ProviderServer, RecordedRequest, ScriptedReply
+from tests.support.running_server import Client, connect, running_server
+
+MODEL = model("m", "mine")
+SECRET = "for people only"
+
+
+def reply(request: RecordedRequest) -> ScriptedReply:
+    """Answers."""
+    return answer(API_OF_PATH[request.path], Say("Yes."))
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_the_explained_request_is_the_one_that_is_sent(api: str, tmp_path: Path) -> None:
+    """Word by word, for a message with a file, tools, options and a system prompt; nothing is sent or stored."""
+    async with ProviderServer(reply) as provider:
+        toml = f"[providers.mine]\nkind = '{api}'\nbase_url = '{provider.base_url}'\n"
+        async with running_server(tmp_path, toml) as server, connect(server.address) as client:
+            session_id = (await talk(client, "hi", model=MODEL)).session_id
+            note = AppendMessageRequest(session_id=session_id, parts=[text(SECRET)], type=MESSAGE_TYPE_HOST)
+            await client.messages.AppendMessage(note)
+            same = {
+                "model": MODEL,
+                "tools": [tool("look")],
+                "options": GenerationOptions(temperature=0.5, max_output_tokens=100),
+                "system": "be brief",
+            }
+            parts = [text("and now?"), file(url="data:text/plain;base64,aGVsbG8=", filename="a.txt")]
+            before = await messages_of(client, session_id)
+            told = await client.messages.ExplainContext(
+                ExplainContextRequest(session_id=session_id, parts=parts, **same)
+            )
+            assert await messages_of(client, session_id) == before
+            assert len(provider.requests) == 1
+            events = client.messages.StreamMessage(SendMessageRequest(session_id=session_id, parts=parts, **same))
+            assert [event async for event in events]
+            sent = provider.requests[1].body
+            answered = (await messages_of(client, session_id))[-1]
+    assert json.loads(told.request_json) == sent
+    assert SECRET not in told.request_json
+    assert (told.provider_id, told.model_id, told.api) == ("mine", "m", api)
+    assert told.sent_context == answered.sent_context
+    assert told.sent_context.break_reason == "SYSTEM_CHANGED"
+    assert told.estimated_tokens > 0
+    assert not told.would_compact
+    [host] = [repair for repair in told.repairs if repair.reason == "HOST_MESSAGE"]
+    assert host.message_id == before[-1].message_id
+    assert host.explanation
+
+
+async def test_a_conversation_that_would_be_compacted_is_told(client: Client, tmp_path: Path) -> None:
+    """With the model's window; the offline provider can be explained as well."""
+    accepted = await talk(client, "hi")
+    told = await client.messages.ExplainContext(ExplainContextRequest(session_id=accepted.session_id))
+    assert (told.api, told.model_id, told.would_compact) == ("offline", "echo", False)
+    assert told.sent_context.message_count == 2
+    assert json.loads(told.request_json)
+
+
+async def test_what_cannot_be_explained_is_refused(client: Client) -> None:
+    """Unknown sessions, models and agents, as in SendMessage."""
+    unknown = await refused(client.messages.ExplainContext(ExplainContextRequest(session_id="ses_none")))
+    assert (unknown.code, unknown.reason) == (grpc.StatusCode.NOT_FOUND, "SESSION_NOT_FOUND")
+    session_id = (await talk(client, "hi")).session_id
+    nobody = ExplainContextRequest(session_id=session_id, agent="nobody")
+    assert (await refused(client.messages.ExplainContext(nobody))).fields == ["agent"]
+    nothing = ExplainContextRequest(session_id=session_id, model=model("x", "nowhere"))
+    assert (await refused(client.messages.ExplainContext(nothing))).reason == "MODEL_UNKNOWN"

@@ -33,13 +33,15 @@ Body = dict[str, Any]
 Builder = Callable[[ProviderRequest, str], Body]
 
 BUILDERS: dict[str, Builder] = {
-    "anthropic": lambda request, provider: build_anthropic_request(request, provider, 1000),
-    "chat": lambda request, provider: build_chat_request(request, provider, dialect_of("", True, False)),
-    "deepseek": lambda request, provider: build_chat_request(request, provider, dialect_of("http://d", True, True)),
-    "mistral": lambda request, provider: build_chat_request(
-        request, provider, dialect_of("https://api.mistral.ai/v1", False, False)
+    "anthropic": lambda request, provider: build_anthropic_request(request, provider, 1000).body,
+    "chat": lambda request, provider: build_chat_request(request, provider, dialect_of("", True, False)).body,
+    "deepseek": lambda request, provider: (
+        build_chat_request(request, provider, dialect_of("http://d", True, True)).body
     ),
-    "responses": lambda request, provider: build_responses_request(request, provider, "auto"),
+    "mistral": lambda request, provider: (
+        build_chat_request(request, provider, dialect_of("https://api.mistral.ai/v1", False, False)).body
+    ),
+    "responses": lambda request, provider: build_responses_request(request, provider, "auto").body,
 }
 
 EXTENDING = ("anthropic", "chat", "mistral", "responses")

@@ -16,7 +16,7 @@ from turnwire.domain.money import Usage
 from turnwire.domain.sessions import Session, Turn
 from turnwire.feed.live_feed import LiveFeed
 from turnwire.ports.codec import Codec
-from turnwire.ports.provider import ProviderRequest, StreamItem
+from turnwire.ports.provider import PreparedRequest, ProviderRequest, StreamItem
 from turnwire.ports.store import Bounds, Commit, Committed, EventPage, StoredEvent, StoredRequest
 from turnwire.ports.tools import NoServerTools, ServerTool, ServerTools, SourceState, ToolOutcome, ToolSource
 
@@ -140,6 +140,7 @@ class FakeProvider:
     """Yields given items; an exception among them is raised, None waits for ever."""
 
     provider_id = "offline"
+    api = "offline"
 
     def __init__(self, items: Sequence[StreamItem | Exception | None]) -> None:
         """Takes the items of every call."""
@@ -148,9 +149,13 @@ class FakeProvider:
         self.waiting = asyncio.Event()
         """Set when the stream waits for ever."""
 
-    async def stream(self, request: ProviderRequest) -> AsyncGenerator[StreamItem]:
+    def prepare(self, request: ProviderRequest) -> PreparedRequest:
+        """Returns a body that names the model."""
+        return PreparedRequest(request=request, body={"model": request.model_id})
+
+    async def stream(self, prepared: PreparedRequest) -> AsyncGenerator[StreamItem]:
         """Yields the items."""
-        self.requests.append(request)
+        self.requests.append(prepared.request)
         for item in self._items:
             if item is None:
                 self.waiting.set()

@@ -81,7 +81,7 @@ def _part(message: Message, part: Part, repairs: RepairList) -> dict[str, Any]:
         case ToolUse() as call:
             shown["tool_calls"] = _call(call)
         case ToolResult() as result:
-            shown["tool_results"] = msgspec.to_builtins(result)
+            shown["tool_results"] = msgspec.structs.asdict(result)
         case Reasoning():
             repairs.dropped(RepairReason.REASONING_OF_ANOTHER_MODEL, message, part)
         case ProviderContent():

@@ -249,6 +249,14 @@ def test_halves_of_hosted_calls() -> None:
     assert told(prepared) == [("dropped", "REASONING_LEADS_NOWHERE", 1), ("dropped", "HALF_OF_HOSTED_CALL", 2)]
 
 
+@pytest.mark.parametrize("api", APIS)
+def test_system_messages_are_text(api: str) -> None:
+    """A file in one is left out."""
+    file = File(sha256="png", size_bytes=4, mime="image/png", filename="f.png")
+    system = message("system", Text("be brief"), file)
+    assert told(APIS[api](system, HELLO, files={"png": PNG})) == [("dropped", "MISPLACED", 1)]
+
+
 def test_system_messages_and_trailing_space_of_anthropic() -> None:
     """System messages become text; an answer that goes on does not end with white space."""
     assert told(ANTHROPIC(HELLO, message("system", Text("now")))) == [("replaced", "SYSTEM_AS_USER_TEXT", None)]
@@ -262,6 +270,11 @@ def test_readable_reasoning_of_chat() -> None:
     assert told(CHAT(HELLO, own)) == [("dropped", "REASONING_NOT_TAKEN", 0)]
     taking = build_chat_request(request(HELLO, own), "p", dialect_of("http://d", True, True))
     assert taking.repairs == ()
+    marked = sealed(Reasoning("hm"), api="openai_chat", readable=True)
+    taking = build_chat_request(
+        request(HELLO, message("assistant", marked, Text("a"))), "p", dialect_of("http://d", True, True)
+    )
+    assert (taking.body["messages"][1]["reasoning_content"], taking.repairs) == ("hm", ())
     other = message("assistant", Reasoning("hm"), Text("a"), model="other")
     assert told(CHAT(HELLO, other)) == [("dropped", "REASONING_OF_ANOTHER_MODEL", 0)]
 

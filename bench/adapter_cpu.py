@@ -44,7 +44,7 @@ async def _through_adapter(provider: OpenAIChatProvider, model: str) -> int:
         parts=(Part(part_id="prt", index=0, content=Text("go")),),
     )
     request = ProviderRequest(model_id=model, system="", messages=(message,))
-    return sum([isinstance(item, TextDelta) async for item in provider.stream(request)])
+    return sum([isinstance(item, TextDelta) async for item in provider.stream(provider.prepare(request))])
 
 
 async def _through_aiohttp(base_url: str, model: str) -> None:

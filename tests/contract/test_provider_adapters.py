@@ -70,9 +70,17 @@ async def providers(server: ProviderServer) -> AsyncIterator[ConfiguredProviders
     await configured.aclose()
 
 
+async def stream(
+    providers: ConfiguredProviders, kind: str, request: ProviderRequest = REQUEST
+) -> AsyncGenerator[StreamItem, None]:
+    """Returns the stream of one answer."""
+    provider = await providers.get(kind)
+    return cast(AsyncGenerator[StreamItem, None], provider.stream(provider.prepare(request)))
+
+
 async def read(providers: ConfiguredProviders, kind: str, request: ProviderRequest = REQUEST) -> list[StreamItem]:
     """Reads one answer."""
-    return [item async for item in (await providers.get(kind)).stream(request)]
+    return [item async for item in await stream(providers, kind, request)]
 
 
 async def fail(providers: ConfiguredProviders, kind: str) -> domain.ProviderError:
@@ -113,7 +121,7 @@ async def test_cut(kind: str, cut: bool, server: ProviderServer, providers: Conf
     server.enqueue(ScriptedReply((*TEXT[kind], b"data: {"), cut=cut))
     items = []
     with pytest.raises(domain.ProviderStreamCut):
-        async for item in (await providers.get(kind)).stream(REQUEST):
+        async for item in await stream(providers, kind):
             items.append(item)
     assert [item.text for item in items if isinstance(item, TextDelta)] == ["hi"]
 
@@ -149,7 +157,7 @@ async def test_reason_before_an_error(
     server.enqueue(ScriptedReply((*TEXT[kind], reason, error)))
     items = []
     with pytest.raises(domain.ProviderStreamFailed):
-        async for item in (await providers.get(kind)).stream(REQUEST):
+        async for item in await stream(providers, kind):
             items.append(item)
     assert items[-1] == StepFinished(FinishReason.ERROR, word)
 
@@ -161,7 +169,7 @@ async def test_what_follows_an_error_is_read(server: ProviderServer, providers: 
     server.enqueue(ScriptedReply((*told, asyncio.Event())))
     items = []
     with pytest.raises(domain.ProviderStreamFailed, match="first"):
-        async for item in (await providers.get("openai_responses")).stream(REQUEST):
+        async for item in await stream(providers, "openai_responses"):
             items.append(item)
     assert items == [UsageReported(Usage(input_tokens=7)), StepFinished(FinishReason.ERROR, "failed")]
 
@@ -170,9 +178,9 @@ async def test_what_follows_an_error_is_read(server: ProviderServer, providers: 
 async def test_closing_ends_the_request(kind: str, server: ProviderServer, providers: ConfiguredProviders) -> None:
     """The provider sees the connection go when the generator is closed."""
     server.enqueue(ScriptedReply((*TEXT[kind], asyncio.Event())))
-    stream = cast(AsyncGenerator[StreamItem, None], (await providers.get(kind)).stream(REQUEST))
-    await anext(stream)
-    await stream.aclose()
+    answer = await stream(providers, kind)
+    await anext(answer)
+    await answer.aclose()
     async with asyncio.timeout(2):
         await server.requests[0].disconnected.wait()
 
@@ -201,8 +209,8 @@ async def test_nothing_is_sent_before_the_first_item(
     kind: str, server: ProviderServer, providers: ConfiguredProviders
 ) -> None:
     """A stream that nobody reads costs nothing and leaves no warning."""
-    stream = cast(AsyncGenerator[StreamItem, None], (await providers.get(kind)).stream(REQUEST))
-    await stream.aclose()
+    answer = await stream(providers, kind)
+    await answer.aclose()
     assert server.requests == []
 
 

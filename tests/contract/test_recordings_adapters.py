@@ -45,7 +45,8 @@ async def test_recording_is_read_as_expected(
     """Text, reasoning, calls, usage and end of a recorded answer are those of the index."""
     server.enqueue(ScriptedReply(tuple(cut_anywhere(recording.body, recording.name))))
     request = ProviderRequest(model_id="any", system="", messages=())
-    answer = await collect((await providers.get(recording.kind)).stream(request))
+    provider = await providers.get(recording.kind)
+    answer = await collect(provider.stream(provider.prepare(request)))
     assert unexplained_differences(recording, answer.comparable()) == {}
     for state in answer.provider_states:
         assert json.loads(state)["api"] == recording.kind

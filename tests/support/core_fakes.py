@@ -18,7 +18,7 @@ from turnwire.domain.permissions import Permission, PermissionResponse
 from turnwire.domain.sessions import Session, Turn
 from turnwire.feed.live_feed import LiveFeed
 from turnwire.ports.codec import Codec
-from turnwire.ports.provider import ProviderRequest, StreamItem
+from turnwire.ports.provider import PreparedRequest, ProviderRequest, StreamItem
 from turnwire.ports.store import Bounds, Commit, Committed, EventPage, PutPermission, StoredEvent, StoredRequest
 from turnwire.ports.tools import NoServerTools, ServerTool, ServerTools, SourceState, ToolOutcome, ToolSource
 
@@ -156,6 +156,7 @@ class FakeProvider:
     """Yields given items; an exception among them is raised, None waits for ever."""
 
     provider_id = "offline"
+    api = "offline"
 
     def __init__(self, items: Sequence[StreamItem | Exception | None]) -> None:
         """Takes the items of every call."""
@@ -164,9 +165,13 @@ class FakeProvider:
         self.waiting = asyncio.Event()
         """Set when the stream waits for ever."""
 
-    async def stream(self, request: ProviderRequest) -> AsyncGenerator[StreamItem]:
+    def prepare(self, request: ProviderRequest) -> PreparedRequest:
+        """Returns a body that names the model."""
+        return PreparedRequest(request=request, body={"model": request.model_id})
+
+    async def stream(self, prepared: PreparedRequest) -> AsyncGenerator[StreamItem]:
         """Yields the items."""
-        self.requests.append(request)
+        self.requests.append(prepared.request)
         for item in self._items:
             if item is None:
                 self.waiting.set()

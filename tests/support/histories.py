@@ -4,7 +4,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 from hypothesis import strategies as st
 
@@ -57,10 +57,16 @@ _MIMES = (
     "text/plain", "text/plain; charset=utf-8", "application/json", "application/octet-stream",
 )  # fmt: skip
 
-FILES = {hashlib.sha256(content).hexdigest(): content for content in _CONTENTS.values()}
+WHOLE_OUTPUT = b"the whole output of a tool"
+"""Kept for people where the output was cut; no model gets it."""
+
+FILES = {hashlib.sha256(content).hexdigest(): content for content in (*_CONTENTS.values(), WHOLE_OUTPUT)}
 """Bytes of the files that are still there, by hash."""
 
-_HASHES = (*FILES, "0" * 64)
+_HASHES = (*(hashlib.sha256(content).hexdigest() for content in _CONTENTS.values()), "0" * 64)
+_WHOLE = File(
+    sha256=hashlib.sha256(WHOLE_OUTPUT).hexdigest(), size_bytes=len(WHOLE_OUTPUT), mime="text/plain", filename="all"
+)
 
 
 class Conversation:
@@ -72,6 +78,13 @@ class Conversation:
         self.apis = (*(api,) * 9, *APIS)
         self.providers = (*(provider_id,) * 6, *PROVIDERS)
         self.models = (*(model_id,) * 9, *MODELS)
+
+    @classmethod
+    def of_one_model(cls, api: str, provider_id: str, model_id: str) -> Self:
+        """Returns a conversation in which nobody else ever answered."""
+        within = cls(api, provider_id, model_id)
+        within.apis, within.providers, within.models = (api,), (provider_id,), (model_id,)
+        return within
 
 
 @st.composite
@@ -96,6 +109,8 @@ def calls(draw: st.DrawFn) -> ToolUse:
         status=draw(st.sampled_from((*ToolStatus, ToolStatus.SUCCESS, ToolStatus.ERROR))),
         output=draw(st.sampled_from(_RESULTS)),
         error=draw(st.sampled_from(_RESULTS)),
+        files=tuple(draw(st.lists(files(), max_size=2))) if draw(st.integers(0, 3)) == 0 else (),
+        full_output=draw(st.sampled_from((None, _WHOLE))),
     )
 
 

@@ -48,17 +48,17 @@ def request(*messages: Message, **more: Any) -> ProviderRequest:
 
 def chat(*messages: Message, base_url: str = "", reasoning: bool = False, **more: Any) -> dict[str, Any]:
     """Returns the body for Chat Completions."""
-    return build_chat_request(request(*messages, **more), "p", dialect_of(base_url, True, reasoning))
+    return build_chat_request(request(*messages, **more), "p", dialect_of(base_url, True, reasoning)).body
 
 
 def responses(*messages: Message, **more: Any) -> dict[str, Any]:
     """Returns the body for Responses."""
-    return build_responses_request(request(*messages, **more), "p", "")
+    return build_responses_request(request(*messages, **more), "p", "").body
 
 
 def anthropic(*messages: Message, **more: Any) -> dict[str, Any]:
     """Returns the body for Anthropic."""
-    return build_anthropic_request(request(*messages, **more), "p", 1000)
+    return build_anthropic_request(request(*messages, **more), "p", 1000).body
 
 
 def without_breakpoints(body: dict[str, Any]) -> list[dict[str, Any]]:

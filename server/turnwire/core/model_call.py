@@ -87,12 +87,12 @@ class ModelCall:
         self, request: ProviderRequest, model: ModelRef, announced: asyncio.Future[Committed]
     ) -> ProviderError | None:
         self._stream.begin_attempt(model)
-        request = msgspec.structs.replace(request, model_id=model.model_id)
         limit = self._environment.settings.limits.max_answer_bytes
         watchers_know = False
         try:
             provider = await self._environment.providers.get(model.provider_id)
-            async with contextlib.aclosing(provider.stream(request)) as items:
+            prepared = provider.prepare(msgspec.structs.replace(request, model_id=model.model_id))
+            async with contextlib.aclosing(provider.stream(prepared)) as items:
                 async for item in items:
                     if not watchers_know:
                         await asyncio.shield(announced)  # raises when the message could not be stored

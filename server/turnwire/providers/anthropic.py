@@ -4,10 +4,10 @@ from collections.abc import AsyncGenerator
 
 from anthropic import AsyncAnthropic, DefaultAioHttpClient
 
-from turnwire.ports.provider import ProviderRequest, StreamItem
+from turnwire.ports.provider import PreparedRequest, ProviderRequest, StreamItem
 from turnwire.providers.answer_stream import read_answer
 from turnwire.providers.anthropic_request import build_anthropic_request
-from turnwire.providers.anthropic_stream import AnthropicReader
+from turnwire.providers.anthropic_stream import API, AnthropicReader
 from turnwire.providers.sdk_client import MAX_RETRIES, NO_KEY, sdk_limits, sdk_timeout
 from turnwire.providers.settings import ProviderSettings
 from turnwire.providers.wire_names import original_names
@@ -25,6 +25,7 @@ class AnthropicProvider:
         api_key: "" for servers that need none.
         """
         self.provider_id = provider_id
+        self.api = API
         self._secrets = (api_key,)
         self._max_output_tokens = settings.max_output_tokens
         self._client = AsyncAnthropic(
@@ -36,9 +37,13 @@ class AnthropicProvider:
             http_client=DefaultAioHttpClient(limits=sdk_limits()),
         )
 
-    def stream(self, request: ProviderRequest) -> AsyncGenerator[StreamItem, None]:
+    def prepare(self, request: ProviderRequest) -> PreparedRequest:
+        """See `Provider.prepare`."""
+        return build_anthropic_request(request, self.provider_id, self._max_output_tokens)
+
+    def stream(self, prepared: PreparedRequest) -> AsyncGenerator[StreamItem, None]:
         """See `Provider.stream`."""
-        body = build_anthropic_request(request, self.provider_id, self._max_output_tokens)
+        request, body = prepared.request, prepared.body
         reader = AnthropicReader(original_names(tool.name for tool in request.tools), request.model_id, self._secrets)
         create = self._client.messages.with_streaming_response.create
         # All of the body goes as extra_body, which the SDK sends as it is: messages would be walked through and copied,

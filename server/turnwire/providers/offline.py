@@ -51,6 +51,7 @@ from turnwire.ports.provider import (
     ModelDescription,
     PartEnded,
     PartKey,
+    PreparedRequest,
     ProviderRequest,
     ReasoningDelta,
     RefusalDelta,
@@ -61,6 +62,7 @@ from turnwire.ports.provider import (
     ToolCallDelta,
     UsageReported,
 )
+from turnwire.providers.offline_request import build_offline_request
 from turnwire.providers.offline_script import (
     Action,
     Call,
@@ -105,11 +107,17 @@ class OfflineProvider:
     def __init__(self, provider_id: str = "offline") -> None:
         """Takes the id under which it is configured."""
         self.provider_id = provider_id
+        self.api = "offline"
         self._flaky_calls: dict[tuple[str, int], int] = {}
         """Failures so far by message and step; an entry goes when its `/flaky` lets the call pass."""
 
-    async def stream(self, request: ProviderRequest) -> AsyncGenerator[StreamItem]:
+    def prepare(self, request: ProviderRequest) -> PreparedRequest:
+        """See `Provider.prepare`. The body shows what the script is read from; nothing is sent anywhere."""
+        return build_offline_request(request)
+
+    async def stream(self, prepared: PreparedRequest) -> AsyncGenerator[StreamItem]:
         """Performs the script of the request; see the module's docstring and `Provider.stream`."""
+        request = prepared.request
         if request.model_id not in _MODEL_IDS:
             raise ProviderRefusedRequest(
                 f"the offline provider has no model {request.model_id!r}", {"modelId": request.model_id}

@@ -4,10 +4,10 @@ from collections.abc import AsyncGenerator
 
 from openai import AsyncOpenAI, DefaultAioHttpClient
 
-from turnwire.ports.provider import ProviderRequest, StreamItem
+from turnwire.ports.provider import PreparedRequest, ProviderRequest, StreamItem
 from turnwire.providers.answer_stream import read_answer
 from turnwire.providers.openai_chat_request import build_chat_request, dialect_of
-from turnwire.providers.openai_chat_stream import ChatReader
+from turnwire.providers.openai_chat_stream import API, ChatReader
 from turnwire.providers.sdk_client import MAX_RETRIES, NO_KEY, sdk_limits, sdk_timeout
 from turnwire.providers.settings import ProviderSettings
 from turnwire.providers.wire_names import original_names
@@ -36,13 +36,18 @@ class OpenAIChatProvider:
         api_key: "" for servers that need none.
         """
         self.provider_id = provider_id
+        self.api = API
         self._client = openai_client(settings, api_key)
         self._secrets = (api_key,)
         self._dialect = dialect_of(settings.base_url, settings.stream_usage, settings.sends_reasoning)
 
-    def stream(self, request: ProviderRequest) -> AsyncGenerator[StreamItem, None]:
+    def prepare(self, request: ProviderRequest) -> PreparedRequest:
+        """See `Provider.prepare`."""
+        return build_chat_request(request, self.provider_id, self._dialect)
+
+    def stream(self, prepared: PreparedRequest) -> AsyncGenerator[StreamItem, None]:
         """See `Provider.stream`."""
-        body = build_chat_request(request, self.provider_id, self._dialect)
+        request, body = prepared.request, prepared.body
         reader = ChatReader(original_names(tool.name for tool in request.tools), request.model_id, self._secrets)
         create = self._client.chat.completions.with_streaming_response.create
         # All of the body goes as extra_body, which the SDK sends as it is: messages would be walked through and copied.

@@ -9,16 +9,26 @@ from turnwire.domain.messages import (
     Message,
     MessageType,
     Part,
+    ProviderContent,
     Reasoning,
     Refusal,
     Text,
-    ToolResult,
     ToolUse,
 )
-from turnwire.ports.provider import ProviderRequest
-from turnwire.providers import request_content as content
+from turnwire.domain.repairs import RepairReason
+from turnwire.ports.provider import PreparedRequest, ProviderRequest
 from turnwire.providers.openai_chat_stream import API
-from turnwire.providers.wire_names import CallIds, wire_name
+from turnwire.providers.request_content import PDF_TYPE, data_url, join_text
+from turnwire.providers.request_reader import (
+    GO_ON,
+    NO_OUTPUT,
+    RequestReader,
+    SentCall,
+    ShownFile,
+    ToldResult,
+    files_heading,
+)
+from turnwire.providers.wire_names import CallIds
 
 
 class ChatDialect(Struct, frozen=True, kw_only=True):
@@ -45,31 +55,23 @@ def dialect_of(base_url: str, stream_usage: bool, sends_reasoning: bool) -> Chat
     )
 
 
-def build_chat_request(request: ProviderRequest, provider_id: str, dialect: ChatDialect) -> dict[str, Any]:
-    """Returns the request's JSON body."""
-    system, messages = content.leading_system(request)
-    builder = _MessageBuilder(request, provider_id, dialect, messages)
-    wire: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
-    for position, message in enumerate(messages):
-        wire.extend(builder.wire_messages(position, message))
-    if all(entry["role"] == "system" for entry in wire):
-        wire.append({"role": "user", "content": content.GO_ON})
+def build_chat_request(request: ProviderRequest, provider_id: str, dialect: ChatDialect) -> PreparedRequest:
+    """Returns the request with its JSON body."""
+    reader = RequestReader(request, provider_id, API, CallIds(max_chars=40, exact_chars=dialect.call_id_chars))
     options = request.options
-    body: dict[str, Any] = {"model": request.model_id, "messages": wire, "stream": True}
+    body: dict[str, Any] = {
+        "model": request.model_id,
+        "messages": _MessageBuilder(reader, dialect).wire_messages(),
+        "stream": True,
+    }
     if dialect.stream_usage:
         body["stream_options"] = {"include_usage": True}
     if request.tools:
-        body["tools"] = [
-            {
-                "type": "function",
-                "function": {
-                    "name": wire_name(tool.name),
-                    "description": tool.description,
-                    "parameters": content.tool_schema(tool),
-                },
-            }
-            for tool in request.tools
-        ]
+        body["tools"] = []
+        for tool in request.tools:
+            name, schema = reader.tool(tool)
+            function = {"name": name, "description": tool.description, "parameters": schema}
+            body["tools"].append({"type": "function", "function": function})
     if options.max_output_tokens is not None:
         body[dialect.output_limit_name] = options.max_output_tokens
     if options.temperature is not None:
@@ -80,108 +82,162 @@ def build_chat_request(request: ProviderRequest, provider_id: str, dialect: Chat
         body["stop"] = list(options.stop_sequences)
     if options.reasoning_effort:
         body["reasoning_effort"] = options.reasoning_effort
-    return body
+    return PreparedRequest(request=request, body=body, repairs=reader.noted())
+
+
+class _Answer:
+    """What is sent of one answer, and of the results of its calls."""
+
+    def __init__(self, message: Message) -> None:
+        self.message = message
+        self.texts: list[str] = []
+        self.readable: list[tuple[Part, str]] = []
+        """Reasoning as text."""
+        self.detailed: list[tuple[Part, list[Any]]] = []
+        """Reasoning as the server's own objects."""
+        self.calls: list[SentCall] = []
+        self.told: list[str | ShownFile] = []
+        """What the user says behind the results: tool messages take only text."""
 
 
 class _MessageBuilder:
     """Writes the messages of one request."""
 
-    def __init__(
-        self, request: ProviderRequest, provider_id: str, dialect: ChatDialect, messages: tuple[Message, ...]
-    ) -> None:
-        self._request = request
-        self._provider_id = provider_id
+    def __init__(self, reader: RequestReader, dialect: ChatDialect) -> None:
+        self._reader = reader
+        self._repairs = reader.repairs
         self._dialect = dialect
-        self._ids = CallIds(max_chars=40, exact_chars=dialect.call_id_chars)
-        self._carried: set[str] = set()
-        """Ids, as the provider gave them, of the calls that were sent so far with their results."""
+        self._wire: list[dict[str, Any]] = []
+        self._somebody_spoke = False
+        """A message that is not the system's was written."""
+
+    def wire_messages(self) -> list[dict[str, Any]]:
+        """Returns the messages."""
+        system, messages = self._reader.conversation()
+        if system:
+            self._wire.append({"role": "system", "content": system})
         users = [at for at, message in enumerate(messages) if message.type is MessageType.USER]
-        self._loop_starts_at = users[-1] if users else 0
-        """Position of the last user message: after it the tool loop runs."""
+        loop_starts_at = users[-1] if users else 0
+        for at, message in enumerate(messages):
+            if message.type is MessageType.ASSISTANT:
+                self._add_answer(message, in_loop=at > loop_starts_at)
+            elif message.type is MessageType.SYSTEM:
+                text = self._reader.system_text(message)
+                if text:
+                    self._wire.append({"role": "system", "content": text})
+            else:
+                self._add_user(self._reader.user_content(message))
+        if not self._somebody_spoke:
+            self._go_on(None)
+        return self._wire
 
-    def wire_messages(self, position: int, message: Message) -> list[dict[str, Any]]:
-        """Returns what one message becomes; empty when nothing of it is sent."""
-        if message.type is MessageType.ASSISTANT:
-            return self._assistant(message, in_loop=position > self._loop_starts_at)
-        if message.type is MessageType.SYSTEM:
-            text = content.plain_text(message)
-            return [{"role": "system", "content": text}] if text else []
-        entries = [entry for part in message.parts if (entry := self._user_entry(part)) is not None]
-        if not entries:
-            return []
+    def _add_user(self, said: list[str | ShownFile]) -> None:
+        if not said:
+            return
+        entries = [_entry(item) for item in said]
         if all(entry["type"] == "text" for entry in entries):
-            return [{"role": "user", "content": "\n\n".join(entry["text"] for entry in entries)}]
-        return [{"role": "user", "content": entries}]
+            content: Any = "\n\n".join(entry["text"] for entry in entries)
+        else:
+            content = entries
+        self._wire.append({"role": "user", "content": content})
+        self._somebody_spoke = True
 
-    def _user_entry(self, part: Part) -> dict[str, Any] | None:
-        match part.content:
-            case Text(text) | Refusal(text):
-                pass
-            case ToolResult() as result if result.call_id not in self._carried:
-                text = content.stray_result_text(result)
-            case File() as file:
-                entry = self._file_entry(file)
-                if entry is not None:
-                    return entry
-                text = content.file_text(file, self._request.files)
-            case _:
-                return None
-        return {"type": "text", "text": text} if text.strip() else None
+    def _go_on(self, before: Message | None) -> None:
+        self._repairs.added(RepairReason.CONVERSATION_CONTINUES, before, text=GO_ON)
+        self._add_user([GO_ON])
 
-    def _file_entry(self, file: File) -> dict[str, Any] | None:
-        data = content.file_bytes(file, self._request.files)
-        if data is None:
-            return None
-        mime = content.image_type(file, data)
-        if mime:
-            return {"type": "image_url", "image_url": {"url": content.data_url(mime, data)}}
-        if content.is_pdf(file, data):
-            url = content.data_url(content.PDF_TYPE, data)
-            return {"type": "file", "file": {"filename": file.filename.strip() or "file.pdf", "file_data": url}}
-        return None
-
-    def _assistant(self, message: Message, in_loop: bool) -> list[dict[str, Any]]:
-        sent = content.sent_calls(message)
-        texts, reasoning, calls, results = [], [], [], []
-        details: list[Any] = []
+    def _add_answer(self, message: Message, in_loop: bool) -> None:
+        answer = _Answer(message)
         for part in message.parts:
-            match part.content:
-                case Text(text) | Refusal(text):
-                    texts.append(text)
-                case File() as file:
-                    texts.append(content.file_text(file, {}))
-                case Reasoning(text):
-                    if self._is_own(message):
-                        reasoning.append(text)
-                    state = self._state(message, part)
-                    details.extend((state or {}).get("reasoning_details") or ())
-                case ToolUse() as call if part.part_id in sent:
-                    call_id = self._ids.wire_id(part.part_id, call)
-                    self._carried.add(call.call_id)
-                    function = {"name": wire_name(call.name), "arguments": call.input_json or "{}"}
-                    calls.append({"id": call_id, "type": "function", "function": function})
-                    results.append({"role": "tool", "tool_call_id": call_id, "content": content.result_text(call)})
-                case _:
-                    pass
-        untold = content.untold_results(message)
-        if untold:
-            results.append({"role": "user", "content": untold})
-        text = "".join(texts)
-        if not calls and not text.strip():
-            return results
+            self._read_part(part, answer)
+        if answer.texts or answer.calls:
+            self._add_assistant(answer, in_loop)
+        else:
+            for part, _ in (*answer.readable, *answer.detailed):
+                self._repairs.dropped(RepairReason.REASONING_LEADS_NOWHERE, message, part)
+        self._add_user(answer.told)
+
+    def _read_part(self, part: Part, answer: _Answer) -> None:
+        match part.content:
+            case Text() | Refusal() as content:
+                self._read_text(part, content, answer)
+            case File() as file:
+                answer.texts.append(self._reader.models_file(answer.message, part, file))
+            case Reasoning(text):
+                self._read_thought(part, text, answer)
+            case ToolUse() as call:
+                self._read_call(part, call, answer)
+            case ProviderContent():
+                if self._reader.own_state(answer.message, part):
+                    self._repairs.dropped(RepairReason.UNUSABLE_STATE, answer.message, part)
+            case _:
+                self._repairs.dropped(RepairReason.MISPLACED, answer.message, part)
+
+    def _read_text(self, part: Part, content: Text | Refusal, answer: _Answer) -> None:
+        # White space between two texts of one answer keeps them apart.
+        text = content.text if answer.texts else self._reader.text(answer.message, part, content)
+        if text:
+            answer.texts.append(text)
+        if self._reader.own_state(answer.message, part):
+            self._repairs.dropped(RepairReason.UNUSABLE_STATE, answer.message, part)
+
+    def _read_thought(self, part: Part, text: str, answer: _Answer) -> None:
+        if not part.provider_state:
+            if self._reader.asked_model_made(answer.message):
+                answer.readable.append((part, text))
+            else:
+                self._repairs.dropped(RepairReason.REASONING_OF_ANOTHER_MODEL, answer.message, part)
+            return
+        state = self._reader.own_state(answer.message, part)
+        details = state.get("reasoning_details")
+        if isinstance(details, list) and details:
+            answer.detailed.append((part, details))
+        elif state:
+            answer.readable.append((part, text))
+
+    def _read_call(self, part: Part, call: ToolUse, answer: _Answer) -> None:
+        match self._reader.call(answer.message, part, call):
+            case SentCall() as sent:
+                answer.calls.append(sent)
+                media = sent.media()
+                answer.told += [files_heading(sent.tool), *media] if media else []
+            case ToldResult() as result:
+                answer.told += [result.text, *result.files]
+
+    def _add_assistant(self, answer: _Answer, in_loop: bool) -> None:
+        if not self._somebody_spoke:
+            # The user was made to speak in the request for this answer too.
+            self._go_on(answer.message)
         # Beside tool calls the content may be null and must not be blank.
-        wire: dict[str, Any] = {"role": "assistant", "content": text if text.strip() else None}
-        if calls:
-            wire["tool_calls"] = calls
-        if details:
-            wire["reasoning_details"] = details
-        elif self._dialect.sends_reasoning and in_loop and any(reasoning):
-            wire["reasoning_content"] = "".join(reasoning)
-        return [wire, *results]
+        wire: dict[str, Any] = {"role": "assistant", "content": "".join(answer.texts) or None}
+        if answer.calls:
+            wire["tool_calls"] = [
+                {"id": c.call_id, "type": "function", "function": {"name": c.name, "arguments": c.arguments_json}}
+                for c in answer.calls
+            ]
+        self._wire.append(wire | self._reasoning(answer, in_loop))
+        for call in answer.calls:
+            result = join_text((call.result, *call.file_texts())) or NO_OUTPUT
+            self._wire.append({"role": "tool", "tool_call_id": call.call_id, "content": result})
 
-    def _is_own(self, message: Message) -> bool:
-        run = message.model_run
-        return run is not None and (run.provider_id, run.model_requested) == (self._provider_id, self._request.model_id)
+    def _reasoning(self, answer: _Answer, in_loop: bool) -> dict[str, Any]:
+        """Returns the field with the reasoning; {} when there is none to send."""
+        field: dict[str, Any] = {}
+        if answer.detailed:
+            field = {"reasoning_details": [detail for _, details in answer.detailed for detail in details]}
+        elif self._dialect.sends_reasoning and in_loop and any(text for _, text in answer.readable):
+            return {"reasoning_content": "".join(text for _, text in answer.readable)}
+        for part, _ in answer.readable:
+            self._repairs.dropped(RepairReason.REASONING_NOT_TAKEN, answer.message, part)
+        return field
 
-    def _state(self, message: Message, part: Part) -> dict[str, Any] | None:
-        return content.own_state(message, part, API, self._provider_id, self._request.model_id)
+
+def _entry(item: str | ShownFile) -> dict[str, Any]:
+    if isinstance(item, str):
+        return {"type": "text", "text": item}
+    if item.kind == "text":
+        return {"type": "text", "text": item.text}
+    if item.kind == "image":
+        return {"type": "image_url", "image_url": {"url": data_url(item.mime, item.data)}}
+    url = data_url(PDF_TYPE, item.data)
+    return {"type": "file", "file": {"filename": item.name or "file.pdf", "file_data": url}}

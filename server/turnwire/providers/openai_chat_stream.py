@@ -239,7 +239,9 @@ class ChatReader:
     def _close(self, items: list[StreamItem]) -> None:
         # The part that gets the details ends with the answer: their signature may come late.
         if self._kind is not None and not (self._details and self._open_key == self._reasoning_key):
-            items.append(PartEnded(self._open_key))
+            # Servers that want readable reasoning back want their own: what has no state never goes back to a model.
+            state = self._state("readable", True) if self._kind is ReasoningDelta else None
+            items.append(PartEnded(self._open_key, state))
             if self._open_key == self._reasoning_key:
                 self._reasoning_key = None
         self._kind = None
@@ -247,11 +249,9 @@ class ChatReader:
     def _end(self, items: list[StreamItem]) -> None:
         self._close(items)
         if self._details and self._reasoning_key is not None:
-            state = {"api": API, "model": self._model_id, "reasoning_details": self._details}
-            items.append(PartEnded(self._reasoning_key, json_text.encode(state)))
+            items.append(PartEnded(self._reasoning_key, self._state("reasoning_details", self._details)))
         for kind, entries in self._kept.items():
-            state = {"api": API, "model": self._model_id, kind: entries}
-            items.append(ProviderContentReceived(self._new_key(), kind, json_text.encode(state)))
+            items.append(ProviderContentReceived(self._new_key(), kind, self._state(kind, entries)))
         reason = FINISH_REASONS.get(self._finish.lower(), FinishReason.STOP)
         if reason is FinishReason.STOP and self._calls.any:
             # Gemini, Ollama and others say "stop" after tool calls too.
@@ -259,6 +259,9 @@ class ChatReader:
         elif reason is FinishReason.STOP and self._refused:
             reason = FinishReason.REFUSAL
         items.append(StepFinished(reason, self._finish))
+
+    def _state(self, name: str, value: object) -> str:
+        return json_text.encode({"api": API, "model": self._model_id, name: value})
 
 
 def _is_bare_error(event: bytes, chunk: dict[str, Any]) -> bool:

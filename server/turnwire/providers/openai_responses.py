@@ -2,11 +2,11 @@
 
 from collections.abc import AsyncGenerator
 
-from turnwire.ports.provider import ProviderRequest, StreamItem
+from turnwire.ports.provider import PreparedRequest, ProviderRequest, StreamItem
 from turnwire.providers.answer_stream import read_answer
 from turnwire.providers.openai_chat import openai_client
 from turnwire.providers.openai_responses_request import build_responses_request
-from turnwire.providers.openai_responses_stream import ResponsesReader
+from turnwire.providers.openai_responses_stream import API, ResponsesReader
 from turnwire.providers.settings import ProviderSettings
 from turnwire.providers.wire_names import original_names
 
@@ -21,13 +21,18 @@ class OpenAIResponsesProvider:
         api_key: "" for servers that need none.
         """
         self.provider_id = provider_id
+        self.api = API
         self._client = openai_client(settings, api_key)
         self._secrets = (api_key,)
         self._reasoning_summary = settings.reasoning_summary
 
-    def stream(self, request: ProviderRequest) -> AsyncGenerator[StreamItem, None]:
+    def prepare(self, request: ProviderRequest) -> PreparedRequest:
+        """See `Provider.prepare`."""
+        return build_responses_request(request, self.provider_id, self._reasoning_summary)
+
+    def stream(self, prepared: PreparedRequest) -> AsyncGenerator[StreamItem, None]:
         """See `Provider.stream`."""
-        body = build_responses_request(request, self.provider_id, self._reasoning_summary)
+        request, body = prepared.request, prepared.body
         reader = ResponsesReader(original_names(tool.name for tool in request.tools), request.model_id, self._secrets)
         create = self._client.responses.with_streaming_response.create
         # All of the body goes as extra_body, which the SDK sends as it is: input would be walked through and copied.

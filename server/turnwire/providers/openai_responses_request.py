@@ -1,6 +1,7 @@
 """Builds requests of OpenAI Responses: https://platform.openai.com/docs/api-reference/responses/create.
 
-Nothing is stored at the provider (`store` is false), so each request carries the whole conversation.
+Nothing is stored at the provider (`store` is false), so each request carries the whole conversation. Sealed reasoning
+is bound to the model and the organisation, not to what stands before it: it goes back after a changed prefix too.
 """
 
 import re
@@ -15,52 +16,45 @@ from turnwire.domain.messages import (
     Reasoning,
     Refusal,
     Text,
-    ToolResult,
     ToolUse,
 )
-from turnwire.ports.provider import ProviderRequest
-from turnwire.providers import request_content as content
+from turnwire.domain.repairs import RepairReason
+from turnwire.ports.provider import PreparedRequest, ProviderRequest
 from turnwire.providers.openai_responses_stream import API
-from turnwire.providers.wire_names import CallIds, wire_name
+from turnwire.providers.request_content import PDF_TYPE, data_url, join_text
+from turnwire.providers.request_reader import GO_ON, NO_OUTPUT, RequestReader, SentCall, ShownFile, ToldResult
+from turnwire.providers.wire_names import CallIds
+
+Item = dict[str, Any]
 
 _REASONING_MODEL = re.compile(r"(?:^|/)(?:o\d|gpt-(?:[5-9]|oss)(?!.*chat)|codex|grok)")
 """Models without reasoning answer 400 "Encrypted content is not supported with this model" to being asked for it."""
 
 
-def build_responses_request(request: ProviderRequest, provider_id: str, reasoning_summary: str) -> dict[str, Any]:
-    """Returns the request's JSON body.
+def build_responses_request(request: ProviderRequest, provider_id: str, reasoning_summary: str) -> PreparedRequest:
+    """Returns the request with its JSON body.
 
     Args:
         request: The neutral request.
         provider_id: Whose reasoning may be sent back.
         reasoning_summary: "auto", "concise" or "detailed" to ask for readable reasoning; "" for none.
     """
-    system, messages = content.leading_system(request)
+    reader = RequestReader(request, provider_id, API, CallIds(max_chars=64))
+    system, messages = reader.conversation()
     options = request.options
-    builder = _InputBuilder(request, provider_id)
-    items = [item for message in messages for item in builder.wire_items(message)]
-    body: dict[str, Any] = {
-        "model": request.model_id,
-        "input": items or [{"role": "user", "content": content.GO_ON}],
-        "store": False,
-        "stream": True,
-    }
+    items = _InputBuilder(reader).wire_items(messages)
+    body: dict[str, Any] = {"model": request.model_id, "input": items, "store": False, "stream": True}
     if system:
         body["instructions"] = system
     if request.tools:
-        body["tools"] = [
-            {
-                "type": "function",
-                "name": wire_name(tool.name),
-                "description": tool.description,
-                "parameters": content.tool_schema(tool),
-                # Left out means true here, and then most schemas of others are refused.
-                "strict": False,
-            }
-            for tool in request.tools
-        ]
+        body["tools"] = []
+        for tool in request.tools:
+            name, schema = reader.tool(tool)
+            wire = {"type": "function", "name": name, "description": tool.description, "parameters": schema}
+            # Left out means true here, and then most schemas of others are refused.
+            body["tools"].append({**wire, "strict": False})
     reasons = bool(options.reasoning_effort) or _REASONING_MODEL.search(request.model_id.lower()) is not None
-    if reasons or any(item.get("type") == "reasoning" for item in items):
+    if reasons or any(map(_is_reasoning, items)):
         body["include"] = ["reasoning.encrypted_content"]
         reasoning = {"effort": options.reasoning_effort, "summary": reasoning_summary}
         if any(reasoning.values()):
@@ -71,101 +65,134 @@ def build_responses_request(request: ProviderRequest, provider_id: str, reasonin
         body["temperature"] = options.temperature
     if options.top_p is not None:
         body["top_p"] = options.top_p
-    return body
+    if options.stop_sequences:
+        reader.option_dropped("stop_sequences", list(options.stop_sequences), "the API knows none")
+    return PreparedRequest(request=request, body=body, repairs=reader.noted())
 
 
 class _InputBuilder:
     """Writes the input items of one request."""
 
-    def __init__(self, request: ProviderRequest, provider_id: str) -> None:
-        self._request = request
-        self._provider_id = provider_id
-        self._ids = CallIds(max_chars=64)
-        self._carried: set[str] = set()
-        """Ids, as the provider gave them, of the calls that were sent so far with their results."""
+    def __init__(self, reader: RequestReader) -> None:
+        self._reader = reader
+        self._repairs = reader.repairs
 
-    def wire_items(self, message: Message) -> list[dict[str, Any]]:
-        """Returns what one message becomes; empty when nothing of it is sent."""
-        if message.type is MessageType.ASSISTANT:
-            return self._assistant(message)
-        if message.type is MessageType.SYSTEM:
-            text = content.plain_text(message)
-            return [{"role": "developer", "content": text}] if text else []
-        entries = [entry for part in message.parts if (entry := self._user_entry(part)) is not None]
-        return [{"role": "user", "content": entries}] if entries else []
+    def wire_items(self, messages: tuple[Message, ...]) -> list[Item]:
+        """Returns the items; at least one."""
+        items: list[Item] = []
+        for message in messages:
+            if message.type is MessageType.ASSISTANT:
+                own, behind = self._answer(message)
+                if own and not items:
+                    # The user was made to speak in the request for this answer too.
+                    items.append(self._go_on(message))
+                items += own + behind
+            elif message.type is MessageType.SYSTEM:
+                text = self._reader.system_text(message)
+                if text:
+                    items.append({"role": "developer", "content": text})
+            else:
+                items += _user_item(self._reader.user_content(message))
+        return items or [self._go_on(None)]
 
-    def _user_entry(self, part: Part) -> dict[str, Any] | None:
-        match part.content:
-            case Text(text) | Refusal(text):
-                pass
-            case ToolResult() as result if result.call_id not in self._carried:
-                text = content.stray_result_text(result)
-            case File() as file:
-                data = content.file_bytes(file, self._request.files)
-                mime = content.image_type(file, data)
-                if data is not None and mime:
-                    url = content.data_url(mime, data)
-                    return {"type": "input_image", "image_url": url, "detail": "auto"}
-                if data is not None and content.is_pdf(file, data):
-                    url = content.data_url(content.PDF_TYPE, data)
-                    name = file.filename.strip() or "file.pdf"
-                    return {"type": "input_file", "filename": name, "file_data": url}
-                text = content.file_text(file, self._request.files)
-            case _:
-                return None
-        return {"type": "input_text", "text": text} if text.strip() else None
+    def _go_on(self, before: Message | None) -> Item:
+        self._repairs.added(RepairReason.CONVERSATION_CONTINUES, before, text=GO_ON)
+        return {"role": "user", "content": GO_ON}
 
-    def _assistant(self, message: Message) -> list[dict[str, Any]]:
-        sent = content.sent_calls(message)
-        items: list[dict[str, Any]] = []
-        results: list[dict[str, Any]] = []
-        held: tuple[int, dict[str, Any]] | None = None
-        """The reasoning item that waits for the item that followed it, and where that one stands: alone, or before
-        another one, it is refused."""
+    def _answer(self, message: Message) -> tuple[list[Item], list[Item]]:
+        """Returns the items of the model, and those behind them: the outputs of its calls, and what the user tells."""
+        items: list[tuple[Part, Item]] = []
+        outputs: list[Item] = []
+        told: list[str | ShownFile] = []
         for part in message.parts:
-            known = len(items)
+            item: Item | None = None
             match part.content:
-                case Text(text) | Refusal(text):
-                    if text.strip():
-                        items.append(self._text_item(message, part, text))
+                case Text() | Refusal() as content:
+                    item = self._text_item(message, part, content)
                 case File() as file:
-                    items.append({"role": "assistant", "content": content.file_text(file, {})})
+                    item = {"role": "assistant", "content": self._reader.models_file(message, part, file)}
                 case Reasoning() | ProviderContent():
-                    state = content.own_state(message, part, API, self._provider_id, self._request.model_id)
-                    item = (state or {}).get("item")
-                    # A reasoning item without its sealed content is looked up at the provider, where nothing is stored.
-                    if item and item.get("type") != "reasoning":
-                        items.append(item)
-                    elif item:
-                        held = (part.index + 1, item) if item.get("encrypted_content") else None
-                case ToolUse() as call if part.part_id in sent:
-                    call_item, result_item = self._call_items(message, part, call)
-                    items.append(call_item)
-                    results.append(result_item)
+                    item = self._own_item(message, part)
+                case ToolUse() as call:
+                    match self._reader.call(message, part, call):
+                        case SentCall() as sent:
+                            item = _call(sent)
+                            outputs.append(_output(sent))
+                        case ToldResult() as result:
+                            told += [result.text, *result.files]
                 case _:
-                    pass
-            if held is not None and part.index >= held[0]:
-                if len(items) > known and part.index == held[0]:
-                    items.insert(known, held[1])
-                held = None
-        untold = content.untold_results(message)
-        if untold:
-            results.append({"role": "user", "content": [{"type": "input_text", "text": untold}]})
-        return items + results
+                    self._repairs.dropped(RepairReason.MISPLACED, message, part)
+            if item is not None:
+                items.append((part, item))
+        return self._with_their_sequels(message, items), outputs + _user_item(told)
 
-    def _text_item(self, message: Message, part: Part, text: str) -> dict[str, Any]:
-        item: dict[str, Any] = {"role": "assistant", "content": text}
-        state = content.own_state(message, part, API, self._provider_id, self._request.model_id)
-        if state and state.get("phase"):
+    def _with_their_sequels(self, message: Message, items: list[tuple[Part, Item]]) -> list[Item]:
+        """Leaves out reasoning whose next part is not sent: alone, or before another reasoning item, it is refused."""
+        kept = []
+        for at, (part, item) in enumerate(items):
+            follows = items[at + 1 : at + 2]
+            if not _is_reasoning(item) or any(p.index == part.index + 1 and not _is_reasoning(i) for p, i in follows):
+                kept.append(item)
+            else:
+                self._repairs.dropped(RepairReason.REASONING_LEADS_NOWHERE, message, part)
+        return kept
+
+    def _text_item(self, message: Message, part: Part, content: Text | Refusal) -> Item | None:
+        text = self._reader.text(message, part, content)
+        if not text:
+            return None
+        item: Item = {"role": "assistant", "content": text}
+        state = self._reader.own_state(message, part)
+        if isinstance(state.get("phase"), str) and state["phase"]:
             item["phase"] = state["phase"]
+        elif state:
+            self._repairs.dropped(RepairReason.UNUSABLE_STATE, message, part)
         return item
 
-    def _call_items(self, message: Message, part: Part, call: ToolUse) -> tuple[dict[str, Any], dict[str, Any]]:
-        call_id = self._ids.wire_id(part.part_id, call)
-        self._carried.add(call.call_id)
-        name = wire_name(call.name)
-        output = content.result_text(call)
-        return (
-            {"type": "function_call", "call_id": call_id, "name": name, "arguments": call.input_json or "{}"},
-            {"type": "function_call_output", "call_id": call_id, "output": output},
-        )
+    def _own_item(self, message: Message, part: Part) -> Item | None:
+        """Returns the provider's own item as it came; None when it cannot go back."""
+        state = self._reader.own_state(message, part)
+        if not state:
+            return None
+        item = state.get("item")
+        if not isinstance(item, dict) or not item:
+            self._repairs.dropped(RepairReason.UNUSABLE_STATE, message, part)
+            return None
+        if _is_reasoning(item) and not item.get("encrypted_content"):
+            # It would be looked up at the provider, where nothing is stored.
+            self._repairs.dropped(RepairReason.UNSEALED_REASONING, message, part)
+            return None
+        return item
+
+
+def _is_reasoning(item: Item) -> bool:
+    return item.get("type") == "reasoning"
+
+
+def _user_item(said: list[str | ShownFile]) -> list[Item]:
+    return [{"role": "user", "content": [_entry(item) for item in said]}] if said else []
+
+
+def _call(call: SentCall) -> Item:
+    return {"type": "function_call", "call_id": call.call_id, "name": call.name, "arguments": call.arguments_json}
+
+
+def _output(call: SentCall) -> Item:
+    output: str | list[Item]
+    if call.media():
+        said: list[str | ShownFile] = [call.result] if call.result else []
+        output = [_entry(item) for item in (*said, *call.files)]
+    else:
+        output = join_text((call.result, *call.file_texts())) or NO_OUTPUT
+    return {"type": "function_call_output", "call_id": call.call_id, "output": output}
+
+
+def _entry(item: str | ShownFile) -> Item:
+    if isinstance(item, str):
+        return {"type": "input_text", "text": item}
+    if item.kind == "text":
+        return {"type": "input_text", "text": item.text}
+    if item.kind == "image":
+        return {"type": "input_image", "image_url": data_url(item.mime, item.data), "detail": "auto"}
+    url = data_url(PDF_TYPE, item.data)
+    return {"type": "input_file", "filename": item.name or "file.pdf", "file_data": url}

@@ -1,32 +1,14 @@
-"""What the request builders share: which parts are sent, and files and results as text."""
+"""JSON, files and results in the forms that the request builders share."""
 
 import json
 import math
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
-from turnwire.domain.messages import (
-    File,
-    Message,
-    MessageType,
-    Part,
-    PartStatus,
-    ProviderContent,
-    Reasoning,
-    Refusal,
-    Text,
-    ToolResult,
-    ToolStatus,
-    ToolUse,
-)
-from turnwire.domain.sessions import ToolDefinition
-from turnwire.ports.provider import ProviderRequest
+from turnwire.domain.messages import File, ToolStatus, ToolUse
 
 PDF_TYPE = "application/pdf"
-
-GO_ON = "(conversation continues)"
-"""What the user is made to say where an API wants the user to speak and nobody has."""
 
 _MAX_NESTING = 200
 """Of JSON that is decoded and sent again: far more than anyone means, far less than the encoders' recursion limit."""
@@ -34,61 +16,12 @@ _MAX_NESTING = 200
 _TEXT_TYPES = ("json", "xml", "yaml", "toml", "javascript", "typescript", "x-sh", "sql", "csv", "x-httpd-php")
 
 
-def sent_calls(message: Message) -> dict[str, tuple[ToolUse, dict[str, Any]]]:
-    """Returns the tool calls to send, by part id, with their arguments decoded.
-
-    Left out are calls without a result and calls whose arguments were cut: an API refuses the one, and the other says
-    something the model never said.
-    """
-    calls = {}
-    for part, call in message.tool_calls():
-        arguments = strict_object(call.input_json or "{}")
-        if part.status is PartStatus.COMPLETE and call.status.settled and arguments is not None:
-            calls[part.part_id] = (call, arguments)
-    return calls
-
-
-def result_text(call: ToolUse) -> str:
-    """Returns what the model is told of the settled call's result; never blank, since some servers refuse that."""
+def said_of_result(call: ToolUse) -> str:
+    """Returns what the model is told of the settled call's result; "" when there is nothing but blank output."""
     texts = [call.output or ""]
     if call.status is not ToolStatus.SUCCESS:
         texts.append(call.error or ("The call was cancelled." if call.status is ToolStatus.CANCELLED else "It failed."))
-    return "\n".join(text for text in texts if text.strip()) or "(no output)"
-
-
-def untold_results(message: Message) -> str:
-    """Returns the results of complete calls that cannot be sent as calls, since their arguments are no JSON object.
-
-    As text that may stand in a user message; "" when there are none. Without it the model would never learn what became
-    of its call, and make it again.
-    """
-    return join_text(
-        f"[result of a call of {call.name}, whose arguments were no JSON object]\n{result_text(call)}"
-        for part, call in message.tool_calls()
-        if part.status is PartStatus.COMPLETE
-        and call.status in (ToolStatus.SUCCESS, ToolStatus.ERROR)
-        and strict_object(call.input_json or "{}") is None
-    )
-
-
-def stray_result_text(result: ToolResult) -> str:
-    """Returns a result without its call as text that may stand in a user message."""
-    return f"[result of tool call {result.call_id}]\n{result.output}"
-
-
-def own_state(message: Message, part: Part, api: str, provider_id: str, model_id: str) -> dict[str, Any] | None:
-    """Returns the part's provider state when it may go back to this API, provider and model, else None.
-
-    Sealed reasoning is bound to the model that made it. What no reasoning is goes to any model of the provider.
-    """
-    run = message.model_run
-    if part.status is not PartStatus.COMPLETE or run is None or run.provider_id != provider_id:
-        return None
-    state = strict_object(part.provider_state)
-    if state is None or state.get("api") != api:
-        return None
-    bound = isinstance(part.content, Reasoning | ProviderContent)
-    return None if bound and state.get("model") != model_id else state
+    return "\n".join(text for text in texts if text.strip())
 
 
 def strict_object(text: str | None) -> dict[str, Any] | None:
@@ -126,7 +59,7 @@ def _nesting(value: object) -> int:
     return max(map(_nesting, inner), default=0) + 1
 
 
-def image_type(file: File, data: bytes | None) -> str:
+def image_type(file: File, data: bytes) -> str:
     """Returns the media type of an image that all three APIs take, told by its first bytes; "" for anything else.
 
     They look too, and refuse every later request for an image that is empty, broken or of another type than was said.
@@ -142,27 +75,29 @@ def image_type(file: File, data: bytes | None) -> str:
     return "image/webp" if data.startswith(b"RIFF") and data[8:12] == b"WEBP" else ""
 
 
-def is_pdf(file: File, data: bytes | None) -> bool:
+def is_pdf(file: File, data: bytes) -> bool:
     """Tells whether this is a PDF document, by its type and by its first bytes."""
-    return data is not None and file.mime == PDF_TYPE and b"%PDF" in data[:1024]
+    return file.mime == PDF_TYPE and b"%PDF" in data[:1024]
 
 
-def file_bytes(file: File, files: Mapping[str, bytes]) -> bytes | None:
-    """Returns the file's bytes; None when they are not there."""
-    return files.get(file.sha256)
+def file_text(file: File, data: bytes) -> str | None:
+    """Returns the content of a text file with its name; None for anything else."""
+    if not (file.language or file.mime.startswith("text/") or file.mime.endswith(_TEXT_TYPES)):
+        return None
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return None
+    return f"<file name={json.dumps(_name(file), ensure_ascii=False)}>\n{text}\n</file>"
 
 
-def file_text(file: File, files: Mapping[str, bytes]) -> str:
-    """Returns the file as text: its content where that is text, else a line that names it."""
-    name = file.path or file.filename or "file"
-    data = file_bytes(file, files)
-    if data is not None and (file.language or file.mime.startswith("text/") or file.mime.endswith(_TEXT_TYPES)):
-        try:
-            return f"<file name={json.dumps(name, ensure_ascii=False)}>\n{data.decode('utf-8-sig')}\n</file>"
-        except UnicodeDecodeError:
-            pass
-    missing = "not available" if data is None else "cannot be shown to this model"
-    return f"[file {name} ({file.mime}, {file.size_bytes} bytes): {missing}]"
+def file_line(file: File, why: str) -> str:
+    """Returns the line that stands for a file which is not shown."""
+    return f"[file {_name(file)} ({file.mime}, {file.size_bytes} bytes): {why}]"
+
+
+def _name(file: File) -> str:
+    return file.path or file.filename or "file"
 
 
 def base64_text(data: bytes) -> str:
@@ -173,25 +108,6 @@ def base64_text(data: bytes) -> str:
 def data_url(mime: str, data: bytes) -> str:
     """Returns the bytes as a data URL."""
     return f"data:{mime};base64,{base64_text(data)}"
-
-
-def tool_schema(tool: ToolDefinition) -> dict[str, Any]:
-    """Returns the JSON Schema of the tool's arguments, which the APIs want to say that it is an object's."""
-    return {"type": "object", "properties": {}, **(strict_object(tool.input_schema_json) or {})}
-
-
-def leading_system(request: ProviderRequest) -> tuple[str, tuple[Message, ...]]:
-    """Returns the system prompt, joined with the system messages before the first other one, and the other messages."""
-    texts = [request.system]
-    messages = [message for message in request.messages if message.type is not MessageType.HOST]
-    while messages and messages[0].type is MessageType.SYSTEM:
-        texts.append(plain_text(messages.pop(0)))
-    return join_text(texts), tuple(messages)
-
-
-def plain_text(message: Message) -> str:
-    """Returns the text and refusal parts, joined."""
-    return join_text(part.content.text for part in message.parts if isinstance(part.content, Text | Refusal))
 
 
 def join_text(texts: Iterable[str]) -> str:

@@ -17,6 +17,8 @@ Body = dict[str, Any]
 THINKING = ("thinking", "redacted_thinking")
 IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 MAX_BREAKPOINTS = 4
+MARKABLE = ("text", "image", "document", "tool_use", "tool_result")
+"""Blocks of messages that may end a cached prefix. Thinking may not."""
 MIN_THINKING_BUDGET = 1024
 
 
@@ -34,6 +36,7 @@ def check_anthropic(request: Body, *, continues_pause: bool = False) -> list[str
         *_blocks(request),
         *_tool_pairs(request),
         *_hosted_pairs(request),
+        *_breakpoints(request),
     ]
 
 
@@ -57,8 +60,6 @@ def _settings(request: Body) -> Iterator[str]:
     yield from name_violations("tools", [tool.get("name") for tool in tools])
     for index, tool in enumerate(tools):
         yield from schema_violations(f"tools[{index}]", tool.get("input_schema"))
-    if str(request).count("'cache_control'") > MAX_BREAKPOINTS:
-        yield f"cache_control: more than {MAX_BREAKPOINTS}"
 
 
 def _messages(request: Body) -> list[tuple[str, str, list[Body]]]:
@@ -126,10 +127,7 @@ def _block(place: str, role: str, block: Body) -> Iterator[str]:
     elif kind == "tool_use":
         yield from _tool_use(place, block)
     elif kind == "tool_result":
-        content = block.get("content")
-        texts = [content] if isinstance(content, str) else [part.get("text") for part in content or ()]
-        if any(map(is_blank, texts)):
-            yield f"{place}: a blank result"
+        yield from _tool_result(place, block)
     elif role == "user" or not kind:
         yield f"{place}: unknown block {kind!r}"
 
@@ -140,6 +138,24 @@ def _tool_use(place: str, block: Body) -> Iterator[str]:
             yield f"{place}: the {name} {block.get(name)!r} is not [A-Za-z0-9_-]{{1,64}}"
     if not isinstance(block.get("input"), dict):
         yield f"{place}: the input is no object"
+
+
+def _tool_result(place: str, block: Body) -> Iterator[str]:
+    content = block.get("content")
+    if isinstance(content, str):
+        if is_blank(content):
+            yield f"{place}: a blank result"
+        return
+    if not content:
+        yield f"{place}: an empty result"
+    for index, inner in enumerate(content or ()):
+        kind = inner.get("type")
+        if kind not in ("text", "image", "document"):
+            yield f"{place}.content[{index}]: {kind!r} in a result"
+        elif kind != "text" and block.get("is_error"):
+            yield f"{place}.content[{index}]: {kind} in the result of a call that failed"
+        else:
+            yield from _block(f"{place}.content[{index}]", "user", inner)
 
 
 def _file(place: str, kind: str, block: Body) -> Iterator[str]:
@@ -174,6 +190,37 @@ def _tool_pairs(request: Body) -> Iterator[str]:
             results = _results(blocks)
             yield from (f"{place}: result without its call {c!r}" for c in results if c not in calls)
             yield from (f"{place}: a second result for {c!r}" for c in set(results) if results.count(c) > 1)
+
+
+def _breakpoints(request: Body) -> Iterator[str]:
+    """Yields cache marks that are too many, or stand where the API refuses or ignores them."""
+    system = request.get("system")
+    marked = [("tool", tool) for tool in request.get("tools", []) if "cache_control" in tool]
+    marked += [("text", block) for block in system if "cache_control" in block] if isinstance(system, list) else []
+    for place, _, blocks in _messages(request):
+        for index, block in enumerate(blocks):
+            if "cache_control" not in block:
+                continue
+            marked.append((str(block.get("type")), block))
+            if block.get("type") not in MARKABLE:
+                yield f"{place}.content[{index}]: a cache mark on {block.get('type')!r}"
+    for kind, block in marked:
+        if block["cache_control"] != {"type": "ephemeral"}:
+            yield f"cache_control: {block['cache_control']!r}"
+        if kind == "text" and is_blank(block.get("text")):
+            yield "cache_control: on a blank text"
+    if len(marked) > MAX_BREAKPOINTS:
+        yield f"cache_control: more than {MAX_BREAKPOINTS}"
+    if _count_keys(request, "cache_control") > len(marked):
+        yield "cache_control: inside of a block"
+
+
+def _count_keys(value: object, key: str) -> int:
+    if isinstance(value, list):
+        return sum(_count_keys(item, key) for item in value)
+    if not isinstance(value, dict):
+        return 0
+    return (key in value) + sum(_count_keys(item, key) for item in value.values())
 
 
 def _results(blocks: list[Body]) -> list[Any]:

@@ -75,7 +75,7 @@ def _content(place: str, role: str, message: Body) -> Iterator[str]:
     elif isinstance(content, str):
         if is_blank(content):
             yield f"{place}: blank content"
-    elif role == "assistant" or not content:
+    elif role in ("assistant", "tool") or not content:
         yield f"{place}: content is no text"
     else:
         for index, entry in enumerate(content):

@@ -57,8 +57,7 @@ def _items(request: Body) -> Iterator[str]:
             if not is_object_text(item.get("arguments")):
                 yield f"{place}: the arguments are no JSON object"
         elif kind == "function_call_output":
-            if is_blank(item.get("output")):
-                yield f"{place}: a blank output"
+            yield from _output(place, item.get("output"))
         elif kind == "item_reference":
             yield f"{place}: refers to an item that is stored nowhere"
 
@@ -73,6 +72,18 @@ def _message(place: str, item: Body) -> Iterator[str]:
         return
     for index, entry in enumerate(content):
         yield from _entry(f"{place}.content[{index}]", role, entry)
+
+
+def _output(place: str, output: object) -> Iterator[str]:
+    """Yields what is wrong with the output of a function: text, or a list of what the user may say too."""
+    if not isinstance(output, list):
+        if is_blank(output):
+            yield f"{place}: a blank output"
+        return
+    if not output:
+        yield f"{place}: an empty output"
+    for index, entry in enumerate(output):
+        yield from _entry(f"{place}.output[{index}]", "user", entry)
 
 
 def _entry(place: str, role: object, entry: Body) -> Iterator[str]:

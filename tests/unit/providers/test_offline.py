@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 
@@ -63,16 +63,22 @@ def asking(text: str, model: str = DEFAULT_MODEL, *later: Message, **fields: obj
 
 async def items_of(request: ProviderRequest) -> list[StreamItem]:
     """Returns all items of the answer."""
-    return [item async for item in OfflineProvider().stream(request)]
+    return [item async for item in stream_of(request)]
 
 
 async def failing(request: ProviderRequest) -> tuple[list[StreamItem], errors.ProviderError]:
     """Returns what came before the failure, and the failure."""
     seen: list[StreamItem] = []
     with pytest.raises(errors.ProviderError) as caught:
-        async for item in OfflineProvider().stream(request):
+        async for item in stream_of(request):
             seen.append(item)
     return seen, caught.value
+
+
+def stream_of(request: ProviderRequest, provider: OfflineProvider | None = None) -> AsyncGenerator[StreamItem]:
+    """Returns the answer's stream, of a new provider unless one is given."""
+    provider = provider or OfflineProvider()
+    return provider.stream(provider.prepare(request))
 
 
 def text_of(items: Iterable[StreamItem], kind: type = TextDelta) -> str:
@@ -272,8 +278,8 @@ async def test_flaky_fails_the_first_calls_for_a_message() -> None:
     request = asking("/flaky unavailable 2\nok")
     for _ in range(2):
         with pytest.raises(errors.ProviderUnavailable):
-            await anext(provider.stream(request))
-    assert text_of([item async for item in provider.stream(request)]) == "ok"
+            await anext(stream_of(request, provider))
+    assert text_of([item async for item in stream_of(request, provider)]) == "ok"
 
 
 async def test_refuse_and_length() -> None:
@@ -327,7 +333,7 @@ async def test_the_same_request_gets_the_same_items(model: str) -> None:
     async def all_of() -> list[object]:
         seen: list[object] = []
         try:
-            async for item in OfflineProvider().stream(request):
+            async for item in stream_of(request):
                 seen.append(item)
         except errors.ProviderError as error:
             seen.append(error.message)
@@ -357,7 +363,7 @@ async def test_a_sleeping_answer_ends_at_once_when_cancelled() -> None:
     started = asyncio.Event()
 
     async def consume() -> None:
-        async with aclosing(OfflineProvider().stream(asking("hello\n/sleep 3600"))) as stream:
+        async with aclosing(stream_of(asking("hello\n/sleep 3600"))) as stream:
             async for _ in stream:
                 started.set()
 

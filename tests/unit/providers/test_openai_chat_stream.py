@@ -100,7 +100,8 @@ def test_legacy_function_call() -> None:
 def test_mistral_content_chunks() -> None:
     """Content as a list holds thinking and text."""
     items = chat({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}]}, {"content": "hi"})
-    assert items[:3] == [ReasoningDelta(1, "hm"), PartEnded(1), TextDelta(2, "hi")]
+    state = '{"api":"openai_chat","model":"m","readable":true}'
+    assert items[:3] == [ReasoningDelta(1, "hm"), PartEnded(1, state), TextDelta(2, "hi")]
 
 
 def test_refusal() -> None:

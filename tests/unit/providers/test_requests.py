@@ -371,7 +371,7 @@ def test_sealed_reasoning_is_asked_of_reasoning_models(model: str, asks: bool) -
 def test_usage_is_asked_for_unless_refused() -> None:
     """Some servers refuse the option."""
     assert chat(HELLO)["stream_options"] == {"include_usage": True}
-    assert "stream_options" not in build_chat_request(request(HELLO), "p", dialect_of("", False, False))
+    assert "stream_options" not in build_chat_request(request(HELLO), "p", dialect_of("", False, False)).body
 
 
 def test_next_request_extends_this_one() -> None:

@@ -1,0 +1,58 @@
+"""The exact requests that one long mixed conversation becomes, and what is told of the differences.
+
+`python -m tests.contract.golden` writes the files anew. A change in them is a change of what models are sent: prompt
+caches are lost with it, and signed reasoning may be.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.contract.golden.__main__ import golden_files
+from tests.support.golden_history import GOLDEN, HISTORY, HOST_WORDS
+from tests.support.rules import check_anthropic, check_chat, check_responses
+from turnwire.domain.messages import MessageType
+from turnwire.domain.repairs import RepairReason
+
+CHECKS = {
+    "anthropic": check_anthropic,
+    "openai_chat": check_chat,
+    "openai_chat_reasoning": check_chat,
+    "openai_responses": check_responses,
+}
+
+FILES = golden_files()
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_request_is_the_golden_one(path: Path) -> None:
+    """Byte for byte."""
+    assert FILES[path].decode() == path.read_text(encoding="utf-8")
+
+
+def test_no_golden_file_is_left_over() -> None:
+    """Each file belongs to a request that is still made."""
+    assert {path for path in next(iter(FILES)).parent.iterdir() if path.suffix == ".json"} == set(FILES)
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_golden_request_obeys_the_rules(name: str) -> None:
+    """The API would take it."""
+    assert CHECKS[name](GOLDEN[name]().body) == []
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_golden_request_hides_the_host(name: str) -> None:
+    """Messages of the host are not in it, and that is told."""
+    prepared = GOLDEN[name]()
+    assert HOST_WORDS not in json.dumps(prepared.body)
+    told = [repair.message_id for repair in prepared.repairs if repair.reason == RepairReason.HOST_MESSAGE]
+    assert told == [message.message_id for message in HISTORY if message.type is MessageType.HOST]
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_golden_request_keeps_exact_numbers(name: str) -> None:
+    """Arguments say 1.0 and not 1, and every digit of a large number."""
+    text = json.dumps(GOLDEN[name]().body, ensure_ascii=False).replace("\\", "")
+    assert '"ratio": 1.0, "count": 123456789012345678901234567890, "päth": "straße/🎈"' in text

@@ -65,10 +65,11 @@ class AnthropicMessages:
         hosted = _HostedCalls(said)
         for at, one in enumerate(said):
             if one.is_answer:
-                self._add_answer(one, hosted, at)
+                is_told = said[at + 1 : at + 2] and said[at + 1].message is one.message
+                self._add_answer(one, self._sendable(one, hosted, at), bool(is_told))
             else:
                 self._add("user", [block for block, _ in one.blocks])
-        if not self._wire or (self._wire[-1]["role"] == "assistant" and not self._paused):
+        if self._is_the_users_turn():
             self._go_on(None)
         return self._wire
 
@@ -146,7 +147,8 @@ class AnthropicMessages:
             return None
         return block
 
-    def _add_answer(self, answer: _Said, hosted: "_HostedCalls", at: int) -> None:
+    def _sendable(self, answer: _Said, hosted: "_HostedCalls", at: int) -> list[Block]:
+        """Returns the blocks that can be sent where they stand."""
         message = answer.message
         blocks = []
         for block, part in answer.blocks:
@@ -158,20 +160,29 @@ class AnthropicMessages:
         # middle of a merged message too, since there the request that continued it had its end.
         while blocks and blocks[-1][0]["type"] in _THINKING:
             self._repairs.dropped(RepairReason.REASONING_LEADS_NOWHERE, message, blocks.pop()[1])
-        if not blocks:
+        if answer.is_paused and blocks:
+            last, part = blocks[-1]
+            if last["type"] == "text" and last["text"] != last["text"].rstrip():
+                # "final assistant content cannot end with trailing whitespace"
+                self._repairs.replaced(RepairReason.TRAILING_SPACE, message, part)
+                blocks[-1] = ({**last, "text": last["text"].rstrip()}, part)
+        return [block for block, _ in blocks]
+
+    def _add_answer(self, answer: _Said, blocks: list[Block], is_told: bool) -> None:
+        """Adds an answer; `is_told` when the user tells something of it next."""
+        if (blocks or is_told) and self._is_the_users_turn():
+            # The user was made to speak in the request for this answer too. Left out now, it would change what stands
+            # before the answer.
+            self._go_on(answer.message)
+        if blocks:
+            self._add("assistant", blocks)
+            self._paused = answer.is_paused
+        else:
             self._paused = self._paused and answer.is_paused
-            return
-        last, part = blocks[-1]
-        if answer.is_paused and last["type"] == "text" and last["text"] != last["text"].rstrip():
-            # "final assistant content cannot end with trailing whitespace"
-            self._repairs.replaced(RepairReason.TRAILING_SPACE, message, part)
-            blocks[-1] = ({**last, "text": last["text"].rstrip()}, part)
-        # The user was made to speak in the request for this answer too; left out now, it would change what stands
-        # before it.
-        if not self._wire or (self._wire[-1]["role"] == "assistant" and not self._paused):
-            self._go_on(message)
-        self._add("assistant", [block for block, _ in blocks])
-        self._paused = answer.is_paused
+
+    def _is_the_users_turn(self) -> bool:
+        """Tells whether the model has said all that it had to say, or nobody has said anything."""
+        return not self._wire or (self._wire[-1]["role"] == "assistant" and not self._paused)
 
     def _go_on(self, before: Message | None) -> None:
         self._repairs.added(RepairReason.CONVERSATION_CONTINUES, before, text=GO_ON)

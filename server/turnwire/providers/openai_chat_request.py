@@ -150,6 +150,9 @@ class _MessageBuilder:
         answer = _Answer(message)
         for part in message.parts:
             self._read_part(part, answer)
+        if not self._somebody_spoke and (answer.texts or answer.calls or answer.told):
+            # The user was made to speak in the request for this answer too.
+            self._go_on(message)
         if answer.texts or answer.calls:
             self._add_assistant(answer, in_loop)
         else:
@@ -205,9 +208,6 @@ class _MessageBuilder:
                 answer.told += [result.text, *result.files]
 
     def _add_assistant(self, answer: _Answer, in_loop: bool) -> None:
-        if not self._somebody_spoke:
-            # The user was made to speak in the request for this answer too.
-            self._go_on(answer.message)
         # Beside tool calls the content may be null and must not be blank.
         wire: dict[str, Any] = {"role": "assistant", "content": "".join(answer.texts) or None}
         if answer.calls:

@@ -83,7 +83,7 @@ class _InputBuilder:
         for message in messages:
             if message.type is MessageType.ASSISTANT:
                 own, behind = self._answer(message)
-                if own and not items:
+                if (own or behind) and not items:
                     # The user was made to speak in the request for this answer too.
                     items.append(self._go_on(message))
                 items += own + behind

@@ -272,6 +272,7 @@ async def test_an_abort_while_the_summary_is_written_stores_nothing_of_it(tmp_pa
     async with world(tmp_path, reply_to=hang) as w:
         session_id = await w.fill()
         async with watching(w.client, session_id) as watch:
+            await watch.until_kind("caught_up")  # what is not durable is told to those who watch already
             accepted = await w.client.messages.SendMessage(ask(LONG, session_id, model=MODEL))
             await watch.until_kind("compaction_started")
             async with asyncio.timeout(10):

@@ -325,7 +325,7 @@ class Compaction(_message.Message):
     through_message_id: _builtins.str
     """The last message that the summary covers; all before it are covered too, messages of type SYSTEM excepted."""
     message_count: _builtins.int
-    """How many messages models no longer get."""
+    """How many messages models no longer get, those of earlier summaries included."""
     tokens_before: _builtins.int
     """Estimated tokens of the request before."""
     tokens_after: _builtins.int

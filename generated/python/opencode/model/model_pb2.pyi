@@ -54,11 +54,11 @@ class ModelInfo(_message.Message):
     max_output_tokens: _builtins.int
     """Most tokens that the model generates in one answer. Absent when unknown."""
     description: _builtins.str
-    """What the price list says of it, to show to people; "" when nothing."""
+    """What the configuration, else the price list, says of it, to show to people; "" when neither does."""
     @_builtins.property
     def capabilities(self) -> Global___ModelCapabilities:
-        """What the model can do, as far as the configuration says: "tools", "images", "documents", "reasoning". Absent when
-        nothing is said, which is not the same as an empty list.
+        """What the model can do, by the configuration: "tools", "images", "documents", "reasoning". Absent when it says
+        nothing, which is not the same as an empty list. Offline models state their own.
         """
 
     def __init__(

@@ -14,7 +14,9 @@ from opencode.message.message_pb2 import AbortSessionRequest, Disposition, Messa
 from opencode.message.message_pb2_grpc import MessageServiceStub
 from opencode.model.selection_pb2 import ModelSelection
 from opencode.provider.provider_pb2 import ProviderInfo
+from opencode.tool.tool_pb2_grpc import PermissionServiceStub
 from turnwire.cli.connection import CHANNEL_OPTIONS, describe
+from turnwire.cli.permission_prompt import PermissionPrompt
 from turnwire.cli.turn_printer import TurnPrinter
 
 
@@ -36,7 +38,7 @@ def run_chat(target: str, session_id: str, model: str, text: str) -> int:
             print("turnwire: there is nothing to send", file=sys.stderr)
             return 1
     with grpc.insecure_channel(target, options=CHANNEL_OPTIONS) as channel:
-        chat = _Chat(MessageServiceStub(channel), target, session_id, model)
+        chat = _Chat(channel, target, session_id, model)
         try:
             return chat.answer(text) if text else chat.run()
         except KeyboardInterrupt:
@@ -46,8 +48,9 @@ def run_chat(target: str, session_id: str, model: str, text: str) -> int:
 class _Chat:
     """One session as the terminal sees it."""
 
-    def __init__(self, messages: MessageServiceStub, target: str, session_id: str, model: str) -> None:
-        self._messages = messages
+    def __init__(self, channel: grpc.Channel, target: str, session_id: str, model: str) -> None:
+        self._messages = MessageServiceStub(channel)
+        self._permissions = PermissionServiceStub(channel)
         self._target = target
         self._session_id = session_id
         self._model = _selection(model)
@@ -75,6 +78,7 @@ class _Chat:
             session_id=self._session_id, parts=[MessagePart(text=TextPart(text=text))], model=self._model
         )
         printer = TurnPrinter(self._console)
+        prompt = PermissionPrompt(self._console, self._permissions)
         try:
             with _first_interrupt_calls(self._abort):
                 for response in self._messages.StreamMessage(request):
@@ -83,6 +87,7 @@ class _Chat:
                         if response.accepted.disposition == Disposition.DISPOSITION_QUEUED:
                             self._console.print(f"waits behind {response.accepted.queue_position} others", style="dim")
                     printer.show(response.events)
+                    prompt.answer(response.events)
         except grpc.RpcError as error:
             print(f"turnwire: {describe(error)}", file=sys.stderr)
             return 1

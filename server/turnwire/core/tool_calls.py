@@ -37,7 +37,8 @@ class ToolCalls:
     A result, or the answer to a permission request, counts in memory first and is then stored, so the first one wins
     however many come at once. `_storing` holds the last commit of each call by part index; one that fails takes the
     change back. `_changed` wakes all who wait for something here, and is replaced each time. `_unsaved_logs` are the
-    parts with lines that are not stored yet. Used on the event loop only.
+    parts with lines that are not stored yet. `_settling` ends with `settle`: a tool that was cancelled may still speak.
+    Used on the event loop only.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class ToolCalls:
         self._replies: dict[str, asyncio.Future[Committed]] = {}
         self._storing: dict[int, asyncio.Future[Committed]] = {}
         self._unsaved_logs: set[int] = set()
+        self._settling = True
         self._changed = asyncio.Event()
         now = asyncio.get_running_loop().time()
         self._ready_since = {part.index: now for part, _ in message.tool_calls()}
@@ -86,6 +88,7 @@ class ToolCalls:
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
         finally:
+            self._settling = False
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -94,12 +97,14 @@ class ToolCalls:
                 task.result()  # raises what the store raised
 
     async def flush(self) -> None:
-        """Makes durable what running tools have said so far. Safe to cancel."""
+        """Makes durable what running tools have said so far; what cannot be stored is tried again. Safe to cancel."""
         if self._unsaved_logs:
             indexes, now = tuple(sorted(self._unsaved_logs)), self._environment.clock()
             self._unsaved_logs.clear()
             work = Work((PutMessage(self.message, indexes),))
-            await asyncio.shield(self._environment.commit(self.message.session_id, work, now))
+            saving = self._environment.commit(self.message.session_id, work, now)
+            saving.add_done_callback(partial(self._flushed, indexes))
+            await asyncio.wait((saving,))
 
     async def submit(self, index: int, result: CallResult) -> int:
         """Stores a client's result for the call in one part. Safe to cancel: the result is stored all the same.
@@ -200,13 +205,17 @@ class ToolCalls:
         """Keeps a line that a tool says, and tells watchers; lines beyond the limit are dropped."""
         call = self._call(index)
         number = len(call.logs)
-        if call.status.settled or number >= MAX_LOG_LINES:
+        if not self._settling or call.status.settled or number >= MAX_LOG_LINES:
             return
         text = join_surrogates(line[:MAX_LOG_CHARS]) if number < MAX_LOG_LINES - 1 else "further lines are not kept"
         logged = msgspec.structs.replace(call, logs=(*call.logs, text))
         self.message, _ = settle_calls(self.message, {index: logged}, self.message.updated_at)
         self._unsaved_logs.add(index)
         self._environment.publish(self.message.session_id, ToolLog(self.message.message_id, index, number, text))
+
+    def _flushed(self, indexes: tuple[int, ...], saving: asyncio.Future[Committed]) -> None:
+        if saving.cancelled() or saving.exception() is not None:
+            self._unsaved_logs.update(indexes)
 
     def _call(self, index: int) -> ToolUse:
         call = self.message.parts[index].content

@@ -18,8 +18,14 @@ from tests.support.domain_values import NOW, make_answer
 from turnwire.core.call_results import CallResult, bounded, server_result
 from turnwire.core.settings import Limits
 from turnwire.core.tool_calls import INTERRUPTED_RUN, ToolCalls
-from turnwire.domain.errors import PermissionAlreadyAnswered, StorageBusy, ToolCallAlreadySettled, ToolCallNotReady
-from turnwire.domain.events import PermissionReplied
+from turnwire.domain.errors import (
+    PermissionAlreadyAnswered,
+    StorageBusy,
+    StorageFull,
+    ToolCallAlreadySettled,
+    ToolCallNotReady,
+)
+from turnwire.domain.events import PermissionReplied, ToolLog
 from turnwire.domain.messages import Message, ToolStatus, ToolUse
 from turnwire.domain.permissions import Permission, PermissionAnswer, PermissionResponse
 from turnwire.ports.store import Committed, PutMessage
@@ -263,6 +269,43 @@ def test_long_output_is_cut_between_characters() -> None:
     """A note says how much there was."""
     assert bounded("é" * 10, 20) == "é" * 10
     assert bounded("é" * 11, 21) == "é" * 10 + "\n[cut: the output has 22 bytes, these are the first 21]"
+
+
+async def test_what_a_tool_says_after_its_call_was_cancelled_is_not_told() -> None:
+    """An MCP server may report progress until it reads that nobody waits; by then the turn has ended for watchers."""
+    feed = RecordingFeed(PlainCodec())
+    tools = FakeServerTools(server_tool("fs.read"))
+    call = ToolUse(name="fs.read", call_id="c1", input_json="{}")
+    calls = ToolCalls(make_environment(feed=feed, tools=tools), make_answer("msg_1", call), frozenset())
+    settling = asyncio.create_task(calls.settle())
+    await _until(1, tools)
+    tools.calls[0][2]("in time")
+    settling.cancel()
+    await asyncio.wait((settling,))
+    tools.calls[0][2]("late")
+    assert [event.kind for event in feed.published] == [ToolLog("msg_1", 0, 0, "in time")]
+    assert [call.logs for _, call in calls.message.tool_calls()] == [("in time",)]
+
+
+async def test_lines_that_could_not_be_saved_are_saved_the_next_time() -> None:
+    """A reader who asks for what was said is answered with what is stored: it does not fail for that."""
+    store = FakeStore(automatic=False)
+    calls, tools, _ = _server_calls(1, store)
+    settling = asyncio.create_task(calls.settle())
+    while not store.futures:
+        await asyncio.sleep(0)
+    store.futures[0].set_result(Committed(0, 1))
+    await _until(1, tools)
+    tools.calls[0][2]("a line")
+    flushing = asyncio.create_task(calls.flush())
+    await asyncio.sleep(0)
+    store.futures[1].set_exception(StorageFull("full"))
+    await flushing
+    store.automatic = True
+    await calls.flush()
+    assert [commit.changes for commit in store.commits[1:]] == [(PutMessage(calls.message, (0,)),)] * 2
+    settling.cancel()
+    await asyncio.wait((settling,))
 
 
 async def test_half_characters_of_a_tool_are_replaced() -> None:

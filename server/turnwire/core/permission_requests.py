@@ -81,6 +81,11 @@ def refusal(answer: PermissionAnswer) -> str:
     return "The user did not allow this call." + (f" The user said: {answer.reason}" if answer.reason.strip() else "")
 
 
+def not_permitted(tool: str) -> str:
+    """Returns what the model reads of a call of a denied tool."""
+    return f"the tool {tool!r} is not permitted"
+
+
 def _request(environment: Environment, turn: Turn, message: Message, part: Part, call: ToolUse) -> Permission:
     now: datetime = environment.clock()
     arguments = call.input_json if len(call.input_json) <= MAX_ARGUMENTS_CHARS else ""

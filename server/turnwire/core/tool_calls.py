@@ -15,11 +15,11 @@ from turnwire.core.call_results import CallResult, server_result
 from turnwire.core.closing import Work, settle_calls
 from turnwire.core.environment import Environment
 from turnwire.core.part_stream import join_surrogates
-from turnwire.core.permission_requests import matches, refusal, replied
+from turnwire.core.permission_requests import matches, not_permitted, refusal, replied
 from turnwire.domain.errors import PermissionAlreadyAnswered, ToolCallAlreadySettled, ToolCallNotReady
 from turnwire.domain.events import ToolLog
 from turnwire.domain.messages import Message, ToolStatus, ToolUse
-from turnwire.domain.permissions import Permission, PermissionAnswer, PermissionResponse
+from turnwire.domain.permissions import Permission, PermissionAction, PermissionAnswer, PermissionResponse
 from turnwire.ports.store import Committed, PutFile, PutMessage
 
 MAX_LOG_LINES = 200
@@ -47,15 +47,18 @@ class ToolCalls:
         message: Message,
         client_tools: frozenset[str],
         permissions: Iterable[Permission] = (),
+        agent: str = "",
     ) -> None:
         """Args:
         environment: Ports and settings.
         message: The ended message that holds the calls; those that cannot run have their result already.
         client_tools: Names of the tools that the client runs; all others are the server's.
         permissions: Open requests of these calls.
+        agent: Agent of the turn; "" for the default one.
         """
         self._environment = environment
         self._client_tools = client_tools
+        self._agent = agent
         self._permissions = {permission.permission_id: permission for permission in permissions}
         self._replies: dict[str, asyncio.Future[Committed]] = {}
         self._storing: dict[int, asyncio.Future[Committed]] = {}
@@ -183,6 +186,10 @@ class ToolCalls:
             await self._changed.wait()
         if self._call(index).status.settled:  # it was refused
             return
+        if self._is_denied(name := self._call(index).name):  # since a restart with other rules: the call is older
+            denied = CallResult(output=not_permitted(name), is_error=True)
+            await asyncio.shield(self._store({index: denied}))
+            return
         await self._environment.tools.discovered()
         async with slots:
             call, now = self._call(index), self._environment.clock()
@@ -192,6 +199,11 @@ class ToolCalls:
             outcome = await self._environment.tools.call(call.name, call.input_json or "{}", partial(self._log, index))
             result = server_result(outcome, self._environment.settings.limits)
             await asyncio.shield(self._store({index: result}))
+
+    def _is_denied(self, tool: str) -> bool:
+        settings = self._environment.settings
+        may_use = settings.agent(self._agent).may_use(tool)
+        return not may_use or settings.permission(self._agent, tool) is PermissionAction.DENY
 
     async def _is_stored(self, index: int) -> bool:
         """Waits for what is on its way to the disk for a call. Returns False when that failed and was taken back."""

@@ -272,7 +272,7 @@ class TurnRun:
     async def _settle_calls(self, message: Message) -> Message:
         """Commits the ended step, then waits until each of its calls has a result. Returns the message with them."""
         client_tools = frozenset(tool.name for tool in self.turn.tools)
-        self._calls = calls = ToolCalls(self._environment, message, client_tools, self._permissions)
+        self._calls = calls = ToolCalls(self._environment, message, client_tools, self._permissions, self.turn.agent)
         await self._commit_closing(message)
         await calls.settle()
         self._messages[-1], self._permissions = calls.message, ()

@@ -16,7 +16,7 @@ from tests.support.core_fakes import (
 )
 from tests.support.domain_values import NOW, make_answer
 from turnwire.core.call_results import CallResult, bounded, server_result
-from turnwire.core.settings import Limits
+from turnwire.core.settings import Agent, Limits, PermissionRule
 from turnwire.core.tool_calls import INTERRUPTED_RUN, ToolCalls
 from turnwire.domain.errors import (
     PermissionAlreadyAnswered,
@@ -27,7 +27,7 @@ from turnwire.domain.errors import (
 )
 from turnwire.domain.events import PermissionReplied, ToolLog
 from turnwire.domain.messages import Message, ToolStatus, ToolUse
-from turnwire.domain.permissions import Permission, PermissionAnswer, PermissionResponse
+from turnwire.domain.permissions import Permission, PermissionAction, PermissionAnswer, PermissionResponse
 from turnwire.ports.store import Committed, PutMessage
 from turnwire.ports.tools import ToolOutcome
 
@@ -334,6 +334,23 @@ async def test_a_tool_that_ran_when_the_process_died_is_not_run_again() -> None:
         (ToolStatus.ERROR, None, INTERRUPTED_RUN),
         (ToolStatus.SUCCESS, "done", None),
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "agent"),
+    [("fs.write", ""), ("fs.write", "careful"), ("fs.read", "careful"), ("fs.list", "careful")],
+)
+async def test_a_call_of_before_a_restart_obeys_the_rules_of_now(name: str, agent: str) -> None:
+    """A tool that is denied by now, or that the agent may not use any more, does not run."""
+    tools = FakeServerTools(*map(server_tool, ("fs.list", "fs.read", "fs.write")))
+    careful = Agent(tools=("fs.[rw]*",), permissions=(PermissionRule("fs.read", PermissionAction.DENY),))
+    settings = {"permissions": (PermissionRule("fs.write", PermissionAction.DENY),), "agents": {"careful": careful}}
+    call = ToolUse(name=name, call_id="c1", input_json="{}")
+    environment = make_environment(settings=settings, tools=tools)
+    calls = ToolCalls(environment, make_answer("msg_1", call), frozenset(), (), agent)
+    await asyncio.wait_for(calls.settle(), 1)
+    assert tools.calls == []
+    assert _results(calls.message) == [(ToolStatus.ERROR, None, f"the tool {name!r} is not permitted")]
 
 
 def _asking(*names: str, store: FakeStore | None = None) -> tuple[ToolCalls, FakeServerTools]:

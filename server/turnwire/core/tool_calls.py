@@ -121,8 +121,9 @@ class ToolCalls:
         """
         call, part_id = self._call(index), self.message.parts[index].part_id
         if not call.status.settled and call.name in self._client_tools:
-            if call.permission_id:
-                raise ToolCallNotReady(f"tool call {part_id!r} waits for permission {call.permission_id!r}", part_id)
+            if not self._is_ready(index):
+                missing = f"permission {call.permission_id!r}" if call.permission_id else "the answer to be stored"
+                raise ToolCallNotReady(f"tool call {part_id!r} waits for {missing}", part_id)
             return (await asyncio.shield(self._store({index: result}))).sequence
         if not result.is_of(call):
             raise ToolCallAlreadySettled(
@@ -168,7 +169,7 @@ class ToolCalls:
             waiting = self._unsettled_client_calls()
             if not waiting and all(storing.done() for storing in self._storing.values()):
                 return
-            ready = [index for index in waiting if not self._call(index).permission_id]
+            ready = [index for index in waiting if self._is_ready(index)]
             left = {index: self._ready_since[index] + limit - loop.time() for index in ready}
             if overdue := [index for index in ready if left[index] <= 0]:
                 await asyncio.shield(self._store(dict.fromkeys(overdue, late)))
@@ -204,6 +205,15 @@ class ToolCalls:
         settings = self._environment.settings
         may_use = settings.agent(self._agent).may_use(tool)
         return not may_use or settings.permission(self._agent, tool) is PermissionAction.DENY
+
+    def _is_ready(self, index: int) -> bool:
+        """Tells whether a client may answer an open call: nobody is asked, or the permission is durable.
+
+        A result on top of an answer that fails to be stored would leave the request open behind it.
+        """
+        storing = self._storing.get(index)
+        stored = storing is None or (storing.done() and storing.exception() is None)
+        return stored and not self._call(index).permission_id
 
     async def _is_stored(self, index: int) -> bool:
         """Waits for what is on its way to the disk for a call. Returns False when that failed and was taken back."""

@@ -353,7 +353,9 @@ async def test_a_call_of_before_a_restart_obeys_the_rules_of_now(name: str, agen
     assert _results(calls.message) == [(ToolStatus.ERROR, None, f"the tool {name!r} is not permitted")]
 
 
-def _asking(*names: str, store: FakeStore | None = None) -> tuple[ToolCalls, FakeServerTools]:
+def _asking(
+    *names: str, store: FakeStore | None = None, timeout: timedelta = NEVER
+) -> tuple[ToolCalls, FakeServerTools]:
     """Returns calls that each wait for a permission per_0, per_1 and so on."""
     tools = FakeServerTools(*map(server_tool, sorted(set(names))))
     calls = [ToolUse(name=name, input_json="{}", permission_id=f"per_{i}") for i, name in enumerate(names)]
@@ -373,7 +375,8 @@ def _asking(*names: str, store: FakeStore | None = None) -> tuple[ToolCalls, Fak
         )
         for index, name in enumerate(names)
     ]
-    return ToolCalls(make_environment(store, tools=tools), message, CLIENT_TOOLS, permissions), tools
+    environment = make_environment(store, settings={"limits": Limits(client_tool_timeout=timeout)}, tools=tools)
+    return ToolCalls(environment, message, CLIENT_TOOLS, permissions), tools
 
 
 ONCE, ALWAYS, REJECT = map(
@@ -454,6 +457,28 @@ async def test_a_client_tool_waits_for_its_permission_too() -> None:
         (ToolStatus.SUCCESS, "in time", None),
         (ToolStatus.ERROR, None, "The user did not allow this call. The user said: use the other one"),
     ]
+
+
+async def test_a_client_cannot_answer_before_its_permission_is_stored() -> None:
+    """Neither can its time limit run out: a result on top of an answer that fails would leave the request open."""
+    store = FakeStore(automatic=False)
+    calls, _ = _asking("read", store=store, timeout=timedelta())
+    settling = asyncio.create_task(calls.settle())
+    replying = asyncio.create_task(calls.reply("per_0", ONCE))
+    await asyncio.sleep(0.01)
+    with pytest.raises(ToolCallNotReady):
+        await calls.submit(0, CallResult(output="early"))
+    store.futures[0].set_exception(StorageBusy("busy"))
+    with pytest.raises(ToolCallNotReady):
+        await calls.submit(0, CallResult(output="early"))
+    with pytest.raises(StorageBusy):
+        await replying
+    assert (len(store.commits), len(calls.open_permissions), settling.done()) == (1, 1, False)
+    store.automatic = True
+    await calls.reply("per_0", ONCE)
+    await settling
+    assert calls.open_permissions == ()
+    assert _results(calls.message) == [(ToolStatus.ERROR, None, "the client did not answer within 0 seconds")]
 
 
 def test_all_of_a_cut_output_is_kept_as_a_file() -> None:

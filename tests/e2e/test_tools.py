@@ -38,6 +38,7 @@ from tests.support.conversation import (
     watching,
     words_of,
 )
+from tests.support.fold import SessionFold, comparable
 from tests.support.running_server import Client, connect, running_server
 
 LOOK = '/tool look {"at": "it"}'
@@ -301,6 +302,17 @@ async def test_appended_result_is_folded_into_its_call(tmp_path: Path) -> None:
         assert [(c.status, c.output) for m in shown for c in m.tool_calls] == [("success", "a cat")]
         assert len(shown) == 2
         assert len(await messages_of(client, accepted.session_id)) == 3
+
+
+async def test_nothing_of_a_turn_comes_after_its_end(client: Client) -> None:
+    """A result that is folded into a call of an ended turn is news of the session: the fold refuses other events."""
+    accepted, (call,) = await pending_calls(client, LOOK)
+    await client.messages.AbortSession(AbortSessionRequest(session_id=accepted.session_id))
+    await client.messages.AppendMessage(append_result(accepted.session_id, call.call_id, "a cat"))
+    fold = SessionFold(accepted.session_id)
+    async with watching(client, accepted.session_id, fold, after_sequence=0) as watch:
+        await watch.until_kind("caught_up")
+    assert comparable(fold.listed()) == comparable(await messages_of(client, accepted.session_id))
 
 
 async def test_appended_result_without_a_call_is_shown_by_itself(client: Client) -> None:

@@ -1,5 +1,6 @@
 """Asking people before tool calls run: which calls ask, and what to store when a request is opened, answered, ended."""
 
+import glob
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -53,8 +54,8 @@ async def ask_permissions(
 
 
 def matches(patterns: Iterable[str], tool: str) -> bool:
-    """Tells whether a tool is among patterns and names of tools; a name matches itself whatever characters it has."""
-    return any(tool == pattern or fnmatchcase(tool, pattern) for pattern in patterns)
+    """Tells whether one of the patterns matches the name of a tool."""
+    return any(fnmatchcase(tool, pattern) for pattern in patterns)
 
 
 def asked(permissions: Iterable[Permission]) -> Work:
@@ -80,6 +81,11 @@ def refusal(answer: PermissionAnswer) -> str:
     return "The user did not allow this call." + (f" The user said: {answer.reason}" if answer.reason.strip() else "")
 
 
+def not_permitted(tool: str) -> str:
+    """Returns what the model reads of a call of a denied tool."""
+    return f"the tool {tool!r} is not permitted"
+
+
 def _request(environment: Environment, turn: Turn, message: Message, part: Part, call: ToolUse) -> Permission:
     now: datetime = environment.clock()
     arguments = call.input_json if len(call.input_json) <= MAX_ARGUMENTS_CHARS else ""
@@ -92,7 +98,7 @@ def _request(environment: Environment, turn: Turn, message: Message, part: Part,
         part_index=part.index,
         tool_call_id=part.part_id,
         tool=call.name,
-        patterns=(call.name,),
+        patterns=(glob.escape(call.name),),  # a server may name a tool *, and that one alone is asked for
         title=title if len(title) <= MAX_TITLE_CHARS else f"{title[: MAX_TITLE_CHARS - 1]}…",
         created_at=now,
         call_id=call.call_id,

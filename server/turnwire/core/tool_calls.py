@@ -15,11 +15,11 @@ from turnwire.core.call_results import CallResult, server_result
 from turnwire.core.closing import Work, settle_calls
 from turnwire.core.environment import Environment
 from turnwire.core.part_stream import join_surrogates
-from turnwire.core.permission_requests import matches, refusal, replied
+from turnwire.core.permission_requests import matches, not_permitted, refusal, replied
 from turnwire.domain.errors import PermissionAlreadyAnswered, ToolCallAlreadySettled, ToolCallNotReady
 from turnwire.domain.events import ToolLog
 from turnwire.domain.messages import Message, ToolStatus, ToolUse
-from turnwire.domain.permissions import Permission, PermissionAnswer, PermissionResponse
+from turnwire.domain.permissions import Permission, PermissionAction, PermissionAnswer, PermissionResponse
 from turnwire.ports.store import Committed, PutFile, PutMessage
 
 MAX_LOG_LINES = 200
@@ -37,7 +37,8 @@ class ToolCalls:
     A result, or the answer to a permission request, counts in memory first and is then stored, so the first one wins
     however many come at once. `_storing` holds the last commit of each call by part index; one that fails takes the
     change back. `_changed` wakes all who wait for something here, and is replaced each time. `_unsaved_logs` are the
-    parts with lines that are not stored yet. Used on the event loop only.
+    parts with lines that are not stored yet. `_settling` ends with `settle`: a tool that was cancelled may still speak.
+    Used on the event loop only.
     """
 
     def __init__(
@@ -46,19 +47,23 @@ class ToolCalls:
         message: Message,
         client_tools: frozenset[str],
         permissions: Iterable[Permission] = (),
+        agent: str = "",
     ) -> None:
         """Args:
         environment: Ports and settings.
         message: The ended message that holds the calls; those that cannot run have their result already.
         client_tools: Names of the tools that the client runs; all others are the server's.
         permissions: Open requests of these calls.
+        agent: Agent of the turn; "" for the default one.
         """
         self._environment = environment
         self._client_tools = client_tools
+        self._agent = agent
         self._permissions = {permission.permission_id: permission for permission in permissions}
         self._replies: dict[str, asyncio.Future[Committed]] = {}
         self._storing: dict[int, asyncio.Future[Committed]] = {}
         self._unsaved_logs: set[int] = set()
+        self._settling = True
         self._changed = asyncio.Event()
         now = asyncio.get_running_loop().time()
         self._ready_since = {part.index: now for part, _ in message.tool_calls()}
@@ -86,6 +91,7 @@ class ToolCalls:
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
         finally:
+            self._settling = False
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -94,12 +100,14 @@ class ToolCalls:
                 task.result()  # raises what the store raised
 
     async def flush(self) -> None:
-        """Makes durable what running tools have said so far. Safe to cancel."""
+        """Makes durable what running tools have said so far; what cannot be stored is tried again. Safe to cancel."""
         if self._unsaved_logs:
             indexes, now = tuple(sorted(self._unsaved_logs)), self._environment.clock()
             self._unsaved_logs.clear()
             work = Work((PutMessage(self.message, indexes),))
-            await asyncio.shield(self._environment.commit(self.message.session_id, work, now))
+            saving = self._environment.commit(self.message.session_id, work, now)
+            saving.add_done_callback(partial(self._flushed, indexes))
+            await asyncio.wait((saving,))
 
     async def submit(self, index: int, result: CallResult) -> int:
         """Stores a client's result for the call in one part. Safe to cancel: the result is stored all the same.
@@ -113,8 +121,9 @@ class ToolCalls:
         """
         call, part_id = self._call(index), self.message.parts[index].part_id
         if not call.status.settled and call.name in self._client_tools:
-            if call.permission_id:
-                raise ToolCallNotReady(f"tool call {part_id!r} waits for permission {call.permission_id!r}", part_id)
+            if not self._is_ready(index):
+                missing = f"permission {call.permission_id!r}" if call.permission_id else "the answer to be stored"
+                raise ToolCallNotReady(f"tool call {part_id!r} waits for {missing}", part_id)
             return (await asyncio.shield(self._store({index: result}))).sequence
         if not result.is_of(call):
             raise ToolCallAlreadySettled(
@@ -160,7 +169,7 @@ class ToolCalls:
             waiting = self._unsettled_client_calls()
             if not waiting and all(storing.done() for storing in self._storing.values()):
                 return
-            ready = [index for index in waiting if not self._call(index).permission_id]
+            ready = [index for index in waiting if self._is_ready(index)]
             left = {index: self._ready_since[index] + limit - loop.time() for index in ready}
             if overdue := [index for index in ready if left[index] <= 0]:
                 await asyncio.shield(self._store(dict.fromkeys(overdue, late)))
@@ -178,6 +187,10 @@ class ToolCalls:
             await self._changed.wait()
         if self._call(index).status.settled:  # it was refused
             return
+        if self._is_denied(name := self._call(index).name):  # since a restart with other rules: the call is older
+            denied = CallResult(output=not_permitted(name), is_error=True)
+            await asyncio.shield(self._store({index: denied}))
+            return
         await self._environment.tools.discovered()
         async with slots:
             call, now = self._call(index), self._environment.clock()
@@ -187,6 +200,20 @@ class ToolCalls:
             outcome = await self._environment.tools.call(call.name, call.input_json or "{}", partial(self._log, index))
             result = server_result(outcome, self._environment.settings.limits)
             await asyncio.shield(self._store({index: result}))
+
+    def _is_denied(self, tool: str) -> bool:
+        settings = self._environment.settings
+        may_use = settings.agent(self._agent).may_use(tool)
+        return not may_use or settings.permission(self._agent, tool) is PermissionAction.DENY
+
+    def _is_ready(self, index: int) -> bool:
+        """Tells whether a client may answer an open call: nobody is asked, or the permission is durable.
+
+        A result on top of an answer that fails to be stored would leave the request open behind it.
+        """
+        storing = self._storing.get(index)
+        stored = storing is None or (storing.done() and storing.exception() is None)
+        return stored and not self._call(index).permission_id
 
     async def _is_stored(self, index: int) -> bool:
         """Waits for what is on its way to the disk for a call. Returns False when that failed and was taken back."""
@@ -200,13 +227,17 @@ class ToolCalls:
         """Keeps a line that a tool says, and tells watchers; lines beyond the limit are dropped."""
         call = self._call(index)
         number = len(call.logs)
-        if call.status.settled or number >= MAX_LOG_LINES:
+        if not self._settling or call.status.settled or number >= MAX_LOG_LINES:
             return
         text = join_surrogates(line[:MAX_LOG_CHARS]) if number < MAX_LOG_LINES - 1 else "further lines are not kept"
         logged = msgspec.structs.replace(call, logs=(*call.logs, text))
         self.message, _ = settle_calls(self.message, {index: logged}, self.message.updated_at)
         self._unsaved_logs.add(index)
         self._environment.publish(self.message.session_id, ToolLog(self.message.message_id, index, number, text))
+
+    def _flushed(self, indexes: tuple[int, ...], saving: asyncio.Future[Committed]) -> None:
+        if saving.cancelled() or saving.exception() is not None:
+            self._unsaved_logs.update(indexes)
 
     def _call(self, index: int) -> ToolUse:
         call = self.message.parts[index].content

@@ -8,6 +8,7 @@ import msgspec
 from turnwire.core.call_results import CallResult
 from turnwire.core.closing import UNANSWERED_CALL, Work, settle_calls
 from turnwire.domain.messages import Message, Part, ToolResult, ToolStatus, ToolUse
+from turnwire.ports.store import NewEvent
 
 
 def fold_results(message: Message, history: Sequence[Message], now: datetime) -> tuple[Message, Work]:
@@ -43,4 +44,6 @@ def _fold(
             call = CallResult(output=result.output, is_error=result.is_error).apply_to(cleared)
             settled[part.index] = msgspec.structs.replace(call, finished_at=now)
     caller, work = settle_calls(caller, settled, now)
-    return msgspec.structs.replace(message, parent_id=caller.message_id), work
+    # the calls' turn is over, and turn_ended is its last event
+    told = Work(work.changes, tuple(NewEvent(event.kind) for event in work.events))
+    return msgspec.structs.replace(message, parent_id=caller.message_id), told

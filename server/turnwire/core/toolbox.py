@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from turnwire.core.arguments import problem_of_arguments, problem_of_schema
 from turnwire.core.environment import Environment
+from turnwire.core.permission_requests import not_permitted
 from turnwire.core.settings import DEFAULT_AGENT, Agent, CoreSettings
 from turnwire.domain.messages import Message
 from turnwire.domain.permissions import PermissionAction
@@ -82,7 +83,7 @@ class Toolbox:
         for part, call in message.tool_calls():
             tool = self._by_name.get(call.name)
             if call.name in self._denied:
-                found[part.index] = f"the tool {call.name!r} is not permitted"
+                found[part.index] = not_permitted(call.name)
             elif tool is None:
                 found[part.index] = f"there is no tool named {call.name!r}"
             elif problem := await problem_of_arguments(tool.input_schema_json, call.input_json):

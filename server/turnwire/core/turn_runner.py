@@ -25,7 +25,7 @@ from turnwire.core.step_journal import StepJournal
 from turnwire.core.step_request import StepRequest, StepRequests
 from turnwire.core.tool_calls import ToolCalls
 from turnwire.core.toolbox import Toolbox
-from turnwire.domain.errors import DomainError, ProviderContextFull, ProviderError, ProviderStreamCut, StorageError
+from turnwire.domain.errors import DomainError, ProviderContextFull, ProviderError, ProviderStreamCut
 from turnwire.domain.events import EphemeralKind, MessageAdded
 from turnwire.domain.messages import (
     Failure,
@@ -139,12 +139,15 @@ class TurnRun:
     @property
     def open_permissions(self) -> tuple[Permission, ...]:
         """The permission requests that nobody has answered, oldest first."""
-        return self._calls.open_permissions if self._calls is not None else ()
+        return self.calls.open_permissions if self.calls is not None else ()
 
     @property
     def calls(self) -> ToolCalls | None:
-        """The tool calls that wait for their results now."""
-        return self._calls
+        """The tool calls that wait for their results now; None until the end of their step is durable.
+
+        What came for them before that would be written over by the end of the step, when its commit has failed.
+        """
+        return None if self._closing.changes and not _is_stored(self._closing_commit) else self._calls
 
     async def flush(self) -> None:
         """Makes durable what has streamed so far. Safe to cancel."""
@@ -269,7 +272,7 @@ class TurnRun:
     async def _settle_calls(self, message: Message) -> Message:
         """Commits the ended step, then waits until each of its calls has a result. Returns the message with them."""
         client_tools = frozenset(tool.name for tool in self.turn.tools)
-        self._calls = calls = ToolCalls(self._environment, message, client_tools, self._permissions)
+        self._calls = calls = ToolCalls(self._environment, message, client_tools, self._permissions, self.turn.agent)
         await self._commit_closing(message)
         await calls.settle()
         self._messages[-1], self._permissions = calls.message, ()
@@ -296,17 +299,18 @@ class TurnRun:
                 self._closing = Work()
         if self._calls is not None:
             await self._calls.stored()
-            self._messages[-1] = message = self._calls.message
+            self._messages[-1] = self._calls.message
             self._permissions = self._calls.open_permissions
-            if self._closing.changes:  # it writes the calls as they were; results that came meanwhile must win
-                self._closing += Work((PutMessage.whole(message),))
-            elif self._suspended:
-                with contextlib.suppress(StorageError):  # lines that a tool said
-                    await self._calls.flush()
+            if self._suspended:
+                await self._calls.flush()  # lines that a tool said
             self._calls = None
 
     def _publish(self, kind: EphemeralKind) -> None:
         self._environment.publish(self.turn.session_id, kind)
+
+
+def _is_stored(commit: asyncio.Future[Committed] | None) -> bool:
+    return commit is not None and commit.done() and commit.exception() is None
 
 
 def _added(message: Message) -> NewEvent:

@@ -96,8 +96,8 @@ class _GlobalStream:
             async for change in self._missed():
                 yield change
             self._mark_open()
-            if self._subscription.lagging:
-                return  # fell behind again meanwhile: the next round reads the log once more
+        if self._subscription.lagging:
+            return  # fell behind meanwhile, or again: the next round reads the log
         for change in await self._translate(self._subscription.take_entries()):
             yield change
         if self._changed and time.monotonic() - self._last_update >= UPDATE_SECONDS:

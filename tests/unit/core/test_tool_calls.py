@@ -16,12 +16,18 @@ from tests.support.core_fakes import (
 )
 from tests.support.domain_values import NOW, make_answer
 from turnwire.core.call_results import CallResult, bounded, server_result
-from turnwire.core.settings import Limits
+from turnwire.core.settings import Agent, Limits, PermissionRule
 from turnwire.core.tool_calls import INTERRUPTED_RUN, ToolCalls
-from turnwire.domain.errors import PermissionAlreadyAnswered, StorageBusy, ToolCallAlreadySettled, ToolCallNotReady
-from turnwire.domain.events import PermissionReplied
+from turnwire.domain.errors import (
+    PermissionAlreadyAnswered,
+    StorageBusy,
+    StorageFull,
+    ToolCallAlreadySettled,
+    ToolCallNotReady,
+)
+from turnwire.domain.events import PermissionReplied, ToolLog
 from turnwire.domain.messages import Message, ToolStatus, ToolUse
-from turnwire.domain.permissions import Permission, PermissionAnswer, PermissionResponse
+from turnwire.domain.permissions import Permission, PermissionAction, PermissionAnswer, PermissionResponse
 from turnwire.ports.store import Committed, PutMessage
 from turnwire.ports.tools import ToolOutcome
 
@@ -265,6 +271,43 @@ def test_long_output_is_cut_between_characters() -> None:
     assert bounded("é" * 11, 21) == "é" * 10 + "\n[cut: the output has 22 bytes, these are the first 21]"
 
 
+async def test_what_a_tool_says_after_its_call_was_cancelled_is_not_told() -> None:
+    """An MCP server may report progress until it reads that nobody waits; by then the turn has ended for watchers."""
+    feed = RecordingFeed(PlainCodec())
+    tools = FakeServerTools(server_tool("fs.read"))
+    call = ToolUse(name="fs.read", call_id="c1", input_json="{}")
+    calls = ToolCalls(make_environment(feed=feed, tools=tools), make_answer("msg_1", call), frozenset())
+    settling = asyncio.create_task(calls.settle())
+    await _until(1, tools)
+    tools.calls[0][2]("in time")
+    settling.cancel()
+    await asyncio.wait((settling,))
+    tools.calls[0][2]("late")
+    assert [event.kind for event in feed.published] == [ToolLog("msg_1", 0, 0, "in time")]
+    assert [call.logs for _, call in calls.message.tool_calls()] == [("in time",)]
+
+
+async def test_lines_that_could_not_be_saved_are_saved_the_next_time() -> None:
+    """A reader who asks for what was said is answered with what is stored: it does not fail for that."""
+    store = FakeStore(automatic=False)
+    calls, tools, _ = _server_calls(1, store)
+    settling = asyncio.create_task(calls.settle())
+    while not store.futures:
+        await asyncio.sleep(0)
+    store.futures[0].set_result(Committed(0, 1))
+    await _until(1, tools)
+    tools.calls[0][2]("a line")
+    flushing = asyncio.create_task(calls.flush())
+    await asyncio.sleep(0)
+    store.futures[1].set_exception(StorageFull("full"))
+    await flushing
+    store.automatic = True
+    await calls.flush()
+    assert [commit.changes for commit in store.commits[1:]] == [(PutMessage(calls.message, (0,)),)] * 2
+    settling.cancel()
+    await asyncio.wait((settling,))
+
+
 async def test_half_characters_of_a_tool_are_replaced() -> None:
     """What a tool says can always be stored."""
     calls, tools, _ = _server_calls(1)
@@ -293,7 +336,26 @@ async def test_a_tool_that_ran_when_the_process_died_is_not_run_again() -> None:
     ]
 
 
-def _asking(*names: str, store: FakeStore | None = None) -> tuple[ToolCalls, FakeServerTools]:
+@pytest.mark.parametrize(
+    ("name", "agent"),
+    [("fs.write", ""), ("fs.write", "careful"), ("fs.read", "careful"), ("fs.list", "careful")],
+)
+async def test_a_call_of_before_a_restart_obeys_the_rules_of_now(name: str, agent: str) -> None:
+    """A tool that is denied by now, or that the agent may not use any more, does not run."""
+    tools = FakeServerTools(*map(server_tool, ("fs.list", "fs.read", "fs.write")))
+    careful = Agent(tools=("fs.[rw]*",), permissions=(PermissionRule("fs.read", PermissionAction.DENY),))
+    settings = {"permissions": (PermissionRule("fs.write", PermissionAction.DENY),), "agents": {"careful": careful}}
+    call = ToolUse(name=name, call_id="c1", input_json="{}")
+    environment = make_environment(settings=settings, tools=tools)
+    calls = ToolCalls(environment, make_answer("msg_1", call), frozenset(), (), agent)
+    await asyncio.wait_for(calls.settle(), 1)
+    assert tools.calls == []
+    assert _results(calls.message) == [(ToolStatus.ERROR, None, f"the tool {name!r} is not permitted")]
+
+
+def _asking(
+    *names: str, store: FakeStore | None = None, timeout: timedelta = NEVER
+) -> tuple[ToolCalls, FakeServerTools]:
     """Returns calls that each wait for a permission per_0, per_1 and so on."""
     tools = FakeServerTools(*map(server_tool, sorted(set(names))))
     calls = [ToolUse(name=name, input_json="{}", permission_id=f"per_{i}") for i, name in enumerate(names)]
@@ -313,7 +375,8 @@ def _asking(*names: str, store: FakeStore | None = None) -> tuple[ToolCalls, Fak
         )
         for index, name in enumerate(names)
     ]
-    return ToolCalls(make_environment(store, tools=tools), message, CLIENT_TOOLS, permissions), tools
+    environment = make_environment(store, settings={"limits": Limits(client_tool_timeout=timeout)}, tools=tools)
+    return ToolCalls(environment, message, CLIENT_TOOLS, permissions), tools
 
 
 ONCE, ALWAYS, REJECT = map(
@@ -394,6 +457,28 @@ async def test_a_client_tool_waits_for_its_permission_too() -> None:
         (ToolStatus.SUCCESS, "in time", None),
         (ToolStatus.ERROR, None, "The user did not allow this call. The user said: use the other one"),
     ]
+
+
+async def test_a_client_cannot_answer_before_its_permission_is_stored() -> None:
+    """Neither can its time limit run out: a result on top of an answer that fails would leave the request open."""
+    store = FakeStore(automatic=False)
+    calls, _ = _asking("read", store=store, timeout=timedelta())
+    settling = asyncio.create_task(calls.settle())
+    replying = asyncio.create_task(calls.reply("per_0", ONCE))
+    await asyncio.sleep(0.01)
+    with pytest.raises(ToolCallNotReady):
+        await calls.submit(0, CallResult(output="early"))
+    store.futures[0].set_exception(StorageBusy("busy"))
+    with pytest.raises(ToolCallNotReady):
+        await calls.submit(0, CallResult(output="early"))
+    with pytest.raises(StorageBusy):
+        await replying
+    assert (len(store.commits), len(calls.open_permissions), settling.done()) == (1, 1, False)
+    store.automatic = True
+    await calls.reply("per_0", ONCE)
+    await settling
+    assert calls.open_permissions == ()
+    assert _results(calls.message) == [(ToolStatus.ERROR, None, "the client did not answer within 0 seconds")]
 
 
 def test_all_of_a_cut_output_is_kept_as_a_file() -> None:

@@ -28,9 +28,8 @@ def test_a_result_settles_its_call() -> None:
     settled = _call(status=ToolStatus.SUCCESS, output="42", finished_at=END)
     changed = make_answer("msg_1", "text", settled, updated_at=END)
     assert message == msgspec.structs.replace(_results(ToolResult(call_id="c1", output="42")), parent_id="msg_1")
-    assert work == Work(
-        (PutMessage(changed, (1,)),), (NewEvent(ToolCallUpdated("msg_1", "prt_1", 1, settled), "trn_1"),)
-    )
+    # of no turn: that of the call is over
+    assert work == Work((PutMessage(changed, (1,)),), (NewEvent(ToolCallUpdated("msg_1", "prt_1", 1, settled)),))
 
 
 def test_an_error_result_settles_its_call_as_failed() -> None:

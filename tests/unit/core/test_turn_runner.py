@@ -7,13 +7,16 @@ import pytest
 from tests.support.core_fakes import FakeProvider, FakeProviders, FakeStore, make_environment
 from tests.support.domain_values import make_message, make_session, make_turn
 from turnwire.core.closing import Ending, Work
+from turnwire.core.settings import PermissionRule
 from turnwire.core.turn_runner import TurnRun, step_ending
 from turnwire.domain.errors import ProviderContextFull, ProviderError, ProviderStreamCut, ProviderUnavailable
-from turnwire.domain.events import TurnEnded
+from turnwire.domain.events import MessageFinished, TurnEnded
 from turnwire.domain.messages import Failure, FinishReason, MessageStatus, Text, ToolUse
 from turnwire.domain.money import Usage
-from turnwire.ports.provider import PartEnded, StepFinished, StreamItem, TextDelta, UsageReported
-from turnwire.ports.store import PutMessage
+from turnwire.domain.permissions import PermissionAction
+from turnwire.domain.sessions import ToolDefinition
+from turnwire.ports.provider import PartEnded, StepFinished, StreamItem, TextDelta, ToolCallDelta, UsageReported
+from turnwire.ports.store import Committed, PutMessage
 
 USAGE = Usage(input_tokens=3, output_tokens=4)
 STOP = StepFinished(FinishReason.STOP, "end_turn")
@@ -90,6 +93,27 @@ async def test_a_paused_turn_goes_on_by_itself() -> None:
     run, provider = _run(TextDelta(0, "x"), StepFinished(FinishReason.PAUSED, "pause_turn"))
     assert _ended(await run.run(asyncio.Semaphore(1))).finish_reason is FinishReason.PAUSED
     assert len(provider.requests) == 11
+
+
+async def test_calls_and_requests_are_open_once_the_end_of_their_step_is_stored() -> None:
+    """Before, an answer would be lost with the step's end, or be stored and then written over by it."""
+    store = FakeStore(automatic=False, sessions_by_id={"ses_1": make_session()})
+    provider = FakeProvider((ToolCallDelta(0, "look", "c1", "{}"), PartEnded(0), STOP))
+    rules = (PermissionRule("look", PermissionAction.ASK),)
+    environment = make_environment(store, FakeProviders(provider), settings={"permissions": rules})
+    run = TurnRun(environment, make_turn(tools=(ToolDefinition("look", "", "{}"),)))
+    running = asyncio.create_task(run.run(asyncio.Semaphore(1)))
+    while not any(isinstance(event.kind, MessageFinished) for commit in store.commits for event in commit.events):
+        for future in store.futures:
+            future.done() or future.set_result(Committed(0, 1))
+        await asyncio.sleep(0)
+    assert (run.open_message() is not None, run.calls, run.open_permissions) == (True, None, ())
+    store.futures[-1].set_result(Committed(1, 2))
+    assert run.calls is not None
+    assert [asked.tool for asked in run.open_permissions] == ["look"]
+    store.automatic = True
+    run.stop(Ending(FinishReason.ABORTED))
+    await running
 
 
 @pytest.mark.parametrize(

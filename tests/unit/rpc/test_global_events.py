@@ -181,3 +181,21 @@ async def test_a_stream_that_fell_behind_is_told_each_request_once(monkeypatch: 
         world.ask("per_d")
         world.mark("end")
         assert await reader.asked_until("end") == ["per_d"]
+
+
+async def test_a_stream_that_falls_behind_while_it_joins_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Telling the open requests takes as long as the reader likes; what the feed drops meanwhile comes from the log."""
+    monkeypatch.setattr(live_feed, "ALL_RING_BYTES", 2_000)
+    world = World()
+    world.ask("per_a")
+
+    def meanwhile() -> None:
+        world.store.after_permissions = lambda: None
+        world.ask("per_b")
+        for index in range(100):
+            world.mark(f"filler_{index}")
+        world.mark()
+
+    world.store.after_permissions = meanwhile
+    async with world.subscribed() as reader:
+        assert await reader.asked_until() == ["per_a", "per_b"]

@@ -41,8 +41,13 @@ async def plan_before_step(environment: Environment, draft: Draft) -> Plan | Non
     """Returns what to summarise before a request is sent; None when it fits, or nothing can or may be done.
 
     A model whose window nobody knows is asked with all there is; its provider says when that is too much.
+
+    Raises:
+        UnknownModel: the configuration has no such model any more, as may be after a restart.
+        StorageError: the session could not be read.
     """
     with contextlib.suppress(ProviderError):  # whoever asks the model tells why it cannot be asked
+        environment.providers.check(draft.turn.model)
         await environment.providers.get(draft.turn.model.provider_id)
     window = environment.providers.context_window_tokens(draft.turn.model)
     if window is None:

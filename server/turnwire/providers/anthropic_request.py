@@ -72,6 +72,9 @@ def _apply_options(body: dict[str, Any], options: GenerationOptions, reader: Req
         )
         wanted = False
     if not wanted:
+        if len(given) > 1:
+            # "`temperature` and `top_p` cannot both be specified for this model"
+            reader.option_dropped("top_p", given.pop("top_p"), "not beside a temperature")
         body.update(given)
         return
     for name, value in given.items():

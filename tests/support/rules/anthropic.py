@@ -53,6 +53,8 @@ def _settings(request: Body) -> Iterator[str]:
             yield f"thinking: the budget is not from {MIN_THINKING_BUDGET} to below max_tokens"
     if thinking.get("type") in ("enabled", "adaptive"):
         yield from (f"{name}: not with thinking" for name in ("temperature", "top_k") if name in request)
+    if {"temperature", "top_p"} <= request.keys():
+        yield "top_p: not with a temperature"
     system = request.get("system")
     texts = [block.get("text") for block in system] if isinstance(system, list) else [system]
     if system is not None and (not texts or any(map(is_blank, texts))):

@@ -15,7 +15,7 @@ from turnwire.core.settings import CompactionSettings
 from turnwire.core.step_request import StepRequests
 from turnwire.core.summaries import INSTRUCTION
 from turnwire.core.turn_runner import TurnRun
-from turnwire.domain.errors import ProviderContextFull, ProviderUnavailable
+from turnwire.domain.errors import ProviderContextFull, ProviderUnavailable, UnknownModel
 from turnwire.domain.events import CompactionStarted, ContextCompacted, MessageAdded, TurnEnded
 from turnwire.domain.messages import (
     Compaction,
@@ -396,3 +396,21 @@ async def test_the_conversation_cannot_leave_its_marks() -> None:
     assert "Obey me." in asked
     assert asked.count("</conversation>") == 1
     assert asked.index("Obey me.") < asked.index("</conversation>")
+
+
+async def test_a_turn_whose_model_is_gone_says_so() -> None:
+    """As after a restart with another configuration."""
+
+    class Providers(FakeProviders):
+        def check(self, model: ModelRef) -> None:
+            raise UnknownModel.of("model.provider.id", "there is no such provider", "PROVIDER_UNKNOWN")
+
+    world = World()
+    environment = dataclasses.replace(world.environment, providers=Providers())
+    work = await TurnRun(environment, world.turn).run(asyncio.Semaphore(1))
+    assert work is not None
+    ended = work.events[-1].kind
+    assert isinstance(ended, TurnEnded)
+    assert ended.failure is not None
+    assert ended.failure.reason != "INTERNAL"
+    assert "no such provider" in ended.failure.message

@@ -352,7 +352,9 @@ def test_options() -> None:
     body = responses(HELLO, options=OPTIONS)
     assert (body["temperature"], body["top_p"], body["max_output_tokens"]) == (0.5, 0.9, 7)
     body = anthropic(HELLO, options=OPTIONS)
-    assert (body["temperature"], body["top_p"], body["max_tokens"], body["stop_sequences"]) == (0.5, 0.9, 7, ["x"])
+    assert (body["temperature"], body["max_tokens"], body["stop_sequences"]) == (0.5, 7, ["x"])
+    assert "top_p" not in body
+    assert anthropic(HELLO, options=GenerationOptions(top_p=0.9))["top_p"] == 0.9
 
 
 def test_reasoning_effort() -> None:

@@ -84,6 +84,7 @@ BROKEN: list[tuple[dict[str, Any], str]] = [
     (talk("a", [THINKING | {"signature": ""}, text()], "b"), "thinking without its signature"),
     (talk("a", [{"type": "redacted_thinking"}, text()], "b"), "redacted thinking without its data"),
     (talk("a", [text(), THINKING], "b"), "messages[1]: the last block is thinking"),
+    (talk("a", temperature=0.5, top_p=0.9), "top_p: not with a temperature"),
     (talk([THINKING, text()]), "thinking in a message of role user"),
     (talk("a", [CALL], [text(), RESULT]), "messages[2]: a tool_result stands behind another block"),
     (talk("a", [CALL], "b"), "messages[1]: 'c1' has no result in the next message"),

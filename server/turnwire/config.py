@@ -67,7 +67,7 @@ there is one, else none. Every key may be left out. Relative paths in the file s
     timeout_seconds = 600.0           longest silence
     max_output_tokens = 8192          where the API demands a limit and the caller gave none
     stream_usage = true               false for servers that refuse stream_options
-    sends_reasoning = false           true for servers that want reasoning back in a tool loop (DeepSeek, Moonshot)
+    sends_reasoning = false           true for servers that want reasoning back with tool calls (DeepSeek, Moonshot)
     reasoning_summary = ""            openai_responses: "auto", "concise" or "detailed" asks for readable reasoning
 
     [models."PROVIDER/MODEL"]         lists the model; what it says wins over the price list

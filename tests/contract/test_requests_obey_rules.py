@@ -29,6 +29,7 @@ def turns(draw: st.DrawFn) -> Turn:
             max_output_tokens=draw(st.sampled_from((None, 1, 100_000))),
             reasoning_effort=draw(st.sampled_from(("", "none", "minimal", "low", "max"))),
             temperature=draw(st.sampled_from((None, 0.5))),
+            top_p=draw(st.sampled_from((None, 0.9))),
         ),
     )
 

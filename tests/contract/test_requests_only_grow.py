@@ -57,7 +57,7 @@ def test_the_next_request_begins_with_this_one(dialect: str, data: st.DataObject
     - the words that the user is made to say (`GO_ON`), when the user speaks instead of the model;
     - for Anthropic, an open call of a tool that the provider runs, in the last answer, with what stands behind it, and
       thinking and `GO_ON` directly before it: when nothing came of the call, the API refuses it from then on;
-    - `reasoning_content`, which servers that want it take in the running tool loop alone, and refuse after it.
+    - `reasoning_content`, which servers that want it want in the running turn, and later in turns with calls alone.
     """
     within = only_with(dialect, "p", model)
     start = data.draw(histories(within))

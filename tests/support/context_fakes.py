@@ -32,6 +32,8 @@ class KeepingStore(FakeStore):
 
     spent_so_far: Spent = field(default_factory=lambda: Spent(None, None))
     contents: Mapping[str, bytes] = field(default_factory=dict)
+    asked_files: list[str] = field(default_factory=list)
+    """Hashes of the files whose bytes were read."""
 
     def commit(self, commit: Commit) -> asyncio.Future[Committed]:
         """Keeps the messages."""
@@ -44,6 +46,8 @@ class KeepingStore(FakeStore):
 
     async def files(self, hashes: Iterable[str]) -> Mapping[str, bytes]:
         """Returns those that are there."""
+        hashes = list(hashes)
+        self.asked_files += hashes
         return {sha256: self.contents[sha256] for sha256 in hashes if sha256 in self.contents}
 
     async def spent(self, session_id: str) -> Spent:

@@ -54,7 +54,7 @@ def violations(dialect: str, body: Body, request: ProviderRequest) -> list[str]:
     if dialect == "responses":
         return check_responses(body)
     if dialect != "anthropic":
-        return check_chat(body, mistral=dialect == "mistral")
+        return check_chat(body, mistral=dialect == "mistral", deepseek=dialect == "deepseek")
     answers = [message for message in request.messages if message.type is MessageType.ASSISTANT]
     paused = bool(answers) and answers[-1].finish_reason is FinishReason.PAUSED
     return check_anthropic(body, continues_pause=paused)

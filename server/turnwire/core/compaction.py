@@ -5,6 +5,8 @@ sent in their place is decided by `context.assemble`, from the stored messages a
 """
 
 import asyncio
+import contextlib
+from collections.abc import Sequence
 
 import msgspec
 import structlog
@@ -12,10 +14,12 @@ from msgspec import Struct
 
 from turnwire.core.closing import Work
 from turnwire.core.compaction_plan import Allowance, Cut, allowance, choose_cut
+from turnwire.core.context import standing_summary
 from turnwire.core.environment import Environment
 from turnwire.core.host_messages import note
 from turnwire.core.request_draft import Draft
 from turnwire.core.summaries import Summariser
+from turnwire.core.token_estimate import is_text
 from turnwire.domain.errors import ProviderError, UnknownModel
 from turnwire.domain.events import CompactionStarted, ContextCompacted, MessageAdded
 from turnwire.domain.messages import Compaction, Message, MessageStatus, MessageType, Part, Text
@@ -37,7 +41,14 @@ async def plan_before_step(environment: Environment, draft: Draft) -> Plan | Non
     """Returns what to summarise before a request is sent; None when it fits, or nothing can or may be done.
 
     A model whose window nobody knows is asked with all there is; its provider says when that is too much.
+
+    Raises:
+        UnknownModel: the configuration has no such model any more, as may be after a restart.
+        StorageError: the session could not be read.
     """
+    with contextlib.suppress(ProviderError):  # whoever asks the model tells why it cannot be asked
+        environment.providers.check(draft.turn.model)
+        await environment.providers.get(draft.turn.model.provider_id)
     window = environment.providers.context_window_tokens(draft.turn.model)
     if window is None:
         return None
@@ -104,10 +115,13 @@ class Compactor:
         text = ""
         try:
             environment.providers.check(model)
+            await environment.providers.get(model.provider_id)
             window = environment.providers.context_window_tokens(model)
             if window is None and model == turn.model:
                 window = plan.allowed.window
-            hashes = {file.sha256 for message in covered for file in (*message.files(), *message.result_files())}
+            # pictures are only named, and they are what is large
+            named = (file for message in covered for file in (*message.files(), *message.result_files()))
+            hashes = {file.sha256 for file in named if is_text(file)}
             files = await environment.store.files(hashes) if hashes else {}
             # behind the question of a divided turn come the steps that are about it
             question = () if plan.cut.question is None else (plan.cut.question,)
@@ -142,7 +156,7 @@ class Compactor:
     def _message(self, text: str, draft: Draft, plan: Plan, summariser: Summariser) -> Message:
         environment, paid, now = self._environment, summariser.paid(), self._environment.clock()
         compaction = Compaction(
-            through_message_id=plan.cut.through_message_id,
+            through_message_id=_through(draft.history, plan.cut),
             message_count=0,
             tokens_before=draft.tokens,
             tokens_after=draft.tokens,
@@ -168,6 +182,20 @@ class Compactor:
             message,
             compaction=msgspec.structs.replace(compaction, message_count=len(gone), tokens_after=after.tokens),
         )
+
+
+def _through(history: Sequence[Message], cut: Cut) -> str:
+    """Returns the last message that the new summary stands for: never one before the end of the standing summary.
+
+    The question of a divided turn is sent behind the summary of its steps, but stands before them in the conversation.
+    Through it alone, those steps would be sent again.
+    """
+    at = standing_summary(history)
+    standing = history[at].compaction if at is not None else None
+    if standing is None:
+        return cut.through_message_id
+    later = {cut.through_message_id, standing.through_message_id}
+    return next(message.message_id for message in reversed(history) if message.message_id in later)
 
 
 def _in_order(draft: Draft, messages: tuple[Message, ...]) -> tuple[Message, ...]:

@@ -6,6 +6,7 @@ its user message then stays, word by word, behind the summary.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 
 from msgspec import Struct
 
@@ -19,6 +20,8 @@ DEFAULT_ANSWER_SHARE = 1 / 8
 """Of the window at most, for such an answer."""
 MAX_ANSWER_SHARE = 1 / 2
 """Of the window at most, whatever limit the caller gives: else no room would be left for a conversation."""
+MIN_PROMPT_SHARE = 1 / 4
+"""Of what may be filled at least: else a low threshold beside a long answer would compact every step."""
 MAX_SUMMARY_TOKENS = 4096
 SUMMARY_SHARE = 1 / 10
 """Of the window at most."""
@@ -61,7 +64,8 @@ def allowance(window: int, turn: Turn, settings: CompactionSettings) -> Allowanc
     asked = turn.options.max_output_tokens
     answer = min(DEFAULT_ANSWER_TOKENS, window * DEFAULT_ANSWER_SHARE) if asked is None else asked
     answer = int(min(answer, window * MAX_ANSWER_SHARE))
-    prompt = max(int(settings.threshold * window) - answer, 0)
+    filled = int(settings.threshold * window)
+    prompt = max(filled - answer, int(filled * MIN_PROMPT_SHARE))
     return Allowance(
         window=window,
         answer=answer,
@@ -85,34 +89,56 @@ def choose_cut(
         tokens_of: The estimate for one message.
     """
     body = [message for message in messages if message.type is not MessageType.SYSTEM]
-    sizes = {message.message_id: tokens_of(message) for message in messages}
-    fixed += allowed.summary + sum(sizes[m.message_id] for m in messages if m.type is MessageType.SYSTEM)
-    best: Cut | None = None
+    sizes = [tokens_of(message) for message in body]
+    total = sum(sizes)
+    fixed += allowed.summary + sum(tokens_of(m) for m in messages if m.type is MessageType.SYSTEM)
+    covered_before = [0, *accumulate(sizes)]
+    said_before = [0, *accumulate(int(message.compaction is None) for message in body)]
+    best: _Place | None = None
     best_kept = 0
-    for cut in (*_cuts_between_turns(body, turn), *_cuts_between_steps(body, turn)):
-        covered = sum(sizes[message.message_id] for message in cut.covered)
-        if covered < MIN_GAIN * allowed.summary or all(m.compaction is not None for m in cut.covered):
+    for place in (*_places_between_turns(body, turn), *_places_between_steps(body, turn)):
+        covered, said = covered_before[place.at], said_before[place.at]
+        if place.question is not None:
+            covered, said = covered - sizes[place.question], said - 1
+        if covered < MIN_GAIN * allowed.summary or not said:
             continue
-        best, best_kept = cut, fixed + sum(sizes[message.message_id] for message in body) - covered
+        best, best_kept = place, fixed + total - covered
         if best_kept <= allowed.keep:
-            return best
+            return best.cut(body)
     # the shortest form there is; when even that does not fit, the provider shall say so
-    return best if best_kept + allowed.answer <= allowed.window else None
+    return best.cut(body) if best is not None and best_kept + allowed.answer <= allowed.window else None
 
 
-def _cuts_between_turns(body: Sequence[Message], turn: Turn) -> Iterator[Cut]:
-    """Yields the cuts that divide no turn and keep the newest user message, from the oldest to the newest."""
-    newest = _newest_question(body)
-    for at in range(1, newest + 1):
-        before = {message.turn_id for message in body[:at] if message.turn_id and message.compaction is None}
-        # the turn that runs goes on after its last message
-        divided = turn.turn_id in before or any(message.turn_id in before for message in body[at:])
-        if body[at].type is MessageType.USER and not divided:
-            yield Cut(tuple(body[:at]), body[at - 1].message_id)
+class _Place(Struct, frozen=True):
+    """Where a cut may be: before the message at `at`, around the question of a divided turn."""
+
+    at: int
+    question: int | None = None
+
+    def cut(self, body: Sequence[Message]) -> Cut:
+        through = body[self.at - 1].message_id
+        if self.question is None:
+            return Cut(tuple(body[: self.at]), through)
+        covered = (*body[: self.question], *body[self.question + 1 : self.at])
+        return Cut(covered, through, body[self.question])
 
 
-def _cuts_between_steps(body: Sequence[Message], turn: Turn) -> Iterator[Cut]:
-    """Yields the cuts behind steps of the running turn, from the oldest to the newest.
+def _places_between_turns(body: Sequence[Message], turn: Turn) -> Iterator[_Place]:
+    """Yields the places that divide no turn and keep the newest user message, from the oldest to the newest."""
+    last_of = {message.turn_id: index for index, message in enumerate(body) if message.turn_id}
+    last_of[turn.turn_id] = len(body)  # the turn that runs goes on after its last message
+    begun = 0
+    """Where the turns that began before the place have their ends."""
+    for at in range(1, _newest_question(body) + 1):
+        before = body[at - 1]
+        if before.turn_id and before.compaction is None:
+            begun = max(begun, last_of[before.turn_id])
+        if body[at].type is MessageType.USER and begun < at:
+            yield _Place(at)
+
+
+def _places_between_steps(body: Sequence[Message], turn: Turn) -> Iterator[_Place]:
+    """Yields the places behind steps of the running turn, from the oldest to the newest.
 
     None when a user message came after the turn's own, which would be lost, and none behind a paused step, which is to
     be handed back. Steps with sealed reasoning are covered all or none: each is valid behind the others only.
@@ -120,15 +146,14 @@ def _cuts_between_steps(body: Sequence[Message], turn: Turn) -> Iterator[Cut]:
     question = _newest_question(body)
     if question < 0 or body[question].message_id != turn.user_message_id:
         return
-    last = body[-1]
-    if last.finish_reason is FinishReason.PAUSED:
+    if body[-1].finish_reason is FinishReason.PAUSED:
         return
+    sealed = [at for at in range(question + 1, len(body)) if _is_sealed(body[at])]
     for at in range(question + 2, len(body) + 1):
         through = body[at - 1]
         is_step = through.type is MessageType.ASSISTANT and through.turn_id == turn.turn_id
-        if is_step and not (_is_sealed(body[question + 1 : at]) and _is_sealed(body[at:])):
-            covered = (*body[:question], *body[question + 1 : at])
-            yield Cut(covered, through.message_id, body[question])
+        if is_step and not (sealed and sealed[0] < at <= sealed[-1]):
+            yield _Place(at, question)
 
 
 def _newest_question(body: Sequence[Message]) -> int:
@@ -139,5 +164,5 @@ def _newest_question(body: Sequence[Message]) -> int:
     return -1
 
 
-def _is_sealed(messages: Sequence[Message]) -> bool:
-    return any(part.provider_state is not None for message in messages for part in message.parts)
+def _is_sealed(message: Message) -> bool:
+    return any(part.provider_state is not None for part in message.parts)

@@ -48,6 +48,7 @@ class StepRequests:
 
         Raises:
             SessionNotFound, StorageError: the conversation could not be read, or a summary not be stored.
+            UnknownModel: the turn's model is not configured any more.
         """
         draft = await self._draft()
         plan = await plan_before_step(self._environment, draft)

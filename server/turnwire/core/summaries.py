@@ -8,7 +8,7 @@ from msgspec import Struct
 from turnwire.core.environment import Environment
 from turnwire.core.part_stream import MessageStream
 from turnwire.core.token_estimate import text_tokens
-from turnwire.core.transcript import chunks, transcript
+from turnwire.core.transcript import chunks, enclosed, shortened_to, transcript
 from turnwire.domain.errors import ProviderContextFull, ProviderStreamCut, ProviderStreamFailed
 from turnwire.domain.messages import (
     FinishReason,
@@ -51,6 +51,10 @@ INPUT_SHARE = 0.75
 UNKNOWN_WINDOW_TOKENS = 32_000
 """Taken for a model whose window nobody knows; nearly all have more."""
 MIN_CHUNK_TOKENS = 200
+ROOM_FOR_REASONING = 3
+"""How many times as many tokens a model gets that wrote nothing within its limit; with what it reads they still fit."""
+TOLERATED_LENGTH = 2
+"""How many times its limit a summary may be long by the estimate, before its middle is cut out."""
 MAX_SHRINKS = 3
 """How often a text that the model found too long is halved."""
 
@@ -112,18 +116,28 @@ class Summariser:
         """Summarises chunk after chunk, each together with the summary of those before it."""
         text = ""
         for chunk in chunks(entries, max_tokens):
-            before = f"<earlier_summary>\n{text}\n</earlier_summary>\n\n" if text else ""
+            before = f"{enclosed(text, 'earlier_summary')}\n\n" if text else ""
             ask = REQUEST_TO_GO_ON if text else REQUEST
-            text = await self._ask(f"{before}<conversation>\n{chunk}\n</conversation>\n\n{ask}")
+            written = await self._ask(f"{before}{enclosed(chunk, 'conversation')}\n\n{ask}")
+            text = shortened_to(written, TOLERATED_LENGTH * self._max_tokens)
         return text
 
     async def _ask(self, words: str) -> str:
+        text = await self._answer(words, self._max_tokens)
+        # nothing was written within the limit: reasoning counts among the tokens of the answer
+        text = text or await self._answer(words, ROOM_FOR_REASONING * self._max_tokens)
+        if not text:
+            raise ProviderStreamFailed("the model wrote no summary")
+        return text
+
+    async def _answer(self, words: str, max_tokens: int) -> str:
+        """Returns what the model writes; "" when it used all its tokens for something else."""
         environment, model = self._environment, self._model
         request = ProviderRequest(
             model_id=model.model_id,
             system=INSTRUCTION,
             messages=(self._message(MessageType.USER, words),),
-            options=GenerationOptions(max_output_tokens=self._max_tokens),
+            options=GenerationOptions(max_output_tokens=max_tokens),
         )
         stream = MessageStream(self._message(MessageType.ASSISTANT, ""), lambda _: None, environment.new_id)
         stream.begin_attempt(model)
@@ -141,8 +155,9 @@ class Summariser:
         if stream.finished is None:
             raise ProviderStreamCut("the stream of the summary ended without its end marker")
         text = "\n\n".join(part.content.text for part in answer.parts if isinstance(part.content, Text)).strip()
-        if not text or stream.finished.reason in (FinishReason.REFUSAL, FinishReason.CONTENT_FILTER):
-            raise ProviderStreamFailed(f"the model wrote no summary: {stream.finished.reason}")
+        reason = stream.finished.reason
+        if reason in (FinishReason.REFUSAL, FinishReason.CONTENT_FILTER) or not (text or reason is FinishReason.LENGTH):
+            raise ProviderStreamFailed(f"the model wrote no summary: {reason}")
         return text
 
     def _message(self, kind: MessageType, words: str) -> Message:

@@ -48,7 +48,7 @@ def chunks(entries: Sequence[str], max_tokens: int) -> Iterator[str]:
     """
     taken, size = list[str](), 0
     for entry in entries:
-        fitting = _shortened_to(entry, max_tokens)
+        fitting = shortened_to(entry, max_tokens)
         tokens = text_tokens(fitting) + 1
         if taken and size + tokens > max_tokens:
             yield "\n\n".join(taken)
@@ -67,12 +67,19 @@ def shortened(text: str, max_chars: int) -> str:
     return f"{text[:head]}\n[{len(text) - head - tail} characters left out]\n{text[len(text) - tail :]}"
 
 
-def _shortened_to(text: str, max_tokens: int) -> str:
+def shortened_to(text: str, max_tokens: int) -> str:
+    """Returns the text, without its middle when it is longer than an estimate of tokens."""
     limit = len(text)
     while (tokens := text_tokens(text)) > max_tokens and limit > 1:
         limit = max(int(limit * max_tokens / tokens * 0.9), 1)
         text = shortened(text, limit)
     return text
+
+
+def enclosed(text: str, tag: str) -> str:
+    """Returns the text between two tags, which nothing in it can end."""
+    inner = text.replace(f"</{tag}", f"<\\/{tag}")
+    return f"<{tag}>\n{inner}\n</{tag}>"
 
 
 def _entry(message: Message, files: Mapping[str, bytes]) -> str:

@@ -200,7 +200,7 @@ class Providers(Protocol):
     """All configured providers."""
 
     def describe(self) -> tuple[ProviderDescription, ...]:
-        """Returns the providers ordered by id. Does no network I/O."""
+        """Returns the providers ordered by id. Does no network I/O, but may take a while: for a thread."""
         ...
 
     def check(self, model: ModelRef) -> None:
@@ -213,7 +213,9 @@ class Providers(Protocol):
         ...
 
     async def get(self, provider_id: str) -> Provider:
-        """Returns the provider, made on first use (its SDK is imported then, without holding up the event loop).
+        """Returns the provider, made on first use.
+
+        Its SDK is imported then and what is known of its models read, without holding up the event loop.
 
         Raises:
             KeyError: there is no such provider.
@@ -222,11 +224,11 @@ class Providers(Protocol):
         ...
 
     def cost_pico_usd(self, model: ModelRef, usage: Usage) -> int | None:
-        """Returns what the usage costs; None when the price of the model is unknown."""
+        """Returns what the usage costs; None when the price of the model is unknown. At once after `get`."""
         ...
 
     def context_window_tokens(self, model: ModelRef) -> int | None:
-        """Returns the model's context window; None when it is unknown. Does no I/O."""
+        """Returns the model's context window; None when it is unknown. Does no I/O; at once after `get`."""
         ...
 
     async def aclose(self) -> None:

@@ -32,7 +32,7 @@ Block = dict[str, Any]
 
 _MAX_TITLE_CHARS = 500
 
-_THINKING = ("thinking", "redacted_thinking")
+THINKING = ("thinking", "redacted_thinking")
 
 
 class _Said(Struct, frozen=True):
@@ -158,7 +158,7 @@ class AnthropicMessages:
                 self._repairs.dropped(RepairReason.HALF_OF_HOSTED_CALL, message, part)
         # "The final block in an assistant message cannot be `thinking`": what it led to is not sent. So it is in the
         # middle of a merged message too, since there the request that continued it had its end.
-        while blocks and blocks[-1][0]["type"] in _THINKING:
+        while blocks and blocks[-1][0]["type"] in THINKING:
             self._repairs.dropped(RepairReason.REASONING_LEADS_NOWHERE, message, blocks.pop()[1])
         if answer.is_paused and blocks:
             last, part = blocks[-1]
@@ -248,7 +248,7 @@ def _hosted_id(block: Block) -> str | None:
 
 
 def _is_signed(block: Block) -> bool:
-    return block["type"] in _THINKING or "signature" in block
+    return block["type"] in THINKING or "signature" in block
 
 
 def _text(text: str) -> Block:

@@ -5,7 +5,7 @@ from typing import Any
 
 from turnwire.domain.sessions import GenerationOptions
 from turnwire.ports.provider import PreparedRequest, ProviderRequest
-from turnwire.providers.anthropic_messages import AnthropicMessages
+from turnwire.providers.anthropic_messages import THINKING, AnthropicMessages
 from turnwire.providers.anthropic_stream import API
 from turnwire.providers.request_reader import RequestReader
 from turnwire.providers.wire_names import CallIds
@@ -64,7 +64,17 @@ def _apply_options(body: dict[str, Any], options: GenerationOptions, reader: Req
         body["stop_sequences"] = list(options.stop_sequences)
     sampling = {"temperature": options.temperature, "top_p": options.top_p}
     given = {name: value for name, value in sampling.items() if value is not None}
-    if not options.reasoning_effort or options.reasoning_effort == "none":
+    by_budget = _BUDGET_MODEL.search(body["model"]) is not None
+    wanted = bool(options.reasoning_effort) and options.reasoning_effort != "none"
+    if wanted and by_budget and _runs_without_thinking(body["messages"]):
+        reader.option_dropped(
+            "reasoning_effort", options.reasoning_effort, "the answer that goes on here began without thinking"
+        )
+        wanted = False
+    if not wanted:
+        if len(given) > 1:
+            # "`temperature` and `top_p` cannot both be specified for this model"
+            reader.option_dropped("top_p", given.pop("top_p"), "not beside a temperature")
         body.update(given)
         return
     for name, value in given.items():
@@ -74,7 +84,7 @@ def _apply_options(body: dict[str, Any], options: GenerationOptions, reader: Req
         reader.option_replaced(
             "reasoning_effort", options.reasoning_effort, f"the least that the API knows is {effort}"
         )
-    if _BUDGET_MODEL.search(body["model"]):
+    if by_budget:
         if effort not in _BUDGET_TOKENS:
             reader.option_replaced("reasoning_effort", effort, "it is unknown, and medium is used")
         budget = _BUDGET_TOKENS.get(effort, _BUDGET_TOKENS["medium"])
@@ -84,3 +94,20 @@ def _apply_options(body: dict[str, Any], options: GenerationOptions, reader: Req
     else:
         body["thinking"] = {"type": "adaptive"}
         body["output_config"] = {"effort": effort}
+
+
+def _runs_without_thinking(messages: list[dict[str, Any]]) -> bool:
+    """Tells whether an answer goes on that does not begin with thinking, so that it must go on without.
+
+    All steps of a tool loop are one answer. It has none when another model began it, or when what stood before it has
+    changed. "When `thinking` is enabled, a final `assistant` message must start with a thinking block": models that
+    choose their thinking themselves do not check that.
+    """
+    at = len(messages) - 1
+    if messages[at]["role"] == "user":
+        if all(block["type"] != "tool_result" for block in messages[at]["content"]):
+            return False
+        at -= 1
+    while at >= 2 and all(block["type"] == "tool_result" for block in messages[at - 1]["content"]):
+        at -= 2
+    return messages[at]["content"][0]["type"] not in THINKING

@@ -19,7 +19,7 @@ _OWN_VENDORS = {"anthropic": "anthropic", "openai_chat": "openai", "openai_respo
 
 
 class ModelCatalog:
-    """The models of one provider. Never does I/O; the first question about a vendor's model reads the price list."""
+    """The models of one provider. Never does I/O; what is asked before `load` may read the price list."""
 
     def __init__(self, settings: ProviderSettings, configured: Mapping[str, ModelSettings]) -> None:
         """Args:
@@ -32,6 +32,11 @@ class ModelCatalog:
         # Another address means another vendor with prices of its own, found by the address.
         own_vendor = "" if settings.base_url else _OWN_VENDORS.get(settings.kind, "")
         self._vendor = settings.price_provider or own_vendor
+
+    def load(self) -> None:
+        """Reads the price list where models may be in it. For a thread: it takes a while, once in a process."""
+        if not self._offline:
+            pricing.load()
 
     @property
     def accepts_any(self) -> bool:

@@ -1,5 +1,7 @@
 """Builds requests of OpenAI Chat Completions: https://platform.openai.com/docs/api-reference/chat/create."""
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -40,7 +42,16 @@ class ChatDialect(Struct, frozen=True, kw_only=True):
     """Exact length of call ids; None for OpenAI's rule (at most 40)."""
     stream_usage: bool = True
     sends_reasoning: bool = False
-    """True when readable reasoning of the running tool loop goes back as `reasoning_content`."""
+    """True when readable reasoning of turns with tool calls goes back as `reasoning_content`."""
+    strict_order: bool = False
+    """True when only the model may speak behind results of tools, and the system only before everybody else."""
+
+
+_MISTRAL_MODEL = re.compile(r"mistral|mixtral|ministral|magistral|devstral|codestral|pixtral")
+"""Models whose order of speakers is checked wherever they are served: their chat template comes with the check."""
+
+STAND_IN_REASONING = " "
+"""What is sent where a server wants reasoning and there is none: Moonshot counts "" as missing."""
 
 
 def dialect_of(base_url: str, stream_usage: bool, sends_reasoning: bool) -> ChatDialect:
@@ -52,6 +63,7 @@ def dialect_of(base_url: str, stream_usage: bool, sends_reasoning: bool) -> Chat
         call_id_chars=9 if "api.mistral.ai" in base_url else None,
         stream_usage=stream_usage,
         sends_reasoning=sends_reasoning,
+        strict_order="api.mistral.ai" in base_url,
     )
 
 
@@ -107,6 +119,8 @@ class _MessageBuilder:
         self._reader = reader
         self._repairs = reader.repairs
         self._dialect = dialect
+        model_id = reader.request.model_id.lower()
+        self._strict = dialect.strict_order or _MISTRAL_MODEL.search(model_id) is not None
         self._wire: list[dict[str, Any]] = []
         self._somebody_spoke = False
         """A message that is not the system's was written."""
@@ -116,24 +130,33 @@ class _MessageBuilder:
         system, messages = self._reader.conversation()
         if system:
             self._wire.append({"role": "system", "content": system})
-        users = [at for at, message in enumerate(messages) if message.type is MessageType.USER]
-        loop_starts_at = users[-1] if users else 0
-        for at, message in enumerate(messages):
+        with_reasoning = _turns_with_calls(messages)
+        for message in messages:
             if message.type is MessageType.ASSISTANT:
-                self._add_answer(message, in_loop=at > loop_starts_at)
+                self._add_answer(message, with_reasoning=message.message_id in with_reasoning)
             elif message.type is MessageType.SYSTEM:
-                text = self._reader.system_text(message)
-                if text:
-                    self._wire.append({"role": "system", "content": text})
+                self._add_system(message)
             else:
-                self._add_user(self._reader.user_content(message))
-        if not self._somebody_spoke:
+                self._add_user(self._reader.user_content(message), message)
+        if self._is_the_users_turn():
             self._go_on(None)
         return self._wire
 
-    def _add_user(self, said: list[str | ShownFile]) -> None:
+    def _add_system(self, message: Message) -> None:
+        text = self._reader.system_text(message)
+        if text and self._strict:
+            self._repairs.replaced(RepairReason.SYSTEM_AS_USER_TEXT, message)
+            self._add_user([f"<system>\n{text}\n</system>"], message)
+        elif text:
+            self._wire.append({"role": "system", "content": text})
+
+    def _add_user(self, said: list[str | ShownFile], message: Message | None) -> None:
         if not said:
             return
+        if self._strict and self._wire and self._wire[-1]["role"] == "tool":
+            # Mistral answers "Unexpected role 'user' after role 'tool'" to this request and to all later ones.
+            self._repairs.added(RepairReason.RESULTS_ANSWERED, message, text=GO_ON)
+            self._wire.append({"role": "assistant", "content": GO_ON})
         entries = [_entry(item) for item in said]
         if all(entry["type"] == "text" for entry in entries):
             content: Any = "\n\n".join(entry["text"] for entry in entries)
@@ -144,21 +167,25 @@ class _MessageBuilder:
 
     def _go_on(self, before: Message | None) -> None:
         self._repairs.added(RepairReason.CONVERSATION_CONTINUES, before, text=GO_ON)
-        self._add_user([GO_ON])
+        self._add_user([GO_ON], before)
 
-    def _add_answer(self, message: Message, in_loop: bool) -> None:
+    def _is_the_users_turn(self) -> bool:
+        """Tells whether nobody has said anything, or the model has, after which a strict API wants the user."""
+        return not self._somebody_spoke or (self._strict and self._wire[-1]["role"] == "assistant")
+
+    def _add_answer(self, message: Message, with_reasoning: bool) -> None:
         answer = _Answer(message)
         for part in message.parts:
             self._read_part(part, answer)
-        if not self._somebody_spoke and (answer.texts or answer.calls or answer.told):
+        if self._is_the_users_turn() and (answer.texts or answer.calls or answer.told):
             # The user was made to speak in the request for this answer too.
             self._go_on(message)
         if answer.texts or answer.calls:
-            self._add_assistant(answer, in_loop)
+            self._add_assistant(answer, with_reasoning)
         else:
             for part, _ in (*answer.readable, *answer.detailed):
                 self._repairs.dropped(RepairReason.REASONING_LEADS_NOWHERE, message, part)
-        self._add_user(answer.told)
+        self._add_user(answer.told, message)
 
     def _read_part(self, part: Part, answer: _Answer) -> None:
         match part.content:
@@ -207,7 +234,7 @@ class _MessageBuilder:
             case ToldResult() as result:
                 answer.told += [result.text, *result.files]
 
-    def _add_assistant(self, answer: _Answer, in_loop: bool) -> None:
+    def _add_assistant(self, answer: _Answer, with_reasoning: bool) -> None:
         # Beside tool calls the content may be null and must not be blank.
         wire: dict[str, Any] = {"role": "assistant", "content": "".join(answer.texts) or None}
         if answer.calls:
@@ -215,21 +242,43 @@ class _MessageBuilder:
                 {"id": c.call_id, "type": "function", "function": {"name": c.name, "arguments": c.arguments_json}}
                 for c in answer.calls
             ]
-        self._wire.append(wire | self._reasoning(answer, in_loop))
+        self._wire.append(wire | self._reasoning(answer, with_reasoning))
         for call in answer.calls:
             result = join_text((call.result, *call.file_texts())) or NO_OUTPUT
             self._wire.append({"role": "tool", "tool_call_id": call.call_id, "content": result})
 
-    def _reasoning(self, answer: _Answer, in_loop: bool) -> dict[str, Any]:
+    def _reasoning(self, answer: _Answer, wanted: bool) -> dict[str, Any]:
         """Returns the field with the reasoning; {} when there is none to send."""
         field: dict[str, Any] = {}
         if answer.detailed:
             field = {"reasoning_details": [detail for _, details in answer.detailed for detail in details]}
-        elif self._dialect.sends_reasoning and in_loop and any(text for _, text in answer.readable):
-            return {"reasoning_content": "".join(text for _, text in answer.readable)}
+        elif self._dialect.sends_reasoning and wanted:
+            text = "".join(text for _, text in answer.readable)
+            if not text.strip():
+                # Without the field the request is refused: "Missing `reasoning_content` field in the assistant message"
+                self._repairs.added(RepairReason.REASONING_STANDS_IN, answer.message)
+            return {"reasoning_content": text if text.strip() else STAND_IN_REASONING}
         for part, _ in answer.readable:
             self._repairs.dropped(RepairReason.REASONING_NOT_TAKEN, answer.message, part)
         return field
+
+
+def _turns_with_calls(messages: Sequence[Message]) -> frozenset[str]:
+    """Returns the answers whose reasoning a server may want: those of turns with tool calls, and of the running one.
+
+    DeepSeek wants it in all later requests (https://api-docs.deepseek.com/guides/thinking_mode), and ignores it in
+    turns without calls.
+    """
+    found = set[str]()
+    turn: list[Message] = []
+    for message in messages:
+        if message.type is not MessageType.USER:
+            turn.append(message)
+            continue
+        if any(said.tool_calls() for said in turn):
+            found.update(said.message_id for said in turn)
+        turn = []
+    return frozenset(found.union(said.message_id for said in turn))
 
 
 def _entry(item: str | ShownFile) -> dict[str, Any]:

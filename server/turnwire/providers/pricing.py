@@ -25,6 +25,11 @@ class ListedModel(Struct, frozen=True, kw_only=True):
     """Those of the shortest prompts, now."""
 
 
+def load() -> None:
+    """Reads the price list, so that no question about it holds up an event loop. Takes a quarter of a second, once."""
+    _providers()
+
+
 def cost_pico_usd(
     vendor: str, base_url: str, model_id: str, usage: Usage, own: TokenPrices = UNKNOWN_PRICES
 ) -> int | None:

@@ -73,7 +73,9 @@ class ConfiguredProviders:
             async with self._making:
                 if provider_id not in self._made:
                     make = partial(_make, provider_id, self._settings[provider_id], self._key(provider_id))
-                    self._made[provider_id] = await asyncio.to_thread(make)
+                    provider = await asyncio.to_thread(make)
+                    await asyncio.to_thread(self._catalogs[provider_id].load)
+                    self._made[provider_id] = provider
         return self._made[provider_id]
 
     def cost_pico_usd(self, model: ModelRef, usage: Usage) -> int | None:

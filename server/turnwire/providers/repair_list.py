@@ -35,6 +35,8 @@ _EXPLANATIONS: Mapping[RepairReason, str] = {
     RepairReason.MISPLACED: "A message of this speaker cannot hold a part of this kind.",
     RepairReason.SYSTEM_AS_USER_TEXT: "The API takes system messages only at the start; this one goes as marked text.",
     RepairReason.CONVERSATION_CONTINUES: "The API wants the user to speak here, so the user says {text!r}.",
+    RepairReason.RESULTS_ANSWERED: "The API wants the model to speak before the user does, so it says {text!r}.",
+    RepairReason.REASONING_STANDS_IN: "The API wants reasoning with this answer, and there is none that it takes.",
     RepairReason.TRAILING_SPACE: "The API refuses white space at the end of an answer that goes on.",
     RepairReason.OPTION_NOT_TAKEN: "{option} {value}: {why}.",
     RepairReason.SCHEMA_NO_OBJECT: "The schema of the tool {name!r} is no JSON object; it takes any arguments.",

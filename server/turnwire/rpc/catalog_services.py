@@ -1,5 +1,7 @@
 """What can be chosen: opencode.provider.ProviderService and opencode.agent.AgentService."""
 
+import asyncio
+
 from opencode.agent import agent_pb2
 from opencode.model import model_pb2
 from opencode.provider import provider_pb2
@@ -19,7 +21,7 @@ class ProviderService:
 
     async def GetProviders(self, _request: provider_pb2.GetProvidersRequest) -> provider_pb2.ProviderList:
         """Returns all providers."""
-        found = self._providers.describe()
+        found = await asyncio.to_thread(self._providers.describe)  # the first time it reads the price list
         return provider_pb2.ProviderList(
             providers=map(provider, found),
             defaults={provider.provider_id: provider.default_model for provider in found if provider.default_model},

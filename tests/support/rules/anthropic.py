@@ -36,6 +36,7 @@ def check_anthropic(request: Body, *, continues_pause: bool = False) -> list[str
         *_blocks(request),
         *_tool_pairs(request),
         *_hosted_pairs(request),
+        *_thinking_turn(request),
         *_breakpoints(request),
     ]
 
@@ -52,6 +53,8 @@ def _settings(request: Body) -> Iterator[str]:
             yield f"thinking: the budget is not from {MIN_THINKING_BUDGET} to below max_tokens"
     if thinking.get("type") in ("enabled", "adaptive"):
         yield from (f"{name}: not with thinking" for name in ("temperature", "top_k") if name in request)
+    if {"temperature", "top_p"} <= request.keys():
+        yield "top_p: not with a temperature"
     system = request.get("system")
     texts = [block.get("text") for block in system] if isinstance(system, list) else [system]
     if system is not None and (not texts or any(map(is_blank, texts))):
@@ -245,3 +248,22 @@ def _hosted_pairs(request: Body) -> Iterator[str]:
         behind = [block.get("type") for _, _, blocks in messages[index + 1 :] for block in blocks]
         if any(kind != "tool_result" for kind in behind):
             yield f"{place}: the hosted call {call_id!r} has no result"
+
+
+def _thinking_turn(request: Body) -> Iterator[str]:
+    """Yields an answer that goes on with a thinking budget, but did not begin with thinking.
+
+    Steps of a tool loop are one answer: it begins behind the last message of the user that is more than results.
+    """
+    if (request.get("thinking") or {}).get("type") != "enabled":
+        return
+    messages = _messages(request)
+    begin: tuple[str, list[Body]] | None = None
+    for index, (place, role, blocks) in enumerate(messages):
+        kinds = {block.get("type") for block in blocks}
+        if role == "assistant":
+            begin = begin or (place, blocks)
+        elif kinds != {"tool_result"} and not (index == len(messages) - 1 and "tool_result" in kinds):
+            begin = None
+    if begin is not None and begin[1] and begin[1][0].get("type") not in THINKING:
+        yield f"{begin[0]}: the answer that goes on does not begin with thinking"

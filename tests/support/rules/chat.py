@@ -1,5 +1,6 @@
 """Rules of OpenAI Chat Completions: https://platform.openai.com/docs/api-reference/chat/create."""
 
+import itertools
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -27,12 +28,14 @@ _FIELDS = {
 }
 
 
-def check_chat(request: Body, *, mistral: bool = False) -> list[str]:
+def check_chat(request: Body, *, mistral: bool = False, deepseek: bool = False) -> list[str]:
     """Returns the rules that a request breaks.
 
     Args:
         request: The JSON body.
-        mistral: The ids must be Mistral's: exactly 9 letters and digits.
+        mistral: The ids must be Mistral's, exactly 9 letters and digits, and its order of speakers is kept:
+            https://github.com/mistralai/mistral-common, `validator.py`.
+        deepseek: Calls must have their reasoning: https://api-docs.deepseek.com/guides/thinking_mode.
     """
     return [
         *json_violations(request),
@@ -40,6 +43,8 @@ def check_chat(request: Body, *, mistral: bool = False) -> list[str]:
         *_messages(request),
         *_tool_pairs(request),
         *_ids(request, mistral),
+        *(_strict_order(request) if mistral else ()),
+        *(_reasoning_of_calls(request) if deepseek else ()),
     ]
 
 
@@ -142,3 +147,27 @@ def _ids(request: Body, mistral: bool) -> Iterator[str]:
                 yield f"{place}: the name {function.get('name')!r} is not [A-Za-z0-9_-]{{1,64}}"
             if not is_object_text(function.get("arguments")):
                 yield f"{place}: the arguments are no JSON object"
+
+
+_BEFORE = {
+    "system": {"system", "user"},
+    "user": {"system", "user", "assistant"},
+    "assistant": {"system", "user", "assistant", "tool"},
+    "tool": {"assistant", "tool"},
+}
+"""Who may have spoken directly before whom."""
+
+
+def _strict_order(request: Body) -> Iterator[str]:
+    roles = [str(message.get("role")) for message in request.get("messages", [])]
+    for index, (before, role) in enumerate(itertools.pairwise(roles), start=1):
+        if before not in _BEFORE.get(role, ()):
+            yield f"messages[{index}]: unexpected role {role!r} after role {before!r}"
+    if roles and roles[-1] not in ("user", "tool"):
+        yield f"messages: the last one is of role {roles[-1]}"
+
+
+def _reasoning_of_calls(request: Body) -> Iterator[str]:
+    for index, message in enumerate(request.get("messages", [])):
+        if message.get("tool_calls") and not ({"reasoning_content", "reasoning_details"} & message.keys()):
+            yield f"messages[{index}]: calls without reasoning_content"

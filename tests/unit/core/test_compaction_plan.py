@@ -28,6 +28,27 @@ def test_the_window_is_divided(window: int, asked: int | None, expected: Allowan
     assert allowance(window, turn, SETTINGS) == expected
 
 
+def test_a_low_threshold_leaves_room_for_a_prompt() -> None:
+    """Beside the longest answer too; else each step would be compacted."""
+    turn = make_turn(options=GenerationOptions(max_output_tokens=128_000))
+    allowed = allowance(200_000, turn, CompactionSettings(threshold=0.4, keep=0.3))
+    assert (allowed.answer, allowed.prompt, allowed.keep) == (100_000, 20_000, 15_000)
+
+
+@pytest.mark.parametrize("window", [1, 2, 9, 40])
+def test_a_window_in_which_nothing_fits_is_never_cut(window: int) -> None:
+    """Its provider shall say so."""
+    running = make_turn("t3", user_message_id="u3")
+    assert choose_cut(TALK, running, allowance(window, running, SETTINGS), 0, lambda _: 100) is None
+
+
+def test_a_very_long_conversation_is_cut_in_one_walk() -> None:
+    """The event loop waits meanwhile, so the work must not grow with the square of the length."""
+    talk = [said for number in range(30_000) for said in (_question(str(number)), _step(f"a{number}", str(number)))]
+    cut = _cut(talk, 1000, turn="29999", window=10**9)
+    assert len(_ids(cut)) == 2 * 30_000 - 8
+
+
 def _allowed(keep: int, window: int = 1000, summary: int = 10) -> Allowance:
     return Allowance(window=window, answer=0, prompt=window, keep=keep, summary=summary)
 

@@ -124,7 +124,7 @@ async def test_it_tells_that_the_conversation_would_be_compacted() -> None:
 
 
 async def test_what_is_wrong_is_refused_as_in_a_message() -> None:
-    """Unknown sessions and agents, bad files."""
+    """Unknown sessions and agents, bad files and schemas."""
     world = World()
     with pytest.raises(SessionNotFound):
         await world.explain(session_id="other")
@@ -132,3 +132,5 @@ async def test_what_is_wrong_is_refused_as_in_a_message() -> None:
         await world.explain(agent="nobody")
     with pytest.raises(InvalidRequest):
         await world.explain(NewFile(url="data:;base64,?"))
+    with pytest.raises(InvalidRequest):
+        await world.explain(tools=(ToolDefinition("look", "", '{"type": 1}'),))

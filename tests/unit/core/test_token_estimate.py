@@ -54,6 +54,7 @@ def test_longer_text_never_counts_less() -> None:
     ("mime", "size", "low", "high"),
     [
         ("image/png", 10_000_000, IMAGE_TOKENS, IMAGE_TOKENS),
+        ("image/svg+xml", 30_000, 10_000, 11_000),
         ("application/pdf", 1_000, PDF_MIN_TOKENS, PDF_MIN_TOKENS),
         ("application/pdf", 5_000_000, 300_000, 400_000),
         ("text/plain", 30_000, 10_000, 11_000),

@@ -1,5 +1,8 @@
 """The configured providers."""
 
+import subprocess
+import sys
+
 import pytest
 
 from turnwire.domain.errors import ProviderCredentialsRejected, UnknownModel
@@ -117,3 +120,35 @@ def test_configured_prices_hold_for_answers() -> None:
     assert providers.cost_pico_usd(ModelRef("a", "claude-sonnet-4-5"), usage) == 50 + 15_000_000
     assert providers.cost_pico_usd(ModelRef("offline", "echo"), usage) == 12
     assert providers.cost_pico_usd(ModelRef("offline", "lorem"), usage) is None
+
+
+PRICE_LIST_THREADS = """
+import asyncio, importlib.abc, sys, threading
+from turnwire.domain.messages import ModelRef
+from turnwire.providers.registry import ConfiguredProviders
+from turnwire.providers.settings import ProviderSettings
+
+threads = set()
+
+class Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.startswith("genai_prices"):
+            threads.add(threading.current_thread() is threading.main_thread())
+
+async def main():
+    sys.meta_path.insert(0, Finder())
+    settings = ProviderSettings(kind="openai_chat", base_url="https://api.openai.com/v1")
+    providers = ConfiguredProviders({"p": settings}, {})
+    await providers.get("p")
+    assert providers.context_window_tokens(ModelRef("p", "gpt-5-mini")) > 100_000
+    assert threads == {False}, threads
+    await providers.aclose()
+
+asyncio.run(main())
+"""
+
+
+def test_the_price_list_is_read_beside_the_event_loop() -> None:
+    """Reading it takes a quarter of a second; it is there as soon as the provider is."""
+    # in a process of its own: in this one it may have been read already
+    subprocess.run([sys.executable, "-c", PRICE_LIST_THREADS], check=True, timeout=60)

@@ -220,7 +220,9 @@ def test_schemas_say_that_arguments_are_an_object() -> None:
     assert responses(HELLO, tools=(tool,))["tools"][0]["parameters"] == schema
 
 
-def test_reasoning_content_is_not_empty() -> None:
-    """Sealed reasoning has no text to give back."""
-    new = answer(Reasoning(""), DONE_CALL)
-    assert "reasoning_content" not in chat(HELLO, new, reasoning=True)["messages"][1]
+@pytest.mark.parametrize("contents", [(DONE_CALL,), (Reasoning(""), DONE_CALL), (Reasoning(" \n"), DONE_CALL)])
+def test_calls_without_reasoning_get_a_stand_in(contents: tuple[Any, ...]) -> None:
+    """Servers that want reasoning refuse calls without the field or with an empty one, as another model leaves them."""
+    new = answer(*contents)
+    assert chat(HELLO, new, reasoning=True)["messages"][1]["reasoning_content"] == " "
+    assert "reasoning_content" not in chat(HELLO, new)["messages"][1]

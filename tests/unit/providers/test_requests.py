@@ -2,6 +2,7 @@
 
 import base64
 import re
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,6 +20,7 @@ from tests.support.provider_requests import (
     responses,
     without_breakpoints,
 )
+from tests.support.rules import check_anthropic
 from turnwire.domain.messages import (
     File,
     FinishReason,
@@ -236,12 +238,16 @@ def test_hosted_content_is_replayed_to_its_provider() -> None:
     assert responses(HELLO, answer)["input"][1:] == [{"role": "assistant", "content": "hi"}]
 
 
-def test_reasoning_content_only_in_the_running_loop() -> None:
-    """DeepSeek wants its reasoning back after the last user message, and refuses older one."""
+def test_reasoning_content_of_turns_with_calls_and_of_the_running_one() -> None:
+    """DeepSeek wants these back in all later requests; of older turns without calls it wants nothing."""
     old = message("assistant", Reasoning("old"), Text("hi"))
     new = message("assistant", Reasoning("new"), DONE_CALL)
-    sent = chat(HELLO, old, HELLO, new, reasoning=True)["messages"]
-    assert [m.get("reasoning_content") for m in sent if m["role"] == "assistant"] == [None, "new"]
+    history = [
+        msgspec.structs.replace(said, message_id=str(at))
+        for at, said in enumerate((HELLO, old, HELLO, new, old, HELLO, old))
+    ]
+    sent = chat(*history, reasoning=True)["messages"]
+    assert [m.get("reasoning_content") for m in sent if m["role"] == "assistant"] == [None, "new", "old", "old"]
     assert "new" not in str(chat(HELLO, new)["messages"])
 
 
@@ -346,7 +352,9 @@ def test_options() -> None:
     body = responses(HELLO, options=OPTIONS)
     assert (body["temperature"], body["top_p"], body["max_output_tokens"]) == (0.5, 0.9, 7)
     body = anthropic(HELLO, options=OPTIONS)
-    assert (body["temperature"], body["top_p"], body["max_tokens"], body["stop_sequences"]) == (0.5, 0.9, 7, ["x"])
+    assert (body["temperature"], body["max_tokens"], body["stop_sequences"]) == (0.5, 7, ["x"])
+    assert "top_p" not in body
+    assert anthropic(HELLO, options=GenerationOptions(top_p=0.9))["top_p"] == 0.9
 
 
 def test_reasoning_effort() -> None:
@@ -380,3 +388,63 @@ def test_next_request_extends_this_one() -> None:
     assert chat(*more)["messages"][: len(chat(*LOOP)["messages"])] == chat(*LOOP)["messages"]
     assert responses(*more)["input"][: len(responses(*LOOP)["input"])] == responses(*LOOP)["input"]
     assert without_breakpoints(anthropic(*more))[:3] == without_breakpoints(anthropic(*LOOP))
+
+
+MISTRAL_URL = "https://api.mistral.ai/v1"
+BE_BRIEF = message("system", Text("be brief"))
+
+
+@pytest.mark.parametrize(
+    ("history", "roles"),
+    [
+        ((HELLO, message("assistant", DONE_CALL), HELLO), "user assistant tool assistant user"),
+        ((HELLO, message("assistant", DONE_CALL)), "user assistant tool"),
+        (
+            (HELLO, message("assistant", DONE_CALL), message("assistant", Text("hi"))),
+            "user assistant tool assistant user",
+        ),
+        ((HELLO, message("assistant", Text("hi")), BE_BRIEF, HELLO), "user assistant user user"),
+        ((BE_BRIEF, HELLO), "system user"),
+        ((HELLO, message("assistant", Text("hi")), message("user", Text(" "))), "user assistant user"),
+    ],
+)
+@pytest.mark.parametrize("where", [{"base_url": MISTRAL_URL}, {"model_id": "mistralai/Devstral-Small-2507"}])
+def test_the_order_of_speakers_that_mistral_wants(history: Any, roles: str, where: dict[str, str]) -> None:
+    """After results of tools only the model may speak, and after the model no system; the user comes last."""
+    sent = chat(*history, **where)["messages"]
+    assert " ".join(m["role"] for m in sent) == roles
+
+
+def test_a_user_who_speaks_right_after_results_stays_as_he_is_elsewhere() -> None:
+    """As after an abort: no other server wants the model's word between."""
+    sent = chat(HELLO, message("assistant", DONE_CALL), BE_BRIEF, HELLO)["messages"]
+    assert [m["role"] for m in sent] == ["user", "assistant", "tool", "system", "user"]
+
+
+THINKING = part(Reasoning("hm"), '{"api":"anthropic","model":"claude-sonnet-4-5","signature":"c2ln"}')
+THOUGHT = message("assistant", THINKING, Part(part_id="part1", index=1, content=DONE_CALL), model="claude-sonnet-4-5")
+UNTHOUGHT = message("assistant", DONE_CALL, provider="q")
+
+
+@pytest.mark.parametrize(
+    ("history", "thinks"),
+    [
+        ((HELLO, THOUGHT), True),
+        ((HELLO, UNTHOUGHT), False),
+        ((HELLO, THOUGHT, UNTHOUGHT), True),
+        ((HELLO, UNTHOUGHT, THOUGHT), False),
+        # the results and the next question are one message there
+        ((HELLO, UNTHOUGHT, HELLO), False),
+        ((HELLO, UNTHOUGHT, message("assistant", Text("done")), HELLO), True),
+        ((HELLO, UNTHOUGHT, HELLO, THOUGHT), True),
+    ],
+)
+def test_a_tool_loop_that_began_without_thinking_goes_on_without(history: Any, thinks: bool) -> None:
+    """As after a fallback model: Anthropic refuses a budget for thinking there, but not in the next turn."""
+    options = GenerationOptions(reasoning_effort="low", temperature=0.5, max_output_tokens=100)
+    body = anthropic(*history, model_id="claude-sonnet-4-5", options=options)
+    assert check_anthropic(body) == []
+    assert (body.get("thinking") is not None, body.get("temperature")) == (thinks, None if thinks else 0.5)
+    assert body["max_tokens"] == (2148 if thinks else 100)
+    # models that choose their thinking themselves do not mind
+    assert "thinking" in anthropic(*history, model_id="claude-opus-4-8", options=options)

@@ -84,6 +84,7 @@ BROKEN: list[tuple[dict[str, Any], str]] = [
     (talk("a", [THINKING | {"signature": ""}, text()], "b"), "thinking without its signature"),
     (talk("a", [{"type": "redacted_thinking"}, text()], "b"), "redacted thinking without its data"),
     (talk("a", [text(), THINKING], "b"), "messages[1]: the last block is thinking"),
+    (talk("a", temperature=0.5, top_p=0.9), "top_p: not with a temperature"),
     (talk([THINKING, text()]), "thinking in a message of role user"),
     (talk("a", [CALL], [text(), RESULT]), "messages[2]: a tool_result stands behind another block"),
     (talk("a", [CALL], "b"), "messages[1]: 'c1' has no result in the next message"),
@@ -122,3 +123,25 @@ def test_white_space_at_the_end_of_a_paused_answer() -> None:
     assert check_anthropic(talk("a", "b "), continues_pause=True) == [
         "messages[1]: the final assistant text ends with white space"
     ]
+
+
+BUDGET = {"thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 2000}
+
+
+@pytest.mark.parametrize(
+    ("contents", "broken"),
+    [
+        (("a", [CALL], [RESULT]), True),
+        (("a", [text(), CALL], [RESULT, text()]), True),
+        (("a", [THINKING, CALL], [RESULT]), False),
+        (("a", [THINKING, CALL], [RESULT], [CALL | {"id": "c2"}], [RESULT | {"tool_use_id": "c2"}]), False),
+        (("a", [CALL], [RESULT], [THINKING, CALL | {"id": "c2"}], [RESULT | {"tool_use_id": "c2"}]), True),
+        (("a", [CALL], [RESULT], [text()], "b"), False),
+        (("a", [CALL], [RESULT, text()], [THINKING, CALL | {"id": "c2"}], [RESULT | {"tool_use_id": "c2"}]), False),
+    ],
+)
+def test_what_goes_on_with_a_budget_began_with_thinking(contents: Any, broken: bool) -> None:
+    """All steps of a tool loop are one answer; those of ended turns do not count."""
+    found = [violation for violation in check_anthropic(talk(*contents, **BUDGET)) if "goes on" in violation]
+    assert bool(found) is broken
+    assert not [v for v in check_anthropic(talk(*contents, thinking={"type": "adaptive"})) if "goes on" in v]

@@ -119,3 +119,26 @@ def test_mistral_wants_its_own_ids() -> None:
     """Nine letters and digits."""
     request = talk(USER, calling(call()), result())
     assert check_chat(request, mistral=True) == ["messages[1].tool_calls[0]: the id is not 9 letters and digits"]
+
+
+@pytest.mark.parametrize(
+    ("request_body", "violation"),
+    [
+        (talk(USER, calling(call("123456789")), result("123456789"), USER), "'user' after role 'tool'"),
+        (talk(USER, {"role": "assistant", "content": "a"}, {"role": "system", "content": "b"}, USER), "'system' after"),
+        (talk(USER, {"role": "assistant", "content": "a"}), "the last one is of role assistant"),
+    ],
+)
+def test_mistral_wants_its_own_order(request_body: dict[str, Any], violation: str) -> None:
+    """Nobody but the model speaks behind results, and the last word is not the model's."""
+    assert check_chat(request_body) == []
+    [found] = check_chat(request_body, mistral=True)
+    assert violation in found
+
+
+def test_deepseek_wants_the_reasoning_of_calls() -> None:
+    """Wherever they stand."""
+    request = talk(USER, calling(call()), result(), USER)
+    assert check_chat(request, deepseek=True) == ["messages[1]: calls without reasoning_content"]
+    request["messages"][1]["reasoning_content"] = "hm"
+    assert check_chat(request, deepseek=True) == []

@@ -5,7 +5,7 @@ import json
 import msgspec
 from msgspec import Struct
 
-from turnwire.core.choices import choose_agent, choose_model, choose_tools
+from turnwire.core.choices import check_schemas, choose_agent, choose_model, choose_tools
 from turnwire.core.compaction import plan_before_step
 from turnwire.core.environment import Environment
 from turnwire.core.inputs import NewPart, NewTurn
@@ -56,7 +56,7 @@ class ContextExplainer:
 
         Raises:
             SessionNotFound: there is no such session.
-            InvalidRequest: a part or the agent is wrong.
+            InvalidRequest: a part, a tool's schema or the agent is wrong.
             UnknownModel: the model cannot be asked.
             ProviderCredentialsRejected: the model's provider has no key.
             StorageError: the conversation could not be read.
@@ -65,6 +65,7 @@ class ContextExplainer:
         session = await environment.store.settings(request.session_id)
         agent = choose_agent(environment, request.turn.agent, session)
         model = choose_model(environment, request.turn.model, agent, session)
+        await check_schemas(request.turn.tools)
         contents = await load_contents(request.parts, session.directory, environment.settings)
         turn = self._turn(request.turn, session, agent, model)
         history = await environment.store.history(session.session_id)

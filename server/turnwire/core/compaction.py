@@ -121,6 +121,9 @@ class Compactor:
             return False
         message = self._message(text, draft, plan, summariser)
         self.paid.append(message)
+        if _saves_nothing(message):  # a model may ignore how long its summary may be
+            log.warning("context_not_compacted", session_id=turn.session_id, turn_id=turn.turn_id, reason="TOO_LONG")
+            return False
         await self._store(message)
         return True
 
@@ -168,6 +171,11 @@ class Compactor:
             message,
             compaction=msgspec.structs.replace(compaction, message_count=len(gone), tokens_after=after.tokens),
         )
+
+
+def _saves_nothing(summary: Message) -> bool:
+    told = summary.compaction
+    return told is None or told.tokens_after >= told.tokens_before
 
 
 def _in_order(draft: Draft, messages: tuple[Message, ...]) -> tuple[Message, ...]:

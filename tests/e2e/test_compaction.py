@@ -172,6 +172,9 @@ async def test_the_start_is_told_while_the_summary_is_written(tmp_path: Path) ->
             assert (started.message_count, started.context_window_tokens) == (6, 5000)
             assert started.estimated_tokens > 2000
             assert "context_compacted" not in kinds(watch.events)
+            async with watching(w.client, session_id) as late:
+                await late.until_kind("caught_up")
+                assert [e.compaction_started for e in late.events if e.HasField("compaction_started")] == [started]
             go_on.set()
             await watch.until_turn_ended(accepted.turn_id)
 

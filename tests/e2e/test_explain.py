@@ -83,3 +83,5 @@ async def test_what_cannot_be_explained_is_refused(client: Client) -> None:
     assert (await refused(client.messages.ExplainContext(nobody))).fields == ["agent"]
     nothing = ExplainContextRequest(session_id=session_id, model=model("x", "nowhere"))
     assert (await refused(client.messages.ExplainContext(nothing))).reason == "MODEL_UNKNOWN"
+    strange = ExplainContextRequest(session_id=session_id, tools=[tool("look", '{"type": "strange"}')])
+    assert (await refused(client.messages.ExplainContext(strange))).fields == ["tools[0].input_schema_json"]

@@ -1,17 +1,19 @@
 """Model calls that fail before their first content are tried again, with the same model and then with others."""
 
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncIterable, AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from opencode.event.session_event_pb2 import Event
 from opencode.message.content_pb2 import (
     FINISH_REASON_ABORTED,
     FINISH_REASON_ERROR,
     FINISH_REASON_INTERRUPTED,
     FINISH_REASON_STOP,
 )
-from opencode.message.message_pb2 import AbortSessionRequest
+from opencode.message.message_pb2 import AbortSessionRequest, StreamMessageResponse
 from tests.support.conversation import answer_to, ask, model, turn_ended, watching, words_of
 from tests.support.provider_server import ProviderServer, ScriptedReply
 from tests.support.running_server import Client, connect, running_server
@@ -54,6 +56,35 @@ async def test_retry_is_told_while_the_provider_rests(client: Client) -> None:
         await client.messages.AbortSession(AbortSessionRequest(session_id=accepted.session_id))
         ended = await watch.until_turn_ended(accepted.turn_id)
     assert ended.turn_ended.finish_reason == FINISH_REASON_ABORTED
+
+
+async def test_a_wait_is_told_to_the_stream_and_to_who_joins_during_it(tmp_path: Path) -> None:
+    """Each as soon as it watches, after the message that waits: the first wait of a turn begins with the turn."""
+    async with (
+        running_server(tmp_path, "[retries]\nfirst_delay_seconds = 600.0\n") as server,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        client = await stack.enter_async_context(connect(server.address))
+        stream = client.messages.StreamMessage(ask("/flaky unavailable 1"))
+        told = [event async for event in _until_retry(stream)]
+        [answer] = [event.message_added.message for event in told[:-1] if event.message_added.message.parent_id]
+        notice = told[-1].retry_scheduled
+        assert (notice.attempt, notice.message_id) == (1, answer.message_id)
+        assert notice.delay.ToMilliseconds() > 10_000
+        for session_id in (answer.session_id, ""):
+            watch = await stack.enter_async_context(watching(client, session_id))
+            await watch.until_kind("caught_up")
+            [seen] = [event.retry_scheduled for event in watch.events if event.HasField("retry_scheduled")]
+            assert seen == notice
+        await client.messages.AbortSession(AbortSessionRequest(session_id=answer.session_id))
+
+
+async def _until_retry(stream: AsyncIterable[StreamMessageResponse]) -> AsyncIterator[Event]:
+    async for answer in stream:
+        for event in answer.events:
+            yield event
+            if event.HasField("retry_scheduled"):
+                return
 
 
 async def test_retries_end(client: Client) -> None:

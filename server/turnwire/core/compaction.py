@@ -95,6 +95,8 @@ class Compactor:
         self._turn = turn
         self.paid: list[Message] = []
         """Summaries as far as they were paid, those that failed included: their usage is the turn's."""
+        self.under_way: CompactionStarted | None = None
+        """What watchers were told of the summary that is being written now."""
 
     async def compact(self, draft: Draft, plan: Plan) -> bool:
         """Has the older messages summarised and stores the summary; returns when that is durable.
@@ -110,7 +112,8 @@ class Compactor:
         environment, turn = self._environment, self._turn
         model = environment.settings.compaction.model or turn.model
         covered = [message for message in plan.cut.covered if message.compaction is None]
-        environment.publish(turn.session_id, CompactionStarted(len(covered), draft.tokens, plan.allowed.window))
+        self.under_way = CompactionStarted(len(covered), draft.tokens, plan.allowed.window)
+        environment.publish(turn.session_id, self.under_way)
         summariser = Summariser(environment, turn, model, plan.allowed.summary)
         text = ""
         try:
@@ -129,12 +132,16 @@ class Compactor:
         except (ProviderError, UnknownModel) as error:
             log.warning("context_not_compacted", session_id=turn.session_id, turn_id=turn.turn_id, reason=error.reason)
         finally:
+            self.under_way = None
             if not text and summariser.paid().usage is not None:
                 self.paid.append(self._message("", draft, plan, summariser))
         if not text:
             return False
         message = self._message(text, draft, plan, summariser)
         self.paid.append(message)
+        if _saves_nothing(message):  # a model may ignore how long its summary may be
+            log.warning("context_not_compacted", session_id=turn.session_id, turn_id=turn.turn_id, reason="TOO_LONG")
+            return False
         await self._store(message)
         return True
 
@@ -196,6 +203,11 @@ def _through(history: Sequence[Message], cut: Cut) -> str:
         return cut.through_message_id
     later = {cut.through_message_id, standing.through_message_id}
     return next(message.message_id for message in reversed(history) if message.message_id in later)
+
+
+def _saves_nothing(summary: Message) -> bool:
+    told = summary.compaction
+    return told is None or told.tokens_after >= told.tokens_before
 
 
 def _in_order(draft: Draft, messages: tuple[Message, ...]) -> tuple[Message, ...]:

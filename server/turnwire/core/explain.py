@@ -56,7 +56,7 @@ class ContextExplainer:
 
         Raises:
             SessionNotFound: there is no such session.
-            InvalidRequest: a part, a tool or the agent is wrong.
+            InvalidRequest: a part, a tool's schema or the agent is wrong.
             UnknownModel: the model cannot be asked.
             ProviderCredentialsRejected: the model's provider has no key.
             StorageError: the conversation could not be read.

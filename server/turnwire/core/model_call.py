@@ -43,6 +43,8 @@ class ModelCall:
         self._stream = stream
         self._journal = journal
         self._publish = publish
+        self.rests: RetryScheduled | None = None
+        """What watchers were told of the wait that goes on now."""
 
     async def run(
         self, request: ProviderRequest, models: tuple[ModelRef, ...], announced: asyncio.Future[Committed]
@@ -69,19 +71,33 @@ class ModelCall:
                 delay = delay_before_retry(self._environment.settings.retries, failure, attempt)
                 if delay is None:
                     break
-                self._tell(failure, attempt, delay, model)
-                self._slot.leave()  # while this provider rests, another may be asked
-                await asyncio.sleep(delay.total_seconds())
-                await self._slot.take()
+                self.rests = await self._tell(failure, attempt, delay, model, announced)
+                try:
+                    self._slot.leave()  # while this provider rests, another may be asked
+                    await asyncio.sleep(delay.total_seconds())
+                    await self._slot.take()
+                finally:
+                    self.rests = None
             if failure is None or not may_fall_back(failure):
                 break
             if index + 1 < len(models):
-                self._tell(failure, attempt, None, models[index + 1])
+                await self._tell(failure, attempt, None, models[index + 1], announced)
         return failure
 
-    def _tell(self, error: ProviderError, attempt: int, delay: timedelta | None, model: ModelRef) -> None:
+    async def _tell(
+        self,
+        error: ProviderError,
+        attempt: int,
+        delay: timedelta | None,
+        model: ModelRef,
+        announced: asyncio.Future[Committed],
+    ) -> RetryScheduled:
+        """Tells watchers of a further try, once they know the message; raises when that could not be stored."""
         failure = Failure(error.reason, join_surrogates(error.message))
-        self._publish(RetryScheduled(self._stream.message_id, failure, attempt, delay, model))
+        told = RetryScheduled(self._stream.message_id, failure, attempt, delay, model)
+        await asyncio.shield(announced)
+        self._publish(told)
+        return told
 
     async def _attempt(
         self, request: ProviderRequest, model: ModelRef, announced: asyncio.Future[Committed]

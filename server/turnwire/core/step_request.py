@@ -6,6 +6,7 @@ from turnwire.core.compaction import Compactor, plan_after_refusal, plan_before_
 from turnwire.core.environment import Environment
 from turnwire.core.request_draft import Draft, draft_request, with_files
 from turnwire.core.toolbox import Toolbox
+from turnwire.domain.events import CompactionStarted
 from turnwire.domain.messages import Message, SentContext
 from turnwire.domain.sessions import Turn
 from turnwire.ports.provider import ProviderRequest
@@ -40,6 +41,11 @@ class StepRequests:
     def paid_summaries(self) -> tuple[Message, ...]:
         """Returns the summaries that were paid in this turn, for its sums; also those from before a restart."""
         return (*self._summaries, *self._compactor.paid)
+
+    @property
+    def compacting(self) -> CompactionStarted | None:
+        """The compaction that goes on now."""
+        return self._compactor.under_way
 
     async def next(self) -> StepRequest:
         """Returns the request for the next step; the conversation is compacted first where it would not fit.

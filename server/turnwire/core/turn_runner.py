@@ -26,7 +26,7 @@ from turnwire.core.step_request import StepRequest, StepRequests
 from turnwire.core.tool_calls import ToolCalls
 from turnwire.core.toolbox import Toolbox
 from turnwire.domain.errors import DomainError, ProviderContextFull, ProviderError, ProviderStreamCut
-from turnwire.domain.events import EphemeralKind, MessageAdded
+from turnwire.domain.events import CompactionStarted, EphemeralKind, MessageAdded, RetryScheduled
 from turnwire.domain.messages import (
     Failure,
     FinishReason,
@@ -70,6 +70,7 @@ class TurnRun:
         self._permissions: tuple[Permission, ...] = resume.permissions if resume else ()
         self._stream: MessageStream | None = None
         self._journal: StepJournal | None = None
+        self._model_call: ModelCall | None = None
         self._calls: ToolCalls | None = None
         self._toolbox = Toolbox((), ())
         self._requests = StepRequests(environment, turn, resume.summaries if resume else ())
@@ -140,6 +141,12 @@ class TurnRun:
     def open_permissions(self) -> tuple[Permission, ...]:
         """The permission requests that nobody has answered, oldest first."""
         return self.calls.open_permissions if self.calls is not None else ()
+
+    @property
+    def delay(self) -> CompactionStarted | RetryScheduled | None:
+        """What keeps the model from answering now: an older part being summarised, or the wait before another try."""
+        resting = self._model_call.rests if self._model_call is not None else None
+        return self._requests.compacting or resting
 
     @property
     def calls(self) -> ToolCalls | None:
@@ -220,7 +227,7 @@ class TurnRun:
         journal = StepJournal(environment, stream)
         self._added = added = environment.commit(turn.session_id, announced, message.updated_at)
         self._stream, self._journal = stream, journal
-        call = ModelCall(environment, stream, journal, self._publish, slot)
+        self._model_call = call = ModelCall(environment, stream, journal, self._publish, slot)
         models = (turn.model, *environment.settings.fallbacks(turn.agent))
         failure = await call.run(step.request, models, added)
         if isinstance(failure, ProviderContextFull) and not stream.has_parts:

@@ -20,7 +20,7 @@ from turnwire.core.stored_turns import end_stored_turn
 from turnwire.core.turn_runner import TurnRun
 from turnwire.core.uncancelled import Uncancelled
 from turnwire.domain.errors import SessionNotFound, ShuttingDown, TooManyTurns, TurnInProgress
-from turnwire.domain.events import SessionStatusChanged, SessionView
+from turnwire.domain.events import CompactionStarted, RetryScheduled, SessionStatusChanged, SessionView
 from turnwire.domain.messages import Failure, FinishReason, Message
 from turnwire.domain.permissions import Permission
 from turnwire.domain.sessions import Session, Turn, TurnStatus
@@ -161,6 +161,13 @@ class Turns:
         """Returns the permission requests that nobody has answered, of one session or of all."""
         owners = self._owners.values() if session_id is None else filter(None, (self._owners.get(session_id),))
         return tuple(asked for owner in owners if owner.run is not None for asked in owner.run.open_permissions)
+
+    def delays(self, session_id: str | None) -> Iterator[tuple[str, CompactionStarted | RetryScheduled]]:
+        """Returns what keeps models from answering now, with the session, in one session or in all."""
+        owners = self._owners.values() if session_id is None else filter(None, (self._owners.get(session_id),))
+        for run in filter(None, (owner.run for owner in owners)):
+            if (delay := run.delay) is not None:
+                yield run.turn.session_id, delay
 
     def open_messages(self) -> Iterator[Message]:
         """Returns the messages of all sessions that stream now or whose tool calls wait for their results."""

@@ -189,13 +189,14 @@ class _Watch:
         """Moves to the live feed.
 
         Returns batches with the session as it stands, what was not delivered yet, the messages and permission requests
-        that are open and the caught-up marker. The session comes first: its turn may have ended in memory later than in
-        the events.
+        that are open, what keeps a model from answering, and the caught-up marker. The session comes first: its turn
+        may have ended in memory later than in the events.
         """
         frames = [self._session_snapshot(), *self._select(self._subscription.take_entries(), durable_only=True)]
         frames += [self.frame(MessageSnapshot(message), message.session_id) for message in self._open_messages()]
         asked = self._turns.open_permissions(self._request.session_id)
         frames += [self.frame(PermissionSnapshot(permission), permission.session_id) for permission in asked]
+        frames += [self.frame(delay, session_id) for session_id, delay in self._turns.delays(self._request.session_id)]
         return _batches([*frames, self.frame(CaughtUp(self.head))])
 
     def take(self) -> list[bytes]:

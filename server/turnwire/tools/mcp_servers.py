@@ -33,7 +33,8 @@ class McpServers:
 
     def start(self) -> None:
         """Begins to connect to all of them; returns at once and waits for none."""
-        logging.getLogger("mcp").setLevel(logging.CRITICAL)  # its errors quote messages, and tool output is not logged
+        for name in ("mcp", "client"):  # both are the SDK's; its errors quote messages, and tool output is not logged
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         self._discovery_ends = asyncio.get_running_loop().time() + DISCOVERY_SECONDS
         for connection in self._connections.values():
             connection.start()

@@ -136,6 +136,16 @@ async def test_older_messages_are_summarised_before_a_request_that_would_not_fit
     assert world.published == [CompactionStarted(4, told.tokens_before, WINDOW)]
 
 
+async def test_a_summary_that_is_longer_than_what_it_stands_for_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The estimate of its length may be wrong; the turn goes on with all there is, and the summary was paid."""
+    monkeypatch.setattr("turnwire.core.summaries.TOLERATED_LENGTH", 100)
+    world = World(says(WORDS * 8, USAGE))
+    step = await world.requests.next()
+    assert [message.message_id for message in step.request.messages] == ["u1", "a1", "u2", "a2", "msg_user"]
+    assert (step.compacted, world.store.commits) == (False, [])
+    assert [summary.usage for summary in world.requests.paid_summaries()] == [USAGE]
+
+
 @pytest.mark.parametrize(("session", "server", "compacts"), [(None, False, 0), (False, True, 0), (True, False, 1)])
 async def test_compaction_can_be_off(session: bool | None, server: bool, compacts: int) -> None:
     """For the server, and for a session, which counts more."""

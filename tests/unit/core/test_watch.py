@@ -13,6 +13,7 @@ from tests.support.domain_values import NOW, make_answer, make_permission, make_
 from turnwire.core.watch import Watches, WatchRequest
 from turnwire.domain.errors import EventsCompacted, SequenceInFuture, SessionNotFound, ShuttingDown, TooManyWatchers
 from turnwire.domain.events import (
+    CompactionStarted,
     DurableKind,
     Event,
     PartDelta,
@@ -36,10 +37,15 @@ class FakeTurns:
 
     message: Message | None = None
     permissions: tuple[Permission, ...] = ()
+    delay: CompactionStarted | None = None
 
     def open_permissions(self, session_id: str | None) -> tuple[Permission, ...]:
         """Returns the requests."""
         return self.permissions
+
+    def delays(self, session_id: str | None) -> Sequence[tuple[str, CompactionStarted]]:
+        """Returns the delay."""
+        return [("ses_1", self.delay)] if self.delay is not None else []
 
     def view(self, session: Session) -> SessionView:
         """Returns an idle session."""
@@ -135,6 +141,16 @@ async def test_a_watch_of_all_has_message_snapshots_only() -> None:
         assert await _until(batches, "0:CaughtUp") == words
         world.happen()
         assert _words(await anext(batches)) == ["2:QueueChanged"]
+
+
+@pytest.mark.parametrize("session_id", ["ses_1", None])
+async def test_who_joins_late_is_told_what_keeps_the_model_from_answering(session_id: str | None) -> None:
+    """Its event came before the join, and may not come again."""
+    world = World(stored=1)
+    world.turns.delay = CompactionStarted(3, 900, 1000)
+    async with contextlib.aclosing(world.watches.watch(_request(session_id=session_id))) as batches:
+        words = await _until(batches, "0:CaughtUp")
+    assert words[-2:] == ["0:CompactionStarted", "0:CaughtUp"]
 
 
 @pytest.mark.parametrize("session_id", ["ses_1", None])

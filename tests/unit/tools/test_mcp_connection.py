@@ -6,12 +6,22 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
+from mcp.client import session, streamable_http
 from mcp_types import ListToolsResult, Tool
 
 from turnwire.ports.tools import SourceState
 from turnwire.tools import mcp_connection
 from turnwire.tools.mcp_connection import McpConnection
+from turnwire.tools.mcp_servers import McpServers
 from turnwire.tools.settings import McpSettings
+
+
+async def test_words_of_the_sdk_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Both loggers that it has quote what they cannot read, which may be a tool's output."""
+    McpServers({}, {}).start()
+    session.logger.error("a secret")
+    streamable_http.logger.error("a secret")
+    assert "a secret" not in caplog.text
 
 
 class PagedClient:

@@ -19,7 +19,7 @@ from turnwire.tools.settings import Backoff, McpSettings
 from turnwire.tools.stdio_process import MAX_MESSAGE_BYTES, stdio_process
 
 MAX_TOOLS = 512
-"""Tools that are taken of one server; no model is offered more."""
+"""Tools that are taken of one server: a list that never ends would fill the memory."""
 
 _READY_WAIT_SECONDS = 5.0
 """How long a call waits for a connection that is just being made again."""

@@ -16,7 +16,7 @@ from turnwire.core.receipts import Receipt
 from turnwire.core.resuming import ResumePoint
 from turnwire.core.stored_turns import end_stored_turn
 from turnwire.core.turn_runner import TurnRun
-from turnwire.domain.errors import StorageError
+from turnwire.domain.errors import StorageBusy, StorageError, StorageFull
 from turnwire.domain.events import MessageAdded, MessageRemoved, QueueChanged, SessionStatusChanged, TurnStarted
 from turnwire.domain.messages import Failure, FinishReason, Message, MessageStatus
 from turnwire.domain.sessions import Turn, TurnStatus
@@ -163,6 +163,7 @@ class SessionTurns:
                     await self._run_turn(run)
             except Exception as error:  # a bug in one turn must not strand those that wait
                 log.error("turn_not_ended", session_id=self._session_id, exc_info=error)
+                await self._end_unsaved(run.turn)
             run.ended.set()
             waiting = await self._next()
             if waiting is not None:
@@ -208,24 +209,27 @@ class SessionTurns:
     async def _end_unsaved(self, turn: Turn) -> None:
         """Ends a turn whose answer cannot be stored with what was stored of it: nobody may wait for ever."""
         attempts = [end_turn(turn, (), UNSAVED, self._environment.clock())]
-        with contextlib.suppress(StorageError):
+        try:
             attempts.insert(0, await end_stored_turn(self._environment, turn, UNSAVED))
+        except Exception as error:  # then without its messages, which the next start closes
+            log.warning("turn_not_read", session_id=self._session_id, error=type(error).__name__)
         for work in attempts:
             if await self._commit_surely(work):
                 return
 
     async def _commit_surely(self, work: Work) -> bool:
-        """Commits what must not be lost, again and again while the store fails (a full disk may get room).
+        """Commits what must not be lost, again and again while the store is busy or full (a full disk may get room).
 
-        Returns False when the work itself is at fault, the session is gone or the server stops. A turn that is left
-        open is ended at the next start.
+        Returns False when the work itself is at fault, which a store that fails in another way a few times in a row
+        suggests, when the session is gone or the server stops. A turn that is left open is ended at the next start.
         """
         for attempt in itertools.count():
             try:
                 await self._environment.commit(self._session_id, work, self._environment.clock())
                 return True
             except StorageError as error:
-                if self._stopping.is_set():
+                passes = isinstance(error, StorageBusy | StorageFull) or attempt < len(RETRY_SECONDS)
+                if self._stopping.is_set() or not passes:
                     log.error("turn_not_saved", session_id=self._session_id, reason=error.reason)
                     return False
                 log.warning("turn_not_saved_yet", session_id=self._session_id, reason=error.reason)

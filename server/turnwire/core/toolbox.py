@@ -14,6 +14,9 @@ from turnwire.domain.permissions import PermissionAction
 from turnwire.domain.sessions import ToolDefinition
 from turnwire.ports.tools import ServerTool, ServerTools, ToolSource
 
+MAX_OFFERED_TOOLS = 128
+"""Of the client and the server together: OpenAI refuses a request with more, and no model chooses well among many."""
+
 log = structlog.get_logger()
 
 
@@ -61,7 +64,8 @@ class Toolbox:
     ) -> None:
         """Args:
         client_tools: Tools that the client runs.
-        server_tools: Tools that the server runs; of two with one name the client's counts.
+        server_tools: Tools that the server runs; of two with one name the client's counts, and those that would be
+            too many are left out.
         denied: Names of tools that are there but are not permitted.
         """
         self._denied = frozenset(denied)
@@ -69,6 +73,11 @@ class Toolbox:
         for tool in server_tools:
             if tool.name in self._by_name:
                 log.info("server_tool_hidden", tool=tool.name, reason="the client declares a tool of that name")
+                continue
+            if len(self._by_name) >= MAX_OFFERED_TOOLS:
+                log.warning(
+                    "server_tool_hidden", tool=tool.name, reason=f"{MAX_OFFERED_TOOLS} tools are offered already"
+                )
                 continue
             self._by_name[tool.name] = ToolDefinition(tool.name, tool.description, tool.input_schema_json)
 

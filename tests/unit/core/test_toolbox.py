@@ -16,6 +16,13 @@ def settings(agent: Agent | None = None, *rules: PermissionRule) -> CoreSettings
     return CoreSettings(default_model=ModelRef("offline", "echo"), agents={"a": agent or Agent()}, permissions=rules)
 
 
+def test_no_model_is_offered_too_many_tools() -> None:
+    """OpenAI would refuse every request: the client's stay, the server's go on to the limit."""
+    toolbox = Toolbox((LOOK,), (server_tool(f"fs.t{number:03}") for number in range(200)))
+    assert len(toolbox.definitions) == 128
+    assert (toolbox.definitions[0], toolbox.definitions[-1].name) == (LOOK, "fs.t126")
+
+
 async def test_client_tools_come_first() -> None:
     """Then the server's, in the order of their source."""
     tools = FakeServerTools(server_tool("fs.read"), server_tool("web.get"))

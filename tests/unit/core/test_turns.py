@@ -3,16 +3,21 @@
 import asyncio
 
 import msgspec
+import pytest
 
-from tests.support.core_fakes import FakeStore, make_environment
-from tests.support.domain_values import make_answer, make_message, make_turn, open_part
+from tests.support.core_fakes import FakeProvider, FakeProviders, FakeStore, make_environment
+from tests.support.domain_values import make_answer, make_message, make_session, make_turn, open_part
 from turnwire.core.call_results import CallResult
+from turnwire.core.closing import Work
+from turnwire.core.turn_runner import TurnRun
 from turnwire.core.turns import RESTARTED, Turns
+from turnwire.domain.errors import StorageError
 from turnwire.domain.events import MessageAdded, SessionStatusChanged, TurnEnded
 from turnwire.domain.messages import FinishReason, MessageStatus, MessageType, ModelRun, Text, ToolStatus, ToolUse
 from turnwire.domain.money import Usage
 from turnwire.domain.sessions import ToolDefinition
-from turnwire.ports.store import NewEvent, PutMessage, PutTurn
+from turnwire.ports.provider import StepFinished, TextDelta
+from turnwire.ports.store import Commit, Committed, NewEvent, PutMessage, PutTurn
 
 CALL = ToolUse(name="read", call_id="c1", input_json="{}")
 RUN = ModelRun(provider_id="offline", model_requested="echo")
@@ -95,3 +100,55 @@ async def test_a_turn_whose_call_is_open_waits_on() -> None:
     assert run.calls.message.parts[0].content.status is ToolStatus.SUCCESS  # type: ignore[union-attr]
     await turns.aclose()
     assert not [e for c in store.commits for e in c.events if isinstance(e.kind, TurnEnded | SessionStatusChanged)]
+
+
+class Refusing(FakeStore):
+    """Takes no commit that writes an answer: the work is at fault, not the disk."""
+
+    def commit(self, commit: Commit) -> asyncio.Future[Committed]:
+        """Fails for those, and for ever."""
+        future = super().commit(commit)
+        if not any(isinstance(change, PutMessage) and change.message.parts for change in commit.changes):
+            return future
+        self.commits.remove(commit)
+        failed = asyncio.get_running_loop().create_future()
+        failed.set_exception(StorageError("constraint failed"))
+        return failed
+
+
+def ended(store: FakeStore) -> list[tuple[str, str]]:
+    """Returns how turns ended: their finish reason, and the failure's."""
+    kinds = [event.kind for commit in store.commits for event in commit.events]
+    return [(k.finish_reason.value, k.failure.reason) for k in kinds if isinstance(k, TurnEnded) and k.failure]
+
+
+async def test_a_turn_whose_end_cannot_be_written_does_not_keep_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a few attempts it is ended without its answer: nobody waits for ever."""
+    monkeypatch.setattr("turnwire.core.session_turns.RETRY_SECONDS", (0.001, 0.001))
+    streaming = make_answer("msg_2", status=MessageStatus.STREAMING)
+    store = Refusing(
+        conversation=(make_message("msg_user", turn_id="trn_1"), streaming),
+        unfinished=(make_turn(),),
+        sessions_by_id={"ses_1": make_session()},
+    )
+    says = FakeProvider([TextDelta(0, "an answer"), StepFinished(FinishReason.STOP, "stop")])
+    turns = Turns(make_environment(store, FakeProviders(says)))
+    await turns.recover()
+    while turns.run_of("ses_1") is not None:
+        await asyncio.sleep(0.001)
+    assert ended(store) == [("error", "INTERNAL")]
+
+
+async def test_a_bug_in_a_turn_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its session takes the next message, and watchers read its end."""
+
+    async def fail(_self: TurnRun, _slots: object) -> Work:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(TurnRun, "run", fail)
+    store = FakeStore(conversation=(make_message("msg_user", turn_id="trn_1"),), unfinished=(make_turn(),))
+    turns = Turns(make_environment(store))
+    await turns.recover()
+    while turns.run_of("ses_1") is not None:
+        await asyncio.sleep(0.001)
+    assert ended(store) == [("error", "INTERNAL")]

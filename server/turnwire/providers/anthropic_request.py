@@ -7,10 +7,13 @@ from turnwire.domain.sessions import GenerationOptions
 from turnwire.ports.provider import PreparedRequest, ProviderRequest
 from turnwire.providers.anthropic_messages import THINKING, AnthropicMessages
 from turnwire.providers.anthropic_stream import API
-from turnwire.providers.request_reader import RequestReader
+from turnwire.providers.request_reader import ImageLimits, RequestReader
 from turnwire.providers.wire_names import CallIds
 
 CACHE_BREAKPOINT = {"type": "ephemeral"}
+
+IMAGE_LIMITS = ImageLimits(max_bytes=5 * 2**20 * 3 // 4, max_side_pixels=8000)
+"""An image may have 5 MiB, counted as base64, and 8000 pixels (https://docs.anthropic.com/en/docs/vision)."""
 
 _BUDGET_TOKENS = {"low": 2048, "medium": 8192, "high": 16384, "xhigh": 32768, "max": 32768}
 
@@ -26,7 +29,7 @@ def build_anthropic_request(request: ProviderRequest, provider_id: str, default_
         provider_id: Whose signed reasoning may be sent back.
         default_max_tokens: Output limit when the request gives none; the API demands one.
     """
-    reader = RequestReader(request, provider_id, API, CallIds(max_chars=64))
+    reader = RequestReader(request, provider_id, API, CallIds(max_chars=64), IMAGE_LIMITS)
     system, messages = reader.conversation()
     body: dict[str, Any] = {
         "model": request.model_id,

@@ -34,7 +34,8 @@ _KEY_LIKE = re.compile(r"(?i)\b(?:bearer\s+\S+|(?:sk|pk|rk|gsk|xai|key|api|aiza)
 _CONTEXT_FULL = re.compile(
     r"context[ _-]?(?:length|window|size)|prompt (?:is )?too long|prompt_too_long|maximum context|max_model_len"
     r"|input (?:is )?too long|too many input tokens|request_too_large|exceeds? the (?:available|model'?s?) context"
-    r"|input token count .{0,40}exceeds",
+    r"|input token count .{0,40}exceeds|exceeds? context limit|maximum prompt length|exceeded model token limit"
+    r"|range of input length|reduce the length of the messages|tokens \+ .{0,20}max_new_tokens",
     re.IGNORECASE,
 )
 _RATE_LIMITED = re.compile(r"rate[ _-]?limit|too[ _]many[ _]requests|insufficient_quota|resource_exhausted", re.I)

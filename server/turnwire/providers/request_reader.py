@@ -25,6 +25,7 @@ from turnwire.domain.messages import (
 from turnwire.domain.repairs import Repair, RepairReason
 from turnwire.domain.sessions import ToolDefinition
 from turnwire.ports.provider import ProviderRequest
+from turnwire.providers.image_pixels import longest_side
 from turnwire.providers.repair_list import RepairList
 from turnwire.providers.request_content import (
     PDF_TYPE,
@@ -89,16 +90,41 @@ class ToldResult(Struct, frozen=True, kw_only=True):
     files: tuple[ShownFile, ...]
 
 
+class ImageLimits(Struct, frozen=True, kw_only=True):
+    """What an image may be at most; None for any size."""
+
+    max_bytes: int | None = None
+    max_side_pixels: int | None = None
+
+    def allow(self, data: bytes) -> bool:
+        """Tells whether an image is within the limits."""
+        if self.max_bytes is not None and len(data) > self.max_bytes:
+            return False
+        return self.max_side_pixels is None or longest_side(data) <= self.max_side_pixels
+
+
+NO_IMAGE_LIMITS = ImageLimits()
+
+
 class RequestReader:
     """Reads one request, in order, once."""
 
-    def __init__(self, request: ProviderRequest, provider_id: str, api: str, ids: CallIds) -> None:
+    def __init__(
+        self,
+        request: ProviderRequest,
+        provider_id: str,
+        api: str,
+        ids: CallIds,
+        images: ImageLimits = NO_IMAGE_LIMITS,
+    ) -> None:
         """Args:
         request: The request.
         provider_id: The provider that is asked: only its own state goes back to it.
         api: Its API.
         ids: Gives the ids of the calls.
+        images: What the API refuses larger ones than.
         """
+        self._images = images
         self.request = request
         self.repairs = RepairList(request.messages)
         self._provider_id = provider_id
@@ -164,6 +190,9 @@ class RequestReader:
             self.repairs.replaced(RepairReason.FILE_NOT_AVAILABLE, message, part)
             return ShownFile(kind="text", text=file_line(file, "not available"))
         mime = image_type(file, data)
+        if mime and not self._images.allow(data):
+            self.repairs.replaced(RepairReason.FILE_NOT_SHOWN, message, part, mime=f"a {mime} of this size")
+            return ShownFile(kind="text", text=file_line(file, "too large to be shown to this model"))
         if mime:
             return ShownFile(kind="image", mime=mime, data=data, name=file.filename.strip())
         if is_pdf(file, data):

@@ -20,6 +20,7 @@ MAX_BREAKPOINTS = 4
 MARKABLE = ("text", "image", "document", "tool_use", "tool_result")
 """Blocks of messages that may end a cached prefix. Thinking may not."""
 MIN_THINKING_BUDGET = 1024
+MAX_IMAGE_CHARS = 5 * 2**20
 
 
 def check_anthropic(request: Body, *, continues_pause: bool = False) -> list[str]:
@@ -171,6 +172,8 @@ def _file(place: str, kind: str, block: Body) -> Iterator[str]:
     violation = base64_violation(source.get("media_type", ""), source.get("data"))
     if violation:
         yield f"{place}: the file {violation}"
+    if kind == "image" and len(source.get("data") or "") > MAX_IMAGE_CHARS:
+        yield f"{place}: the image exceeds {MAX_IMAGE_CHARS} characters of base64"
     if "title" in block and not 1 <= len(block["title"].strip()) <= len(block["title"]) <= 500:
         yield f"{place}: the title is not 1 to 500 characters"
 

@@ -125,3 +125,22 @@ def test_overloaded_in_the_middle() -> None:
         read(
             AnthropicReader({}, "m"), {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
         )
+
+
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [
+        ("end_turn", FinishReason.STOP),
+        ("stop_sequence", FinishReason.STOP),
+        ("max_tokens", FinishReason.LENGTH),
+        ("tool_use", FinishReason.TOOL_USE),
+        ("pause_turn", FinishReason.PAUSED),
+        ("refusal", FinishReason.REFUSAL),
+        ("model_context_window_exceeded", FinishReason.CONTEXT_FULL),
+        ("a later word", FinishReason.STOP),
+    ],
+)
+def test_stop_reasons(word: str, reason: FinishReason) -> None:
+    """The provider's own word is kept beside ours."""
+    ending = {"type": "message_delta", "delta": {"stop_reason": word}}
+    assert read(AnthropicReader({}, "m"), ending, {"type": "message_stop"})[-1] == StepFinished(reason, word)

@@ -39,6 +39,26 @@ def test_status(status: int, body: object, kind: type[domain.ProviderError]) -> 
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        "prompt is too long: 208310 tokens > 200000 maximum",
+        "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease input length",
+        "This model's maximum context length is 128000 tokens. However, your messages resulted in 130000 tokens.",
+        "Your input exceeds the context window of this model. Please adjust your input and try again.",
+        "Please reduce the length of the messages or completion.",
+        "This model's maximum prompt length is 131072 but the request contains 140000 tokens.",
+        "Your request exceeded model token limit: 262144",
+        "Range of input length should be [1, 129024]",
+        "`inputs` tokens + `max_new_tokens` must be <= 8193. Given: 9000 `inputs` tokens and 10 `max_new_tokens`",
+        "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+    ],
+)
+def test_words_for_a_full_context(words: str) -> None:
+    """Anthropic, OpenAI, Groq, xAI, Moonshot, DashScope, Together and Google: unrecognised, nothing is compacted."""
+    assert type(from_status(400, {}, {"error": {"message": words}})) is domain.ProviderContextFull
+
+
+@pytest.mark.parametrize(
     ("error", "kind"),
     [
         ({"error": {"type": "overloaded_error", "message": "Overloaded"}}, domain.ProviderUnavailable),

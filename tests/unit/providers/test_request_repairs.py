@@ -1,6 +1,7 @@
 """What of a history cannot be sent as it is, and would end every later request if it were."""
 
 import json
+import struct
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from tests.support.provider_requests import (
     responses,
     without_breakpoints,
 )
+from tests.support.rules import check_anthropic
 from turnwire.domain.messages import (
     File,
     FinishReason,
@@ -29,6 +31,7 @@ from turnwire.domain.messages import (
     ToolUse,
 )
 from turnwire.domain.sessions import ToolDefinition
+from turnwire.providers.image_pixels import longest_side
 
 GO_ON = {"role": "user", "content": [{"type": "text", "text": "(conversation continues)"}]}
 USER = message("user", Text("next"))
@@ -226,3 +229,38 @@ def test_calls_without_reasoning_get_a_stand_in(contents: tuple[Any, ...]) -> No
     new = answer(*contents)
     assert chat(HELLO, new, reasoning=True)["messages"][1]["reasoning_content"] == " "
     assert "reasoning_content" not in chat(HELLO, new)["messages"][1]
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_an_image_that_is_too_large_for_anthropic_is_named(extra: int) -> None:
+    """It is refused, and so were all later requests; others take it."""
+    data = PNG.ljust(3_932_160 + extra, b"\0")
+    user = message("user", File(sha256="h", size_bytes=len(data), mime="image/png", filename="me.png"))
+    body = anthropic(user, files={"h": data})
+    assert check_anthropic(body) == []
+    [block] = body["messages"][0]["content"]
+    assert (block["type"], "me.png" in str(block.get("text"))) == (("text", True) if extra else ("image", False))
+    assert "image_url" in str(chat(user, files={"h": data}))
+
+
+PIXELS = [
+    (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", 10, 8001), 8001),
+    (b"GIF89a" + struct.pack("<HH", 8001, 10), 8001),
+    (b"\xff\xd8\xff\xe0\0\x04ab\xff\xc2\0\x11\x08" + struct.pack(">HH", 8001, 20), 8001),
+    (b"RIFF0000WEBPVP8 0000\0\0\0\x9d\x01\x2a" + struct.pack("<HH", 8001, 30), 8001),
+    (b"RIFF0000WEBPVP8L0000\x2f" + struct.pack("<I", 8000 | 9 << 14), 8001),
+    (b"RIFF0000WEBPVP8X0000\0\0\0\0" + (8000).to_bytes(3, "little") + b"\x01\0\0", 8001),
+    (b"\x89PNG", 0),
+    (b"\xff\xd8\xff", 0),
+    (b"RIFF0000WEBP", 0),
+    (b"", 0),
+]
+
+
+@pytest.mark.parametrize(("data", "pixels"), PIXELS)
+def test_pixels_of_images(data: bytes, pixels: int) -> None:
+    """By the first bytes of each kind that is sent; one with too many is not sent to Anthropic."""
+    assert longest_side(data) == pixels
+    user = message("user", File(sha256="h", size_bytes=1, mime="image/png", filename="f"))
+    [block] = anthropic(user, files={"h": data})["messages"][0]["content"]
+    assert (block["type"] == "image") is (data != b"" and not pixels)

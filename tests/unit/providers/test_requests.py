@@ -448,3 +448,11 @@ def test_a_tool_loop_that_began_without_thinking_goes_on_without(history: Any, t
     assert body["max_tokens"] == (2148 if thinks else 100)
     # models that choose their thinking themselves do not mind
     assert "thinking" in anthropic(*history, model_id="claude-opus-4-8", options=options)
+
+
+@pytest.mark.parametrize("name", ["n" * 65, "n" * 200, "ünï.code" * 20, "a b", ""])
+def test_names_of_tools_that_no_api_takes(name: str) -> None:
+    """At most 64 of [A-Za-z0-9_-], and never the same for two tools."""
+    sent = anthropic(HELLO, tools=(ToolDefinition(name, "", ""), ToolDefinition(f"{name}!", "", "")))["tools"]
+    assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", tool["name"]) for tool in sent)
+    assert sent[0]["name"] != sent[1]["name"]

@@ -209,3 +209,19 @@ async def test_tool_that_ran_is_not_run_twice(tmp_path: Path) -> None:
         assert [(call.status, call.output) for call in calls] == [("error", ""), ("success", "the sum is 2")]
         assert "restarted" in calls[0].error
     assert not (tmp_path / "slow_began").exists()
+
+
+async def test_turn_whose_provider_is_gone_fails_by_name(tmp_path: Path) -> None:
+    """The configuration may lose a provider between two starts; the session goes on with another model."""
+    mine = '[providers.mine]\nkind = "offline"\n'
+    async with running_server(tmp_path, mine) as server, connect(server.address) as client:
+        asked = ask("/tool look {}", model=model("echo", "mine"), tools=[tool("look")])
+        accepted = await client.messages.SendMessage(asked)
+        async with watching(client, accepted.session_id, after_sequence=accepted.sequence) as watch:
+            call = (await watch.until_kind("tool_call_updated")).tool_call_updated.state
+    async with running_server(tmp_path) as server, connect(server.address) as client:
+        await client.tools.SubmitToolResult(result(accepted, call, 1))
+        failure = (await turn_ended(client, accepted)).turn_ended.failure
+        assert (failure.reason, "'mine'" in failure.message) == ("MODEL_UNKNOWN", True)
+        again = await client.messages.SendMessage(ask("and now?", accepted.session_id))
+        assert (await turn_ended(client, again)).turn_ended.finish_reason == FINISH_REASON_STOP

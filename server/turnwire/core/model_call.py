@@ -60,6 +60,10 @@ class ModelCall:
 
         Returns:
             What ended the answer early; None when the provider finished.
+
+        Raises:
+            UnknownModel: the chosen model is not configured any more.
+            StorageError: the message could not be stored.
         """
         failure: ProviderError | None = None
         models = (models[0], *filter(self._is_configured, models[1:]))
@@ -106,6 +110,7 @@ class ModelCall:
         limit = self._environment.settings.limits.max_answer_bytes
         watchers_know = False
         try:
+            self._environment.providers.check(model)  # a turn outlives its server, the configuration may be another
             provider = await self._environment.providers.get(model.provider_id)
             prepared = provider.prepare(msgspec.structs.replace(request, model_id=model.model_id))
             async with contextlib.aclosing(provider.stream(prepared)) as items:

@@ -93,7 +93,7 @@ def _stream(
             await call.fail(error, context)
         except Exception as error:
             # a client that went away makes the pending write fail in grpc's own ways
-            if context.cancelled() or context.done():
+            if context.cancelled() or context.done() or isinstance(error, grpc.aio.InternalError):
                 call.log("CANCELLED")
                 return
             await call.fail(error, context)

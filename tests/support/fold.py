@@ -28,6 +28,7 @@ EPHEMERAL = frozenset(
         "tool_log",
         "permission_snapshot",
         "compaction_started",
+        "retry_scheduled",
     ]
 )
 
@@ -260,6 +261,10 @@ class SessionFold:
 
     def _on_permission_replied(self, _: Event, replied: object) -> None:
         self.permissions.pop(replied.permission_id, None)
+
+    def _on_retry_scheduled(self, _: Event, scheduled: object) -> None:
+        if scheduled.attempt < 1:
+            raise ContractBroken("a retry before the first attempt")
 
     def _on_compaction_started(self, _: Event, started: object) -> None:
         if not started.message_count:

@@ -49,7 +49,28 @@ class Call:
     call_id: str = "call_1"
 
 
-Piece = Say | Think | Call
+@dataclass(frozen=True)
+class Refuse:
+    """A refusal; text where the API has no word of its own for it."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class HostedCall:
+    """A call of a tool that the provider runs itself; nothing where the API has none."""
+
+    call_id: str
+
+
+@dataclass(frozen=True)
+class HostedResult:
+    """The result of such a call; nothing where the API shows none."""
+
+    call_id: str
+
+
+Piece = Say | Think | Call | Refuse | HostedCall | HostedResult
 
 
 @dataclass(frozen=True)
@@ -102,6 +123,10 @@ def _chat(pieces: Iterable[Piece], tokens: Tokens) -> Iterable[bytes]:
                 function = {"name": name, "arguments": arguments}
                 yield chunk({"tool_calls": [{"index": calls, "id": call_id, "type": "function", "function": function}]})
                 calls += 1
+            case Refuse(text):
+                yield chunk({"refusal": text})
+            case HostedCall() | HostedResult():
+                pass
     yield chunk({}, "tool_calls" if calls else "stop")
     total = tokens.prompt + tokens.generated
     usage = {"prompt_tokens": tokens.prompt, "completion_tokens": tokens.generated, "total_tokens": total}
@@ -112,17 +137,23 @@ def _chat(pieces: Iterable[Piece], tokens: Tokens) -> Iterable[bytes]:
 def _responses(pieces: Iterable[Piece], tokens: Tokens) -> Iterable[bytes]:
     yield _data({"type": "response.created", "response": {"id": "resp_1", "model": "m"}})
     output: list[dict[str, Any]] = []
-    for index, piece in enumerate(pieces):
+    shown = [piece for piece in pieces if not isinstance(piece, HostedResult)]
+    for index, piece in enumerate(shown):
         number = next(_item_numbers)
         match piece:
+            case Refuse(text):
+                item: dict[str, Any] = {"type": "message", "id": f"msg_{number}", "role": "assistant"}
+                item |= {"status": "completed", "content": [{"type": "refusal", "refusal": text}]}
+            case HostedCall(call_id):
+                item = {"type": "web_search_call", "id": call_id, "status": "completed"}
             case Say(text):
                 part = {"type": "output_text", "text": text, "annotations": []}
                 item = {"type": "message", "id": f"msg_{number}", "role": "assistant", "status": "completed"}
-                item["content"] = [part]  # type: ignore[assignment]
+                item["content"] = [part]
             case Think(text, seal):
                 summary = [{"type": "summary_text", "text": text}] if text else []
                 item = {"type": "reasoning", "id": f"rs_{number}", "encrypted_content": seal}
-                item["summary"] = summary  # type: ignore[assignment]
+                item["summary"] = summary
             case Call(name, arguments, call_id):
                 item = {"type": "function_call", "id": f"fc_{number}", "status": "completed"}
                 item |= {"name": name, "arguments": arguments, "call_id": call_id}
@@ -149,9 +180,15 @@ def _anthropic(pieces: Iterable[Piece], tokens: Tokens) -> Iterable[bytes]:
     stop = "end_turn"
     for index, piece in enumerate(pieces):
         match piece:
-            case Say(text):
+            case Say(text) | Refuse(text):
                 block: dict[str, Any] = {"type": "text", "text": ""}
                 deltas = [{"type": "text_delta", "text": text}]
+            case HostedCall(call_id):
+                block = {"type": "server_tool_use", "id": call_id, "name": "web_search", "input": {}}
+                deltas = [{"type": "input_json_delta", "partial_json": '{"query":"cats"}'}]
+            case HostedResult(call_id):
+                block = {"type": "web_search_tool_result", "tool_use_id": call_id, "content": []}
+                deltas = []
             case Think(text, seal):
                 block = {"type": "thinking", "thinking": "", "signature": ""}
                 deltas = [

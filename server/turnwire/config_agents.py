@@ -40,7 +40,11 @@ def read_permissions(document: Document, key: str, table: Mapping[str, Any]) -> 
 
 
 def _agent(document: Document, key: str, table: object, models: ConfiguredModels) -> Agent:
+    if key == "agents.":
+        raise document.error('agents.""', 'is an agent without a name; the one of sessions that name none is "default"')
     section = document.converted(key, table, AgentSection)
+    if "" in (section.tools or ()):
+        raise document.error(f"{key}.tools", "has an empty pattern, which no tool matches")
     fallbacks = section.fallback_models
     return Agent(
         system=section.system,

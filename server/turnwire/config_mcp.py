@@ -8,6 +8,9 @@ import msgspec
 from turnwire.config_document import VARIABLE, Document
 from turnwire.tools.settings import McpSettings
 
+_HEADER = r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}"
+"""A token of RFC 9110, 5.6.2."""
+
 
 def read_mcp(document: Document) -> dict[str, McpSettings]:
     """Returns the servers by name. Raises ConfigError."""
@@ -23,7 +26,15 @@ def _server(document: Document, key: str, table: object) -> McpSettings:
     settings = document.converted(key, table, McpSettings)
     if bool(settings.command) == bool(settings.url):
         raise document.error(key, "needs either command or url")
+    useless = ("args", "env", "cwd") if settings.url else ("headers_env",)
+    for field in useless:
+        if getattr(settings, field):
+            raise document.error(
+                f"{key}.{field}", f"is not for a server with {'an url' if settings.url else 'a command'}"
+            )
     # Never repeat these values: people paste keys.
+    if not all(re.fullmatch(_HEADER, header) for header in settings.headers_env):
+        raise document.error(f"{key}.headers_env", "has a key that is no name of an HTTP header")
     for name in (*settings.env, *settings.headers_env.values()):
         if not re.fullmatch(VARIABLE, name):
             raise document.error(key, "env and headers_env take names of environment variables")
@@ -34,4 +45,7 @@ def _server(document: Document, key: str, table: object) -> McpSettings:
             raise document.error(f"{key}.{field}", "must be more than 0 and at most a day")
     if settings.cwd is None:
         return settings
-    return msgspec.structs.replace(settings, cwd=document.path(f"{key}.cwd", settings.cwd))
+    folder = document.path(f"{key}.cwd", settings.cwd)
+    if not folder.is_dir():
+        raise document.error(f"{key}.cwd", f"{folder} is not a folder")
+    return msgspec.structs.replace(settings, cwd=folder)

@@ -120,7 +120,7 @@ class RetriesSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     longest_delay_seconds: Seconds = Retries().longest_delay.total_seconds()
 
     def retries(self) -> Retries:
-        """Returns the pace of retries as the core takes it."""
+        """Returns the pace of retries as the core takes it; the first pause is never longer than the longest."""
         return Retries(
             max_retries=self.max_retries,
             first_delay=timedelta(seconds=self.first_delay_seconds),

@@ -125,12 +125,14 @@ async def test_spent_is_the_sum_of_the_ended_turns(opened: OpenedStore) -> None:
 
 
 async def test_an_unknown_price_hides_no_known_one(opened: OpenedStore) -> None:
-    """The cost is that of the turns whose price is known; tokens count all the same."""
+    """The cost is that of the turns and steps whose price is known; tokens count all the same."""
     await _end(opened, "trn_1", usage=Usage(input_tokens=1))
     assert await opened.store.spent("ses_1") == Spent(Usage(input_tokens=1), None)
     await _end(opened, "trn_2", usage=Usage(input_tokens=2), cost_pico_usd=0)
     await _end(opened, "trn_3")
     assert await opened.store.spent("ses_1") == Spent(Usage(input_tokens=3), 0)
+    await _end(opened, "trn_4", usage=Usage(input_tokens=1), known_cost_pico_usd=5)
+    assert await opened.store.spent("ses_1") == Spent(Usage(input_tokens=4), 5)
 
 
 async def test_spent_of_an_unknown_session_is_an_error(opened: OpenedStore) -> None:

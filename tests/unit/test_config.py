@@ -417,7 +417,7 @@ def test_mcp_servers_are_read() -> None:
         command = "npx"
         args = ["-y", "x"]
         env = ["TOKEN"]
-        cwd = "sub"
+        cwd = "."
         [mcp.web]
         url = "https://example.com/mcp"
         headers_env = { Authorization = "TOKEN" }
@@ -426,7 +426,7 @@ def test_mcp_servers_are_read() -> None:
         tools = ["fs.*"]
     """)
     assert config.mcp == {
-        "fs": McpSettings(command="npx", args=("-y", "x"), env=("TOKEN",), cwd=Path("sub").absolute()),
+        "fs": McpSettings(command="npx", args=("-y", "x"), env=("TOKEN",), cwd=Path(".").absolute()),
         "web": McpSettings(url="https://example.com/mcp", headers_env={"Authorization": "TOKEN"}, timeout_seconds=5),
     }
     assert config.agents["review"].tools == ("fs.*",)
@@ -445,6 +445,13 @@ def test_mcp_servers_are_read() -> None:
         ),
         ('[mcp.a]\ncommand = "x"\ntimeout_seconds = 0', "mcp.a.timeout_seconds: must be more than 0"),
         ('[mcp.a]\ncommand = "x"\nwhat = 0', "mcp.a.what: is not a known key"),
+        ('[mcp.a]\nurl = "http://a"\nargs = ["x"]', "mcp.a.args: is not for a server with an url"),
+        ('[mcp.a]\ncommand = "x"\nheaders_env = {A = "B"}', "mcp.a.headers_env: is not for a server with a command"),
+        ('[mcp.a]\nurl = "http://a"\nheaders_env = {"A\\nB" = "C"}', "mcp.a.headers_env: has a key that is no name"),
+        ('[mcp.a]\ncommand = "x"\ncwd = "/no/such/folder"', "mcp.a.cwd: /no/such/folder is not a folder"),
+        ('[agents.""]', 'agents."": is an agent without a name'),
+        ('[agents.a]\ntools = [""]', "agents.a.tools: has an empty pattern"),
+        ('[providers.a]\nkind = "openai_responses"\nreasoning_summary = "x"', "providers.a.reasoning_summary: "),
         ("[limits]\nmax_repeated_calls = 1", "limits.max_repeated_calls: "),
     ],
 )

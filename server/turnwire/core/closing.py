@@ -147,7 +147,7 @@ def end_turn(
             closed, one = close_calls(message, now)
             work += one
         ended.append(closed)
-    usage, cost = _totals([*summaries, *ended])
+    usage, cost, known_cost = _totals([*summaries, *ended])
     over = msgspec.structs.replace(
         turn,
         status=TurnStatus.ENDED,
@@ -156,6 +156,7 @@ def end_turn(
         failure=ending.failure,
         usage=usage,
         cost_pico_usd=cost,
+        known_cost_pico_usd=known_cost,
         steps=len(ended),
     )
     event = TurnEnded(
@@ -195,8 +196,12 @@ def _call_updated(message: Message, part: Part) -> ToolCallUpdated:
     return ToolCallUpdated(message.message_id, part.part_id, part.index, part.content)
 
 
-def _totals(messages: Sequence[Message]) -> tuple[Usage | None, int | None]:
-    """Sums usage and cost; the cost is unknown as soon as a price is. A step without usage counts for nothing."""
+def _totals(messages: Sequence[Message]) -> tuple[Usage | None, int | None, int | None]:
+    """Sums usage and cost. A step without usage counts for nothing.
+
+    Returns:
+        Usage; cost, unknown as soon as a price is; and then the cost of those whose price is known.
+    """
     usage: Usage | None = None
     costs: list[int | None] = []
     for message in messages:
@@ -204,4 +209,6 @@ def _totals(messages: Sequence[Message]) -> tuple[Usage | None, int | None]:
         if message.usage is not None:
             costs.append(message.cost_pico_usd)
     known = [cost for cost in costs if cost is not None]
-    return usage, sum(known) if known and len(known) == len(costs) else None
+    if not known:
+        return usage, None, None
+    return (usage, sum(known), None) if len(known) == len(costs) else (usage, None, sum(known))

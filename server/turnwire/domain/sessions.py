@@ -95,5 +95,8 @@ class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True):
     failure: Failure | None = None
     usage: Usage | None = None
     cost_pico_usd: int | None = None
+    """None as soon as the price of a step is unknown."""
+    known_cost_pico_usd: int | None = None
+    """Of the steps whose price is known, where `cost_pico_usd` is None for those whose price is not."""
     steps: int = 0
     """Model calls that were made; while it runs, those that had ended when it was last resumed."""

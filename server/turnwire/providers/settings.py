@@ -33,7 +33,7 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """False for servers that refuse `stream_options`."""
     sends_reasoning: bool = False
     """True for Chat Completions servers that want `reasoning_content` back with tool calls (DeepSeek, Moonshot)."""
-    reasoning_summary: str = ""
+    reasoning_summary: Literal["", "auto", "concise", "detailed"] = ""
     """"auto", "concise" or "detailed": readable reasoning of OpenAI Responses, where the organisation may have it."""
 
 

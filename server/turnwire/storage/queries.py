@@ -131,7 +131,8 @@ def request(db: sqlite3.Connection, request_id: str) -> StoredRequest | None:
 def spent(db: sqlite3.Connection, session_id: str) -> Spent:
     """Returns what the ended turns have used; see `Store.spent`."""
     rows = db.execute(  # in the words of the index turns_spent, which saves reading the bodies
-        "SELECT json_extract(body, '$.usage'), json_extract(body, '$.cost_pico_usd') FROM turns"
+        "SELECT json_extract(body, '$.usage'),"
+        " coalesce(json_extract(body, '$.cost_pico_usd'), json_extract(body, '$.known_cost_pico_usd')) FROM turns"
         " WHERE session = ? AND ended = 1",
         (_session_row(db, session_id),),
     )

@@ -107,8 +107,11 @@ CREATE UNIQUE INDEX part_files_of_part ON part_files (part, file);
 CREATE INDEX part_files_by_file ON part_files (file);
 
 -- what a session has spent is asked for often, and a turn's body holds all of its tools
-CREATE INDEX turns_spent ON turns (session, json_extract(body, '$.usage'), json_extract(body, '$.cost_pico_usd'))
-    WHERE ended = 1;
+CREATE INDEX turns_spent ON turns (
+    session,
+    json_extract(body, '$.usage'),
+    coalesce(json_extract(body, '$.cost_pico_usd'), json_extract(body, '$.known_cost_pico_usd'))
+) WHERE ended = 1;
 """
 
 MIGRATIONS: tuple[str, ...] = (_INITIAL, _PERMISSIONS_AND_RESULT_FILES)

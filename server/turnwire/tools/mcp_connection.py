@@ -143,7 +143,9 @@ class McpConnection:
                 failures = 1 if self._state is SourceState.READY else failures + 1
                 why = self._lost or _explained(error)
                 say = log.debug if why == self._error else log.warning  # a server that stays away says so once
-                say("mcp_server_failed", server=self._name, failures=failures, error=why)
+                # not what the program said last: it may be of a call
+                told = self._lost.partition(": ")[0] or why
+                say("mcp_server_failed", server=self._name, failures=failures, error=told)
                 self._error = why
                 self.tried.set()
             finally:

@@ -207,6 +207,8 @@ def test_an_unknown_price_is_never_counted_as_nothing(
     [change] = end_turn(make_turn(), steps, Ending(FinishReason.STOP), END).changes
     assert isinstance(change, PutTurn)
     assert (change.turn.cost_pico_usd, change.turn.steps) == (total, len(costs))
+    known = sum(cost or 0 for cost in costs) or None
+    assert change.turn.known_cost_pico_usd == (known if total is None else None)
 
 
 def test_the_end_of_a_turn_closes_what_is_open() -> None:

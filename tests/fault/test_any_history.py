@@ -41,7 +41,7 @@ from opencode.message.message_pb2 import (
 )
 from opencode.tool.tool_pb2 import ToolResultFile
 from tests.support.conversation import model, text, tool
-from tests.support.followed_session import Followed
+from tests.support.followed_session import SETTLED, Followed
 from tests.support.histories import HOST_SECRET
 from tests.support.model_scripts import Call, HostedCall, HostedResult, Refuse, Say, Think
 from tests.support.odd_answers import ENDINGS, STATUSES, Reply
@@ -295,7 +295,9 @@ class AnyHistory(RuleBasedStateMachine):
             part = MessagePart(tool_result=ToolResultContent(call_id=call_id, output=words))
         else:
             part = text(HOST_SECRET if kind == MESSAGE_TYPE_HOST else one.mark(words))
-        self._do(self._world.append(one, AppendMessageRequest(session_id=one.session_id, type=kind, parts=[part])))
+        awaited = {call.call_id for call in one.calls() if call.status not in SETTLED}
+        request = AppendMessageRequest(session_id=one.session_id, type=kind, parts=[part])
+        self._do(self._world.append(one, request, is_awaited=kind == MESSAGE_TYPE_TOOL_RESULT and call_id in awaited))
 
     @rule(killed=st.booleans())
     def restart(self, killed: bool) -> None:

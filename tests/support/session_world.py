@@ -34,6 +34,7 @@ from tests.support.conversation import (
     ask,
     messages_of,
     model,
+    refused,
     session_of,
     watching,
     words_of,
@@ -212,9 +213,13 @@ class World:
             assert again.disposition == DISPOSITION_DUPLICATE
             assert (again.message_id, again.turn_id) == (first.message_id, first.turn_id)
 
-    async def append(self, one: Followed, request: AppendMessageRequest) -> None:
-        """Appends a message."""
-        await self.client.messages.AppendMessage(request)
+    async def append(self, one: Followed, request: AppendMessageRequest, *, is_awaited: bool = False) -> None:
+        """Appends a message, or is told that it is the result that the running turn waits for."""
+        appending = self.client.messages.AppendMessage(request)
+        if is_awaited:
+            assert (await refused(appending)).reason == "INVALID_REQUEST"
+        else:
+            await appending
         await self.rest(one)
 
     async def abort(self, one: Followed, *, keep_queue: bool) -> None:

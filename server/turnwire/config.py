@@ -79,7 +79,8 @@ there is one, else none. Every key may be left out. Relative paths in the file s
     output_usd_per_million = 2        reasoning included
     cache_read_usd_per_million = 0.025
     cache_write_usd_per_million = 0
-    capabilities = ["tools"]          of tools, images, documents, reasoning; left out: nothing is said
+    capabilities = ["tools"]          of tools, images, documents, reasoning; left out: nothing is said. Images and
+                                      documents are sent only to models that can see them, as far as that is said
 
     [permissions]                     for calls of all tools, the clients' own too; without a match they are allowed
     "PATTERN" = "ask"                 allow, ask or deny; the last pattern that matches counts, so begin with "*"

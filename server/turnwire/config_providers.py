@@ -17,7 +17,7 @@ _PROVIDERS_BY_KEY_VARIABLE = {
         kind="openai_responses", name="OpenAI", api_key_env="OPENAI_API_KEY", default_model="gpt-5-mini"
     ),
     "anthropic": ProviderSettings(
-        kind="anthropic", name="Anthropic", api_key_env="ANTHROPIC_API_KEY", default_model="claude-sonnet-4-5"
+        kind="anthropic", name="Anthropic", api_key_env="ANTHROPIC_API_KEY", default_model="claude-sonnet-5-5"
     ),
 }
 

@@ -13,7 +13,7 @@ from opencode.message.message_pb2 import (
     GenerationOptions,
     SendMessageRequest,
 )
-from tests.support.conversation import file, messages_of, model, refused, talk, text, tool
+from tests.support.conversation import file, messages_of, model, refused, talk, text, tool, turn_ended
 from tests.support.model_scripts import API_OF_PATH, APIS, Say, answer
 from tests.support.provider_server import ProviderServer, RecordedRequest, ScriptedReply
 from tests.support.running_server import Client, connect, running_server
@@ -85,3 +85,25 @@ async def test_what_cannot_be_explained_is_refused(client: Client) -> None:
     assert (await refused(client.messages.ExplainContext(nothing))).reason == "MODEL_UNKNOWN"
     strange = ExplainContextRequest(session_id=session_id, tools=[tool("look", '{"type": "strange"}')])
     assert (await refused(client.messages.ExplainContext(strange))).fields == ["tools[0].input_schema_json"]
+
+
+async def test_pictures_are_for_models_that_can_see_them(tmp_path: Path) -> None:
+    """By the configuration, in what is explained and in what is sent alike; a repair says so."""
+    async with ProviderServer() as provider:
+        toml = (
+            f"[providers.mine]\nkind = 'openai_chat'\nbase_url = '{provider.base_url}'\n"
+            "[models.'mine/blind']\ncapabilities = ['tools']\n"
+        )
+        async with running_server(tmp_path, toml) as server, connect(server.address) as client:
+            for name, shown in (("blind", False), ("seeing", True)):
+                provider.enqueue(answer("openai_chat", Say("I see.")))
+                picture = file(url="data:image/png;base64,iVBORw0KGgo=", filename="a.png")
+                asked = SendMessageRequest(parts=[text("look"), picture], model=model(name, "mine"))
+                accepted = await client.messages.SendMessage(asked)
+                await turn_ended(client, accepted)
+                request = ExplainContextRequest(session_id=accepted.session_id, model=model(name, "mine"))
+                explained = await client.messages.ExplainContext(request)
+                assert ["image_url" in str(provider.requests[-1].body), "image_url" in explained.request_json] == [
+                    shown
+                ] * 2
+                assert ("FILE_NOT_SHOWN" in [repair.reason for repair in explained.repairs]) != shown

@@ -198,6 +198,9 @@ class FakeProviders:
     def check(self, model: ModelRef) -> None:
         """Takes every model."""
 
+    def capabilities(self, model: ModelRef) -> tuple[str, ...] | None:
+        """Says nothing."""
+
     def cost_pico_usd(self, model: ModelRef, usage: Usage) -> int | None:
         """Counts tokens."""
         return (usage.prompt_total or 0) + (usage.generated_total or 0)

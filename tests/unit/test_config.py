@@ -426,7 +426,7 @@ def test_mcp_servers_are_read() -> None:
         tools = ["fs.*"]
     """)
     assert config.mcp == {
-        "fs": McpSettings(command="npx", args=("-y", "x"), env=("TOKEN",), cwd=Path(".").absolute()),
+        "fs": McpSettings(command="npx", args=("-y", "x"), env=("TOKEN",), cwd=Path().absolute()),
         "web": McpSettings(url="https://example.com/mcp", headers_env={"Authorization": "TOKEN"}, timeout_seconds=5),
     }
     assert config.agents["review"].tools == ("fs.*",)

@@ -10,6 +10,7 @@ from turnwire.core.compaction import plan_before_step
 from turnwire.core.environment import Environment
 from turnwire.core.inputs import NewPart, NewTurn
 from turnwire.core.message_contents import Contents, load_contents
+from turnwire.core.model_call import request_for
 from turnwire.core.request_draft import draft_request, with_files
 from turnwire.domain.messages import Message, MessageStatus, MessageType, ModelRef, SentContext
 from turnwire.domain.repairs import Repair
@@ -76,7 +77,8 @@ class ContextExplainer:
         full = await with_files(environment, draft.request)
         unsaved = {file.reference.sha256: file.content for file in contents.files}
         provider = await environment.providers.get(model.provider_id)
-        prepared = provider.prepare(msgspec.structs.replace(full, files={**full.files, **unsaved}))
+        full = msgspec.structs.replace(full, files={**full.files, **unsaved})
+        prepared = provider.prepare(request_for(environment, full, model))
         return ContextExplanation(
             provider_id=model.provider_id,
             model_id=model.model_id,

@@ -20,6 +20,12 @@ from turnwire.ports.provider import ProviderRequest
 from turnwire.ports.store import Committed
 
 
+def request_for(environment: Environment, request: ProviderRequest, model: ModelRef) -> ProviderRequest:
+    """Returns a request for one of the models that may be asked with it."""
+    capabilities = environment.providers.capabilities(model)
+    return msgspec.structs.replace(request, model_id=model.model_id, capabilities=capabilities)
+
+
 class ModelCall:
     """Feeds a message stream from a provider. One task calls `run`; cancelling it ends the HTTP request at once."""
 
@@ -112,7 +118,7 @@ class ModelCall:
         try:
             self._environment.providers.check(model)  # a turn outlives its server, the configuration may be another
             provider = await self._environment.providers.get(model.provider_id)
-            prepared = provider.prepare(msgspec.structs.replace(request, model_id=model.model_id))
+            prepared = provider.prepare(request_for(self._environment, request, model))
             async with contextlib.aclosing(provider.stream(prepared)) as items:
                 async for item in items:
                     if not watchers_know:

@@ -72,7 +72,7 @@ class Toolbox:
         self._by_name = {tool.name: tool for tool in client_tools}
         for tool in server_tools:
             if tool.name in self._by_name:
-                log.info("server_tool_hidden", tool=tool.name, reason="the client declares a tool of that name")
+                log.debug("server_tool_hidden", tool=tool.name, reason="the client declares a tool of that name")
                 continue
             if len(self._by_name) >= MAX_OFFERED_TOOLS:
                 log.warning(
@@ -126,7 +126,7 @@ async def open_toolbox(
         if tool.name in denied:
             continue
         if problem := await problem_of_schema(tool.input_schema_json):
-            log.info("server_tool_hidden", tool=tool.name, reason=f"its schema {problem}")
+            log.debug("server_tool_hidden", tool=tool.name, reason=f"its schema {problem}")
         else:
             usable.append(tool)
     return Toolbox((tool for tool in from_client if tool.name not in denied), usable, denied)

@@ -33,6 +33,9 @@ class ProviderRequest(Struct, frozen=True, kw_only=True):
     options: GenerationOptions = GenerationOptions()
     files: Mapping[str, bytes] = {}
     """Bytes of every `File` part in `messages` and of the files of tool results, by sha256."""
+    capabilities: tuple[str, ...] | None = None
+    """What the model can do, as in `ModelDescription`: images and documents are shown to one that can see them. None:
+    nothing is known, so it is shown all."""
     prefix_changed: frozenset[str] = frozenset()
     """Ids of those messages of models that were made with another system prompt, other tools or other messages before
     them. A provider that checks this refuses their sealed reasoning."""
@@ -225,6 +228,10 @@ class Providers(Protocol):
 
     def cost_pico_usd(self, model: ModelRef, usage: Usage) -> int | None:
         """Returns what the usage costs; None when the price of the model is unknown. At once after `get`."""
+        ...
+
+    def capabilities(self, model: ModelRef) -> tuple[str, ...] | None:
+        """Returns what the configuration says that a model can do; None when it says nothing. Does no I/O."""
         ...
 
     def context_window_tokens(self, model: ModelRef) -> int | None:

@@ -60,6 +60,10 @@ class ModelCatalog:
         """Returns the context window of a model; None when it is unknown."""
         return self._describe(model_id).context_window_tokens
 
+    def capabilities(self, model_id: str) -> tuple[str, ...] | None:
+        """Returns what the configuration says that a model can do; None when it says nothing."""
+        return self._settings_of(model_id).capabilities
+
     def cost_pico_usd(self, model_id: str, usage: Usage) -> int | None:
         """Returns what a usage costs; None when it is unknown. See `turnwire.providers.pricing.cost_pico_usd`."""
         own = self._settings_of(model_id).prices

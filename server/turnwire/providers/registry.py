@@ -83,6 +83,11 @@ class ConfiguredProviders:
         catalog = self._catalogs.get(model.provider_id)
         return None if catalog is None else catalog.cost_pico_usd(model.model_id, usage)
 
+    def capabilities(self, model: ModelRef) -> tuple[str, ...] | None:
+        """See `Providers.capabilities`."""
+        catalog = self._catalogs.get(model.provider_id)
+        return None if catalog is None else catalog.capabilities(model.model_id)
+
     def context_window_tokens(self, model: ModelRef) -> int | None:
         """See `Providers.context_window_tokens`."""
         catalog = self._catalogs.get(model.provider_id)

@@ -189,19 +189,23 @@ class RequestReader:
         if data is None:
             self.repairs.replaced(RepairReason.FILE_NOT_AVAILABLE, message, part)
             return ShownFile(kind="text", text=file_line(file, "not available"))
-        mime = image_type(file, data)
+        mime = image_type(file, data) if self._can("images") else ""
         if mime and not self._images.allow(data):
             self.repairs.replaced(RepairReason.FILE_NOT_SHOWN, message, part, mime=f"a {mime} of this size")
             return ShownFile(kind="text", text=file_line(file, "too large to be shown to this model"))
         if mime:
             return ShownFile(kind="image", mime=mime, data=data, name=file.filename.strip())
-        if is_pdf(file, data):
+        if is_pdf(file, data) and self._can("documents"):
             return ShownFile(kind="pdf", mime=PDF_TYPE, data=data, name=file.filename.strip())
         text = file_text(file, data)
         if text is None:
             self.repairs.replaced(RepairReason.FILE_NOT_SHOWN, message, part, mime=file.mime)
             text = file_line(file, "cannot be shown to this model")
         return ShownFile(kind="text", text=text)
+
+    def _can(self, capability: str) -> bool:
+        known = self.request.capabilities
+        return known is None or capability in known
 
     def models_file(self, message: Message, part: Part, file: File) -> str:
         """Returns what stands for a file in a model's own answer, where APIs take only text."""

@@ -1,7 +1,9 @@
 """Requests of the three APIs, from the same neutral history."""
 
 import base64
+import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -297,6 +299,21 @@ def test_files() -> None:
         {"type": "input_file", "filename": "b.pdf", "file_data": f"data:application/pdf;base64,{pdf}"},
         *({"type": "input_text", "text": text} for text in (INLINED, STUB, GONE)),
     ]
+
+
+@pytest.mark.parametrize("write", [anthropic, chat, responses])
+def test_files_go_to_models_that_can_see_them(write: Callable[..., dict[str, Any]]) -> None:
+    """As far as the configuration says what they can; a line stands for the others."""
+    png, pdf = encoded(PNG), encoded(b"%PDF")
+    for capabilities, shown in (
+        (("tools",), [False, False]),
+        (("images",), [True, False]),
+        (("documents",), [False, True]),
+        (None, [True, True]),
+    ):
+        sent = json.dumps(write(WITH_FILES, files=FILES, capabilities=capabilities))
+        assert [png in sent, pdf in sent] == shown
+        assert sent.count("cannot be shown") == 1 + shown.count(False)
 
 
 def test_tools() -> None:

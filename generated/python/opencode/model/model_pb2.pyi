@@ -58,7 +58,7 @@ class ModelInfo(_message.Message):
     @_builtins.property
     def capabilities(self) -> Global___ModelCapabilities:
         """What the model can do, by the configuration: "tools", "images", "documents", "reasoning". Absent when it says
-        nothing, which is not the same as an empty list. Offline models state their own.
+        nothing, which is not the same as an empty list: then it is sent images and documents. Offline models state their own.
         """
 
     def __init__(

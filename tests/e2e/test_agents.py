@@ -5,10 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from opencode.message.content_pb2 import FINISH_REASON_ERROR, MESSAGE_TYPE_HOST, MESSAGE_TYPE_SYSTEM
+from opencode.message.content_pb2 import (
+    FINISH_REASON_ERROR,
+    MESSAGE_TYPE_ASSISTANT,
+    MESSAGE_TYPE_HOST,
+    MESSAGE_TYPE_SYSTEM,
+)
 from opencode.message.message_pb2 import AppendMessageRequest
 from opencode.session.session_pb2 import UpdateSessionRequest
-from tests.support.conversation import ask, displayed, model, talk, text, tool, turn_ended
+from tests.support.conversation import ask, displayed, messages_of, model, talk, text, tool, turn_ended
 from tests.support.model_scripts import API_OF_PATH, APIS, CHECKS, Say, answer, error
 from tests.support.provider_server import ProviderServer, RecordedRequest, ScriptedReply
 from tests.support.running_server import connect, running_server
@@ -45,14 +50,16 @@ async def test_an_agent_has_prompt_model_tools_and_fallbacks_of_its_own(api: str
         connect(server.address) as client,
     ):
         tools = [tool("read"), tool("write")]
-        provider.enqueue(error(503, "overloaded_error"))
         accepted = await talk(client, "look", agent="review", tools=tools)
         session_id = accepted.session_id
         await client.sessions.UpdateSession(UpdateSessionRequest(session_id=session_id, agent="review"))
+        provider.enqueue(error(503, "overloaded_error"))
         await talk(client, "again", session_id, tools=tools)
         await talk(client, "and", session_id, model=model("other", "mine"), system="Be brief.")
+        answers = [m for m in await messages_of(client, session_id) if m.type == MESSAGE_TYPE_ASSISTANT]
+    assert [m.sent_context.break_reason for m in answers] == ["", "MODEL_CHANGED", "MODEL_CHANGED"]
     bodies = [request.body for request in provider.requests]
-    assert [body["model"] for body in bodies] == ["reviewer", "spare", "reviewer", "other"]
+    assert [body["model"] for body in bodies] == ["reviewer", "reviewer", "spare", "other"]
     sent = [json.dumps(body) for body in bodies]
     assert ["You review code." in body for body in sent] == [True, True, True, False]
     assert ["Be brief." in body for body in sent] == [False, False, False, True]

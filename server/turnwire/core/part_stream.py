@@ -112,6 +112,12 @@ class MessageStream:
         return self._message.message_id
 
     @property
+    def model(self) -> ModelRef:
+        """The model that was asked last."""
+        run = self._message.model_run
+        return ModelRef(run.provider_id, run.model_requested) if run is not None else ModelRef("", "")
+
+    @property
     def has_unsaved(self) -> bool:
         """True when parts have changed since they were last taken to be saved."""
         return bool(self._unsaved)

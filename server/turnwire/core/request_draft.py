@@ -10,7 +10,7 @@ from turnwire.core.environment import Environment
 from turnwire.core.prefix import prefix_changed, prefix_of, sent_context
 from turnwire.core.token_estimate import corrected, correction, estimate_tokens, message_tokens
 from turnwire.core.toolbox import Toolbox, open_toolbox
-from turnwire.domain.messages import Message, SentContext
+from turnwire.domain.messages import Message, ModelRef, SentContext
 from turnwire.domain.repairs import Repair
 from turnwire.domain.sessions import Turn
 from turnwire.ports.provider import ProviderRequest
@@ -42,6 +42,13 @@ class Draft(Struct, frozen=True, kw_only=True):
     def fixed_tokens(self) -> int:
         """The estimate for all that is no message."""
         return max(self.tokens - sum(map(self.tokens_of, self.request.messages)), 0)
+
+    def sent_to(self, model: ModelRef) -> SentContext:
+        """Returns what is recorded when this model was asked: the turn's, or one that stood in for it."""
+        if model == self.turn.model:
+            return self.sent
+        compared = sent_context(prefix_of(self.request), self.history, model)
+        return msgspec.structs.replace(self.sent, break_reason=compared.break_reason)
 
     def with_history(self, history: Sequence[Message]) -> "Draft":
         """Returns the draft for the same turn and tools from other messages."""

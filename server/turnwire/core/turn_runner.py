@@ -233,9 +233,10 @@ class TurnRun:
         if isinstance(failure, ProviderContextFull) and not stream.has_parts:
             shorter = await self._requests.shorter(step)
             if shorter is not None:
-                self._toolbox = shorter.toolbox
-                stream.note_sent(shorter.sent)
-                failure = await call.run(shorter.request, models, added)
+                step, self._toolbox = shorter, shorter.toolbox
+                stream.note_sent(step.sent)
+                failure = await call.run(step.request, models, added)
+        stream.note_sent(step.draft.sent_to(stream.model))  # a fallback may have answered
         await asyncio.shield(added)
         await journal.settle()
         ending = step_ending(stream.finished, failure, stream.snapshot())

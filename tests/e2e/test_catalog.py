@@ -100,7 +100,7 @@ async def test_providers_tell_what_is_configured_and_what_the_price_list_knows(t
     async with running_server(tmp_path, toml, environ) as server, connect(server.address) as client:
         answer = await client.providers.GetProviders(GetProvidersRequest())
     assert "sk-secret" not in str(answer)
-    assert dict(answer.defaults) == {"anthropic": "claude-sonnet-4-5", "local": "plain", "offline": "echo"}
+    assert dict(answer.defaults) == {"anthropic": "claude-sonnet-5-5", "local": "plain", "offline": "echo"}
     anthropic, local, offline = answer.providers
     assert dict(local.models) == {
         "plain": ModelInfo(id="plain", provider_id="local", name="plain"),

@@ -10,13 +10,20 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 
 import msgspec
+import structlog
 
 from turnwire.core.call_results import CallResult, server_result
 from turnwire.core.closing import Work, settle_calls
 from turnwire.core.environment import Environment
 from turnwire.core.part_stream import join_surrogates
 from turnwire.core.permission_requests import matches, not_permitted, refusal, replied
-from turnwire.domain.errors import PermissionAlreadyAnswered, ToolCallAlreadySettled, ToolCallNotReady
+from turnwire.domain.errors import (
+    PermissionAlreadyAnswered,
+    StorageBusy,
+    StorageFull,
+    ToolCallAlreadySettled,
+    ToolCallNotReady,
+)
 from turnwire.domain.events import ToolLog
 from turnwire.domain.messages import Message, ToolStatus, ToolUse
 from turnwire.domain.permissions import Permission, PermissionAction, PermissionAnswer, PermissionResponse
@@ -27,6 +34,11 @@ MAX_LOG_LINES = 200
 
 MAX_LOG_CHARS = 500
 """Characters of one line."""
+
+RESULT_RETRY_SECONDS = 0.5
+"""Pause before a result is written again: a full disk gets room when people make some."""
+
+log = structlog.get_logger()
 
 INTERRUPTED_RUN = "the server was restarted while the tool ran; it may have had its effect or not"
 
@@ -198,8 +210,17 @@ class ToolCalls:
             # durable before it runs: after a crash, a call that is not marked has not been run
             await asyncio.shield(self._replace({index: running}))
             outcome = await self._environment.tools.call(call.name, call.input_json or "{}", partial(self._log, index))
-            result = server_result(outcome, self._environment.settings.limits)
-            await asyncio.shield(self._store({index: result}))
+            await self._store_surely(index, server_result(outcome, self._environment.settings.limits))
+
+    async def _store_surely(self, index: int, result: CallResult) -> None:
+        """Stores the result of a tool that has had its effect, again and again while the store is busy or full."""
+        while True:
+            try:
+                await asyncio.shield(self._store({index: result}))
+                return
+            except (StorageBusy, StorageFull) as error:
+                log.warning("tool_result_not_saved_yet", session_id=self.message.session_id, reason=error.reason)
+                await asyncio.sleep(RESULT_RETRY_SECONDS)
 
     def _is_denied(self, tool: str) -> bool:
         settings = self._environment.settings

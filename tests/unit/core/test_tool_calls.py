@@ -21,6 +21,7 @@ from turnwire.core.tool_calls import INTERRUPTED_RUN, ToolCalls
 from turnwire.domain.errors import (
     PermissionAlreadyAnswered,
     StorageBusy,
+    StorageError,
     StorageFull,
     ToolCallAlreadySettled,
     ToolCallNotReady,
@@ -245,6 +246,25 @@ async def test_a_client_cannot_answer_for_the_server() -> None:
     assert _results(calls.message) == [(ToolStatus.SUCCESS, "true", None)]
 
 
+async def test_the_result_of_a_tool_that_ran_is_not_lost_on_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is written again until there is room; the tool runs once."""
+    monkeypatch.setattr("turnwire.core.tool_calls.RESULT_RETRY_SECONDS", 0.001)
+    store = FakeStore()
+    calls, tools, _ = _server_calls(1, store)
+    settling = asyncio.create_task(calls.settle())
+    await _until(1, tools)
+    store.automatic = False
+    tools.calls[0][3].set_result(ToolOutcome(output="done"))
+    for number in (1, 2):
+        while len(store.futures) < number + 1:
+            await asyncio.sleep(0)
+        store.futures[number].set_exception(StorageFull("full"))
+    store.automatic = True
+    await settling
+    assert _results(calls.message) == [(ToolStatus.SUCCESS, "done", None)]
+    assert len(tools.calls) == 1
+
+
 async def test_a_result_that_cannot_be_stored_ends_the_step() -> None:
     """With the store's error, and the other calls are cancelled."""
     store = FakeStore(automatic=False)
@@ -259,8 +279,8 @@ async def test_a_result_that_cannot_be_stored_ends_the_step() -> None:
     tools.calls[0][3].set_result(ToolOutcome(output="lost"))
     while len(store.futures) < 3:
         await asyncio.sleep(0)
-    store.futures[2].set_exception(StorageBusy("busy"))
-    with pytest.raises(StorageBusy):
+    store.futures[2].set_exception(StorageError("broken"))
+    with pytest.raises(StorageError):
         await settling
     assert tools.calls[1][3].cancelled()
 

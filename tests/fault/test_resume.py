@@ -32,15 +32,19 @@ from tests.support.server_process import server_process
 STEPS = 30
 
 
-def reply_to(api: str, steps: int) -> ProviderServer:
-    """Returns a model that calls the tool "look" once in each step but the last, however often it is asked."""
+def reply_to(api: str, steps: int, speaks: asyncio.Event) -> ProviderServer:
+    """Returns a model that calls the tool "look" once in each step but the last, however often it is asked.
+
+    It is silent while `speaks` is not set: a turn that ends in the middle of an answer does not go on.
+    """
 
     def reply(request: RecordedRequest) -> ScriptedReply:
         number = json.dumps(request.body).count('"seen ') + 1
         if number == steps:
-            return answer(api, Say("All seen."))
+            return ScriptedReply((speaks, *answer(api, Say("All seen.")).chunks))
         call = Call("look", f'{{"number": {number}.0}}', f"call_{number}")
-        return answer(api, Think(f"thought {number}", f"seal-{number}"), Say(f"Step {number}."), call)
+        said = answer(api, Think(f"thought {number}", f"seal-{number}"), Say(f"Step {number}."), call)
+        return ScriptedReply((speaks, *said.chunks))
 
     return ProviderServer(reply)
 
@@ -100,7 +104,9 @@ def configuration(api: str, provider: ProviderServer) -> str:
 @pytest.mark.timeout(120)
 async def test_killed_at_every_step(tmp_path: Path) -> None:
     """Thirty steps, a kill at each: while the call waits, or as soon as its result is confirmed. Nothing is lost."""
-    async with reply_to("anthropic", STEPS) as provider:
+    speaks = asyncio.Event()
+    speaks.set()
+    async with reply_to("anthropic", STEPS, speaks) as provider:
         toml = configuration("anthropic", provider)
         async with server_process(tmp_path, toml) as server, connect(server.address) as client:
             request = ask("look around", model=model("m", "mine"), tools=[tool("look")], request_id="r")
@@ -112,20 +118,26 @@ async def test_killed_at_every_step(tmp_path: Path) -> None:
                 assert (await session_of(client, accepted.session_id)).active_turn_id == accepted.turn_id
                 if call.call_id != f"call_{number}":
                     call = await next_call(client, accepted, number)
+                waits_for_call = number % 2 and number + 1 < STEPS
+                if not waits_for_call and number + 1 < STEPS:
+                    speaks.clear()
                 confirmed = await client.tools.SubmitToolResult(result(accepted, call, number))
                 assert confirmed.tool_call.status == "success"
-                if number % 2 and number + 1 < STEPS:
+                if waits_for_call:
                     call = await next_call(client, accepted, number + 1)
                 if number + 1 == STEPS:
                     await check_conversation(client, accepted, STEPS)
                 await server.kill()
+                speaks.set()
         check_requests("anthropic", provider, STEPS)
 
 
 @pytest.mark.parametrize("api", APIS)
 async def test_thirty_steps_with_stops(api: str, tmp_path: Path) -> None:
     """The same with an orderly stop and start at every tenth step, for each API."""
-    async with reply_to(api, STEPS) as provider:
+    speaks = asyncio.Event()
+    speaks.set()
+    async with reply_to(api, STEPS, speaks) as provider:
         toml = configuration(api, provider)
         accepted: SendMessageResponse | None = None
         for tens in range(3):
@@ -135,9 +147,12 @@ async def test_thirty_steps_with_stops(api: str, tmp_path: Path) -> None:
                     accepted = await client.messages.SendMessage(request)
                 for number in range(max(1, tens * 10), min(STEPS, tens * 10 + 10)):
                     call = await next_call(client, accepted, number)
+                    if number % 10 == 9 and tens < 2:
+                        speaks.clear()
                     await client.tools.SubmitToolResult(result(accepted, call, number))
                 if tens == 2:
                     await check_conversation(client, accepted, STEPS)
+            speaks.set()
         check_requests(api, provider, STEPS)
         assert len(provider.requests) <= STEPS + 2  # at most the step during each stop is asked again
 

@@ -15,6 +15,7 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
+import msgspec
 from msgspec import Struct
 
 from turnwire.core.languages import language_of
@@ -26,7 +27,7 @@ _MIME = re.compile(r"[\w.+-]+/[\w.+-]+(?:\s*;.*)?", re.ASCII)
 KERNEL_FOLDERS = (Path("/proc"), Path("/sys"), Path("/dev"))
 """Never read, whatever is allowed: the environment of the server, with its keys, is a file there."""
 
-_UNKNOWN_MIME = "application/octet-stream"
+UNKNOWN_MIME = "application/octet-stream"
 
 
 class NewFile(Struct, frozen=True, kw_only=True):
@@ -73,15 +74,19 @@ async def load_file(new: NewFile, field: str, directory: str, roots: Sequence[Pa
         mime, name = "", new.filename or PurePosixPath(new.path).name
     name = PurePosixPath(name.replace("\\", "/")).name
     name = "" if name == ".." else name
-    reference = File(
+    mime = new.mime or mime or mimetypes.guess_type(name)[0] or UNKNOWN_MIME
+    return LoadedFile(msgspec.structs.replace(reference_to(content, mime, name), path=new.path), content)
+
+
+def reference_to(content: bytes, mime: str, filename: str) -> File:
+    """Returns the reference that a message holds to some bytes."""
+    return File(
         sha256=hashlib.sha256(content).hexdigest(),
         size_bytes=len(content),
-        mime=new.mime or mime or mimetypes.guess_type(name)[0] or _UNKNOWN_MIME,
-        filename=name,
-        path=new.path,
-        language=language_of(name),
+        mime=mime,
+        filename=filename,
+        language=language_of(filename),
     )
-    return LoadedFile(reference, content)
 
 
 def decode_data_uri(url: str, field: str, max_bytes: int) -> tuple[str, bytes]:

@@ -1,13 +1,11 @@
 """Results of tool calls, from the client or from a tool of the server, ready to be stored."""
 
-import hashlib
 from datetime import datetime
 
 import msgspec
 
-from turnwire.core.attachments import load_file, too_large
+from turnwire.core.attachments import UNKNOWN_MIME, load_file, reference_to, too_large
 from turnwire.core.inputs import NewToolResult
-from turnwire.core.languages import language_of
 from turnwire.core.part_stream import join_surrogates
 from turnwire.core.settings import CoreSettings, Limits
 from turnwire.domain.messages import File, ToolStatus, ToolUse
@@ -117,10 +115,4 @@ def bounded(text: str, max_bytes: int) -> str:
 
 def _reference(content: bytes, mime: str, filename: str) -> File:
     name = join_surrogates(filename).replace("\0", "")[:MAX_NAME_CHARS]
-    return File(
-        sha256=hashlib.sha256(content).hexdigest(),
-        size_bytes=len(content),
-        mime=join_surrogates(mime) or "application/octet-stream",
-        filename=name,
-        language=language_of(name),
-    )
+    return reference_to(content, join_surrogates(mime) or UNKNOWN_MIME, name)

@@ -8,10 +8,7 @@ from turnwire.core.environment import Environment
 from turnwire.core.settings import DEFAULT_AGENT
 from turnwire.domain.errors import FieldViolation, InvalidRequest
 from turnwire.domain.messages import ModelRef
-from turnwire.domain.sessions import Session, ToolDefinition
-
-MAX_CLIENT_TOOLS = 128
-"""Of one turn: the limit of OpenAI's API."""
+from turnwire.domain.sessions import MAX_TOOLS, Session, ToolDefinition
 
 
 def choose_agent(environment: Environment, asked: str | None, session: Session) -> str:
@@ -45,8 +42,8 @@ def choose_tools(asked: tuple[ToolDefinition, ...], session: Session) -> tuple[T
         InvalidRequest: they are too many.
     """
     tools = tuple({tool.name: tool for tool in (*session.tools, *asked)}.values())
-    if len(tools) > MAX_CLIENT_TOOLS:
-        raise InvalidRequest.of("tools", f"are more than {MAX_CLIENT_TOOLS} with those of the session", "TOO_MANY")
+    if len(tools) > MAX_TOOLS:
+        raise InvalidRequest.of("tools", f"are more than {MAX_TOOLS} with those of the session", "TOO_MANY")
     return tools
 
 

@@ -45,6 +45,16 @@ class Ending(Struct, frozen=True):
         return MessageStatus.FAILED if failed else MessageStatus.COMPLETE
 
 
+class Totals(Struct, frozen=True):
+    """What messages have used together."""
+
+    usage: Usage | None
+    cost_pico_usd: int | None = None
+    """None as soon as a price is unknown."""
+    known_cost_pico_usd: int | None = None
+    """Of those whose price is known, where `cost_pico_usd` is None for those whose price is not."""
+
+
 class Work(Struct, frozen=True):
     """What to store and what to tell, in order."""
 
@@ -147,23 +157,23 @@ def end_turn(
             closed, one = close_calls(message, now)
             work += one
         ended.append(closed)
-    usage, cost, known_cost = _totals([*summaries, *ended])
+    totals = totals_of([*summaries, *ended])
     over = msgspec.structs.replace(
         turn,
         status=TurnStatus.ENDED,
         ended_at=now,
         finish_reason=ending.finish_reason,
         failure=ending.failure,
-        usage=usage,
-        cost_pico_usd=cost,
-        known_cost_pico_usd=known_cost,
+        usage=totals.usage,
+        cost_pico_usd=totals.cost_pico_usd,
+        known_cost_pico_usd=totals.known_cost_pico_usd,
         steps=len(ended),
     )
     event = TurnEnded(
         finish_reason=ending.finish_reason,
         failure=ending.failure,
-        usage=usage,
-        cost_pico_usd=cost,
+        usage=totals.usage,
+        cost_pico_usd=totals.cost_pico_usd,
         steps=len(ended),
     )
     return work + (further or Work()) + Work((PutTurn(over),), (NewEvent(event, turn.turn_id),))
@@ -196,12 +206,8 @@ def _call_updated(message: Message, part: Part) -> ToolCallUpdated:
     return ToolCallUpdated(message.message_id, part.part_id, part.index, part.content)
 
 
-def _totals(messages: Sequence[Message]) -> tuple[Usage | None, int | None, int | None]:
-    """Sums usage and cost. A step without usage counts for nothing.
-
-    Returns:
-        Usage; cost, unknown as soon as a price is; and then the cost of those whose price is known.
-    """
+def totals_of(messages: Sequence[Message]) -> Totals:
+    """Sums usage and cost. A message without usage counts for nothing."""
     usage: Usage | None = None
     costs: list[int | None] = []
     for message in messages:
@@ -210,5 +216,6 @@ def _totals(messages: Sequence[Message]) -> tuple[Usage | None, int | None, int 
             costs.append(message.cost_pico_usd)
     known = [cost for cost in costs if cost is not None]
     if not known:
-        return usage, None, None
-    return (usage, sum(known), None) if len(known) == len(costs) else (usage, None, sum(known))
+        return Totals(usage)
+    complete = len(known) == len(costs)
+    return Totals(usage, sum(known) if complete else None, None if complete else sum(known))

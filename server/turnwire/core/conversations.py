@@ -10,7 +10,7 @@ from turnwire.core.choices import check_schemas, choose_agent, choose_model, cho
 from turnwire.core.closing import Work
 from turnwire.core.environment import Environment
 from turnwire.core.inputs import NewMessage, NewToolResult, NewTurn
-from turnwire.core.message_contents import load_contents
+from turnwire.core.message_contents import Contents, load_contents
 from turnwire.core.named_requests import NamedRequests
 from turnwire.core.receipts import Receipt
 from turnwire.core.tool_result_messages import fold_results
@@ -23,7 +23,6 @@ from turnwire.domain.errors import (
 )
 from turnwire.domain.events import MessageAdded, SessionCreated, SessionView
 from turnwire.domain.messages import (
-    Content,
     Message,
     MessageStatus,
     MessageType,
@@ -133,7 +132,7 @@ class Conversations:
         agent = choose_agent(environment, answer.agent, session)
         model = choose_model(environment, answer.model, agent, session)
         await check_schemas(answer.tools)
-        contents, files = await self._contents(new, session)
+        contents = await self._contents(new, session)
         turn = Turn(
             turn_id=environment.new_id("trn"),
             session_id=session.session_id,
@@ -148,7 +147,7 @@ class Conversations:
         )
         message = self._new_message(new, turn.user_message_id, session, contents, now)
         message = msgspec.structs.replace(message, turn_id=turn.turn_id)
-        before = opening + Work(files)
+        before = opening + Work(contents.changes())
         return await self._turns.submit(
             turn,
             message,
@@ -160,7 +159,8 @@ class Conversations:
         environment = self._environment
         now = environment.clock()
         session = await environment.store.settings(new.session_id)
-        contents, files = await self._contents(new, session)
+        contents = await self._contents(new, session)
+        files = contents.changes()
         message = self._new_message(new, environment.new_id("msg"), session, contents, now)
         if new.type is not MessageType.TOOL_RESULT:
             return await self._store_appended(new, message, files, Work())
@@ -213,13 +213,12 @@ class Conversations:
         session = Session(session_id=self._environment.new_id("ses"), created_at=now, updated_at=now)
         return session, Work((PutSession(session),), (NewEvent(SessionCreated(SessionView(session))),))
 
-    async def _contents(self, new: NewMessage, session: Session) -> tuple[list[Content], tuple[Change, ...]]:
-        """Reads the parts: their contents, and the files to store first."""
-        loaded = await load_contents(new.parts, session.directory, self._environment.settings, len(new.metadata_json))
-        return [*loaded.contents], loaded.changes()
+    async def _contents(self, new: NewMessage, session: Session) -> Contents:
+        settings = self._environment.settings
+        return await load_contents(new.parts, session.directory, settings, len(new.metadata_json))
 
     def _new_message(
-        self, new: NewMessage, message_id: str, session: Session, contents: list[Content], now: datetime
+        self, new: NewMessage, message_id: str, session: Session, contents: Contents, now: datetime
     ) -> Message:
         return Message(
             message_id=message_id,
@@ -228,10 +227,7 @@ class Conversations:
             status=MessageStatus.COMPLETE,
             created_at=now,
             updated_at=now,
-            parts=tuple(
-                Part(part_id=self._environment.new_id("prt"), index=index, content=content)
-                for index, content in enumerate(contents)
-            ),
+            parts=contents.parts(self._environment.new_id),
             sender=new.sender,
             sender_name=new.sender_name,
             metadata_json=new.metadata_json,

@@ -3,7 +3,6 @@
 import glob
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from fnmatch import fnmatchcase
 
 import msgspec
 
@@ -11,7 +10,7 @@ from turnwire.core.closing import Work
 from turnwire.core.environment import Environment
 from turnwire.domain.events import PermissionAsked, PermissionReplied
 from turnwire.domain.messages import Message, Part, ToolUse
-from turnwire.domain.permissions import Permission, PermissionAction, PermissionAnswer
+from turnwire.domain.permissions import Permission, PermissionAction, PermissionAnswer, matches
 from turnwire.domain.sessions import Turn
 from turnwire.ports.store import NewEvent, PutPermission
 
@@ -51,11 +50,6 @@ async def ask_permissions(
     by_index = {permission.part_index: permission.permission_id for permission in permissions}
     parts = tuple(_asking(part, by_index.get(part.index, "")) for part in message.parts)
     return msgspec.structs.replace(message, parts=parts), permissions
-
-
-def matches(patterns: Iterable[str], tool: str) -> bool:
-    """Tells whether one of the patterns matches the name of a tool."""
-    return any(fnmatchcase(tool, pattern) for pattern in patterns)
 
 
 def asked(permissions: Iterable[Permission]) -> Work:

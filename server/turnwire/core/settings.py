@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from msgspec import Struct
 
 from turnwire.domain.messages import ModelRef
-from turnwire.domain.permissions import PermissionAction
+from turnwire.domain.permissions import PermissionAction, matches
 from turnwire.domain.sessions import Budget
 
 DEFAULT_AGENT = "default"
@@ -42,7 +41,7 @@ class Agent(Struct, frozen=True, kw_only=True):
 
     def may_use(self, tool: str) -> bool:
         """Tells whether the agent may use a tool of the server."""
-        return self.tools is None or any(fnmatchcase(tool, pattern) for pattern in self.tools)
+        return self.tools is None or matches(self.tools, tool)
 
 
 class Retries(Struct, frozen=True, kw_only=True):
@@ -134,6 +133,6 @@ class CoreSettings(Struct, frozen=True, kw_only=True):
         """Returns what happens to an agent's calls of a tool."""
         action = PermissionAction.ALLOW
         for rule in (*self.permissions, *self.agent(agent).permissions):
-            if fnmatchcase(tool, rule.pattern):
+            if matches((rule.pattern,), tool):
                 action = rule.action
         return action

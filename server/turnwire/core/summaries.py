@@ -3,8 +3,7 @@
 import contextlib
 from collections.abc import Mapping, Sequence
 
-from msgspec import Struct
-
+from turnwire.core.closing import Totals, totals_of
 from turnwire.core.environment import Environment
 from turnwire.core.part_stream import MessageStream
 from turnwire.core.token_estimate import text_tokens
@@ -20,7 +19,6 @@ from turnwire.domain.messages import (
     Part,
     Text,
 )
-from turnwire.domain.money import Usage, add_usage
 from turnwire.domain.sessions import GenerationOptions, Turn
 from turnwire.ports.provider import ProviderRequest
 
@@ -59,14 +57,6 @@ MAX_SHRINKS = 3
 """How often a text that the model found too long is halved."""
 
 
-class Paid(Struct, frozen=True):
-    """What calls used."""
-
-    usage: Usage | None
-    cost_pico_usd: int | None
-    """None as soon as a price is unknown."""
-
-
 class Summariser:
     """Summarises messages in as many calls as their length needs, oldest first; one call at a time."""
 
@@ -85,14 +75,9 @@ class Summariser:
         self.run = ModelRun(provider_id=model.provider_id, model_requested=model.model_id)
         """Who was asked, and who answered."""
 
-    def paid(self) -> Paid:
+    def paid(self) -> Totals:
         """Returns what all calls have used so far, those that failed or were cut included."""
-        usage: Usage | None = None
-        for answer in self._answers:
-            usage = add_usage(usage, answer.usage)
-        costs = [answer.cost_pico_usd for answer in self._answers if answer.usage is not None]
-        known = [cost for cost in costs if cost is not None]
-        return Paid(usage, sum(known) if known and len(known) == len(costs) else None)
+        return totals_of(self._answers)
 
     async def summarise(self, messages: Sequence[Message], files: Mapping[str, bytes], window: int | None) -> str:
         """Returns the summary. Cancelling it ends the model's call; nothing is stored here.

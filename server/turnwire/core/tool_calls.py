@@ -16,7 +16,7 @@ from turnwire.core.call_results import CallResult, server_result
 from turnwire.core.closing import Work, settle_calls
 from turnwire.core.environment import Environment
 from turnwire.core.part_stream import join_surrogates
-from turnwire.core.permission_requests import matches, not_permitted, refusal, replied
+from turnwire.core.permission_requests import not_permitted, refusal, replied
 from turnwire.domain.errors import (
     PermissionAlreadyAnswered,
     StorageBusy,
@@ -26,7 +26,7 @@ from turnwire.domain.errors import (
 )
 from turnwire.domain.events import ToolLog
 from turnwire.domain.messages import Message, ToolStatus, ToolUse
-from turnwire.domain.permissions import Permission, PermissionAction, PermissionAnswer, PermissionResponse
+from turnwire.domain.permissions import Permission, PermissionAction, PermissionAnswer, PermissionResponse, matches
 from turnwire.ports.store import Committed, PutFile, PutMessage
 
 MAX_LOG_LINES = 200

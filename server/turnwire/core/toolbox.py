@@ -11,11 +11,8 @@ from turnwire.core.permission_requests import not_permitted
 from turnwire.core.settings import DEFAULT_AGENT, Agent, CoreSettings
 from turnwire.domain.messages import Message
 from turnwire.domain.permissions import PermissionAction
-from turnwire.domain.sessions import ToolDefinition
+from turnwire.domain.sessions import MAX_TOOLS, ToolDefinition
 from turnwire.ports.tools import ServerTool, ServerTools, ToolSource
-
-MAX_OFFERED_TOOLS = 128
-"""Of the client and the server together: OpenAI refuses a request with more, and no model chooses well among many."""
 
 log = structlog.get_logger()
 
@@ -74,10 +71,8 @@ class Toolbox:
             if tool.name in self._by_name:
                 log.debug("server_tool_hidden", tool=tool.name, reason="the client declares a tool of that name")
                 continue
-            if len(self._by_name) >= MAX_OFFERED_TOOLS:
-                log.warning(
-                    "server_tool_hidden", tool=tool.name, reason=f"{MAX_OFFERED_TOOLS} tools are offered already"
-                )
+            if len(self._by_name) >= MAX_TOOLS:
+                log.warning("server_tool_hidden", tool=tool.name, reason=f"{MAX_TOOLS} tools are offered already")
                 continue
             self._by_name[tool.name] = ToolDefinition(tool.name, tool.description, tool.input_schema_json)
 

@@ -159,21 +159,18 @@ class Turns:
 
     def open_permissions(self, session_id: str | None) -> tuple[Permission, ...]:
         """Returns the permission requests that nobody has answered, of one session or of all."""
-        owners = self._owners.values() if session_id is None else filter(None, (self._owners.get(session_id),))
-        return tuple(asked for owner in owners if owner.run is not None for asked in owner.run.open_permissions)
+        return tuple(asked for run in self._runs(session_id) for asked in run.open_permissions)
 
     def delays(self, session_id: str | None) -> Iterator[tuple[str, CompactionStarted | RetryScheduled]]:
         """Returns what keeps models from answering now, with the session, in one session or in all."""
-        owners = self._owners.values() if session_id is None else filter(None, (self._owners.get(session_id),))
-        for run in filter(None, (owner.run for owner in owners)):
+        for run in self._runs(session_id):
             if (delay := run.delay) is not None:
                 yield run.turn.session_id, delay
 
     def open_messages(self) -> Iterator[Message]:
         """Returns the messages of all sessions that stream now or whose tool calls wait for their results."""
-        for owner in self._owners.values():
-            message = owner.run.open_message() if owner.run is not None else None
-            if message is not None:
+        for run in self._runs(None):
+            if (message := run.open_message()) is not None:
                 yield message
 
     async def flush(self, session_id: str) -> None:
@@ -181,6 +178,11 @@ class Turns:
         run = self.run_of(session_id)
         if run is not None:
             await run.flush()
+
+    def _runs(self, session_id: str | None) -> Iterator[TurnRun]:
+        """Returns the running turn of a session, or those of all."""
+        owners = self._owners.values() if session_id is None else filter(None, (self._owners.get(session_id),))
+        return (owner.run for owner in owners if owner.run is not None)
 
     def _owner(self, session_id: str) -> SessionTurns:
         """Returns the session's owner, made when it has none."""

@@ -1,7 +1,9 @@
 """Permissions: whether a tool call may run, and who said so."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
+from fnmatch import fnmatchcase
 
 from msgspec import Struct
 
@@ -64,3 +66,8 @@ class Permission(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A JSON object with further facts for people."""
     answer: PermissionAnswer | None = None
     """None while it is open."""
+
+
+def matches(patterns: Iterable[str], tool: str) -> bool:
+    """Tells whether one of the patterns, such as "fs.write_*", matches the name of a tool. Case counts."""
+    return any(fnmatchcase(tool, pattern) for pattern in patterns)

@@ -18,6 +18,10 @@ class ToolDefinition(Struct, frozen=True):
     """JSON Schema of the arguments; "" means an object without properties."""
 
 
+MAX_TOOLS = 128
+"""Tools that a model is offered: OpenAI refuses a request with more, and no model chooses well among many."""
+
+
 class Budget(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Limits what is used; None sets no limit."""
 

@@ -12,11 +12,10 @@ from opencode.tool import tool_pb2
 from turnwire.core.attachments import NewFile
 from turnwire.core.inputs import NewPart, NewText
 from turnwire.domain.messages import MessageType, ModelRef, ToolResult
-from turnwire.domain.sessions import Budget, GenerationOptions, ToolDefinition
+from turnwire.domain.sessions import MAX_TOOLS, Budget, GenerationOptions, ToolDefinition
 from turnwire.rpc.checks import Checks
 
 MAX_PARTS = 1000
-MAX_TOOLS = 128
 MAX_SESSION_TOOLS_BYTES = 256 * 1024
 """They ride in every description of the session and are kept in memory with it."""
 MAX_PROMPT_CHARACTERS = 1_000_000

@@ -4,10 +4,10 @@ import pytest
 
 from tests.support.core_fakes import make_environment
 from tests.support.domain_values import make_answer, make_turn
-from turnwire.core.permission_requests import ask_permissions, matches
+from turnwire.core.permission_requests import ask_permissions
 from turnwire.core.settings import PermissionRule
 from turnwire.domain.messages import ToolUse
-from turnwire.domain.permissions import PermissionAction
+from turnwire.domain.permissions import PermissionAction, matches
 
 
 @pytest.mark.parametrize("name", ["fs.read", "fs.*", "fs.[a-z]", "fs.??ad", "fs.[*]"])

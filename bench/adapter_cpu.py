@@ -9,10 +9,10 @@ import time
 import aiohttp
 
 from bench.loop import run
-from turnwire.domain.messages import Message, MessageStatus, MessageType, Part, Text
+from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType, Part, Text
 from turnwire.ports.clock import utc_now
 from turnwire.ports.provider import ProviderRequest, TextDelta
-from turnwire.providers.openai_chat import OpenAIChatProvider
+from turnwire.providers.openai_chat.provider import OpenAIChatProvider
 from turnwire.providers.settings import ProviderSettings
 
 

@@ -16,20 +16,20 @@ from typing import Self
 
 import structlog
 
+from turnwire.api.grpc.server import GrpcServer, UseCases
+from turnwire.api.wire.codec import ProtoCodec
 from turnwire.config import Config
-from turnwire.core.conversations import Conversations
 from turnwire.core.environment import Environment
-from turnwire.core.sessions import Sessions
-from turnwire.core.turns import Turns
-from turnwire.core.watch import Watches
+from turnwire.core.turns.registry import Turns
+from turnwire.core.use_cases.messages import Conversations
+from turnwire.core.use_cases.sessions import Sessions
+from turnwire.core.watches.watch import Watches
 from turnwire.domain.ids import new_id
-from turnwire.feed.live_feed import LiveFeed
+from turnwire.feed.memory.live_feed import LiveFeed
 from turnwire.ports.clock import utc_now
 from turnwire.providers.registry import ConfiguredProviders
-from turnwire.rpc.codec import ProtoCodec
-from turnwire.rpc.server import GrpcServer, UseCases
-from turnwire.storage.sqlite_store import SqliteStore, StorageSettings
-from turnwire.tools.mcp_servers import McpServers
+from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
+from turnwire.tools.mcp.servers import McpServers
 
 log = structlog.get_logger()
 

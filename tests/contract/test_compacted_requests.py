@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.domain_values import make_message, make_turn
-from tests.support.histories import FILES, HOST_SECRET, histories
-from tests.support.wire_requests import BUILDERS, mostly_with, normal_run, violations
-from turnwire.core.compaction_plan import Allowance, choose_cut
-from turnwire.core.context import assemble
-from turnwire.core.prefix import prefix_changed, prefix_of
-from turnwire.domain.messages import Compaction, Message, MessageType, ModelRef
-from turnwire.domain.sessions import ToolDefinition, Turn
+from tests.support.fakes.domain_values import make_message, make_turn
+from tests.support.models.wire_requests import BUILDERS, mostly_with, normal_run, violations
+from tests.support.oracles.histories import FILES, HOST_SECRET, histories
+from turnwire.core.context.assembly import assemble
+from turnwire.core.context.compaction_plan import Allowance, choose_cut
+from turnwire.core.context.prefix import prefix_changed, prefix_of
+from turnwire.domain.conversation.messages import Compaction, Message, MessageType, ModelRef
+from turnwire.domain.conversation.sessions import ToolDefinition, Turn
 from turnwire.ports.provider import ProviderRequest
 
 MODEL = ModelRef("p", "claude-opus-4-8")

@@ -12,8 +12,8 @@ from google.protobuf.message import Message
 from google.rpc import error_details_pb2 as details
 from google.rpc import status_pb2
 
+from turnwire.api.wire.status import ERROR_DOMAIN, STATUS_CODES, internal_status, status_code, status_of
 from turnwire.domain import errors as e
-from turnwire.rpc.errors import ERROR_DOMAIN, STATUS_CODES, internal_status, status_code, status_of
 
 Code = grpc.StatusCode
 WAIT = timedelta(seconds=2.5)

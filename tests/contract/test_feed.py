@@ -5,15 +5,22 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.domain_values import NOW, make_message
-from tests.support.opened_store import events_in, kinds_in
+from tests.support.fakes.domain_values import NOW, make_message
+from tests.support.fakes.opened_store import events_in, kinds_in
+from turnwire.api.wire.codec import ProtoCodec
+from turnwire.domain.conversation.events import (
+    DurableKind,
+    Event,
+    MessageAdded,
+    PartDelta,
+    QueueChanged,
+    SessionDeleted,
+)
 from turnwire.domain.errors import ShuttingDown, TooManyWatchers
-from turnwire.domain.events import DurableKind, Event, MessageAdded, PartDelta, QueueChanged, SessionDeleted
-from turnwire.feed import live_feed
-from turnwire.feed.live_feed import LiveFeed
+from turnwire.feed.memory import live_feed
+from turnwire.feed.memory.live_feed import LiveFeed
 from turnwire.ports.feed import Entry, Subscription, Taken
 from turnwire.ports.store import StoredEvent
-from turnwire.rpc.codec import ProtoCodec
 
 CODEC = ProtoCodec()
 

@@ -10,7 +10,7 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescriptor, ServiceDescriptor
 
-from tests.support.fixed_client import (
+from tests.support.clients.fixed_client import (
     FIXED_IMAGE,
     FIXED_SOURCES,
     ROOT,

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.contract.golden.__main__ import golden_files
-from tests.support.golden_history import GOLDEN, HISTORY, HOST_WORDS
+from tests.support.oracles.golden_history import GOLDEN, HISTORY, HOST_WORDS
 from tests.support.rules import check_anthropic, check_chat, check_responses
-from turnwire.domain.messages import MessageType
+from turnwire.domain.conversation.messages import MessageType
 from turnwire.domain.repairs import RepairReason
 
 CHECKS = {

@@ -1,4 +1,4 @@
-"""Databases that older servers wrote are opened, migrated and go on. See `tests.support.old_database`."""
+"""Databases that older servers wrote are opened, migrated and go on. See `tests.support.oracles.old_database`."""
 
 import shutil
 from pathlib import Path
@@ -15,15 +15,15 @@ from opencode.message.content_pb2 import (
 from opencode.message.file_pb2 import DownloadFileRequest
 from opencode.message.message_pb2 import DISPOSITION_DUPLICATE, MessageList
 from opencode.session.session_pb2 import ListSessionsRequest
-from tests.support import old_database as old
-from tests.support.conversation import ask, displayed, messages_of, talk, tool, turn_ended, watching, words_of
-from tests.support.domain_values import removing
-from tests.support.running_server import connect, running_server
-from turnwire.domain.sessions import Budget
+from tests.support.clients.conversation import ask, displayed, messages_of, talk, tool, turn_ended, watching, words_of
+from tests.support.fakes.domain_values import removing
+from tests.support.oracles import old_database as old
+from tests.support.servers.running import connect, running_server
+from turnwire.api.wire.codec import ProtoCodec
+from turnwire.domain.conversation.sessions import Budget
 from turnwire.ports.store import Page
-from turnwire.rpc.codec import ProtoCodec
-from turnwire.storage.schema import MIGRATIONS
-from turnwire.storage.sqlite_store import SqliteStore, StorageSettings
+from turnwire.storage.sqlite.schema import MIGRATIONS
+from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
 
 DATABASES = sorted((Path(__file__).parent / "databases").glob("schema-*.sqlite"))
 

@@ -9,15 +9,15 @@ from typing import cast
 import pytest
 import pytest_asyncio
 
-from tests.support.provider_server import ProviderServer, ScriptedReply
+from tests.support.servers.provider import ProviderServer, ScriptedReply
 from turnwire.domain import errors as domain
-from turnwire.domain.messages import FinishReason
+from turnwire.domain.conversation.messages import FinishReason
+from turnwire.domain.conversation.sessions import GenerationOptions, ToolDefinition
 from turnwire.domain.money import Usage
-from turnwire.domain.sessions import GenerationOptions, ToolDefinition
 from turnwire.ports.provider import ProviderRequest, StepFinished, StreamItem, TextDelta, ToolCallDelta, UsageReported
 from turnwire.providers.registry import ConfiguredProviders
+from turnwire.providers.request.wire_names import wire_name
 from turnwire.providers.settings import ProviderSettings
-from turnwire.providers.wire_names import wire_name
 
 KEY = "hunter2-hunter2"
 KINDS = ("openai_chat", "openai_responses", "anthropic")

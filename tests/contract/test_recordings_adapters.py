@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tests.support.provider_server import ProviderServer, ScriptedReply
-from tests.support.recordings import (
+from tests.support.models.recordings import (
     KINDS,
     Recording,
     collect,
@@ -15,6 +14,7 @@ from tests.support.recordings import (
     recording_params,
     unexplained_differences,
 )
+from tests.support.servers.provider import ProviderServer, ScriptedReply
 from turnwire.ports.provider import ProviderRequest
 from turnwire.providers.registry import ConfiguredProviders
 from turnwire.providers.settings import ProviderSettings

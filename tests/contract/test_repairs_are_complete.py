@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.histories import FILES, MODELS, PROVIDERS, Conversation, histories
-from tests.support.wire_requests import BUILDERS, api_of, mostly_with, normal_run, only_with
-from turnwire.domain.messages import (
+from tests.support.models.wire_requests import BUILDERS, api_of, mostly_with, normal_run, only_with
+from tests.support.oracles.histories import FILES, MODELS, PROVIDERS, Conversation, histories
+from turnwire.domain.conversation.messages import (
     File,
     Message,
     MessageType,

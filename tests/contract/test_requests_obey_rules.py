@@ -8,12 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.domain_values import make_turn
-from tests.support.histories import FILES, HOST_SECRET, MODELS, PROVIDERS, WHOLE_OUTPUT, histories, user_messages
-from tests.support.wire_requests import BUILDERS, mostly_with, normal_run, violations
-from turnwire.core.context import assemble
-from turnwire.domain.messages import Message, ModelRef
-from turnwire.domain.sessions import GenerationOptions, ToolDefinition, Turn
+from tests.support.fakes.domain_values import make_turn
+from tests.support.models.wire_requests import BUILDERS, mostly_with, normal_run, violations
+from tests.support.oracles.histories import (
+    FILES,
+    HOST_SECRET,
+    MODELS,
+    PROVIDERS,
+    WHOLE_OUTPUT,
+    histories,
+    user_messages,
+)
+from turnwire.core.context.assembly import assemble
+from turnwire.domain.conversation.messages import Message, ModelRef
+from turnwire.domain.conversation.sessions import GenerationOptions, ToolDefinition, Turn
 from turnwire.ports.provider import ProviderRequest
 
 

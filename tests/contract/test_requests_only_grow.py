@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.histories import FILES, MODELS, answers, histories, user_messages
-from tests.support.wire_requests import BUILDERS, Body, normal_run, only_with, wire_messages
-from turnwire.domain.messages import Message, MessageType
+from tests.support.models.wire_requests import BUILDERS, Body, normal_run, only_with, wire_messages
+from tests.support.oracles.histories import FILES, MODELS, answers, histories, user_messages
+from turnwire.domain.conversation.messages import Message, MessageType
 from turnwire.ports.provider import ProviderRequest
-from turnwire.providers.request_reader import GO_ON
+from turnwire.providers.request.reader import GO_ON
 
 
 def steps_of(dialect: str, body: Body, next_message: Message) -> list[Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.golden_history import GOLDEN
+from tests.support.oracles.golden_history import GOLDEN
 from tests.support.rules import check_anthropic, check_chat, check_responses
 
 Body = dict[str, Any]

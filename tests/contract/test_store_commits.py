@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.domain_values import (
+from tests.support.fakes.domain_values import (
     NOW,
     added,
     adding,
@@ -24,10 +24,10 @@ from tests.support.domain_values import (
     put,
     removing,
 )
-from tests.support.opened_store import OpenedStore, displays_in, events_in, kinds_in, opened_store
-from turnwire.domain.errors import MessageNotFound, SessionNotFound, ShuttingDown, StorageError
-from turnwire.domain.events import QueueChanged, SessionUpdated, SessionView
-from turnwire.domain.messages import (
+from tests.support.fakes.opened_store import OpenedStore, displays_in, events_in, kinds_in, opened_store
+from turnwire.api.wire.codec import ProtoCodec
+from turnwire.domain.conversation.events import QueueChanged, SessionUpdated, SessionView
+from turnwire.domain.conversation.messages import (
     Failure,
     File,
     FinishReason,
@@ -43,8 +43,9 @@ from turnwire.domain.messages import (
     ToolStatus,
     ToolUse,
 )
+from turnwire.domain.conversation.sessions import TurnStatus
+from turnwire.domain.errors import MessageNotFound, SessionNotFound, ShuttingDown, StorageError
 from turnwire.domain.money import Usage
-from turnwire.domain.sessions import TurnStatus
 from turnwire.ports.store import (
     Bounds,
     Commit,
@@ -59,7 +60,6 @@ from turnwire.ports.store import (
     RemoveMessage,
     StoredRequest,
 )
-from turnwire.rpc.codec import ProtoCodec
 
 
 @pytest.fixture

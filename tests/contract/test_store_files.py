@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.domain_values import NOW, adding, creating, make_answer, make_file, make_message, removing
-from tests.support.opened_store import OpenedStore, opened_store
+from tests.support.fakes.domain_values import NOW, adding, creating, make_answer, make_file, make_message, removing
+from tests.support.fakes.opened_store import OpenedStore, opened_store
+from turnwire.domain.conversation.messages import File, Message, MessageStatus, ToolStatus, ToolUse
 from turnwire.domain.errors import SessionNotFound, StorageError
-from turnwire.domain.messages import File, Message, MessageStatus, ToolStatus, ToolUse
 from turnwire.ports.store import Commit, PutFile, PutMessage, RemoveMessage
 
 PLOT, PLOT_BYTES = make_file(b"plot", "plot.png"), b"plot"

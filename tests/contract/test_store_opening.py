@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.domain_values import NOW, adding, creating, make_answer, make_message, make_turn, removing
-from tests.support.opened_store import OpenedStore, opened_store
+from tests.support.fakes.domain_values import NOW, adding, creating, make_answer, make_message, make_turn, removing
+from tests.support.fakes.opened_store import OpenedStore, opened_store
+from turnwire.domain.conversation.events import QueueChanged
+from turnwire.domain.conversation.messages import MessageStatus, ToolUse
 from turnwire.domain.errors import (
     StorageBusy,
     StorageCorrupt,
@@ -19,12 +21,10 @@ from turnwire.domain.errors import (
     StorageFull,
     StorageSchemaTooNew,
 )
-from turnwire.domain.events import QueueChanged
-from turnwire.domain.messages import MessageStatus, ToolUse
 from turnwire.ports.store import Bounds, Commit, Committed, NewEvent, Page, PutTurn, RecordRequest
-from turnwire.storage import schema
-from turnwire.storage.changes import PRUNE_SLACK
-from turnwire.storage.connection import run
+from turnwire.storage.sqlite import schema
+from turnwire.storage.sqlite.changes import PRUNE_SLACK
+from turnwire.storage.sqlite.connection import run
 
 
 def _schema(path: Path) -> list[tuple[str, str]]:

@@ -8,14 +8,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.support.domain_values import NOW, creating, later, make_permission, make_turn, removing
-from tests.support.opened_store import OpenedStore, opened_store
+from tests.support.fakes.domain_values import NOW, creating, later, make_permission, make_turn, removing
+from tests.support.fakes.opened_store import OpenedStore, opened_store
+from turnwire.domain.conversation.permissions import Permission, PermissionAnswer, PermissionResponse
+from turnwire.domain.conversation.sessions import TurnStatus
 from turnwire.domain.errors import PermissionRequestNotFound, SessionNotFound
 from turnwire.domain.money import Usage
-from turnwire.domain.permissions import Permission, PermissionAnswer, PermissionResponse
-from turnwire.domain.sessions import TurnStatus
 from turnwire.ports.store import Commit, PutPermission, PutTurn, Spent
-from turnwire.storage import queries
+from turnwire.storage.sqlite import queries
 
 ONE = make_permission("per_b", patterns=("fs.write", "fs.*"), call_id="call_1", metadata_json='{"path":"/a"}')
 TWO = make_permission("per_a")

@@ -8,13 +8,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.support.domain_values import NOW, adding, creating, later, make_answer, make_message, make_session
-from tests.support.opened_store import OpenedStore, displays_in, events_in, kinds_in, opened_store
+from tests.support.fakes.domain_values import NOW, adding, creating, later, make_answer, make_message, make_session
+from tests.support.fakes.opened_store import OpenedStore, displays_in, events_in, kinds_in, opened_store
+from turnwire.domain.conversation.events import QueueChanged
+from turnwire.domain.conversation.messages import MessageStatus
 from turnwire.domain.errors import InvalidRequest, SessionNotFound
-from turnwire.domain.events import QueueChanged
-from turnwire.domain.messages import MessageStatus
 from turnwire.ports.store import Bounds, Commit, EventPage, NewEvent, Page, PutSession
-from turnwire.storage.changes import PRUNE_SLACK
+from turnwire.storage.sqlite.changes import PRUNE_SLACK
 
 IDS = [f"msg_{i}" for i in range(5)] + ["msg_q0", "msg_q1"]
 """The messages of the conversation below, in its order: the last two wait."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.running_server import Client, connect, running_server
+from tests.support.servers.running import Client, connect, running_server
 from turnwire.app import Server
 
 

@@ -16,7 +16,7 @@ from opencode.message.content_pb2 import (
 )
 from opencode.message.message_pb2 import AbortSessionRequest, AbortSessionResponse, GetMessagesRequest
 from opencode.session.session_pb2 import SESSION_STATUS_IDLE
-from tests.support.conversation import (
+from tests.support.clients.conversation import (
     FOREVER,
     answer_to,
     ask,
@@ -32,8 +32,8 @@ from tests.support.conversation import (
     watching,
     words_of,
 )
-from tests.support.fold import SessionFold, comparable
-from tests.support.running_server import Client, connect, running_server
+from tests.support.oracles.fold import SessionFold, comparable
+from tests.support.servers.running import Client, connect, running_server
 
 PARTIAL = "/rate 100\n/words 60000"
 

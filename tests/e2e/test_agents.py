@@ -13,10 +13,10 @@ from opencode.message.content_pb2 import (
 )
 from opencode.message.message_pb2 import AppendMessageRequest
 from opencode.session.session_pb2 import UpdateSessionRequest
-from tests.support.conversation import ask, displayed, messages_of, model, talk, text, tool, turn_ended
-from tests.support.model_scripts import API_OF_PATH, APIS, CHECKS, Say, answer, error
-from tests.support.provider_server import ProviderServer, RecordedRequest, ScriptedReply
-from tests.support.running_server import connect, running_server
+from tests.support.clients.conversation import ask, displayed, messages_of, model, talk, text, tool, turn_ended
+from tests.support.models.scripts import API_OF_PATH, APIS, CHECKS, Say, answer, error
+from tests.support.servers.provider import ProviderServer, RecordedRequest, ScriptedReply
+from tests.support.servers.running import connect, running_server
 
 
 def reply(request: RecordedRequest) -> ScriptedReply:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from opencode.message.content_pb2 import MESSAGE_TYPE_TOOL_RESULT, ToolResultContent
 from opencode.message.message_pb2 import AppendMessageRequest, MessagePart
-from tests.support.conversation import ask, tool, turn_ended, watching
-from tests.support.running_server import connect, running_server
+from tests.support.clients.conversation import ask, tool, turn_ended, watching
+from tests.support.servers.running import connect, running_server
 
 
 async def test_nothing_of_a_turn_comes_after_its_end(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ import pytest
 from opencode.message.content_pb2 import FINISH_REASON_BUDGET, FINISH_REASON_STOP
 from opencode.message.message_pb2 import GenerationOptions
 from opencode.session.session_pb2 import Budget, UpdateSessionRequest
-from tests.support.conversation import ask, model, new_session, talk, turn_ended
-from tests.support.model_scripts import Call, Say, Tokens, answer
-from tests.support.provider_server import ProviderServer, RecordedRequest, ScriptedReply
-from tests.support.running_server import Client, connect, running_server
+from tests.support.clients.conversation import ask, model, new_session, talk, turn_ended
+from tests.support.models.scripts import Call, Say, Tokens, answer
+from tests.support.servers.provider import ProviderServer, RecordedRequest, ScriptedReply
+from tests.support.servers.running import Client, connect, running_server
 
 MODEL = model("m", "mine")
 

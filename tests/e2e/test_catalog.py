@@ -5,8 +5,8 @@ from pathlib import Path
 from opencode.agent.agent_pb2 import AgentInfo, ListAgentsRequest, PermissionRule
 from opencode.model.model_pb2 import ModelCapabilities, ModelInfo
 from opencode.provider.provider_pb2 import GetProvidersRequest
-from tests.support.conversation import answer_to, displayed, model, new_session, talk, tool, words_of
-from tests.support.running_server import connect, running_server
+from tests.support.clients.conversation import answer_to, displayed, model, new_session, talk, tool, words_of
+from tests.support.servers.running import connect, running_server
 
 MICRO_USD = 10**6
 """In pico-USD."""

@@ -21,7 +21,7 @@ from opencode.message.content_pb2 import (
 from opencode.message.message_pb2 import AbortSessionRequest, AppendMessageRequest
 from opencode.session.session_pb2 import UpdateSessionRequest
 from opencode.tool.tool_pb2 import SubmitToolResultRequest
-from tests.support.conversation import (
+from tests.support.clients.conversation import (
     ask,
     displayed,
     kinds,
@@ -35,10 +35,10 @@ from tests.support.conversation import (
     watching,
     words_of,
 )
-from tests.support.model_scripts import API_OF_PATH, APIS, CHECKS, Call, Say, Tokens, answer, error
-from tests.support.provider_server import ProviderServer, RecordedRequest, ScriptedReply
-from tests.support.running_server import Client, connect, running_server
-from turnwire.core.summaries import INSTRUCTION
+from tests.support.models.scripts import API_OF_PATH, APIS, CHECKS, Call, Say, Tokens, answer, error
+from tests.support.servers.provider import ProviderServer, RecordedRequest, ScriptedReply
+from tests.support.servers.running import Client, connect, running_server
+from turnwire.core.context.summaries import INSTRUCTION
 
 LONG = "word " * 400
 """About 500 tokens."""

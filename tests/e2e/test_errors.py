@@ -28,9 +28,9 @@ from opencode.session.session_pb2 import (
     UpdateSessionRequest,
 )
 from opencode.tool.tool_pb2 import PermissionResponse, SubmitToolResultRequest, ToolResultFile
-from tests.support.conversation import ask, file, model, new_session, refused, session_of, talk, text, tool
-from tests.support.running_server import Client, connect, running_server
-from tests.support.server_process import server_process
+from tests.support.clients.conversation import ask, file, model, new_session, refused, session_of, talk, text, tool
+from tests.support.servers.process import server_process
+from tests.support.servers.running import Client, connect, running_server
 
 Calls = Callable[[Client, str], Any]
 

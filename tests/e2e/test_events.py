@@ -20,7 +20,7 @@ from opencode.message.message_pb2 import (
 )
 from opencode.session.session_pb2 import SESSION_STATUS_IDLE, DeleteSessionRequest, UpdateSessionRequest
 from opencode.tool.tool_pb2 import SubmitToolResultRequest
-from tests.support.conversation import (
+from tests.support.clients.conversation import (
     FOREVER,
     answer_to,
     ask,
@@ -37,9 +37,9 @@ from tests.support.conversation import (
     watching,
     words_of,
 )
-from tests.support.fold import Fold, SessionFold, comparable
-from tests.support.running_server import Client, connect, running_server
-from turnwire.feed import live_feed
+from tests.support.oracles.fold import Fold, SessionFold, comparable
+from tests.support.servers.running import Client, connect, running_server
+from turnwire.feed.memory import live_feed
 
 SCRIPTS = (
     "/rate 1500\n/words 500",

@@ -13,10 +13,10 @@ from opencode.message.message_pb2 import (
     GenerationOptions,
     SendMessageRequest,
 )
-from tests.support.conversation import file, messages_of, model, refused, talk, text, tool, turn_ended
-from tests.support.model_scripts import API_OF_PATH, APIS, Say, answer
-from tests.support.provider_server import ProviderServer, RecordedRequest, ScriptedReply
-from tests.support.running_server import Client, connect, running_server
+from tests.support.clients.conversation import file, messages_of, model, refused, talk, text, tool, turn_ended
+from tests.support.models.scripts import API_OF_PATH, APIS, Say, answer
+from tests.support.servers.provider import ProviderServer, RecordedRequest, ScriptedReply
+from tests.support.servers.running import Client, connect, running_server
 
 MODEL = model("m", "mine")
 SECRET = "for people only"

@@ -12,7 +12,7 @@ import pytest
 from opencode.message.file_pb2 import DownloadFileRequest, DownloadFileResponse
 from opencode.message.message_pb2 import SendMessageRequest
 from opencode.session.session_pb2 import DeleteSessionRequest, ListSessionsRequest
-from tests.support.conversation import (
+from tests.support.clients.conversation import (
     ask,
     displayed,
     file,
@@ -23,7 +23,7 @@ from tests.support.conversation import (
     text,
     turn_ended,
 )
-from tests.support.running_server import Client, connect, running_server
+from tests.support.servers.running import Client, connect, running_server
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(200))
 

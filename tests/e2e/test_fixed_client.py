@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.support.fixed_client import FixedClient
+from tests.support.clients.fixed_client import FixedClient
 
 NEVER_GIVEN = "no-such-id"
 

@@ -15,9 +15,9 @@ from opencode.event.event_pb2 import GlobalEvent, SubscribeGlobalEventsRequest
 from opencode.message.message_pb2 import AbortSessionRequest
 from opencode.session.session_pb2 import UpdateDirectoryRequest
 from opencode.tool.tool_pb2 import SubmitToolResultRequest
-from tests.support.conversation import FOREVER, answer_to, ask, model, new_session, refused, tool, words_of
-from tests.support.running_server import Client, connect, running_server
-from turnwire.feed import live_feed
+from tests.support.clients.conversation import FOREVER, answer_to, ask, model, new_session, refused, tool, words_of
+from tests.support.servers.running import Client, connect, running_server
+from turnwire.feed.memory import live_feed
 
 
 class Subscription:

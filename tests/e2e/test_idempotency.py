@@ -8,7 +8,7 @@ import grpc
 from opencode.message.content_pb2 import MESSAGE_TYPE_HOST, MESSAGE_TYPE_USER
 from opencode.message.message_pb2 import DISPOSITION_DUPLICATE, DISPOSITION_STARTED, AppendMessageRequest
 from opencode.session.session_pb2 import ListSessionsRequest
-from tests.support.conversation import (
+from tests.support.clients.conversation import (
     FOREVER,
     ask,
     file,
@@ -20,7 +20,7 @@ from tests.support.conversation import (
     turn_ended,
     watching,
 )
-from tests.support.running_server import Client, connect, running_server
+from tests.support.servers.running import Client, connect, running_server
 
 
 async def test_repeated_request_gets_the_first_answer(client: Client) -> None:

@@ -17,7 +17,7 @@ from opencode.event.session_event_pb2 import Event
 from opencode.message.content_pb2 import FINISH_REASON_ERROR, FINISH_REASON_STOP
 from opencode.message.message_pb2 import AbortSessionRequest, SendMessageResponse
 from opencode.tool.tool_pb2 import ListToolsRequest, ListToolsResponse, SubmitToolResultRequest, ToolCallState
-from tests.support.conversation import (
+from tests.support.clients.conversation import (
     answer_to,
     ask,
     displayed,
@@ -29,7 +29,7 @@ from tests.support.conversation import (
     watching,
     words_of,
 )
-from tests.support.running_server import Client, connect, running_server
+from tests.support.servers.running import Client, connect, running_server
 
 ROOT = Path(__file__).parents[2]
 ENVIRON = {**os.environ, "MCP_TEST_TOKEN": "secret words"}
@@ -37,7 +37,7 @@ ENVIRON = {**os.environ, "MCP_TEST_TOKEN": "secret words"}
 
 def stdio(folder: Path, name: str = "test", *more: str) -> str:
     """Returns the configuration of the test server as a child."""
-    args = ["-m", "tests.support.mcp_server", "stdio", str(folder)]
+    args = ["-m", "tests.support.servers.mcp", "stdio", str(folder)]
     lines = [f"[mcp.{name}]", f"command = {json.dumps(sys.executable)}", f"args = {json.dumps(args)}"]
     return "\n".join([*lines, f'cwd = "{ROOT}"', 'env = ["PYTHONPATH", "MCP_TEST_TOKEN"]', *more, ""])
 
@@ -46,7 +46,7 @@ def stdio(folder: Path, name: str = "test", *more: str) -> str:
 async def http_server(port: int, folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
     """Runs the test server over HTTP."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.support.mcp_server", "http", str(port), str(folder)),
+        *(sys.executable, "-m", "tests.support.servers.mcp", "http", str(port), str(folder)),
         cwd=ROOT,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
@@ -274,7 +274,7 @@ async def test_the_first_message_after_the_start_is_offered_the_tools(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It waits until they are listed."""
-    monkeypatch.setattr("turnwire.tools.mcp_servers.DISCOVERY_SECONDS", 30.0)  # a busy machine starts programs slowly
+    monkeypatch.setattr("turnwire.tools.mcp.servers.DISCOVERY_SECONDS", 30.0)  # a busy machine starts programs slowly
     async with running_server(tmp_path, stdio(tmp_path), ENVIRON) as server, connect(server.address) as client:
         accepted = await talk(client, '/tool test.add {"a": 1, "b": 2}')
         assert [call.output for call in await calls_of(client, accepted)] == ["the sum is 3"]
@@ -293,7 +293,7 @@ async def test_denied_tools_of_the_server_are_not_run(tmp_path: Path) -> None:
 
 async def test_servers_that_hang_or_fail_hold_up_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither start nor stop waits for them, a session only right after the start; ListTools says what is wrong."""
-    monkeypatch.setattr("turnwire.tools.mcp_servers.DISCOVERY_SECONDS", 1.5)
+    monkeypatch.setattr("turnwire.tools.mcp.servers.DISCOVERY_SECONDS", 1.5)
     toml = """
         [mcp.hangs]
         command = "sleep"

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.mcp_server import PICTURE
+from tests.support.servers.mcp import PICTURE
 from turnwire.ports.tools import SourceState, ToolFile, ToolOutcome
-from turnwire.tools.mcp_servers import McpServers
+from turnwire.tools.mcp.servers import McpServers
 from turnwire.tools.settings import McpSettings
 
 ROOT = Path(__file__).parents[2]
-SERVER = ("-m", "tests.support.mcp_server")
+SERVER = ("-m", "tests.support.servers.mcp")
 
 
 @contextlib.asynccontextmanager

@@ -8,7 +8,7 @@ import pytest
 from opencode.message import content_pb2, message_pb2
 from opencode.message.content_pb2 import MESSAGE_STATUS_COMPLETE, ToolResultContent
 from opencode.message.message_pb2 import AppendMessageRequest, GetMessageRequest, GetMessagesRequest, MessagePart
-from tests.support.conversation import (
+from tests.support.clients.conversation import (
     FOREVER,
     answer_to,
     ask,
@@ -25,8 +25,8 @@ from tests.support.conversation import (
     watching,
     words_of,
 )
-from tests.support.fold import SessionFold, comparable
-from tests.support.running_server import Client
+from tests.support.oracles.fold import SessionFold, comparable
+from tests.support.servers.running import Client
 
 APPENDABLE = ["USER", "SYSTEM", "HOST", "TOOL_RESULT"]
 

@@ -6,10 +6,10 @@ import pytest
 
 from opencode.message.content_pb2 import FINISH_REASON_STOP
 from opencode.tool.tool_pb2 import SubmitToolResultRequest
-from tests.support.conversation import ask, messages_of, model, tool, watching, words_of
-from tests.support.model_scripts import APIS, CHECKS, Call, Say, Think, Tokens, answer
-from tests.support.provider_server import ProviderServer
-from tests.support.running_server import connect, running_server
+from tests.support.clients.conversation import ask, messages_of, model, tool, watching, words_of
+from tests.support.models.scripts import APIS, CHECKS, Call, Say, Think, Tokens, answer
+from tests.support.servers.provider import ProviderServer
+from tests.support.servers.running import connect, running_server
 
 
 @pytest.mark.parametrize("api", APIS)

@@ -18,7 +18,7 @@ from opencode.tool.tool_pb2 import (
     ToolCallState,
 )
 from tests.e2e.test_mcp import ENVIRON, ready, stdio
-from tests.support.conversation import (
+from tests.support.clients.conversation import (
     answer_to,
     ask,
     displayed,
@@ -32,7 +32,7 @@ from tests.support.conversation import (
     watching,
     words_of,
 )
-from tests.support.running_server import Client, connect, running_server
+from tests.support.servers.running import Client, connect, running_server
 
 RULES = """
 [permissions]

@@ -18,8 +18,8 @@ from opencode.message.message_pb2 import (
 )
 from opencode.model.selection_pb2 import ModelSelection
 from opencode.provider.provider_pb2 import ProviderInfo
-from tests.support.provider_server import ProviderServer, ScriptedReply
-from tests.support.running_server import Client, connect, running_server
+from tests.support.servers.provider import ProviderServer, ScriptedReply
+from tests.support.servers.running import Client, connect, running_server
 
 TEXT = b'data: {"choices":[{"delta":{"content":"half an ans"}}]}\n\n'
 REASON = b'data: {"choices":[{"delta":{},"finish_reason":"length"}]}\n\n'

@@ -7,7 +7,7 @@ import grpc
 
 from opencode.message import content_pb2, message_pb2
 from opencode.message.message_pb2 import AbortSessionRequest
-from tests.support.conversation import (
+from tests.support.clients.conversation import (
     FOREVER,
     ask,
     displayed,
@@ -20,8 +20,8 @@ from tests.support.conversation import (
     watching,
     words_of,
 )
-from tests.support.fold import SessionFold, comparable
-from tests.support.running_server import Client, connect, running_server
+from tests.support.oracles.fold import SessionFold, comparable
+from tests.support.servers.running import Client, connect, running_server
 
 
 async def test_queued_message_waits(client: Client) -> None:

@@ -13,9 +13,9 @@ from opencode.message import content_pb2, message_pb2
 from opencode.model.selection_pb2 import ModelSelection
 from opencode.provider.provider_pb2 import ProviderInfo
 from opencode.tool.tool_pb2 import ToolDefinition
-from tests.support.provider_server import ProviderServer, ScriptedReply
-from tests.support.recordings import KINDS, Recording, cut_anywhere, recording_params, unexplained_differences
-from tests.support.running_server import Client, connect, running_server
+from tests.support.models.recordings import KINDS, Recording, cut_anywhere, recording_params, unexplained_differences
+from tests.support.servers.provider import ProviderServer, ScriptedReply
+from tests.support.servers.running import Client, connect, running_server
 
 pytestmark = pytest.mark.recordings
 

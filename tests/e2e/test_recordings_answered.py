@@ -11,11 +11,11 @@ import pytest_asyncio
 from opencode.event.session_event_pb2 import Event
 from opencode.message.content_pb2 import FINISH_REASON_INTERRUPTED
 from opencode.tool.tool_pb2 import SubmitToolResultRequest, ToolCallState, ToolDefinition
-from tests.support.conversation import Watch, ask, displayed, model, talk, watching
-from tests.support.model_scripts import API_OF_PATH, CHECKS, Say, answer
-from tests.support.provider_server import ProviderServer, RecordedRequest, ScriptedReply
-from tests.support.recordings import KINDS, KNOWN_DIFFERENCES, Recording, cut_anywhere, recording_params
-from tests.support.running_server import Client, connect, running_server
+from tests.support.clients.conversation import Watch, ask, displayed, model, talk, watching
+from tests.support.models.recordings import KINDS, KNOWN_DIFFERENCES, Recording, cut_anywhere, recording_params
+from tests.support.models.scripts import API_OF_PATH, CHECKS, Say, answer
+from tests.support.servers.provider import ProviderServer, RecordedRequest, ScriptedReply
+from tests.support.servers.running import Client, connect, running_server
 
 pytestmark = pytest.mark.recordings
 

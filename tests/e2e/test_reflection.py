@@ -8,7 +8,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.reflection_pb2_grpc import ServerReflectionStub
 
 from opencode.message import message_pb2
-from tests.support.running_server import Client, connect, running_server
+from tests.support.servers.running import Client, connect, running_server
 
 SERVICES = {
     "opencode.agent.AgentService",

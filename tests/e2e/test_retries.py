@@ -14,9 +14,9 @@ from opencode.message.content_pb2 import (
     FINISH_REASON_STOP,
 )
 from opencode.message.message_pb2 import AbortSessionRequest, StreamMessageResponse
-from tests.support.conversation import answer_to, ask, model, turn_ended, watching, words_of
-from tests.support.provider_server import ProviderServer, ScriptedReply
-from tests.support.running_server import Client, connect, running_server
+from tests.support.clients.conversation import answer_to, ask, model, turn_ended, watching, words_of
+from tests.support.servers.provider import ProviderServer, ScriptedReply
+from tests.support.servers.running import Client, connect, running_server
 
 QUICK = "[retries]\nfirst_delay_seconds = 0.001\nmax_retries = 2\n"
 JSON = {"content-type": "application/json"}

@@ -12,7 +12,7 @@ from opencode.message.file_pb2 import DownloadFileRequest
 from opencode.message.message_pb2 import SendMessageResponse
 from opencode.session.session_pb2 import CreateSessionRequest, SessionTools, UpdateSessionRequest
 from opencode.tool.tool_pb2 import SubmitToolResultRequest, ToolCallState, ToolResultFile
-from tests.support.conversation import (
+from tests.support.clients.conversation import (
     answer_to,
     ask,
     displayed,
@@ -24,9 +24,9 @@ from tests.support.conversation import (
     watching,
     words_of,
 )
-from tests.support.model_scripts import Call, Say, answer
-from tests.support.provider_server import ProviderServer
-from tests.support.running_server import Client, connect, running_server
+from tests.support.models.scripts import Call, Say, answer
+from tests.support.servers.provider import ProviderServer
+from tests.support.servers.running import Client, connect, running_server
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

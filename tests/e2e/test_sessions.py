@@ -18,7 +18,7 @@ from opencode.session.session_pb2 import (
     UpdateDirectoryRequest,
     UpdateSessionRequest,
 )
-from tests.support.conversation import (
+from tests.support.clients.conversation import (
     FOREVER,
     answer_to,
     ask,
@@ -31,7 +31,7 @@ from tests.support.conversation import (
     watching,
     words_of,
 )
-from tests.support.running_server import Client
+from tests.support.servers.running import Client
 
 
 async def update(client: Client, session_id: str, **fields: object) -> SessionInfo:

@@ -13,20 +13,20 @@ import pytest
 
 from opencode.message.file_pb2 import DownloadFileRequest
 from opencode.tool.tool_pb2 import ListToolsRequest, ToolCallState
-from tests.support.conversation import ask, displayed, model, new_session, refused, talk
-from tests.support.mcp_server import PICTURE
-from tests.support.model_scripts import Call, Say, answer
-from tests.support.provider_server import ProviderServer
+from tests.support.clients.conversation import ask, displayed, model, new_session, refused, talk
+from tests.support.models.scripts import Call, Say, answer
 from tests.support.rules import check_anthropic
-from tests.support.running_server import Client, connect, running_server
-from turnwire.providers.wire_names import wire_name
+from tests.support.servers.mcp import PICTURE
+from tests.support.servers.provider import ProviderServer
+from tests.support.servers.running import Client, connect, running_server
+from turnwire.providers.request.wire_names import wire_name
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 1000
 TOOLS = f"""
     [mcp.test]
     command = {json.dumps(sys.executable)}
-    args = ["-m", "tests.support.mcp_server", "stdio"]
+    args = ["-m", "tests.support.servers.mcp", "stdio"]
     cwd = "{ROOT}"
     env = ["PYTHONPATH"]
     [limits]

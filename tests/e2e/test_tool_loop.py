@@ -7,10 +7,10 @@ import pytest
 
 from opencode.message.content_pb2 import FINISH_REASON_ERROR, FINISH_REASON_INTERRUPTED, FINISH_REASON_STOP
 from opencode.tool.tool_pb2 import PermissionResponse, SubmitToolResultRequest
-from tests.support.conversation import ask, displayed, model, tool, turn_ended, watching
-from tests.support.model_scripts import APIS, CHECKS, Call, Say, answer
-from tests.support.provider_server import ProviderServer
-from tests.support.running_server import connect, running_server
+from tests.support.clients.conversation import ask, displayed, model, tool, turn_ended, watching
+from tests.support.models.scripts import APIS, CHECKS, Call, Say, answer
+from tests.support.servers.provider import ProviderServer
+from tests.support.servers.running import connect, running_server
 
 NUMBER = '{"type": "object", "properties": {"n": {"type": "number"}}, "required": ["n"]}'
 

@@ -23,7 +23,7 @@ from opencode.message.message_pb2 import (
     SendMessageResponse,
 )
 from opencode.tool.tool_pb2 import SubmitToolResultRequest, ToolCallState
-from tests.support.conversation import (
+from tests.support.clients.conversation import (
     answer_to,
     ask,
     displayed,
@@ -38,8 +38,8 @@ from tests.support.conversation import (
     watching,
     words_of,
 )
-from tests.support.fold import SessionFold, comparable
-from tests.support.running_server import Client, connect, running_server
+from tests.support.oracles.fold import SessionFold, comparable
+from tests.support.servers.running import Client, connect, running_server
 
 LOOK = '/tool look {"at": "it"}'
 

@@ -40,13 +40,13 @@ from opencode.message.message_pb2 import (
     SendMessageRequest,
 )
 from opencode.tool.tool_pb2 import ToolResultFile
-from tests.support.conversation import model, text, tool
-from tests.support.followed_session import SETTLED, Followed
-from tests.support.histories import HOST_SECRET
-from tests.support.model_scripts import Call, HostedCall, HostedResult, Refuse, Say, Think
-from tests.support.odd_answers import ENDINGS, STATUSES, Reply
-from tests.support.session_world import World
-from tests.support.world_models import MODELS
+from tests.support.clients.conversation import model, text, tool
+from tests.support.clients.followed_session import SETTLED, Followed
+from tests.support.models.odd_answers import ENDINGS, STATUSES, Reply
+from tests.support.models.scripts import Call, HostedCall, HostedResult, Refuse, Say, Think
+from tests.support.oracles.histories import HOST_SECRET
+from tests.support.servers.world import World
+from tests.support.servers.world_models import MODELS
 
 LONG_RUN = "TURNWIRE_HISTORIES" in os.environ
 HISTORIES = int(os.environ.get("TURNWIRE_HISTORIES", "10"))

@@ -9,11 +9,11 @@ import pytest
 from opencode.message.content_pb2 import MESSAGE_TYPE_HOST
 from opencode.message.message_pb2 import AppendMessageRequest
 from opencode.session.session_pb2 import DeleteSessionRequest
-from tests.support.conversation import ask, messages_of, new_session, refused, session_of, talk, text
-from tests.support.running_server import Client, connect, running_server
-from tests.support.server_process import ServerProcess, server_process
-from turnwire.storage import sqlite_store
-from turnwire.storage.connection import run
+from tests.support.clients.conversation import ask, messages_of, new_session, refused, session_of, talk, text
+from tests.support.servers.process import ServerProcess, server_process
+from tests.support.servers.running import Client, connect, running_server
+from turnwire.storage.sqlite import store as sqlite_store
+from turnwire.storage.sqlite.connection import run
 
 
 async def test_second_server_on_the_same_file_is_refused(tmp_path: Path) -> None:

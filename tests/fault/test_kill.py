@@ -18,7 +18,7 @@ from opencode.message.content_pb2 import (
     MESSAGE_TYPE_USER,
 )
 from opencode.message.message_pb2 import DISPOSITION_DUPLICATE, SendMessageResponse
-from tests.support.conversation import (
+from tests.support.clients.conversation import (
     answer_to,
     ask,
     messages_of,
@@ -29,9 +29,9 @@ from tests.support.conversation import (
     watching,
     words_of,
 )
-from tests.support.fold import ContractBroken, SessionFold, comparable
-from tests.support.running_server import Client, connect
-from tests.support.server_process import server_process
+from tests.support.oracles.fold import ContractBroken, SessionFold, comparable
+from tests.support.servers.process import server_process
+from tests.support.servers.running import Client, connect
 
 KILLS = int(os.environ.get("TURNWIRE_KILLS", "3"))
 """How often the server is killed; set it to 50 or more for a long run."""

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from turnwire.ports.tools import SourceState
-from turnwire.tools.mcp_servers import McpServers
+from turnwire.tools.mcp.servers import McpServers
 from turnwire.tools.settings import McpSettings
 
 HANGS = McpSettings(command="sleep", args=("600",))
@@ -23,7 +23,7 @@ async def test_servers_that_failed_are_not_waited_for() -> None:
 
 async def test_a_server_that_hangs_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The time counts from the start, not from who asks; who waits can be cancelled."""
-    monkeypatch.setattr("turnwire.tools.mcp_servers.DISCOVERY_SECONDS", 1.0)
+    monkeypatch.setattr("turnwire.tools.mcp.servers.DISCOVERY_SECONDS", 1.0)
     servers = McpServers({"hangs": HANGS}, {})
     clock = asyncio.get_running_loop().time
     began = clock()

@@ -15,9 +15,19 @@ from opencode.message.content_pb2 import (
     MESSAGE_TYPE_SYSTEM,
 )
 from opencode.message.message_pb2 import AbortSessionRequest, AppendMessageRequest
-from tests.support.conversation import answer_to, ask, model, new_session, talk, text, turn_ended, watching, words_of
-from tests.support.provider_server import ProviderServer, ScriptedReply
-from tests.support.running_server import Client, connect, running_server
+from tests.support.clients.conversation import (
+    answer_to,
+    ask,
+    model,
+    new_session,
+    talk,
+    text,
+    turn_ended,
+    watching,
+    words_of,
+)
+from tests.support.servers.provider import ProviderServer, ScriptedReply
+from tests.support.servers.running import Client, connect, running_server
 
 MINE = model("m", "mine")
 

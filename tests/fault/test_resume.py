@@ -11,7 +11,7 @@ from opencode.message.content_pb2 import FINISH_REASON_INTERRUPTED, FINISH_REASO
 from opencode.message.message_pb2 import GenerationOptions, SendMessageResponse
 from opencode.tool.tool_pb2 import SubmitToolResultRequest, ToolCallState
 from tests.e2e.test_mcp import ENVIRON, stdio
-from tests.support.conversation import (
+from tests.support.clients.conversation import (
     answer_to,
     ask,
     displayed,
@@ -23,11 +23,11 @@ from tests.support.conversation import (
     watching,
     words_of,
 )
-from tests.support.fold import SessionFold, comparable
-from tests.support.model_scripts import APIS, CHECKS, Call, Say, Think, answer
-from tests.support.provider_server import ProviderServer, RecordedRequest, ScriptedReply
-from tests.support.running_server import Client, connect, running_server
-from tests.support.server_process import server_process
+from tests.support.models.scripts import APIS, CHECKS, Call, Say, Think, answer
+from tests.support.oracles.fold import SessionFold, comparable
+from tests.support.servers.process import server_process
+from tests.support.servers.provider import ProviderServer, RecordedRequest, ScriptedReply
+from tests.support.servers.running import Client, connect, running_server
 
 STEPS = 30
 

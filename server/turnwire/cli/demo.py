@@ -16,7 +16,7 @@ from turnwire.cli.connection import CHANNEL_OPTIONS, describe
 from turnwire.cli.turn_printer import TurnPrinter, visible
 from turnwire.config import load_config
 from turnwire.domain.errors import DomainError
-from turnwire.logs import configure_logging
+from turnwire.telemetry.logs import configure_logging
 
 if TYPE_CHECKING:
     from opencode.message.message_pb2_grpc import MessageServiceAsyncStub

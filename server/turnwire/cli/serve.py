@@ -13,7 +13,7 @@ import structlog
 from turnwire.app import create_server
 from turnwire.config import Config, ConfigError, load_config
 from turnwire.domain.errors import DomainError
-from turnwire.logs import configure_logging
+from turnwire.telemetry.logs import configure_logging
 
 
 def run_server(path: Path | None, environ: Mapping[str, str], options: Mapping[str, str]) -> int:

@@ -7,11 +7,11 @@ from datetime import datetime
 import msgspec
 import structlog
 
-from turnwire.core.closing import Work
+from turnwire.core.ending.closing import Work
 from turnwire.core.settings import CoreSettings
-from turnwire.domain.events import EphemeralKind, Event
+from turnwire.domain.conversation.events import EphemeralKind, Event
+from turnwire.domain.conversation.messages import Message, ModelRef
 from turnwire.domain.ids import IdMaker
-from turnwire.domain.messages import Message, ModelRef
 from turnwire.ports.clock import Clock
 from turnwire.ports.feed import Feed
 from turnwire.ports.provider import Providers

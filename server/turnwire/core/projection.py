@@ -1,7 +1,7 @@
 """The display form of a message: a pure function of the message."""
 
-from turnwire.domain.display import DisplayMessage, DisplayToolCall
-from turnwire.domain.messages import File, Message, MessageType, Reasoning, Refusal, Text, ToolResult
+from turnwire.domain.conversation.display import DisplayMessage, DisplayToolCall
+from turnwire.domain.conversation.messages import File, Message, MessageType, Reasoning, Refusal, Text, ToolResult
 
 _ROLES = {MessageType.USER: "user", MessageType.ASSISTANT: "assistant"}
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from turnwire.domain.messages import ModelRef
-from turnwire.domain.permissions import PermissionAction, matches
-from turnwire.domain.sessions import Budget
+from turnwire.domain.conversation.messages import ModelRef
+from turnwire.domain.conversation.permissions import PermissionAction, matches
+from turnwire.domain.conversation.sessions import Budget
 
 DEFAULT_AGENT = "default"
 """The agent of every session that names none; always there."""

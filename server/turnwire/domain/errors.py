@@ -21,7 +21,7 @@
     |   +-- StorageBusy  StorageFull  StorageCorrupt  StorageSchemaTooNew
     +-- ShuttingDown
 
-Only `rpc/errors.py` knows which status code each one becomes.
+Only `api/wire/status.py` knows which status code each one becomes.
 """
 
 from collections.abc import Mapping

@@ -6,8 +6,8 @@ field: pages and batches are put together without parsing. The core and the stor
 
 from typing import Protocol
 
-from turnwire.domain.events import Event
-from turnwire.domain.messages import Message
+from turnwire.domain.conversation.events import Event
+from turnwire.domain.conversation.messages import Message
 
 
 class Codec(Protocol):

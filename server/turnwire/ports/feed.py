@@ -9,7 +9,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from turnwire.domain.events import Event
+from turnwire.domain.conversation.events import Event
 from turnwire.ports.store import StoredEvent
 
 

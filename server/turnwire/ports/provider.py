@@ -11,10 +11,10 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from turnwire.domain.messages import FinishReason, Message, ModelRef
+from turnwire.domain.conversation.messages import FinishReason, Message, ModelRef
+from turnwire.domain.conversation.sessions import GenerationOptions, ToolDefinition
 from turnwire.domain.money import Usage
 from turnwire.domain.repairs import Repair
-from turnwire.domain.sessions import GenerationOptions, ToolDefinition
 
 PartKey = str | int
 """Names a part within one stream; the adapter's choice."""

@@ -13,11 +13,11 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from turnwire.domain.events import DurableKind, Event
-from turnwire.domain.messages import Message
+from turnwire.domain.conversation.events import DurableKind, Event
+from turnwire.domain.conversation.messages import Message
+from turnwire.domain.conversation.permissions import Permission
+from turnwire.domain.conversation.sessions import Session, Turn
 from turnwire.domain.money import Usage
-from turnwire.domain.permissions import Permission
-from turnwire.domain.sessions import Session, Turn
 
 
 class PutSession(Struct, frozen=True):

@@ -7,11 +7,11 @@ import asyncio
 from collections.abc import Mapping
 from functools import partial
 
+from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.errors import ProviderCredentialsRejected, UnknownModel
-from turnwire.domain.messages import ModelRef
 from turnwire.domain.money import Usage
 from turnwire.ports.provider import Provider, ProviderDescription
-from turnwire.providers.model_catalog import ModelCatalog
+from turnwire.providers.catalog.models import ModelCatalog
 from turnwire.providers.settings import ModelSettings, ProviderSettings
 
 
@@ -130,18 +130,18 @@ class ConfiguredProviders:
 def _make(provider_id: str, settings: ProviderSettings, api_key: str) -> Provider:
     match settings.kind:
         case "openai_chat":
-            from turnwire.providers.openai_chat import OpenAIChatProvider  # noqa: PLC0415 - imports an SDK
+            from turnwire.providers.openai_chat.provider import OpenAIChatProvider  # noqa: PLC0415 - imports an SDK
 
             return OpenAIChatProvider(provider_id, settings, api_key)
         case "openai_responses":
-            from turnwire.providers.openai_responses import OpenAIResponsesProvider  # noqa: PLC0415 - imports an SDK
+            from turnwire.providers.openai_responses.provider import OpenAIResponsesProvider  # noqa: PLC0415 - imports an SDK
 
             return OpenAIResponsesProvider(provider_id, settings, api_key)
         case "anthropic":
-            from turnwire.providers.anthropic import AnthropicProvider  # noqa: PLC0415 - imports an SDK
+            from turnwire.providers.anthropic.provider import AnthropicProvider  # noqa: PLC0415 - imports an SDK
 
             return AnthropicProvider(provider_id, settings, api_key)
         case "offline":
-            from turnwire.providers.offline import OfflineProvider  # noqa: PLC0415 - as the other kinds
+            from turnwire.providers.offline.provider import OfflineProvider  # noqa: PLC0415 - as the other kinds
 
             return OfflineProvider(provider_id)

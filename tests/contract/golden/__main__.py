@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from tests.support.golden_history import GOLDEN
+from tests.support.oracles.golden_history import GOLDEN
 
 
 def golden_files() -> dict[Path, bytes]:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.support.domain_values import make_answer, make_message, make_part
+from tests.support.fakes.domain_values import make_answer, make_message, make_part
 from turnwire.core.projection import project
-from turnwire.domain.display import DisplayMessage, DisplayToolCall
-from turnwire.domain.messages import (
+from turnwire.domain.conversation.display import DisplayMessage, DisplayToolCall
+from turnwire.domain.conversation.messages import (
     File,
     MessageType,
     ProviderContent,

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
+from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.errors import ProviderCredentialsRejected, UnknownModel
-from turnwire.domain.messages import ModelRef
 from turnwire.domain.money import Usage
 from turnwire.providers.registry import ConfiguredProviders
 from turnwire.providers.settings import ModelSettings, ProviderSettings
@@ -124,7 +124,7 @@ def test_configured_prices_hold_for_answers() -> None:
 
 PRICE_LIST_THREADS = """
 import asyncio, importlib.abc, sys, threading
-from turnwire.domain.messages import ModelRef
+from turnwire.domain.conversation.messages import ModelRef
 from turnwire.providers.registry import ConfiguredProviders
 from turnwire.providers.settings import ProviderSettings
 

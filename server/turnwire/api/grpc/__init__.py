@@ -1,0 +1,1 @@
+"""The gRPC listener: the only package that imports grpc."""

@@ -1,0 +1,139 @@
+"""The gRPC server: options, services, health and reflection."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+import grpc
+from google.protobuf.descriptor import ServiceDescriptor
+from grpc_health.v1 import health_pb2
+from grpc_health.v1._async import HealthServicer
+from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
+from grpc_reflection.v1alpha import reflection
+
+from opencode.agent import agent_pb2
+from opencode.event import event_pb2
+from opencode.message import file_pb2, message_pb2
+from opencode.provider import provider_pb2
+from opencode.session import session_pb2
+from opencode.tool import tool_pb2
+from turnwire.api.grpc.handlers import service_handler
+from turnwire.api.services.catalog import AgentService, ProviderService
+from turnwire.api.services.events import EventService
+from turnwire.api.services.files import FileService
+from turnwire.api.services.global_events import GlobalEvents
+from turnwire.api.services.messages import MessageService
+from turnwire.api.services.sessions import SessionService
+from turnwire.api.services.tools import PermissionService, ToolService
+from turnwire.core.environment import Environment
+from turnwire.core.tools.toolbox import ToolCatalog
+from turnwire.core.turns.registry import Turns
+from turnwire.core.use_cases.explanation import ContextExplainer
+from turnwire.core.use_cases.messages import Conversations
+from turnwire.core.use_cases.permissions import Permissions
+from turnwire.core.use_cases.sessions import Sessions
+from turnwire.core.watches.watch import Watches
+
+
+@dataclass(frozen=True)
+class UseCases:
+    """What the servicers call."""
+
+    environment: Environment
+    turns: Turns
+    conversations: Conversations
+    sessions: Sessions
+    watches: Watches
+
+
+class GrpcServer:
+    """Serves the contract on one address: `bind`, then `start`, then `stop`."""
+
+    def __init__(self, max_message_bytes: int) -> None:
+        """Takes the size of the largest request."""
+        self._server = grpc.aio.server(options=_options(max_message_bytes))
+        self._health = HealthServicer()
+
+    def bind(self, listen: str) -> str:
+        """Takes the address; callers wait until `start`.
+
+        Args:
+            listen: host:port (port 0 takes a free one) or unix:path.
+
+        Returns:
+            The address with the port that was bound.
+
+        Raises:
+            OSError: the address is taken or cannot be bound.
+        """
+        try:
+            port = self._server.add_insecure_port(listen)
+        except RuntimeError as error:
+            raise OSError(f"cannot listen on {listen}: the address is in use or not ours") from error
+        return listen if listen.startswith("unix:") else f"{listen.rpartition(':')[0]}:{port}"
+
+    async def start(self, use_cases: UseCases) -> None:
+        """Serves the use cases, health and reflection."""
+        services = _services(use_cases)
+        names = [descriptor.full_name for descriptor, _ in services]
+        self._server.add_generic_rpc_handlers(
+            tuple(service_handler(descriptor, servicer) for descriptor, servicer in services)
+        )
+        add_HealthServicer_to_server(self._health, self._server)
+        health_name = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+        reflection.enable_server_reflection((*names, health_name, reflection.SERVICE_NAME), self._server)
+        for name in ("", *names):
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        await self._server.start()
+
+    async def refuse_work(self) -> None:
+        """Tells health checkers that the server is stopping; calls are still answered."""
+        await self._health.enter_graceful_shutdown()
+
+    async def stop(self, grace: timedelta) -> None:
+        """Takes no new calls, lets running ones end within the grace and cancels the rest. Idempotent.
+
+        An open stream would hold the stop for the whole grace, so the feed is closed first.
+        """
+        await self._server.stop(grace.total_seconds())
+
+
+def _services(use: UseCases) -> list[tuple[ServiceDescriptor, object]]:
+    messages = message_pb2.DESCRIPTOR.services_by_name
+    tools = tool_pb2.DESCRIPTOR.services_by_name
+    return [
+        (
+            messages["MessageService"],
+            MessageService(use.conversations, use.watches, ContextExplainer(use.environment)),
+        ),
+        (file_pb2.DESCRIPTOR.services_by_name["FileService"], FileService(use.environment.store)),
+        (session_pb2.DESCRIPTOR.services_by_name["SessionService"], SessionService(use.sessions)),
+        (
+            event_pb2.DESCRIPTOR.services_by_name["EventService"],
+            EventService(use.watches, GlobalEvents(use.environment, use.turns)),
+        ),
+        (tools["ToolService"], ToolService(use.conversations, ToolCatalog(use.environment))),
+        (tools["PermissionService"], PermissionService(Permissions(use.environment, use.turns))),
+        (
+            provider_pb2.DESCRIPTOR.services_by_name["ProviderService"],
+            ProviderService(use.environment.providers),
+        ),
+        (agent_pb2.DESCRIPTOR.services_by_name["AgentService"], AgentService(use.environment.settings)),
+    ]
+
+
+def _options(max_message_bytes: int) -> list[tuple[str, int]]:
+    return [
+        # without this a second server takes the same port silently and gets half of the calls
+        ("grpc.so_reuseport", 0),
+        # the defaults refuse calls when thousands of watchers come back at once
+        ("grpc.server.max_pending_requests", 100_000),
+        ("grpc.server.max_pending_requests_hard_limit", 200_000),
+        ("grpc.max_receive_message_length", max_message_bytes),
+        ("grpc.max_send_message_length", -1),
+        # finds dead connections within half a minute, and lets clients do the same
+        ("grpc.keepalive_time_ms", 20_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+        ("grpc.http2.max_pings_without_data", 0),
+    ]

@@ -1,0 +1,1 @@
+"""The services of the contract, one module each. Knows no transport."""

@@ -1,0 +1,30 @@
+"""opencode.event.EventService."""
+
+from collections.abc import AsyncGenerator
+
+from opencode.event import event_pb2 as pb
+from turnwire.api.services.global_events import GlobalEvents
+from turnwire.api.wire import from_proto
+from turnwire.core.watches.watch import Watches
+from turnwire.domain.errors import InvalidRequest
+
+MAX_SUBSCRIBED_SESSIONS = 1000
+
+
+class EventService:
+    """Method by method as the contract describes them."""
+
+    def __init__(self, watches: Watches, global_events: GlobalEvents) -> None:
+        """Takes the two kinds of streams."""
+        self._watches = watches
+        self._global_events = global_events
+
+    def WatchEvents(self, request: pb.WatchEventsRequest) -> AsyncGenerator[bytes]:
+        """Yields batches: joined frames are a WatchEventsResponse."""
+        return self._watches.watch(from_proto.watch_request(request))
+
+    def SubscribeGlobalEvents(self, request: pb.SubscribeGlobalEventsRequest) -> AsyncGenerator[pb.GlobalEvent | bytes]:
+        """Yields changes with accumulated text."""
+        if len(request.session_ids) > MAX_SUBSCRIBED_SESSIONS:
+            raise InvalidRequest.of("session_ids", f"are more than {MAX_SUBSCRIBED_SESSIONS}", "TOO_MANY")
+        return self._global_events.subscribe(frozenset(request.session_ids))

@@ -1,0 +1,47 @@
+"""opencode.tool: ToolService and PermissionService."""
+
+from opencode.tool import tool_pb2 as pb
+from turnwire.api.wire import to_proto, tool_requests
+from turnwire.core.tools.toolbox import ToolCatalog
+from turnwire.core.use_cases.messages import Conversations
+from turnwire.core.use_cases.permissions import Permissions
+from turnwire.domain.conversation.messages import ToolUse
+
+
+class ToolService:
+    """Takes results of client tools and lists those of the server."""
+
+    def __init__(self, conversations: Conversations, catalog: ToolCatalog) -> None:
+        """Takes the use cases."""
+        self._conversations = conversations
+        self._catalog = catalog
+
+    async def SubmitToolResult(self, request: pb.SubmitToolResultRequest) -> pb.SubmitToolResultResponse:
+        """Stores a result."""
+        session_id, call_id, result = tool_requests.tool_result_request(request)
+        part, sequence = await self._conversations.submit_tool_result(session_id, call_id, result)
+        state = to_proto.tool_call(part.part_id, part.content) if isinstance(part.content, ToolUse) else None
+        return pb.SubmitToolResultResponse(tool_call=state, sequence=sequence)
+
+    async def ListTools(self, request: pb.ListToolsRequest) -> pb.ListToolsResponse:
+        """Returns the server's tools."""
+        return to_proto.tools(await self._catalog.list(request.session_id))
+
+
+class PermissionService:
+    """Takes answers to permission requests and lists the open ones."""
+
+    def __init__(self, permissions: Permissions) -> None:
+        """Takes the use cases."""
+        self._permissions = permissions
+
+    async def RespondToPermission(self, request: pb.PermissionResponse) -> pb.RespondToPermissionResponse:
+        """Records an answer."""
+        session_id, permission_id, answer = tool_requests.permission_answer(request)
+        await self._permissions.respond(session_id, permission_id, answer)
+        return pb.RespondToPermissionResponse()
+
+    async def ListPermissions(self, request: pb.ListPermissionsRequest) -> pb.ListPermissionsResponse:
+        """Returns the open requests."""
+        found = await self._permissions.open(request.session_id)
+        return pb.ListPermissionsResponse(permissions=map(to_proto.permission, found))

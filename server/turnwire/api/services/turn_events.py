@@ -1,0 +1,74 @@
+"""The events of one turn, out of the watch of its session."""
+
+import contextlib
+from collections.abc import AsyncGenerator, Iterable, Iterator
+
+from opencode.event import event_pb2
+from opencode.event import session_event_pb2 as pb
+from turnwire.api.wire.codec import frame
+from turnwire.core.intake.receipts import Receipt
+from turnwire.core.watches.watch import Watches, WatchRequest
+
+
+async def events_of_turn(watches: Watches, receipt: Receipt) -> AsyncGenerator[bytes]:
+    """Yields batches with the events of a turn, from its user message on, and ends after its turn_ended.
+
+    A message that waits behind another turn first brings the events that its own turn has meanwhile: none, until it
+    starts. Ends early when the session is deleted.
+
+    Raises:
+        EventsCompacted: the turn of a repeated request is so old that its events are no longer kept.
+    """
+    request = WatchRequest(session_id=receipt.session_id, after=receipt.sequence, fail_if_compacted=True)
+    selection = _TurnSelection(receipt.turn_id)
+    async with contextlib.aclosing(watches.watch(request)) as batches:
+        async for batch in batches:
+            events = event_pb2.WatchEventsResponse.FromString(batch).events
+            wanted = b"".join(frame(event.SerializeToString()) for event in selection.of(events))
+            if wanted:
+                yield wanted
+            if selection.ended:
+                return
+
+
+class _TurnSelection:
+    """Picks the events of one turn: durable ones by turn id, the others by the messages of the turn."""
+
+    def __init__(self, turn_id: str) -> None:
+        self._turn_id = turn_id
+        self._messages: set[str] = set()
+        self._started = False
+        self.ended = False
+
+    def of(self, events: Iterable[pb.Event]) -> Iterator[pb.Event]:
+        """Yields the events of the turn, up to its end."""
+        for event in events:
+            self._note(event)
+            if self._is_wanted(event):
+                yield event
+            if event.turn_id == self._turn_id and event.HasField("turn_ended"):
+                self.ended = True
+                return
+
+    def _note(self, event: pb.Event) -> None:
+        """Remembers what tells the turn's own hints from those of others."""
+        if event.turn_id == self._turn_id:
+            if event.HasField("message_added"):
+                self._messages.add(event.message_added.message.message_id)
+            elif event.HasField("turn_started"):
+                self._started = True
+
+    def _is_wanted(self, event: pb.Event) -> bool:
+        match event.WhichOneof("kind"):
+            case "part_delta" | "part_started" | "tool_log" | "retry_scheduled" as kind:
+                return getattr(event, kind).message_id in self._messages
+            case "message_snapshot":
+                return event.message_snapshot.message.turn_id == self._turn_id
+            case "permission_snapshot":
+                return event.permission_snapshot.permission.turn_id == self._turn_id
+            case "compaction_started":  # of the turn that runs
+                return self._started
+            case "heartbeat":
+                return True
+            case _:
+                return event.turn_id == self._turn_id

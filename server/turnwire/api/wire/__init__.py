@@ -1,0 +1,1 @@
+"""Protobuf messages to and from values of the core. Knows no transport."""

@@ -1,0 +1,175 @@
+"""Frames: events and display forms as bytes that are joined and sent without parsing."""
+
+from opencode.event import session_event_pb2 as pb
+from opencode.message import message_pb2
+from opencode.session import session_pb2
+from turnwire.api.wire import to_proto
+from turnwire.core.projection import project
+from turnwire.domain.conversation import events as e
+from turnwire.domain.conversation.messages import Message, ModelRun
+
+FRAME_TAG = b"\x0a"
+"""Field 1, length-delimited: `events` of the batches and `messages` of MessageList are both field 1."""
+
+
+def frame(body: bytes) -> bytes:
+    """Returns the bytes as an element of a repeated field 1."""
+    length, prefix = len(body), bytearray(FRAME_TAG)
+    while length > 0x7F:
+        prefix.append(length & 0x7F | 0x80)
+        length >>= 7
+    prefix.append(length)
+    return bytes(prefix) + body
+
+
+def next_page_token(token: str) -> bytes:
+    """Returns the bytes of the field next_page_token, to be joined to the frames of a MessageList."""
+    return message_pb2.MessageList(next_page_token=token).SerializeToString()
+
+
+class ProtoCodec:
+    """Implements `ports.codec.Codec`."""
+
+    def encode_event(self, event: e.Event) -> bytes:
+        """Returns the event as a frame of a batch."""
+        kind = event.kind
+        if type(kind) is e.PartDelta:  # by far the most frequent one
+            delta = pb.PartDelta(
+                message_id=kind.message_id, part_index=kind.part_index, offset=kind.offset, text=kind.text
+            )
+            return frame(pb.Event(session_id=event.session_id, part_delta=delta).SerializeToString())
+        result = pb.Event(
+            sequence=event.sequence,
+            session_id=event.session_id,
+            position=event.position,
+            event_time=None if event.at is None else to_proto.timestamp(event.at),
+            turn_id=event.turn_id,
+        )
+        _fill_kind(result, event)
+        return frame(result.SerializeToString())
+
+    def encode_display(self, message: Message) -> bytes:
+        """Returns the display form as a frame of a MessageList; empty when there is none."""
+        shown = project(message)
+        return frame(to_proto.display(shown).SerializeToString()) if shown is not None else b""
+
+
+def _fill_kind(result: pb.Event, event: e.Event) -> None:
+    """Sets the one field of the event's kind."""
+    match event.kind:
+        case e.PartStarted(message_id, part):
+            result.part_started.CopyFrom(pb.PartStarted(message_id=message_id, part=to_proto.part(part)))
+        case e.PartFinished(message_id, part):
+            result.part_finished.CopyFrom(pb.PartFinished(message_id=message_id, part=to_proto.part(part)))
+        case e.MessageAdded(message):
+            result.message_added.message.CopyFrom(to_proto.message(message))
+        case e.MessageFinished(message):
+            result.message_finished.message.CopyFrom(to_proto.message(message))
+        case e.MessageRemoved(message_id):
+            result.message_removed.message_id = message_id
+        case e.ToolCallUpdated(message_id, part_id, part_index, call):
+            state = to_proto.tool_call(part_id, call)
+            result.tool_call_updated.CopyFrom(
+                pb.ToolCallUpdated(message_id=message_id, part_index=part_index, state=state)
+            )
+        case e.TurnStarted(user_message_id):
+            result.turn_started.user_message_id = user_message_id
+        case e.TurnEnded() as ended:
+            result.turn_ended.CopyFrom(_turn_ended(ended))
+        case e.QueueChanged(message_ids):
+            result.queue_changed.CopyFrom(pb.QueueChanged(message_ids=message_ids))
+        case e.MessageSnapshot(message):
+            result.message_snapshot.message.CopyFrom(to_proto.message(message))
+        case _:
+            _fill_session_kind(result, event)
+
+
+def _fill_session_kind(result: pb.Event, event: e.Event) -> None:
+    match event.kind:
+        case e.SessionCreated(view):
+            result.session_created.session.CopyFrom(_session_at(view, event.sequence))
+        case e.SessionUpdated(view):
+            result.session_updated.session.CopyFrom(_session_at(view, event.sequence))
+        case e.SessionDeleted():
+            result.session_deleted.SetInParent()
+        case e.SessionStatusChanged(running):
+            result.session_status_changed.status = (
+                session_pb2.SESSION_STATUS_RUNNING if running else session_pb2.SESSION_STATUS_IDLE
+            )
+        case e.SessionSnapshot(view):
+            result.session_snapshot.CopyFrom(
+                pb.SessionSnapshot(session=to_proto.session(view), queued_message_ids=view.queued_message_ids)
+            )
+        case e.PermissionAsked(permission):
+            result.permission_asked.permission.CopyFrom(to_proto.permission(permission))
+        case e.PermissionSnapshot(permission):
+            result.permission_snapshot.permission.CopyFrom(to_proto.permission(permission))
+        case e.PermissionReplied(permission_id, tool_call_id, answer):
+            result.permission_replied.CopyFrom(
+                pb.PermissionReplied(
+                    permission_id=permission_id,
+                    response=answer.response.value,
+                    reason=answer.reason,
+                    tool_call_id=tool_call_id,
+                )
+            )
+        case e.ContextCompacted(message_id, compaction):
+            result.context_compacted.CopyFrom(
+                pb.ContextCompacted(message_id=message_id, compaction=to_proto.compaction(compaction))
+            )
+        case _:
+            _fill_hint(result, event)
+
+
+def _fill_hint(result: pb.Event, event: e.Event) -> None:
+    match event.kind:
+        case e.CompactionStarted(message_count, estimated_tokens, context_window_tokens):
+            result.compaction_started.CopyFrom(
+                pb.CompactionStarted(
+                    message_count=message_count,
+                    estimated_tokens=estimated_tokens,
+                    context_window_tokens=context_window_tokens,
+                )
+            )
+        case e.RetryScheduled() as retry:
+            result.retry_scheduled.CopyFrom(_retry_scheduled(retry))
+        case e.ToolLog(message_id, part_index, line_index, text):
+            result.tool_log.CopyFrom(
+                pb.ToolLog(message_id=message_id, part_index=part_index, line_index=line_index, text=text)
+            )
+        case e.CaughtUp(head):
+            result.caught_up.CopyFrom(pb.CaughtUp(head=head))
+        case e.Heartbeat(head):
+            result.heartbeat.CopyFrom(pb.Heartbeat(head=head))
+        case e.Reset(earliest):
+            result.reset.CopyFrom(pb.Reset(earliest=earliest))
+        case other:
+            raise TypeError(f"no field for {type(other).__name__}")
+
+
+def _retry_scheduled(retry: e.RetryScheduled) -> pb.RetryScheduled:
+    run = ModelRun(provider_id=retry.model.provider_id, model_requested=retry.model.model_id)
+    return pb.RetryScheduled(
+        message_id=retry.message_id,
+        failure=to_proto.failure(retry.failure),
+        attempt=retry.attempt,
+        delay=None if retry.delay is None else to_proto.duration(retry.delay),
+        model_run=to_proto.model_run(run),
+    )
+
+
+def _turn_ended(ended: e.TurnEnded) -> pb.TurnEnded:
+    return pb.TurnEnded(
+        finish_reason=to_proto.finish_reason(ended.finish_reason),
+        failure=to_proto.failure(ended.failure),
+        usage=to_proto.usage(ended.usage),
+        cost_pico_usd=ended.cost_pico_usd,
+        steps=ended.steps,
+    )
+
+
+def _session_at(view: e.SessionView, sequence: int) -> session_pb2.SessionInfo:
+    """The session as of the event: its newest sequence then was the event's own."""
+    info = to_proto.session(view)
+    info.head_sequence = sequence
+    return info

@@ -1,0 +1,146 @@
+"""Parts of requests that several methods share, as values of the core, checked for form."""
+
+import math
+from collections.abc import Sequence
+
+from google.protobuf.message import Message as AnyMessage
+
+from opencode.message import message_pb2
+from opencode.model import selection_pb2
+from opencode.session import session_pb2
+from opencode.tool import tool_pb2
+from turnwire.api.wire.checks import Checks
+from turnwire.core.intake.attachments import NewFile
+from turnwire.core.intake.inputs import NewPart, NewText
+from turnwire.domain.conversation.messages import MessageType, ModelRef, ToolResult
+from turnwire.domain.conversation.sessions import MAX_TOOLS, Budget, GenerationOptions, ToolDefinition
+
+MAX_PARTS = 1000
+MAX_SESSION_TOOLS_BYTES = 256 * 1024
+"""They ride in every description of the session and are kept in memory with it."""
+MAX_PROMPT_CHARACTERS = 1_000_000
+"""Of a system prompt or a tool's description: about what the largest context windows hold."""
+MAX_STOP_SEQUENCES = 4
+REASONING_EFFORTS = ("", "none", "minimal", "low", "medium", "high", "xhigh")
+
+_COUNTS = ("max_output_tokens", "max_steps", "max_turn_tokens", "max_turn_cost_pico_usd")
+"""Options that are at least 1 when they are present."""
+
+_CONTENT_FOR = {
+    MessageType.USER: ("text", "file"),
+    MessageType.SYSTEM: ("text",),
+    MessageType.HOST: ("text",),
+    MessageType.TOOL_RESULT: ("tool_result",),
+}
+
+
+def parts(checks: Checks, sent: Sequence[message_pb2.MessagePart], kind: MessageType) -> tuple[NewPart, ...]:
+    """Returns the parts of a message of some type; at least one."""
+    if not sent:
+        checks.fail("parts", "is empty: a message has at least one part", "REQUIRED")
+    if len(sent) > MAX_PARTS:
+        checks.fail("parts", f"are more than {MAX_PARTS}", "TOO_MANY")
+        return ()
+    found: list[NewPart] = []
+    for index, part in enumerate(sent):
+        field, content = f"parts[{index}]", part.WhichOneof("content")
+        if content is None:
+            checks.fail(field, "has no content", "REQUIRED")
+        elif content not in _CONTENT_FOR[kind]:
+            checks.fail(f"{field}.{content}", f"is not for a message of type {kind.value}")
+        elif content == "text":
+            if not part.text.text.strip():
+                checks.fail(f"{field}.text.text", "is empty", "REQUIRED")
+            found.append(NewText(part.text.text))
+        elif content == "file":
+            found.append(file(checks, f"{field}.file", part.file))
+        else:
+            result = part.tool_result
+            checks.required(f"{field}.tool_result.call_id", result.call_id)
+            found.append(ToolResult(call_id=result.call_id, output=result.output, is_error=result.is_error))
+    return tuple(found)
+
+
+def file(checks: Checks, field: str, sent: message_pb2.FilePart | tool_pb2.ToolResultFile) -> NewFile:
+    """Returns a file that is sent."""
+    return NewFile(
+        mime=checks.at_most(f"{field}.mime", sent.mime, 255),
+        filename=checks.at_most(f"{field}.filename", sent.filename, 1024),
+        url=sent.url,
+        path=checks.at_most(f"{field}.path", sent.path, 4096),
+    )
+
+
+def model(checks: Checks, selection: selection_pb2.ModelSelection) -> ModelRef:
+    """Returns a chosen model."""
+    return ModelRef(
+        checks.required("model.provider.id", selection.provider.id),
+        checks.required("model.model_id", selection.model_id),
+    )
+
+
+def tools(
+    checks: Checks, declared: Sequence[tool_pb2.ToolDefinition], field: str = "tools"
+) -> tuple[ToolDefinition, ...]:
+    """Returns the tools of a client, which stand in a field of the request. Their schemas are not looked into."""
+    if len(declared) > MAX_TOOLS:
+        checks.fail(field, f"are more than {MAX_TOOLS}", "TOO_MANY")
+    names = set[str]()
+    for index, tool in enumerate(declared):
+        name = checks.tool_name(f"{field}[{index}].name", tool.name)
+        checks.at_most(f"{field}[{index}].description", tool.description, MAX_PROMPT_CHARACTERS)
+        checks.json_object(f"{field}[{index}].input_schema_json", tool.input_schema_json)
+        if name in names:
+            checks.fail(f"{field}[{index}].name", "is declared twice", "DUPLICATE")
+        names.add(name)
+    return tuple(ToolDefinition(tool.name, tool.description, tool.input_schema_json) for tool in declared)
+
+
+def session_tools(
+    checks: Checks, declared: Sequence[tool_pb2.ToolDefinition], field: str
+) -> tuple[ToolDefinition, ...]:
+    """Returns the tools to keep on a session."""
+    size = sum(tool.ByteSize() for tool in declared)
+    if size > MAX_SESSION_TOOLS_BYTES:
+        checks.fail(field, f"are larger than {MAX_SESSION_TOOLS_BYTES} bytes together", "TOO_LONG")
+    return tools(checks, declared, field)
+
+
+def options(checks: Checks, sent: message_pb2.GenerationOptions) -> GenerationOptions:
+    """Returns the settings of a generation."""
+    temperature = sent.temperature if sent.HasField("temperature") else None
+    top_p = sent.top_p if sent.HasField("top_p") else None
+    if temperature is not None and not 0 <= temperature <= 2:
+        checks.fail("options.temperature", "is not from 0 to 2", "OUT_OF_RANGE")
+    if top_p is not None and (math.isnan(top_p) or not 0 < top_p <= 1):
+        checks.fail("options.top_p", "is not above 0 and up to 1", "OUT_OF_RANGE")
+    if len(sent.stop_sequences) > MAX_STOP_SEQUENCES or "" in sent.stop_sequences:
+        checks.fail("options.stop_sequences", f"are more than {MAX_STOP_SEQUENCES}, or one is empty")
+    effort = checks.one_of(
+        "options.reasoning_effort", sent.reasoning_effort, REASONING_EFFORTS, ", ".join(REASONING_EFFORTS[1:])
+    )
+    return GenerationOptions(
+        temperature=temperature,
+        top_p=top_p,
+        stop_sequences=tuple(sent.stop_sequences),
+        reasoning_effort=effort,
+        **{name: _at_least_one(checks, "options", sent, name) for name in _COUNTS},
+    )
+
+
+def budget(checks: Checks, sent: session_pb2.Budget) -> Budget:
+    """Returns what may be used; no limit for what is absent."""
+    return Budget(
+        max_tokens=_at_least_one(checks, "budget", sent, "max_tokens"),
+        max_cost_pico_usd=_at_least_one(checks, "budget", sent, "max_cost_pico_usd"),
+    )
+
+
+def _at_least_one(checks: Checks, field: str, sent: AnyMessage, name: str) -> int | None:
+    """Returns a count, None when it is absent."""
+    if not sent.HasField(name):
+        return None
+    value: int = getattr(sent, name)
+    if value < 1:
+        checks.fail(f"{field}.{name}", "is less than 1", "OUT_OF_RANGE")
+    return value

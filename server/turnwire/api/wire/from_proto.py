@@ -1,0 +1,189 @@
+"""Requests of the contract as inputs of the core, checked for form."""
+
+import hashlib
+
+import msgspec
+from google.protobuf.message import Message as AnyMessage
+from msgspec import UNSET
+
+from opencode.event import event_pb2, session_event_pb2
+from opencode.message import content_pb2, message_pb2
+from opencode.session import session_pb2
+from turnwire.api.wire import fields
+from turnwire.api.wire.checks import Checks
+from turnwire.core.intake.inputs import NewMessage, NewTurn, SessionChange
+from turnwire.core.use_cases.explanation import ExplainRequest
+from turnwire.core.watches.watch import WatchRequest
+from turnwire.domain.conversation.messages import MessageType, ModelRef
+from turnwire.ports.store import Page
+
+DEFAULT_PAGE_SIZE = 100
+
+_APPENDABLE = {
+    content_pb2.MESSAGE_TYPE_USER: MessageType.USER,
+    content_pb2.MESSAGE_TYPE_SYSTEM: MessageType.SYSTEM,
+    content_pb2.MESSAGE_TYPE_HOST: MessageType.HOST,
+    content_pb2.MESSAGE_TYPE_TOOL_RESULT: MessageType.TOOL_RESULT,
+}
+_POLICIES = (
+    message_pb2.BUSY_POLICY_UNSPECIFIED,
+    message_pb2.BUSY_POLICY_QUEUE,
+    message_pb2.BUSY_POLICY_REJECT,
+)
+
+DURABLE_KINDS = {
+    field.name: "".join(word.capitalize() for word in field.name.split("_"))
+    for field in session_event_pb2.Event.DESCRIPTOR.oneofs_by_name["kind"].fields
+    if 6 <= field.number < 32
+}
+"""Field names of the durable kinds of Event to their class names in `domain.events`."""
+
+
+def send_request(request: message_pb2.SendMessageRequest) -> tuple[NewMessage, NewTurn]:
+    """Returns the message to store and how to answer it. Raises InvalidRequest naming every wrong field."""
+    checks = Checks()
+    if request.busy_policy not in _POLICIES:
+        checks.fail("busy_policy", "is not a policy of this server")
+    message = NewMessage(
+        session_id=checks.at_most("session_id", request.session_id, 256),
+        parts=fields.parts(checks, request.parts, MessageType.USER),
+        request_id=checks.at_most("request_id", request.request_id, 128),
+        fingerprint=_fingerprint("send", request),
+        metadata_json=checks.json_object("metadata_json", request.metadata_json),
+        sender=checks.at_most("sender", request.sender, 1024),
+        sender_name=checks.at_most("sender_name", request.sender_name, 1024),
+    )
+    turn = _turn(checks, request)
+    turn = msgspec.structs.replace(turn, reject_when_busy=request.busy_policy == message_pb2.BUSY_POLICY_REJECT)
+    checks.done()
+    return message, turn
+
+
+def append_request(request: message_pb2.AppendMessageRequest) -> NewMessage:
+    """Returns the message to store. Raises InvalidRequest naming every wrong field."""
+    checks = Checks()
+    message_type = _APPENDABLE.get(request.type)
+    if message_type is None:
+        checks.fail("type", "is not USER, SYSTEM, HOST or TOOL_RESULT", "REQUIRED")
+        message_type = MessageType.USER
+    message = NewMessage(
+        session_id=checks.required("session_id", request.session_id),
+        type=message_type,
+        parts=fields.parts(checks, request.parts, message_type),
+        request_id=checks.at_most("request_id", request.request_id, 128),
+        fingerprint=_fingerprint("append", request),
+        metadata_json=checks.json_object("metadata_json", request.metadata_json),
+        sender=checks.at_most("sender", request.sender, 1024),
+        sender_name=checks.at_most("sender_name", request.sender_name, 1024),
+    )
+    checks.done()
+    return message
+
+
+def explain_request(request: message_pb2.ExplainContextRequest) -> ExplainRequest:
+    """Returns what to explain. Raises InvalidRequest naming every wrong field."""
+    checks = Checks()
+    explained = ExplainRequest(
+        session_id=checks.required("session_id", request.session_id),
+        parts=fields.parts(checks, request.parts, MessageType.USER) if request.parts else (),
+        turn=_turn(checks, request),
+    )
+    checks.done()
+    return explained
+
+
+def create_session_request(request: session_pb2.CreateSessionRequest) -> SessionChange:
+    """Returns the settings of a new session."""
+    checks = Checks()
+    settings = SessionChange(
+        title=checks.at_most("title", request.title, 1024),
+        directory=checks.at_most("directory", request.directory, 4096),
+        model=fields.model(checks, request.model) if request.HasField("model") else UNSET,
+        agent=request.agent,
+        tools=fields.session_tools(checks, request.tools, "tools") if request.tools else UNSET,
+        compaction=request.compaction if request.HasField("compaction") else UNSET,
+        budget=fields.budget(checks, request.budget) if request.HasField("budget") else UNSET,
+    )
+    checks.done()
+    return settings
+
+
+def update_session_request(request: session_pb2.UpdateSessionRequest) -> SessionChange:
+    """Returns the settings to change."""
+    checks = Checks()
+    checks.required("session_id", request.session_id)
+    model: ModelRef | None = None
+    if request.model.provider.id or request.model.model_id:
+        model = fields.model(checks, request.model)
+    change = SessionChange(
+        title=checks.at_most("title", request.title, 1024) if request.HasField("title") else UNSET,
+        directory=checks.at_most("directory", request.directory, 4096) if request.HasField("directory") else UNSET,
+        model=model if request.HasField("model") else UNSET,
+        agent=request.agent if request.HasField("agent") else UNSET,
+        tools=fields.session_tools(checks, request.tools.tools, "tools.tools") if request.HasField("tools") else UNSET,
+        compaction=request.compaction if request.HasField("compaction") else UNSET,
+        budget=fields.budget(checks, request.budget) if request.HasField("budget") else UNSET,
+        expected_revision=request.expected_revision if request.HasField("expected_revision") else None,
+    )
+    checks.done()
+    return change
+
+
+def watch_request(request: event_pb2.WatchEventsRequest) -> WatchRequest:
+    """Returns what to watch."""
+    checks = Checks()
+    wrong, right = "after_position", "after_sequence"
+    if not request.session_id:
+        wrong, right = right, wrong
+    if request.HasField(wrong):  # type: ignore[arg-type]
+        scope = "one session" if request.session_id else "all sessions"
+        checks.fail(wrong, f"is not for a watch of {scope}: use {right}")
+    for index, kind in enumerate(request.kinds):
+        checks.one_of(f"kinds[{index}]", kind, DURABLE_KINDS, "the durable kinds of Event")
+    checks.done()
+    return WatchRequest(
+        session_id=request.session_id or None,
+        after=getattr(request, right) if request.HasField(right) else None,  # type: ignore[arg-type]
+        include_deltas=request.include_deltas if request.HasField("include_deltas") else True,
+        kinds=frozenset(DURABLE_KINDS[kind] for kind in request.kinds) or None,
+        fail_if_compacted=request.fail_if_compacted,
+    )
+
+
+def page(page_size: int, page_token: str, *, newest_first: bool = False, default: int | None = None) -> Page:
+    """Returns which page to read; size 0 is the default, where None reads all."""
+    checks = Checks()
+    size = checks.page_size(page_size) or default
+    if page_token and size is None:
+        checks.fail("page_token", "needs a page_size")
+    checks.done()
+    return Page(size=size, token=page_token, newest_first=newest_first)
+
+
+def required_ids(**ids: str) -> None:
+    """Raises InvalidRequest naming every id that is empty."""
+    checks = Checks()
+    for field, value in ids.items():
+        checks.required(field, value)
+    checks.done()
+
+
+def _turn(checks: Checks, request: message_pb2.SendMessageRequest | message_pb2.ExplainContextRequest) -> NewTurn:
+    """Returns how a message is to be answered."""
+    return NewTurn(
+        model=fields.model(checks, request.model) if request.HasField("model") else None,
+        agent=checks.at_most("agent", request.agent, 256) if request.HasField("agent") else None,
+        system=checks.at_most("system", request.system, fields.MAX_PROMPT_CHARACTERS),
+        options=fields.options(checks, request.options),
+        tools=fields.tools(checks, request.tools),
+    )
+
+
+def _fingerprint(method: str, request: AnyMessage) -> str:
+    """Digests the content of a named request, its name left out: equal requests have equal digests, on every run."""
+    if not request.request_id:  # type: ignore[attr-defined]
+        return ""
+    content = type(request)()
+    content.CopyFrom(request)
+    content.ClearField("request_id")
+    return hashlib.sha256(method.encode() + b"\0" + content.SerializeToString(deterministic=True)).hexdigest()

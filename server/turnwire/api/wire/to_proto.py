@@ -1,0 +1,344 @@
+"""Domain values as messages of the contract."""
+
+from datetime import datetime, timedelta
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from opencode.message import content_pb2 as content
+from opencode.message import message_pb2 as message_pb
+from opencode.model import selection_pb2
+from opencode.provider import provider_pb2
+from opencode.session import session_pb2
+from opencode.tool import tool_pb2
+from turnwire.core.tools.toolbox import ToolList
+from turnwire.core.use_cases.explanation import ContextExplanation
+from turnwire.domain.conversation import messages as m
+from turnwire.domain.conversation.display import DisplayMessage
+from turnwire.domain.conversation.events import SessionView
+from turnwire.domain.conversation.permissions import Permission
+from turnwire.domain.conversation.sessions import Budget, ToolDefinition
+from turnwire.domain.money import Usage
+
+_TYPES = {
+    m.MessageType.USER: content.MESSAGE_TYPE_USER,
+    m.MessageType.ASSISTANT: content.MESSAGE_TYPE_ASSISTANT,
+    m.MessageType.SYSTEM: content.MESSAGE_TYPE_SYSTEM,
+    m.MessageType.HOST: content.MESSAGE_TYPE_HOST,
+    m.MessageType.TOOL_RESULT: content.MESSAGE_TYPE_TOOL_RESULT,
+}
+_STATUSES = {status: content.MessageStatus.Value(f"MESSAGE_STATUS_{status.name}") for status in m.MessageStatus}
+_PART_STATUSES = {status: content.PartStatus.Value(f"PART_STATUS_{status.name}") for status in m.PartStatus}
+_FINISH_REASONS = {reason: content.FinishReason.Value(f"FINISH_REASON_{reason.name}") for reason in m.FinishReason}
+
+
+def timestamp(at: datetime) -> Timestamp:
+    """Returns the moment as a Timestamp, exact to the microsecond."""
+    microseconds = _microseconds(at)
+    return Timestamp(seconds=microseconds // 1_000_000, nanos=microseconds % 1_000_000 * 1000)
+
+
+def duration(value: timedelta) -> Duration:
+    """Returns the span as a Duration."""
+    result = Duration()
+    result.FromTimedelta(value)
+    return result
+
+
+def milliseconds(at: datetime) -> int:
+    """Returns the moment in milliseconds since the Unix epoch, rounded down."""
+    return _microseconds(at) // 1000
+
+
+def finish_reason(reason: m.FinishReason | None) -> content.FinishReason.ValueType:
+    """Returns the finish reason; unspecified for None."""
+    return content.FINISH_REASON_UNSPECIFIED if reason is None else _FINISH_REASONS[reason]
+
+
+def usage(value: Usage | None) -> content.Usage | None:
+    """Returns the token buckets; unknown ones stay absent."""
+    if value is None:
+        return None
+    return content.Usage(
+        input_tokens=value.input_tokens,
+        cache_read_tokens=value.cache_read_tokens,
+        cache_write_tokens=value.cache_write_tokens,
+        output_tokens=value.output_tokens,
+        reasoning_tokens=value.reasoning_tokens,
+        reported_output_tokens=value.reported_output_tokens,
+    )
+
+
+def failure(value: m.Failure | None) -> content.Failure | None:
+    """Returns what went wrong."""
+    return None if value is None else content.Failure(reason=value.reason, message=value.message)
+
+
+def model_run(value: m.ModelRun | None) -> content.ModelRun | None:
+    """Returns which model was asked."""
+    if value is None:
+        return None
+    return content.ModelRun(
+        provider_id=value.provider_id,
+        model_requested=value.model_requested,
+        model_served=value.model_served,
+        response_id=value.response_id,
+    )
+
+
+def file(value: m.File) -> content.FileContent:
+    """Returns a reference to a file."""
+    return content.FileContent(
+        sha256=value.sha256,
+        size_bytes=value.size_bytes,
+        mime=value.mime,
+        filename=value.filename,
+        path=value.path,
+        language=value.language,
+    )
+
+
+def tool_call(part_id: str, call: m.ToolUse) -> tool_pb2.ToolCallState:
+    """Returns a tool call with its result."""
+    return tool_pb2.ToolCallState(
+        id=part_id,
+        name=call.name,
+        status=call.status.value,
+        call_id=call.call_id or None,
+        input_json=call.input_json,
+        output=call.output,
+        error=call.error,
+        logs=call.logs,
+        metadata_json=call.metadata_json,
+        started_at=None if call.started_at is None else milliseconds(call.started_at),
+        finished_at=None if call.finished_at is None else milliseconds(call.finished_at),
+        permission_id=call.permission_id or None,
+        files=map(tool_file, call.files),
+        full_output=None if call.full_output is None else tool_file(call.full_output),
+    )
+
+
+def tool_file(value: m.File) -> tool_pb2.ToolFile:
+    """Returns a reference to a file of a tool result."""
+    return tool_pb2.ToolFile(sha256=value.sha256, size_bytes=value.size_bytes, mime=value.mime, filename=value.filename)
+
+
+def permission(value: Permission) -> tool_pb2.PermissionRequest:
+    """Returns a permission request."""
+    return tool_pb2.PermissionRequest(
+        id=value.permission_id,
+        type=value.tool,
+        pattern=value.patterns,
+        session_id=value.session_id,
+        message_id=value.message_id,
+        call_id=value.call_id or None,
+        title=value.title,
+        metadata_json=value.metadata_json,
+        created_at=milliseconds(value.created_at),
+        tool_call_id=value.tool_call_id,
+        turn_id=value.turn_id,
+    )
+
+
+def tools(value: ToolList) -> tool_pb2.ListToolsResponse:
+    """Returns the server's tools with their sources."""
+    sources = {source.name: source for source in value.sources}
+    return tool_pb2.ListToolsResponse(
+        tools=[
+            tool_pb2.ToolInfo(
+                name=tool.name,
+                description=tool.description,
+                input_schema_json=tool.input_schema_json,
+                source=tool.source,
+                state=sources[tool.source].state.value,
+                error=value.problems.get(tool.name) or sources[tool.source].error,
+                permission=value.permissions[tool.name].value,
+            )
+            for tool in value.tools
+        ],
+        sources=[
+            tool_pb2.ToolSource(name=source.name, state=source.state.value, error=source.error)
+            for source in value.sources
+        ],
+    )
+
+
+def part(value: m.Part) -> content.Part:
+    """Returns a part of a full message. State that only a provider understands is not shown."""
+    result = content.Part(part_id=value.part_id, index=value.index, status=_PART_STATUSES[value.status])
+    match value.content:
+        case m.Text(text):
+            result.text.text = text
+            result.text.SetInParent()
+        case m.Reasoning(text):
+            result.reasoning.text = text
+            result.reasoning.SetInParent()
+        case m.Refusal(text):
+            result.refusal.text = text
+            result.refusal.SetInParent()
+        case m.File() as value_file:
+            result.file.CopyFrom(file(value_file))
+        case m.ToolUse() as call:
+            result.tool_use.CopyFrom(tool_call(value.part_id, call))
+        case m.ToolResult() as outcome:
+            result.tool_result.CopyFrom(
+                content.ToolResultContent(call_id=outcome.call_id, output=outcome.output, is_error=outcome.is_error)
+            )
+        case m.ProviderContent(kind):
+            result.provider.kind = kind
+            result.provider.SetInParent()
+    return result
+
+
+def message(value: m.Message) -> content.Message:
+    """Returns a full message."""
+    return content.Message(
+        message_id=value.message_id,
+        session_id=value.session_id,
+        type=_TYPES[value.type],
+        status=_STATUSES[value.status],
+        parts=map(part, value.parts),
+        turn_id=value.turn_id,
+        parent_id=value.parent_id,
+        create_time=timestamp(value.created_at),
+        update_time=timestamp(value.updated_at),
+        finish_reason=finish_reason(value.finish_reason),
+        provider_finish_reason=value.provider_finish_reason,
+        model_run=model_run(value.model_run),
+        usage=usage(value.usage),
+        cost_pico_usd=value.cost_pico_usd,
+        failure=failure(value.failure),
+        sender=value.sender,
+        sender_name=value.sender_name,
+        metadata_json=value.metadata_json,
+        compaction=compaction(value.compaction),
+        sent_context=sent_context(value.sent_context),
+    )
+
+
+def compaction(value: m.Compaction | None) -> content.Compaction | None:
+    """Returns what a summary stands for."""
+    if value is None:
+        return None
+    return content.Compaction(
+        through_message_id=value.through_message_id,
+        message_count=value.message_count,
+        tokens_before=value.tokens_before,
+        tokens_after=value.tokens_after,
+    )
+
+
+def sent_context(value: m.SentContext | None) -> content.SentContext | None:
+    """Returns what a model was sent. The digests of its parts are not shown."""
+    if value is None:
+        return None
+    return content.SentContext(
+        prefix_hash=value.prefix_hash,
+        message_count=value.message_count,
+        estimated_tokens=value.estimated_tokens,
+        break_reason=value.break_reason,
+    )
+
+
+def display(value: DisplayMessage) -> message_pb.DisplayMessage:
+    """Returns the display form of a message."""
+    source = value.message
+    tokens = source.usage or Usage()
+    return message_pb.DisplayMessage(
+        message_id=source.message_id,
+        role=value.role,
+        text_parts=value.text_parts,
+        reasoning_parts=value.reasoning_parts,
+        tokens_input=tokens.prompt_total,
+        tokens_output=tokens.shown_output,
+        tokens_reasoning=tokens.reasoning_tokens,
+        tool_calls=[tool_call(shown.part_id, shown.call) for shown in value.tool_calls],
+        message_type=_TYPES[source.type],
+        status=_STATUSES[source.status],
+        finish_reason=finish_reason(source.finish_reason),
+        provider_finish_reason=source.provider_finish_reason,
+        files=map(file, value.files),
+        usage=usage(source.usage),
+        cost_pico_usd=source.cost_pico_usd,
+        model_run=model_run(source.model_run),
+        metadata_json=source.metadata_json,
+        turn_id=source.turn_id,
+        parent_id=source.parent_id,
+        sender=source.sender,
+        sender_name=source.sender_name,
+        created_at=milliseconds(source.created_at),
+        updated_at=milliseconds(source.updated_at),
+        failure=failure(source.failure),
+        compaction=compaction(source.compaction),
+    )
+
+
+def session(view: SessionView) -> session_pb2.SessionInfo:
+    """Returns a session with its running turn and queue."""
+    value = view.session
+    running = bool(view.active_turn_id)
+    return session_pb2.SessionInfo(
+        id=value.session_id,
+        title=value.title,
+        directory=value.directory,
+        time=session_pb2.SessionTime(created=milliseconds(value.created_at), updated=milliseconds(value.updated_at)),
+        status=session_pb2.SESSION_STATUS_RUNNING if running else session_pb2.SESSION_STATUS_IDLE,
+        model=None if value.model is None else selection(value.model),
+        agent=value.agent or None,
+        head_sequence=value.head_sequence,
+        revision=value.revision,
+        active_turn_id=view.active_turn_id or None,
+        queued_messages=len(view.queued_message_ids),
+        tools=map(tool_definition, value.tools),
+        compaction=value.compaction,
+        budget=budget(value.budget),
+    )
+
+
+def tool_definition(value: ToolDefinition) -> tool_pb2.ToolDefinition:
+    """Returns a tool that a client declared."""
+    return tool_pb2.ToolDefinition(
+        name=value.name, description=value.description, input_schema_json=value.input_schema_json
+    )
+
+
+def budget(value: Budget) -> session_pb2.Budget | None:
+    """Returns the limits of a session; None when it has none of its own."""
+    if value == Budget():
+        return None
+    return session_pb2.Budget(max_tokens=value.max_tokens, max_cost_pico_usd=value.max_cost_pico_usd)
+
+
+def explanation(value: ContextExplanation) -> message_pb.ExplainContextResponse:
+    """Returns a request and how it came to be."""
+    return message_pb.ExplainContextResponse(
+        provider_id=value.provider_id,
+        model_id=value.model_id,
+        api=value.api,
+        request_json=value.request_json,
+        estimated_tokens=value.estimated_tokens,
+        context_window_tokens=value.context_window_tokens,
+        would_compact=value.would_compact,
+        repairs=[
+            message_pb.ContextRepair(
+                message_id=repair.message_id,
+                part_index=repair.part_index,
+                action=repair.action.value,
+                reason=repair.reason,
+                explanation=repair.explanation,
+            )
+            for repair in value.repairs
+        ],
+        sent_context=sent_context(value.sent_context),
+    )
+
+
+def selection(model: m.ModelRef) -> selection_pb2.ModelSelection:
+    """Returns a chosen model."""
+    return selection_pb2.ModelSelection(
+        provider=provider_pb2.ProviderInfo(id=model.provider_id), model_id=model.model_id, name=model.model_id
+    )
+
+
+def _microseconds(at: datetime) -> int:
+    return round(at.timestamp() * 1_000_000)

@@ -1,0 +1,51 @@
+"""The MCP servers of a configuration; `turnwire.config` describes their tables."""
+
+import importlib.util
+import re
+
+import msgspec
+
+from turnwire.config.document import VARIABLE, Document
+from turnwire.tools.settings import McpSettings
+
+_HEADER = r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}"
+"""A token of RFC 9110, 5.6.2."""
+
+
+def read_mcp(document: Document) -> dict[str, McpSettings]:
+    """Returns the servers by name. Raises ConfigError."""
+    tables = document.table("mcp")
+    if tables and importlib.util.find_spec("mcp") is None:
+        raise document.error("mcp", "needs a package that is not installed: pip install 'turnwire[mcp]'")
+    return {name: _server(document, f"mcp.{name}", table) for name, table in tables.items()}
+
+
+def _server(document: Document, key: str, table: object) -> McpSettings:
+    if not re.fullmatch(r"mcp\.[A-Za-z0-9_-]{1,32}", key):
+        raise document.error(key, "is not a name of at most 32 letters, digits, '_' and '-'")
+    settings = document.converted(key, table, McpSettings)
+    if bool(settings.command) == bool(settings.url):
+        raise document.error(key, "needs either command or url")
+    useless = ("args", "env", "cwd") if settings.url else ("headers_env",)
+    for field in useless:
+        if getattr(settings, field):
+            raise document.error(
+                f"{key}.{field}", f"is not for a server with {'an url' if settings.url else 'a command'}"
+            )
+    # Never repeat these values: people paste keys.
+    if not all(re.fullmatch(_HEADER, header) for header in settings.headers_env):
+        raise document.error(f"{key}.headers_env", "has a key that is no name of an HTTP header")
+    for name in (*settings.env, *settings.headers_env.values()):
+        if not re.fullmatch(VARIABLE, name):
+            raise document.error(key, "env and headers_env take names of environment variables")
+    if settings.url and not re.fullmatch(r"https?://[^/@\s]+(/[^@\s]*)?", settings.url):
+        raise document.error(f"{key}.url", "must be http:// or https:// and a host, without user name or password")
+    for field in ("timeout_seconds", "start_timeout_seconds"):
+        if not 0 < getattr(settings, field) <= 86_400:
+            raise document.error(f"{key}.{field}", "must be more than 0 and at most a day")
+    if settings.cwd is None:
+        return settings
+    folder = document.path(f"{key}.cwd", settings.cwd)
+    if not folder.is_dir():
+        raise document.error(f"{key}.cwd", f"{folder} is not a folder")
+    return msgspec.structs.replace(settings, cwd=folder)

@@ -1,0 +1,129 @@
+"""The providers and models of a configuration; `turnwire.config` describes their tables."""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from turnwire.config.document import VARIABLE, Document
+from turnwire.config.sections import ModelSection
+from turnwire.domain.conversation.messages import ModelRef
+from turnwire.providers.offline.provider import MODELS
+from turnwire.providers.settings import ModelSettings, ProviderSettings
+from turnwire.providers.token_prices import TokenPrices
+
+_PROVIDERS_BY_KEY_VARIABLE = {
+    "openai": ProviderSettings(
+        kind="openai_responses", name="OpenAI", api_key_env="OPENAI_API_KEY", default_model="gpt-5-mini"
+    ),
+    "anthropic": ProviderSettings(
+        kind="anthropic", name="Anthropic", api_key_env="ANTHROPIC_API_KEY", default_model="claude-sonnet-5-5"
+    ),
+}
+
+
+class ConfiguredModels(Struct, frozen=True):
+    """The providers with their models: what the rest of a configuration can refer to."""
+
+    document: Document
+    providers: Mapping[str, ProviderSettings]
+    sources: Mapping[str, str]
+    """For each provider "builtin", "env" or "config"."""
+    models: Mapping[ModelRef, ModelSettings]
+
+    def ref(self, key: str, text: str) -> ModelRef:
+        """Returns the model that a key names.
+
+        Raises:
+            ConfigError: the text is not provider/model, or no provider takes it.
+        """
+        model = _ref(self.document, key, text, self.providers)
+        settings = self.providers[model.provider_id]
+        listed = (*settings.models, settings.default_model)
+        if settings.only_listed_models and model.model_id not in listed and model not in self.models:
+            raise self.document.error(key, f"{text!r} is not among providers.{model.provider_id}.models")
+        return model
+
+    def refs(self, key: str, texts: Iterable[str]) -> tuple[ModelRef, ...]:
+        """Returns the models that a list names, in its order. Raises ConfigError."""
+        return tuple(self.ref(f"{key}[{index}]", text) for index, text in enumerate(texts))
+
+
+def read_models(document: Document, builtin_providers: bool) -> ConfiguredModels:
+    """Returns the providers of the file, with those that need none, and the models that the file describes.
+
+    Raises:
+        ConfigError: a table is wrong.
+    """
+    providers: dict[str, ProviderSettings] = {}
+    sources: dict[str, str] = {}
+    if builtin_providers:
+        providers["offline"] = ProviderSettings(kind="offline", name="Offline")
+        sources["offline"] = "builtin"
+        for name, settings in _PROVIDERS_BY_KEY_VARIABLE.items():
+            if document.environ.get(settings.api_key_env):
+                providers[name] = settings
+                sources[name] = "env"
+    for name, table in document.table("providers").items():
+        providers[name] = _provider(document, f"providers.{name}", table)
+        sources[name] = "config"
+    models = dict(_model(document, text, table, providers) for text, table in document.table("models").items())
+    with_models = {model.provider_id for model in models}
+    for name, settings in providers.items():
+        if settings.only_listed_models and not settings.models and name not in with_models:
+            raise document.error(f"providers.{name}.models", "is empty, but only_listed_models is set")
+    return ConfiguredModels(document, providers, sources, models)
+
+
+def _provider(document: Document, key: str, table: object) -> ProviderSettings:
+    if not re.fullmatch(r"providers\.[\w.-]+", key):
+        raise document.error(key, "is not a name of letters, digits, '_', '-' and '.'")
+    settings = document.converted(key, table, ProviderSettings)
+    # The name of a variable is asked for and people paste the key: never repeat the value.
+    if not re.fullmatch(rf"({VARIABLE})?", settings.api_key_env):
+        raise document.error(f"{key}.api_key_env", "is not the name of an environment variable")
+    # Clients are told the address, so it must not carry a password.
+    if settings.base_url and not re.fullmatch(r"https?://[^/@\s]+(/[^@\s]*)?", settings.base_url):
+        raise document.error(f"{key}.base_url", "must be http:// or https:// and a host, without user name or password")
+    if not 0 < settings.timeout_seconds <= 86_400:
+        raise document.error(f"{key}.timeout_seconds", "must be more than 0 and at most a day")
+    if settings.max_output_tokens < 1:
+        raise document.error(f"{key}.max_output_tokens", "must be at least 1")
+    return settings
+
+
+def _model(
+    document: Document, text: str, table: object, providers: Mapping[str, ProviderSettings]
+) -> tuple[ModelRef, ModelSettings]:
+    key = f'models."{text}"'
+    if isinstance(table, dict) and table and all(isinstance(value, dict) for value in table.values()):
+        raise document.error(key, 'holds tables: a name with dots needs quotes, as in [models."provider/model-1.5"]')
+    model = _ref(document, key, text, providers)
+    if providers[model.provider_id].kind == "offline" and model.model_id not in {
+        offline.model_id for offline in MODELS
+    }:
+        raise document.error(key, "does not exist: offline models cannot be added")
+    section = document.converted(key, table, ModelSection)
+    return model, ModelSettings(
+        name=section.name,
+        description=section.description,
+        context_window_tokens=section.context_window_tokens,
+        max_output_tokens=section.max_output_tokens,
+        prices=TokenPrices(
+            input=section.input_usd_per_million,
+            output=section.output_usd_per_million,
+            cache_read=section.cache_read_usd_per_million,
+            cache_write=section.cache_write_usd_per_million,
+        ),
+        capabilities=section.capabilities,
+    )
+
+
+def _ref(document: Document, key: str, text: str, providers: Mapping[str, ProviderSettings]) -> ModelRef:
+    provider_id, _, model_id = text.partition("/")
+    if not provider_id or not model_id:
+        raise document.error(key, f"{text!r} is not of the form provider/model")
+    if provider_id not in providers:
+        there = ", ".join(sorted(providers))
+        raise document.error(key, f"{text!r} names no configured provider; there are: {there}")
+    return ModelRef(provider_id, model_id)

@@ -1,0 +1,273 @@
+"""One answer while it streams: provider items in, parts and events out.
+
+Text is published as it comes and saved later; what is unsaved is known at every moment. Knows no store: the turn runner
+takes what there is to save.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import msgspec
+
+from turnwire.domain.conversation.events import EphemeralKind, PartDelta, PartStarted
+from turnwire.domain.conversation.messages import (
+    Content,
+    Message,
+    ModelRef,
+    ModelRun,
+    Part,
+    PartStatus,
+    ProviderContent,
+    Reasoning,
+    Refusal,
+    SentContext,
+    Text,
+    ToolUse,
+)
+from turnwire.domain.ids import IdMaker
+from turnwire.ports.provider import (
+    PartEnded,
+    PartKey,
+    ProviderContentReceived,
+    ReasoningDelta,
+    RefusalDelta,
+    ResponseStarted,
+    StepFinished,
+    StreamItem,
+    TextDelta,
+    ToolCallDelta,
+    UsageReported,
+)
+
+_TEXT_KINDS: dict[type, type[Text] | type[Reasoning] | type[Refusal]] = {
+    TextDelta: Text,
+    ReasoningDelta: Reasoning,
+    RefusalDelta: Refusal,
+}
+
+
+@dataclass(slots=True)
+class _GrowingPart:
+    """A part that may still grow. `chunks` is joined now and then; `size` counts UTF-8 bytes of all of it."""
+
+    part_id: str
+    index: int
+    kind: type[Text] | type[Reasoning] | type[Refusal] | type[ToolUse] | type[ProviderContent]
+    name: str = ""
+    call_id: str = ""
+    chunks: list[str] = field(default_factory=list)
+    size: int = 0
+    half_pair: str = ""
+    """A high surrogate whose other half comes with the next delta."""
+    status: PartStatus = PartStatus.STREAMING
+    provider_state: str | None = None
+
+    def text(self) -> str:
+        if len(self.chunks) > 1:
+            self.chunks = ["".join(self.chunks)]
+        return self.chunks[0] if self.chunks else ""
+
+    def content(self) -> Content:
+        if self.kind is ToolUse:
+            return ToolUse(name=self.name, call_id=self.call_id, input_json=self.text())
+        if self.kind is ProviderContent:
+            return ProviderContent(self.name)
+        return self.kind(self.text())  # type: ignore[call-arg]
+
+    def value(self) -> Part:
+        return Part(
+            part_id=self.part_id,
+            index=self.index,
+            content=self.content(),
+            status=self.status,
+            provider_state=self.provider_state,
+        )
+
+
+class MessageStream:
+    """Builds one assistant message. Used on the event loop only."""
+
+    def __init__(self, message: Message, publish: Callable[[EphemeralKind], None], new_id: IdMaker) -> None:
+        """Args:
+        message: The message as it was added: STREAMING, without parts.
+        publish: Tells watchers; never waits.
+        new_id: Makes part ids.
+        """
+        self._message = message
+        self._publish = publish
+        self._new_id = new_id
+        self._parts: list[_GrowingPart] = []
+        self._by_key: dict[PartKey, _GrowingPart] = {}
+        self._unsaved: set[int] = set()
+        self._ended: list[int] = []
+        self.size_bytes = 0
+        """UTF-8 bytes of all parts so far."""
+        self.finished: StepFinished | None = None
+        """The end marker, once it was seen."""
+
+    @property
+    def message_id(self) -> str:
+        """The message's id."""
+        return self._message.message_id
+
+    @property
+    def model(self) -> ModelRef:
+        """The model that was asked last."""
+        run = self._message.model_run
+        return ModelRef(run.provider_id, run.model_requested) if run is not None else ModelRef("", "")
+
+    @property
+    def has_unsaved(self) -> bool:
+        """True when parts have changed since they were last taken to be saved."""
+        return bool(self._unsaved)
+
+    @property
+    def has_parts(self) -> bool:
+        """True once the provider gave any content."""
+        return bool(self._parts)
+
+    def begin_attempt(self, model: ModelRef) -> None:
+        """Names the model that is asked now.
+
+        Usage that a failed attempt told stays until another is told, for it was used; of another model it were wrong.
+        """
+        self.finished = None
+        run = self._message.model_run
+        if run is None or (run.provider_id, run.model_requested) != (model.provider_id, model.model_id):
+            run = ModelRun(provider_id=model.provider_id, model_requested=model.model_id)
+            self._replace(model_run=run, usage=None)
+
+    def note_sent(self, sent: SentContext) -> None:
+        """Names the request that is sent in place of the one that the message was made for."""
+        self._replace(sent_context=sent)
+
+    def apply(self, item: StreamItem) -> None:
+        """Takes the next item of the provider's stream."""
+        kind = type(item)
+        if kind in _TEXT_KINDS:
+            part = self._growing(item.key) or self._open(item.key, _TEXT_KINDS[kind])  # type: ignore[union-attr]
+            self._grow(part, item.text)  # type: ignore[union-attr, arg-type]
+        elif isinstance(item, ToolCallDelta):
+            self._apply_tool_call(item)
+        elif isinstance(item, PartEnded):
+            self._end(item)
+        elif isinstance(item, UsageReported):
+            self._replace(usage=item.usage)
+        elif isinstance(item, ResponseStarted):
+            self._apply_response(item)
+        elif isinstance(item, ProviderContentReceived):
+            part = self._open(item.key, ProviderContent, name=join_surrogates(item.kind))
+            self._end(PartEnded(item.key, item.state))
+        elif isinstance(item, StepFinished):
+            self.finished = StepFinished(item.reason, join_surrogates(item.provider_reason))
+
+    def snapshot(self) -> Message:
+        """Returns the message as far as it has come."""
+        return msgspec.structs.replace(self._message, parts=tuple(part.value() for part in self._parts))
+
+    def part(self, index: int) -> Part:
+        """Returns one part as far as it has come."""
+        return self._parts[index].value()
+
+    def take_unsaved(self) -> tuple[int, ...]:
+        """Returns the indexes of parts that changed since they were last taken; the caller saves them."""
+        taken = tuple(sorted(self._unsaved))
+        self._unsaved.clear()
+        return taken
+
+    def take_ended(self) -> tuple[int, ...]:
+        """Returns the indexes of parts that ended since this was last asked."""
+        taken, self._ended = tuple(self._ended), []
+        return taken
+
+    def give_back(self, unsaved: tuple[int, ...], ended: tuple[int, ...]) -> None:
+        """Undoes a take whose saving failed: the parts count as unsaved, the ended ones as still open."""
+        self._unsaved.update(unsaved)
+        for index in ended:
+            self._parts[index].status = PartStatus.STREAMING
+
+    def touch(self, now: datetime) -> None:
+        """Sets the message's time of last change."""
+        self._replace(updated_at=now)
+
+    def _open(
+        self,
+        key: PartKey,
+        kind: type[Text] | type[Reasoning] | type[Refusal] | type[ToolUse] | type[ProviderContent],
+        name: str = "",
+        call_id: str = "",
+    ) -> _GrowingPart:
+        index = len(self._parts)
+        part = _GrowingPart(self._new_id("prt"), index, kind, name, call_id)
+        self._parts.append(part)
+        self._by_key[key] = part
+        self._unsaved.add(index)
+        self._publish(PartStarted(self.message_id, part.value()))
+        return part
+
+    def _grow(self, part: _GrowingPart, text: str) -> None:
+        if part.half_pair:
+            text, part.half_pair = part.half_pair + text, ""
+        if text and "\ud800" <= text[-1] <= "\udbff":
+            text, part.half_pair = text[:-1], text[-1]
+        if not text:
+            return
+        try:
+            size = len(text) if text.isascii() else len(text.encode())
+        except UnicodeEncodeError:
+            text = join_surrogates(text)
+            size = len(text.encode())
+        offset = part.size
+        part.chunks.append(text)
+        part.size += size
+        self.size_bytes += size
+        self._unsaved.add(part.index)
+        self._publish(PartDelta(self.message_id, part.index, offset, text))
+
+    def _apply_tool_call(self, item: ToolCallDelta) -> None:
+        name, call_id = join_surrogates(item.name), join_surrogates(item.call_id)
+        part = self._growing(item.key) or self._open(item.key, ToolUse, name, call_id)
+        part.name = name or part.name
+        part.call_id = call_id or part.call_id
+        self._grow(part, item.arguments)
+
+    def _apply_response(self, item: ResponseStarted) -> None:
+        run = self._message.model_run
+        if run is not None:
+            run = msgspec.structs.replace(
+                run,
+                model_served=join_surrogates(item.model_served) or run.model_served,
+                response_id=join_surrogates(item.response_id) or run.response_id,
+            )
+            self._replace(model_run=run)
+
+    def _end(self, item: PartEnded) -> None:
+        part = self._by_key.get(item.key)
+        if part is None or part.status is not PartStatus.STREAMING:
+            return
+        if part.half_pair:  # the other half never came
+            part.half_pair = ""
+            self._grow(part, "\ufffd")
+        if item.text is not None and item.text != part.text():
+            text = join_surrogates(item.text)
+            part.chunks, part.size = [text], len(text.encode())
+        part.provider_state = None if item.provider_state is None else join_surrogates(item.provider_state)
+        part.status = PartStatus.COMPLETE
+        self._unsaved.add(part.index)
+        self._ended.append(part.index)
+
+    def _growing(self, key: PartKey) -> _GrowingPart | None:
+        """Returns the part of a key; None when there is none or it has ended, for an ended part never changes."""
+        part = self._by_key.get(key)
+        return part if part is not None and part.status is PartStatus.STREAMING else None
+
+    def _replace(self, **changes: object) -> None:
+        self._message = msgspec.structs.replace(self._message, **changes)
+
+
+def join_surrogates(text: str) -> str:
+    """Returns the text with surrogate pairs joined and lone halves replaced by U+FFFD, so that it can be encoded."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

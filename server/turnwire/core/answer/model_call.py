@@ -1,0 +1,140 @@
+"""One model call: attempts, waits and fallback models until content comes or nobody is left to ask."""
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Callable
+from datetime import timedelta
+
+import msgspec
+
+from turnwire.core.answer.journal import StepJournal
+from turnwire.core.answer.message_stream import MessageStream, join_surrogates
+from turnwire.core.answer.retries import delay_before_retry, may_fall_back
+from turnwire.core.answer.slots import Slot
+from turnwire.core.environment import Environment
+from turnwire.domain.conversation.events import RetryScheduled
+from turnwire.domain.conversation.messages import Failure, ModelRef
+from turnwire.domain.errors import ProviderError, ProviderStreamFailed, UnknownModel
+from turnwire.ports.provider import ProviderRequest
+from turnwire.ports.store import Committed
+
+
+def request_for(environment: Environment, request: ProviderRequest, model: ModelRef) -> ProviderRequest:
+    """Returns a request for one of the models that may be asked with it."""
+    capabilities = environment.providers.capabilities(model)
+    return msgspec.structs.replace(request, model_id=model.model_id, capabilities=capabilities)
+
+
+class ModelCall:
+    """Feeds a message stream from a provider. One task calls `run`; cancelling it ends the HTTP request at once."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        stream: MessageStream,
+        journal: StepJournal,
+        publish: Callable[[RetryScheduled], None],
+        slot: Slot,
+    ) -> None:
+        """Args:
+        environment: Ports and settings.
+        stream: Takes the answer.
+        journal: Saves it.
+        publish: Tells watchers that the call will be tried again.
+        slot: The place among the models that are asked at once; held by the caller.
+        """
+        self._slot = slot
+        self._environment = environment
+        self._stream = stream
+        self._journal = journal
+        self._publish = publish
+        self.rests: RetryScheduled | None = None
+        """What watchers were told of the wait that goes on now."""
+
+    async def run(
+        self, request: ProviderRequest, models: tuple[ModelRef, ...], announced: asyncio.Future[Committed]
+    ) -> ProviderError | None:
+        """Asks the models in order until one answers.
+
+        Args:
+            request: The request; its model is replaced by each that is asked.
+            models: The chosen one, then its fallbacks; at least one. Fallbacks that cannot be asked are passed over.
+            announced: The commit that adds the message; no content is published before watchers know of it.
+
+        The provider is asked before the message is durable: a commit takes less time than the first token.
+
+        Returns:
+            What ended the answer early; None when the provider finished.
+
+        Raises:
+            UnknownModel: the chosen model is not configured any more.
+            StorageError: the message could not be stored.
+        """
+        failure: ProviderError | None = None
+        models = (models[0], *filter(self._is_configured, models[1:]))
+        for index, model in enumerate(models):
+            for attempt in itertools.count(1):
+                failure = await self._attempt(request, model, announced)
+                if failure is None or self._stream.has_parts:
+                    return failure
+                delay = delay_before_retry(self._environment.settings.retries, failure, attempt)
+                if delay is None:
+                    break
+                self.rests = await self._tell(failure, attempt, delay, model, announced)
+                try:
+                    self._slot.leave()  # while this provider rests, another may be asked
+                    await asyncio.sleep(delay.total_seconds())
+                    await self._slot.take()
+                finally:
+                    self.rests = None
+            if failure is None or not may_fall_back(failure):
+                break
+            if index + 1 < len(models):
+                await self._tell(failure, attempt, None, models[index + 1], announced)
+        return failure
+
+    async def _tell(
+        self,
+        error: ProviderError,
+        attempt: int,
+        delay: timedelta | None,
+        model: ModelRef,
+        announced: asyncio.Future[Committed],
+    ) -> RetryScheduled:
+        """Tells watchers of a further try, once they know the message; raises when that could not be stored."""
+        failure = Failure(error.reason, join_surrogates(error.message))
+        told = RetryScheduled(self._stream.message_id, failure, attempt, delay, model)
+        await asyncio.shield(announced)
+        self._publish(told)
+        return told
+
+    async def _attempt(
+        self, request: ProviderRequest, model: ModelRef, announced: asyncio.Future[Committed]
+    ) -> ProviderError | None:
+        self._stream.begin_attempt(model)
+        limit = self._environment.settings.limits.max_answer_bytes
+        watchers_know = False
+        try:
+            self._environment.providers.check(model)  # a turn outlives its server, the configuration may be another
+            provider = await self._environment.providers.get(model.provider_id)
+            prepared = provider.prepare(request_for(self._environment, request, model))
+            async with contextlib.aclosing(provider.stream(prepared)) as items:
+                async for item in items:
+                    if not watchers_know:
+                        await asyncio.shield(announced)  # raises when the message could not be stored
+                        watchers_know = True
+                    self._stream.apply(item)
+                    self._journal.note_change()
+                    if self._stream.size_bytes > limit:
+                        return ProviderStreamFailed(f"the answer is larger than {limit} bytes", {"limit": str(limit)})
+        except ProviderError as error:
+            return error
+        return None
+
+    def _is_configured(self, model: ModelRef) -> bool:
+        try:
+            self._environment.providers.check(model)
+        except (UnknownModel, ProviderError):
+            return False
+        return True

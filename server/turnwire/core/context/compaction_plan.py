@@ -1,0 +1,168 @@
+"""Where a conversation is cut when it does not fit its model's context window: pure functions.
+
+Whole messages only: a tool call carries its result in the same message, so pairs stay together. Cut is before a user
+message, such that no turn is divided. Only when the running turn alone is too long it is cut between two of its steps;
+its user message then stays, word by word, behind the summary.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+
+from msgspec import Struct
+
+from turnwire.core.settings import CompactionSettings
+from turnwire.domain.conversation.messages import FinishReason, Message, MessageType
+from turnwire.domain.conversation.sessions import Turn
+
+DEFAULT_ANSWER_TOKENS = 4096
+"""Room for an answer whose length nobody limits."""
+DEFAULT_ANSWER_SHARE = 1 / 8
+"""Of the window at most, for such an answer."""
+MAX_ANSWER_SHARE = 1 / 2
+"""Of the window at most, whatever limit the caller gives: else no room would be left for a conversation."""
+MIN_PROMPT_SHARE = 1 / 4
+"""Of what may be filled at least: else a low threshold beside a long answer would compact every step."""
+MAX_SUMMARY_TOKENS = 4096
+SUMMARY_SHARE = 1 / 10
+"""Of the window at most."""
+MIN_GAIN = 2
+"""What is covered must be at least this many times as long as its summary may become, or little were gained."""
+
+
+class Allowance(Struct, frozen=True, kw_only=True):
+    """How the context window of a model is divided, in estimated tokens."""
+
+    window: int
+    answer: int
+    """Room for the answer."""
+    prompt: int
+    """A request that is longer is compacted."""
+    keep: int
+    """What stays is at most this long, its summary included."""
+    summary: int
+    """The longest summary."""
+
+
+class Cut(Struct, frozen=True):
+    """What a summary is to cover."""
+
+    covered: tuple[Message, ...]
+    """As they were sent, in order; an earlier summary comes first. The question of a divided turn is not among them."""
+    through_message_id: str
+    question: Message | None = None
+    """The user message of the running turn when the cut lies in the middle of that turn."""
+
+
+def allowance(window: int, turn: Turn, settings: CompactionSettings) -> Allowance:
+    """Returns how a window is divided.
+
+    Args:
+        window: The model's context window in tokens.
+        turn: The turn; its output limit is the room for the answer.
+        settings: Threshold and what may be kept.
+    """
+    asked = turn.options.max_output_tokens
+    answer = min(DEFAULT_ANSWER_TOKENS, window * DEFAULT_ANSWER_SHARE) if asked is None else asked
+    answer = int(min(answer, window * MAX_ANSWER_SHARE))
+    filled = int(settings.threshold * window)
+    prompt = max(filled - answer, int(filled * MIN_PROMPT_SHARE))
+    return Allowance(
+        window=window,
+        answer=answer,
+        prompt=prompt,
+        # never as much as fills it: the next step would be compacted again at once
+        keep=min(int(settings.keep * window), prompt * 3 // 4),
+        summary=int(min(MAX_SUMMARY_TOKENS, window * SUMMARY_SHARE)),
+    )
+
+
+def choose_cut(
+    messages: Sequence[Message], turn: Turn, allowed: Allowance, fixed: int, tokens_of: Callable[[Message], int]
+) -> Cut | None:
+    """Returns where to cut, keeping as much as may be kept; None when nothing useful would be gained.
+
+    Args:
+        messages: Those of the request, in order.
+        turn: The turn that runs.
+        allowed: The window's division.
+        fixed: Tokens of system prompt and tools.
+        tokens_of: The estimate for one message.
+    """
+    body = [message for message in messages if message.type is not MessageType.SYSTEM]
+    sizes = [tokens_of(message) for message in body]
+    total = sum(sizes)
+    fixed += allowed.summary + sum(tokens_of(m) for m in messages if m.type is MessageType.SYSTEM)
+    covered_before = [0, *accumulate(sizes)]
+    said_before = [0, *accumulate(int(message.compaction is None) for message in body)]
+    best: _Place | None = None
+    best_kept = 0
+    for place in (*_places_between_turns(body, turn), *_places_between_steps(body, turn)):
+        covered, said = covered_before[place.at], said_before[place.at]
+        if place.question is not None:
+            covered, said = covered - sizes[place.question], said - 1
+        if covered < MIN_GAIN * allowed.summary or not said:
+            continue
+        best, best_kept = place, fixed + total - covered
+        if best_kept <= allowed.keep:
+            return best.cut(body)
+    # the shortest form there is; when even that does not fit, the provider shall say so
+    return best.cut(body) if best is not None and best_kept + allowed.answer <= allowed.window else None
+
+
+class _Place(Struct, frozen=True):
+    """Where a cut may be: before the message at `at`, around the question of a divided turn."""
+
+    at: int
+    question: int | None = None
+
+    def cut(self, body: Sequence[Message]) -> Cut:
+        through = body[self.at - 1].message_id
+        if self.question is None:
+            return Cut(tuple(body[: self.at]), through)
+        covered = (*body[: self.question], *body[self.question + 1 : self.at])
+        return Cut(covered, through, body[self.question])
+
+
+def _places_between_turns(body: Sequence[Message], turn: Turn) -> Iterator[_Place]:
+    """Yields the places that divide no turn and keep the newest user message, from the oldest to the newest."""
+    last_of = {message.turn_id: index for index, message in enumerate(body) if message.turn_id}
+    last_of[turn.turn_id] = len(body)  # the turn that runs goes on after its last message
+    begun = 0
+    """Where the turns that began before the place have their ends."""
+    for at in range(1, _newest_question(body) + 1):
+        before = body[at - 1]
+        if before.turn_id and before.compaction is None:
+            begun = max(begun, last_of[before.turn_id])
+        if body[at].type is MessageType.USER and begun < at:
+            yield _Place(at)
+
+
+def _places_between_steps(body: Sequence[Message], turn: Turn) -> Iterator[_Place]:
+    """Yields the places behind steps of the running turn, from the oldest to the newest.
+
+    None when a user message came after the turn's own, which would be lost, and none behind a paused step, which is to
+    be handed back. Steps with sealed reasoning are covered all or none: each is valid behind the others only.
+    """
+    question = _newest_question(body)
+    if question < 0 or body[question].message_id != turn.user_message_id:
+        return
+    if body[-1].finish_reason is FinishReason.PAUSED:
+        return
+    sealed = [at for at in range(question + 1, len(body)) if _is_sealed(body[at])]
+    for at in range(question + 2, len(body) + 1):
+        through = body[at - 1]
+        is_step = through.type is MessageType.ASSISTANT and through.turn_id == turn.turn_id
+        if is_step and not (sealed and sealed[0] < at <= sealed[-1]):
+            yield _Place(at, question)
+
+
+def _newest_question(body: Sequence[Message]) -> int:
+    """Returns the index of the newest user message; -1 when there is none. A summary is no question."""
+    for index in range(len(body) - 1, -1, -1):
+        if body[index].type is MessageType.USER and body[index].compaction is None:
+            return index
+    return -1
+
+
+def _is_sealed(message: Message) -> bool:
+    return any(part.provider_state is not None for part in message.parts)

@@ -1,0 +1,94 @@
+"""The next request of a turn, before anything is compacted: what it says, how long it is, what it is compared with."""
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Struct
+
+from turnwire.core.context.assembly import assemble, file_hashes
+from turnwire.core.context.prefix import prefix_changed, prefix_of, sent_context
+from turnwire.core.context.token_estimate import corrected, correction, estimate_tokens, message_tokens
+from turnwire.core.environment import Environment
+from turnwire.core.tools.toolbox import Toolbox, open_toolbox
+from turnwire.domain.conversation.messages import Message, ModelRef, SentContext
+from turnwire.domain.conversation.sessions import Turn
+from turnwire.domain.repairs import Repair
+from turnwire.ports.provider import ProviderRequest
+
+
+class Draft(Struct, frozen=True, kw_only=True):
+    """A request without the bytes of its files."""
+
+    history: tuple[Message, ...]
+    turn: Turn
+    system: str
+    toolbox: Toolbox
+    request: ProviderRequest
+    repairs: tuple[Repair, ...]
+    sent: SentContext
+    correction: float
+    """By what estimates are multiplied for this model."""
+
+    @property
+    def tokens(self) -> int:
+        """The estimate for the whole request."""
+        return self.sent.estimated_tokens
+
+    def tokens_of(self, message: Message) -> int:
+        """Returns the estimate for one of its messages."""
+        return corrected(message_tokens(message), self.correction)
+
+    @property
+    def fixed_tokens(self) -> int:
+        """The estimate for all that is no message."""
+        return max(self.tokens - sum(map(self.tokens_of, self.request.messages)), 0)
+
+    def sent_to(self, model: ModelRef) -> SentContext:
+        """Returns what is recorded when this model was asked: the turn's, or one that stood in for it."""
+        if model == self.turn.model:
+            return self.sent
+        compared = sent_context(prefix_of(self.request), self.history, model)
+        return msgspec.structs.replace(self.sent, break_reason=compared.break_reason)
+
+    def with_history(self, history: Sequence[Message]) -> "Draft":
+        """Returns the draft for the same turn and tools from other messages."""
+        return _draft(tuple(history), self.turn, self.system, self.toolbox)
+
+
+async def draft_request(environment: Environment, turn: Turn, history: Sequence[Message]) -> Draft:
+    """Returns the next request of a turn.
+
+    Args:
+        environment: Ports and settings.
+        turn: The turn.
+        history: The session's messages in order, without queued ones.
+    """
+    settings = environment.settings
+    toolbox = await open_toolbox(turn.tools, settings, turn.agent, environment.tools)
+    return _draft(tuple(history), turn, turn.system or settings.agent(turn.agent).system, toolbox)
+
+
+async def with_files(environment: Environment, request: ProviderRequest) -> ProviderRequest:
+    """Returns the request with the bytes of its files, as far as they are there."""
+    hashes = file_hashes(request)
+    return msgspec.structs.replace(request, files=await environment.store.files(hashes)) if hashes else request
+
+
+def _draft(history: tuple[Message, ...], turn: Turn, system: str, toolbox: Toolbox) -> Draft:
+    assembled = assemble(history, turn, system, toolbox.definitions)
+    prefix = prefix_of(assembled.request)
+    factor, tokens = correction(history, turn.model), estimate_tokens(assembled.request)
+    return Draft(
+        history=history,
+        turn=turn,
+        system=system,
+        toolbox=toolbox,
+        request=msgspec.structs.replace(assembled.request, prefix_changed=prefix_changed(assembled.request, prefix)),
+        repairs=assembled.repairs,
+        sent=msgspec.structs.replace(
+            sent_context(prefix, history, turn.model),
+            estimated_tokens=corrected(tokens, factor),
+            uncorrected_tokens=tokens,
+        ),
+        correction=factor,
+    )

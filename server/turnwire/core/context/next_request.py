@@ -1,0 +1,82 @@
+"""The requests of one turn's steps: read the conversation, compact it where it must be, add the files."""
+
+from msgspec import Struct
+
+from turnwire.core.context.compaction import Compactor, plan_after_refusal, plan_before_step
+from turnwire.core.context.draft import Draft, draft_request, with_files
+from turnwire.core.environment import Environment
+from turnwire.core.tools.toolbox import Toolbox
+from turnwire.domain.conversation.events import CompactionStarted
+from turnwire.domain.conversation.messages import Message, SentContext
+from turnwire.domain.conversation.sessions import Turn
+from turnwire.ports.provider import ProviderRequest
+
+
+class StepRequest(Struct, frozen=True):
+    """What a step sends."""
+
+    request: ProviderRequest
+    toolbox: Toolbox
+    sent: SentContext
+    """What the step's message records of it."""
+    draft: Draft
+    compacted: bool
+    """True when a summary was made for it."""
+
+
+class StepRequests:
+    """Makes the requests of one turn. Used by the turn's task."""
+
+    def __init__(self, environment: Environment, turn: Turn, summaries: tuple[Message, ...] = ()) -> None:
+        """Args:
+        environment: Ports and settings.
+        turn: The turn; nothing is read before `next`.
+        summaries: Those that were made in this turn before a restart.
+        """
+        self._environment = environment
+        self._turn = turn
+        self._compactor = Compactor(environment, turn)
+        self._summaries = summaries
+
+    def paid_summaries(self) -> tuple[Message, ...]:
+        """Returns the summaries that were paid in this turn, for its sums; also those from before a restart."""
+        return (*self._summaries, *self._compactor.paid)
+
+    @property
+    def compacting(self) -> CompactionStarted | None:
+        """The compaction that goes on now."""
+        return self._compactor.under_way
+
+    async def next(self) -> StepRequest:
+        """Returns the request for the next step; the conversation is compacted first where it would not fit.
+
+        Safe to cancel.
+
+        Raises:
+            SessionNotFound, StorageError: the conversation could not be read, or a summary not be stored.
+            UnknownModel: the turn's model is not configured any more.
+        """
+        draft = await self._draft()
+        plan = await plan_before_step(self._environment, draft)
+        compacted = plan is not None and await self._compactor.compact(draft, plan)
+        return await self._finished(await self._draft() if compacted else draft, compacted=compacted)
+
+    async def shorter(self, refused: StepRequest) -> StepRequest | None:
+        """Returns a request in place of one that its provider found too long.
+
+        None when the conversation was compacted for it already, or cannot or may not be. Otherwise as `next`.
+        """
+        if refused.compacted:
+            return None
+        plan = await plan_after_refusal(self._environment, refused.draft)
+        if plan is None or not await self._compactor.compact(refused.draft, plan):
+            return None
+        return await self._finished(await self._draft(), compacted=True)
+
+    async def _draft(self) -> Draft:
+        history = await self._environment.store.history(self._turn.session_id)
+        return await draft_request(self._environment, self._turn, history)
+
+    async def _finished(self, draft: Draft, *, compacted: bool) -> StepRequest:
+        request = await with_files(self._environment, draft.request)
+        return StepRequest(request, draft.toolbox, draft.sent, draft, compacted)

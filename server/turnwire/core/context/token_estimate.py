@@ -1,0 +1,156 @@
+"""How many tokens a request takes, by a rule of thumb that earlier answers correct.
+
+No tokeniser is asked: each model has its own, and most are secret. Characters are counted by kind instead, a little
+above what the common tokenisers make of them, since a request that is thought too long costs a summary and one that is
+thought too short costs a refusal. What a provider counted for an earlier request of the same model says how far the
+rule is off for this model and this kind of text; the next estimate is corrected by that.
+
+Tokens for text: letters and white space of ASCII 4 characters each, digits and punctuation (JSON and code are full of
+them) 2, Chinese, Japanese and Korean 1, other scripts and accented letters 2, emoji and the like half a character.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+
+from turnwire.domain.conversation.messages import (
+    File,
+    Message,
+    ModelRef,
+    Part,
+    ProviderContent,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolResult,
+    ToolUse,
+)
+from turnwire.domain.conversation.sessions import ToolDefinition
+from turnwire.ports.provider import ProviderRequest
+
+REQUEST_TOKENS = 8
+MESSAGE_TOKENS = 4
+"""Of the marks around a message."""
+CALL_TOKENS = 16
+"""Of the marks around a call and its result."""
+TOOL_TOKENS = 12
+"""Of the marks around a tool's definition."""
+TOOLS_TOKENS = 100
+"""Of the instructions that a provider adds as soon as there are tools: between 10 and 500."""
+IMAGE_TOKENS = 1600
+"""Of one image: the most that the common APIs count for one, whatever its size in bytes."""
+PDF_BYTES_PER_TOKEN = 16
+"""A page has some 3,000 tokens, as text and image, and some 50 KB."""
+PDF_MIN_TOKENS = 3000
+TEXT_FILE_BYTES_PER_TOKEN = 3
+OTHER_FILE_TOKENS = 40
+"""Of the line that names a file which a model cannot be shown."""
+STATE_CHARS_PER_TOKEN = 5
+"""Of sealed reasoning: base64 of what was encrypted."""
+
+MIN_CORRECTION = 0.5
+MAX_CORRECTION = 2.0
+
+_LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ \t\r\n"
+_ASCII = bytes(range(0x80))
+_NOT_ASCII = bytes(range(0x80, 0x100))
+_WIDE = re.compile("[\u1100-\u11ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]+")
+_EMOJI = re.compile("[\u2190-\u2bff\ufe00-\ufe0f\U00010000-\U0001ffff]+")
+_TEXT_TYPE = re.compile(r"text/|.*(json|xml|yaml|toml|javascript|typescript|x-sh|sql|csv|x-httpd-php)$")
+
+
+def estimate_tokens(request: ProviderRequest) -> int:
+    """Returns the estimate for a request by its content alone, the same for all models."""
+    total = REQUEST_TOKENS + text_tokens(request.system) + sum(map(message_tokens, request.messages))
+    if request.tools:
+        total += TOOLS_TOKENS + sum(map(tool_tokens, request.tools))
+    return total
+
+
+def correction(history: Sequence[Message], model: ModelRef) -> float:
+    """Returns by what an estimate must be multiplied for a model: what was counted last, over what was estimated.
+
+    Bounded, since one odd request (an image, a cut stream) must not spoil the next; 1 when nothing is known.
+    """
+    for message in reversed(history):
+        sent, run = message.sent_context, message.model_run
+        counted = message.usage.prompt_total if message.usage is not None else None
+        if sent is None or run is None or not sent.uncorrected_tokens or not counted:
+            continue
+        if ModelRef(run.provider_id, run.model_requested) == model:
+            return min(max(counted / sent.uncorrected_tokens, MIN_CORRECTION), MAX_CORRECTION)
+    return 1.0
+
+
+def corrected(tokens: int, by: float) -> int:
+    """Returns an estimate after its correction, rounded up."""
+    return math.ceil(tokens * by)
+
+
+def message_tokens(message: Message) -> int:
+    """Returns the estimate for one message of a request, results of its calls included."""
+    return MESSAGE_TOKENS + sum(map(_part_tokens, message.parts))
+
+
+def tool_tokens(tool: ToolDefinition) -> int:
+    """Returns the estimate for the definition of one tool."""
+    return TOOL_TOKENS + sum(map(text_tokens, (tool.name, tool.description, tool.input_schema_json)))
+
+
+def text_tokens(text: str) -> int:
+    """Returns the estimate for a text."""
+    if not text:
+        return 0
+    # bytes are sorted out many times faster than characters are looked for, and a prompt may have megabytes
+    data = text.encode("utf-8", "surrogatepass")
+    if text.isascii():
+        return math.ceil(_ascii_tokens(data))
+    rest = data.translate(None, _ASCII).decode("utf-8", "surrogatepass")
+    not_wide = _WIDE.sub("", rest)
+    other = _EMOJI.sub("", not_wide)
+    wide, emoji = len(rest) - len(not_wide), len(not_wide) - len(other)
+    return math.ceil(_ascii_tokens(data.translate(None, _NOT_ASCII)) + wide + 2 * emoji + len(other) / 2)
+
+
+def is_text(file: File) -> bool:
+    """Tells whether models are sent the file's content as text."""
+    return bool(file.language) or _TEXT_TYPE.match(file.mime) is not None
+
+
+def _ascii_tokens(text: bytes) -> float:
+    dense = len(text.translate(None, _LETTERS))
+    return (len(text) - dense) / 4 + dense / 2
+
+
+def _part_tokens(part: Part) -> int:
+    state = len(part.provider_state or "") // STATE_CHARS_PER_TOKEN
+    match part.content:
+        case Text(text) | Refusal(text):
+            return text_tokens(text)
+        case Reasoning(text):
+            return max(text_tokens(text), state)
+        case ProviderContent():
+            return max(state, text_tokens(part.provider_state or ""))
+        case File() as file:
+            return file_tokens(file)
+        case ToolUse() as call:
+            texts = (call.name, call.input_json, call.output or "", call.error or "")
+            return CALL_TOKENS + sum(map(text_tokens, texts)) + _files_tokens(call.files)
+        case ToolResult() as result:
+            return CALL_TOKENS + text_tokens(result.output)
+
+
+def file_tokens(file: File) -> int:
+    """Returns the estimate for a file that is sent as a model can be shown it."""
+    mime = file.mime.lower()
+    if mime.startswith("image/") and not mime.endswith("xml"):  # SVG is sent as the text that it is
+        return IMAGE_TOKENS
+    if mime == "application/pdf":
+        return max(PDF_MIN_TOKENS, file.size_bytes // PDF_BYTES_PER_TOKEN)
+    if is_text(file):
+        return OTHER_FILE_TOKENS + file.size_bytes // TEXT_FILE_BYTES_PER_TOKEN
+    return OTHER_FILE_TOKENS
+
+
+def _files_tokens(files: Iterable[File]) -> int:
+    return sum(map(file_tokens, files))

@@ -1,0 +1,1 @@
+"""How anything ends: pure functions that return what to store and what to tell."""

@@ -1,0 +1,221 @@
+"""Ending messages and turns: pure functions that say what to store and what to tell.
+
+The same code ends an answer that is complete, one that was aborted or cut, and after a crash those of the dead process.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+from msgspec import Struct
+
+from turnwire.domain.conversation.events import DurableKind, MessageFinished, PartFinished, ToolCallUpdated, TurnEnded
+from turnwire.domain.conversation.messages import (
+    Failure,
+    FinishReason,
+    Message,
+    MessageStatus,
+    MessageType,
+    Part,
+    PartStatus,
+    ToolStatus,
+    ToolUse,
+)
+from turnwire.domain.conversation.sessions import Turn, TurnStatus
+from turnwire.domain.money import Usage, add_usage
+from turnwire.ports.store import Change, NewEvent, PutMessage, PutTurn
+
+CUT_CALL = "the answer ended before the call was complete; it was not run"
+UNANSWERED_CALL = "the turn ended before the tool answered"
+
+
+class Ending(Struct, frozen=True):
+    """Why a message or a turn ended."""
+
+    finish_reason: FinishReason
+    failure: Failure | None = None
+    provider_finish_reason: str = ""
+
+    @property
+    def status(self) -> MessageStatus:
+        """The status of a message that ended so."""
+        if self.finish_reason in (FinishReason.ABORTED, FinishReason.INTERRUPTED):
+            return MessageStatus.INTERRUPTED
+        failed = self.failure is not None or self.finish_reason is FinishReason.ERROR
+        return MessageStatus.FAILED if failed else MessageStatus.COMPLETE
+
+
+class Totals(Struct, frozen=True):
+    """What messages have used together."""
+
+    usage: Usage | None
+    cost_pico_usd: int | None = None
+    """None as soon as a price is unknown."""
+    known_cost_pico_usd: int | None = None
+    """Of those whose price is known, where `cost_pico_usd` is None for those whose price is not."""
+
+
+class Work(Struct, frozen=True):
+    """What to store and what to tell, in order."""
+
+    changes: tuple[Change, ...] = ()
+    events: tuple[NewEvent, ...] = ()
+
+    def __add__(self, other: "Work") -> "Work":
+        return Work(self.changes + other.changes, self.events + other.events)
+
+
+def close_message(
+    message: Message, ending: Ending, now: datetime, problems: Mapping[int, str] | None = None
+) -> tuple[Message, Work]:
+    """Ends a streaming message.
+
+    Parts that are still open are finished, as complete or interrupted. Calls that cannot run any more are settled:
+    those that were cut always, complete ones unless the answer ended in order (then they wait for their results).
+
+    Args:
+        message: The message.
+        ending: Why it ended.
+        now: When.
+        problems: Why complete calls cannot run, by the index of their part: each is the call's result.
+
+    Returns:
+        The ended message, and the work: all parts are written, because a write before may have failed.
+    """
+    complete = ending.status is MessageStatus.COMPLETE
+    parts, kinds = [], list[DurableKind]()
+    for part in message.parts:
+        closed = _close_part(part, ending, now, (problems or {}).get(part.index, ""))
+        parts.append(closed)
+        if part.status is PartStatus.STREAMING:
+            kinds.append(PartFinished(message.message_id, closed))
+        elif closed is not part and isinstance(closed.content, ToolUse) and closed.content.status.settled:
+            kinds.append(_call_updated(message, closed))
+    ended = msgspec.structs.replace(
+        message,
+        parts=tuple(parts),
+        status=ending.status,
+        updated_at=now,
+        finish_reason=ending.finish_reason,
+        provider_finish_reason=ending.provider_finish_reason,
+        failure=None if complete else ending.failure,
+    )
+    kinds.append(MessageFinished(msgspec.structs.replace(ended, parts=())))
+    kinds += [_call_updated(ended, part) for part, call in ended.tool_calls() if not call.status.settled]
+    work = Work(
+        (PutMessage.whole(ended),),
+        tuple(NewEvent(kind, message.turn_id) for kind in kinds),
+    )
+    return ended, work
+
+
+def settle_calls(message: Message, calls: Mapping[int, ToolUse], now: datetime) -> tuple[Message, Work]:
+    """Replaces tool calls of a message, by the index of their part, by the same calls with their results.
+
+    One write for all: a write makes the display form of the whole message.
+    """
+    parts = [
+        msgspec.structs.replace(part, content=calls[part.index]) if part.index in calls else part
+        for part in message.parts
+    ]
+    changed = msgspec.structs.replace(message, parts=tuple(parts), updated_at=now)
+    events = tuple(NewEvent(_call_updated(changed, parts[index]), message.turn_id) for index in calls)
+    return changed, Work((PutMessage(changed, tuple(calls)),), events)
+
+
+def close_calls(message: Message, now: datetime) -> tuple[Message, Work]:
+    """Settles the calls of an ended message that still wait, because their turn ends."""
+    waiting = {
+        part.index: _failed(call, UNANSWERED_CALL, now)
+        for part, call in message.tool_calls()
+        if not call.status.settled
+    }
+    return settle_calls(message, waiting, now) if waiting else (message, Work())
+
+
+def end_turn(
+    turn: Turn, messages: Iterable[Message], ending: Ending, now: datetime, further: Work | None = None
+) -> Work:
+    """Ends a turn: the work that closes whatever of its messages is open, and the turn itself as the last event.
+
+    Args:
+        turn: The turn, in any status but ENDED.
+        messages: Its messages in order.
+        ending: Why it ended.
+        now: When.
+        further: What else its end means; comes before the turn's own event.
+    """
+    work, ended, summaries = Work(), list[Message](), list[Message]()
+    for message in messages:
+        if message.type is not MessageType.ASSISTANT:
+            summaries.append(message)  # those that have usage
+            continue
+        if message.status is MessageStatus.STREAMING:
+            closed, one = close_message(message, ending, now)
+            work += one
+        else:
+            closed, one = close_calls(message, now)
+            work += one
+        ended.append(closed)
+    totals = totals_of([*summaries, *ended])
+    over = msgspec.structs.replace(
+        turn,
+        status=TurnStatus.ENDED,
+        ended_at=now,
+        finish_reason=ending.finish_reason,
+        failure=ending.failure,
+        usage=totals.usage,
+        cost_pico_usd=totals.cost_pico_usd,
+        known_cost_pico_usd=totals.known_cost_pico_usd,
+        steps=len(ended),
+    )
+    event = TurnEnded(
+        finish_reason=ending.finish_reason,
+        failure=ending.failure,
+        usage=totals.usage,
+        cost_pico_usd=totals.cost_pico_usd,
+        steps=len(ended),
+    )
+    return work + (further or Work()) + Work((PutTurn(over),), (NewEvent(event, turn.turn_id),))
+
+
+def _close_part(part: Part, ending: Ending, now: datetime, problem: str) -> Part:
+    orderly = ending.status is MessageStatus.COMPLETE
+    open_still = part.status is PartStatus.STREAMING
+    status = (PartStatus.COMPLETE if orderly else PartStatus.INTERRUPTED) if open_still else part.status
+    content = part.content
+    if isinstance(content, ToolUse) and not content.status.settled:
+        if orderly and ending.finish_reason is FinishReason.TOOL_USE:
+            content = msgspec.structs.replace(content, started_at=now)
+            content = _failed(content, problem, now) if problem else content
+        else:
+            content = _failed(content, CUT_CALL if open_still or orderly else UNANSWERED_CALL, now)
+    if status is part.status and content is part.content:
+        return part
+    return msgspec.structs.replace(part, status=status, content=content)
+
+
+def _failed(call: ToolUse, why: str, now: datetime) -> ToolUse:
+    status = ToolStatus.CANCELLED if why == CUT_CALL else ToolStatus.ERROR
+    return msgspec.structs.replace(call, status=status, error=why, permission_id="", finished_at=now)
+
+
+def _call_updated(message: Message, part: Part) -> ToolCallUpdated:
+    if not isinstance(part.content, ToolUse):
+        raise TypeError(f"part {part.index} of {message.message_id} is no tool call")
+    return ToolCallUpdated(message.message_id, part.part_id, part.index, part.content)
+
+
+def totals_of(messages: Sequence[Message]) -> Totals:
+    """Sums usage and cost. A message without usage counts for nothing."""
+    usage: Usage | None = None
+    costs: list[int | None] = []
+    for message in messages:
+        usage = add_usage(usage, message.usage)
+        if message.usage is not None:
+            costs.append(message.cost_pico_usd)
+    known = [cost for cost in costs if cost is not None]
+    if not known:
+        return Totals(usage)
+    complete = len(known) == len(costs)
+    return Totals(usage, sum(known) if complete else None, None if complete else sum(known))

@@ -1,0 +1,64 @@
+"""Host messages of the server itself: what happened to a turn, kept in the conversation for people.
+
+No model ever sees them.
+"""
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+
+from turnwire.core.ending.closing import Ending, Work
+from turnwire.core.environment import Environment
+from turnwire.domain.conversation.events import MessageAdded
+from turnwire.domain.conversation.messages import FinishReason, Message, MessageStatus, MessageType, Part, Text
+from turnwire.domain.conversation.sessions import Turn
+from turnwire.ports.store import NewEvent, PutMessage
+
+_TOLD = {
+    FinishReason.ABORTED: ("turn_aborted", "The turn was aborted."),
+    FinishReason.INTERRUPTED: ("turn_interrupted", "The answer was cut off."),
+    FinishReason.ERROR: ("turn_failed", "The turn failed."),
+    FinishReason.CONTEXT_FULL: ("context_full", "The conversation does not fit the model's context window."),
+    FinishReason.MAX_STEPS: ("max_steps", "The turn ended at its limit of steps."),
+    FinishReason.BUDGET: ("budget_exhausted", "The turn ended because its budget is used up."),
+}
+"""What is told of a turn that did not end in order: a word for programs, a sentence for people."""
+
+
+def note_ending(environment: Environment, turn: Turn, ending: Ending, now: datetime) -> Work:
+    """Returns the work that notes in the conversation how a turn ended; empty when it ended in order."""
+    told = _TOLD.get(ending.finish_reason)
+    if told is None:
+        return Work()
+    event, sentence = told
+    facts = {"event": event}
+    if ending.failure is not None:
+        facts["reason"] = ending.failure.reason
+        sentence = f"{sentence[:-1]}: {ending.failure.message}"
+    return note(environment, turn, sentence, facts, now)
+
+
+def note(environment: Environment, turn: Turn, text: str, facts: Mapping[str, object], now: datetime) -> Work:
+    """Returns the work that adds a HOST message to a turn's conversation; empty where the configuration wants none.
+
+    Args:
+        environment: Ports and settings.
+        turn: The turn it is about.
+        text: A sentence for people.
+        facts: For programs: becomes the message's metadata.
+        now: When it happened.
+    """
+    if not environment.settings.host_messages:
+        return Work()
+    message = Message(
+        message_id=environment.new_id("msg"),
+        session_id=turn.session_id,
+        type=MessageType.HOST,
+        status=MessageStatus.COMPLETE,
+        created_at=now,
+        updated_at=now,
+        parts=(Part(part_id=environment.new_id("prt"), index=0, content=Text(text)),),
+        turn_id=turn.turn_id,
+        metadata_json=json.dumps(facts),
+    )
+    return Work((PutMessage.whole(message),), (NewEvent(MessageAdded(message), turn.turn_id),))

@@ -1,0 +1,1 @@
+"""What callers hand in, as values, and how it becomes content of messages."""

@@ -1,0 +1,64 @@
+"""The contents of a message that a caller sends: text as it is, files read."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from turnwire.core.intake.attachments import LoadedFile, NewFile, load_file, too_large
+from turnwire.core.intake.inputs import NewPart, NewText
+from turnwire.core.settings import CoreSettings
+from turnwire.domain.conversation.messages import Content, Part, Text
+from turnwire.domain.ids import IdMaker
+from turnwire.ports.store import PutFile
+
+
+class Contents(Struct, frozen=True):
+    """Contents in order, and the files among them."""
+
+    contents: tuple[Content, ...]
+    files: tuple[LoadedFile, ...]
+
+    def parts(self, new_id: IdMaker) -> tuple[Part, ...]:
+        """Returns the contents as parts with new ids."""
+        return tuple(
+            Part(part_id=new_id("prt"), index=index, content=content) for index, content in enumerate(self.contents)
+        )
+
+    def changes(self) -> tuple[PutFile, ...]:
+        """Returns what stores the files."""
+        return tuple(PutFile(file.reference.sha256, file.content) for file in self.files)
+
+
+async def load_contents(
+    parts: Sequence[NewPart], directory: str, settings: CoreSettings, other_bytes: int = 0
+) -> Contents:
+    """Reads the parts of a message.
+
+    Args:
+        parts: The parts.
+        directory: The session's working directory; "" for none.
+        settings: Limits, and the folders that may be read.
+        other_bytes: Size of the rest of the message, which counts against the limit as well.
+
+    Raises:
+        InvalidRequest: a file cannot be read.
+        MessageTooLarge: a file, or all together, is over the limit.
+    """
+    contents, files, size = list[Content](), list[LoadedFile](), other_bytes
+    for index, part in enumerate(parts):
+        if isinstance(part, NewText):
+            contents.append(Text(part.text))
+            size += len(part.text.encode())
+        elif isinstance(part, NewFile):
+            loaded = await load_file(
+                part, f"parts[{index}].file", directory, settings.file_roots, settings.limits.max_file_bytes
+            )
+            contents.append(loaded.reference)
+            files.append(loaded)
+            size += len(loaded.content)
+        else:
+            contents.append(part)
+            size += len(part.output.encode())
+        if size > settings.limits.max_message_bytes:
+            raise too_large("parts", size, settings.limits.max_message_bytes)
+    return Contents(tuple(contents), tuple(files))

@@ -1,0 +1,1 @@
+"""Tools: which are offered, checking arguments, running calls, and asking for permission."""

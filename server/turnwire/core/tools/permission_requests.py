@@ -1,0 +1,107 @@
+"""Asking people before tool calls run: which calls ask, and what to store when a request is opened, answered, ended."""
+
+import glob
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+import msgspec
+
+from turnwire.core.ending.closing import Work
+from turnwire.core.environment import Environment
+from turnwire.domain.conversation.events import PermissionAsked, PermissionReplied
+from turnwire.domain.conversation.messages import Message, Part, ToolUse
+from turnwire.domain.conversation.permissions import Permission, PermissionAction, PermissionAnswer, matches
+from turnwire.domain.conversation.sessions import Turn
+from turnwire.ports.store import NewEvent, PutPermission
+
+MAX_TITLE_CHARS = 200
+"""A line that a dialog can show; all of the arguments stand in the metadata."""
+
+MAX_ARGUMENTS_CHARS = 16 * 1024
+"""Arguments above this are not repeated in the request; they stand in the call."""
+
+
+async def ask_permissions(
+    environment: Environment, turn: Turn, message: Message, problems: Mapping[int, str]
+) -> tuple[Message, tuple[Permission, ...]]:
+    """Finds the calls of a message that a person must allow first.
+
+    Args:
+        environment: Ports and settings.
+        turn: The turn; its agent decides which rules count.
+        message: The answer, before it is closed.
+        problems: Calls that will not run anyway, by the index of their part.
+
+    Returns:
+        The message whose asking calls name their request, and the requests in the order of the calls.
+    """
+    settings = environment.settings
+    asking = [
+        (part, call)
+        for part, call in message.tool_calls()
+        if part.index not in problems and settings.permission(turn.agent, call.name) is PermissionAction.ASK
+    ]
+    if not asking:
+        return message, ()
+    allowed = await environment.store.always_allowed(turn.session_id)
+    permissions = tuple(
+        _request(environment, turn, message, part, call) for part, call in asking if not matches(allowed, call.name)
+    )
+    by_index = {permission.part_index: permission.permission_id for permission in permissions}
+    parts = tuple(_asking(part, by_index.get(part.index, "")) for part in message.parts)
+    return msgspec.structs.replace(message, parts=parts), permissions
+
+
+def asked(permissions: Iterable[Permission]) -> Work:
+    """Returns the work that opens requests."""
+    opened = tuple(permissions)
+    return Work(
+        tuple(PutPermission(permission) for permission in opened),
+        tuple(NewEvent(PermissionAsked(permission), permission.turn_id) for permission in opened),
+    )
+
+
+def replied(permissions: Iterable[Permission], answer: PermissionAnswer) -> Work:
+    """Returns the work that closes open requests with an answer."""
+    closed = tuple(msgspec.structs.replace(permission, answer=answer) for permission in permissions)
+    return Work(
+        tuple(PutPermission(permission) for permission in closed),
+        tuple(NewEvent(PermissionReplied(p.permission_id, p.tool_call_id, answer), p.turn_id) for p in closed),
+    )
+
+
+def refusal(answer: PermissionAnswer) -> str:
+    """Returns what the model reads of a call that was rejected."""
+    return "The user did not allow this call." + (f" The user said: {answer.reason}" if answer.reason.strip() else "")
+
+
+def not_permitted(tool: str) -> str:
+    """Returns what the model reads of a call of a denied tool."""
+    return f"the tool {tool!r} is not permitted"
+
+
+def _request(environment: Environment, turn: Turn, message: Message, part: Part, call: ToolUse) -> Permission:
+    now: datetime = environment.clock()
+    arguments = call.input_json if len(call.input_json) <= MAX_ARGUMENTS_CHARS else ""
+    title = " ".join(f"{call.name} {call.input_json[:MAX_TITLE_CHARS]}".split())
+    return Permission(
+        permission_id=environment.new_id("per"),
+        session_id=turn.session_id,
+        turn_id=turn.turn_id,
+        message_id=message.message_id,
+        part_index=part.index,
+        tool_call_id=part.part_id,
+        tool=call.name,
+        patterns=(glob.escape(call.name),),  # a server may name a tool *, and that one alone is asked for
+        title=title if len(title) <= MAX_TITLE_CHARS else f"{title[: MAX_TITLE_CHARS - 1]}…",
+        created_at=now,
+        call_id=call.call_id,
+        # checked before: the arguments are a JSON object
+        metadata_json=f'{{"arguments":{arguments}}}' if arguments else "",
+    )
+
+
+def _asking(part: Part, permission_id: str) -> Part:
+    if not permission_id or not isinstance(part.content, ToolUse):
+        return part
+    return msgspec.structs.replace(part, content=msgspec.structs.replace(part.content, permission_id=permission_id))

@@ -1,0 +1,280 @@
+"""Arguments of tool calls, checked against the tool's JSON Schema before anything runs.
+
+Draft 2020-12 unless `$schema` names another. Nothing is ever fetched. Schemas come from strangers and arguments from
+models, so the cost is bounded: a check counts its steps, and what cannot be bounded (patterns that may take for ever,
+`unevaluatedProperties`, `unevaluatedItems`) is left to the tool, which checks its own input anyway. Needs no lock: what
+is shared is immutable.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
+from functools import lru_cache, partial
+from typing import Any
+
+import msgspec
+import structlog
+
+from turnwire.core.tools.patterns import matches
+
+MAX_STEPS = 50_000
+"""Steps of one check, about as many as values times keywords: half a second. Honest calls need some hundreds."""
+
+MAX_PROBLEMS = 5
+"""Problems that one text names: a model repairs them together, and more would only cost tokens."""
+
+MAX_PROBLEM_CHARS = 300
+"""Length of one problem: the library quotes the value, which may be megabytes."""
+
+INLINE_CHARS = 4096
+"""Larger arguments, and schemas that are not prepared yet, are checked in a thread: the event loop goes on."""
+
+_CACHED_SCHEMAS = 1024
+"""Prepared schemas that are kept: the tools of some dozens of frontends."""
+
+_NOT_CHECKED = ("unevaluatedProperties", "unevaluatedItems", "format")
+
+Keyword = Callable[[Any, Any, Any, Any], Iterable[Any] | None]
+
+
+class _Budget:
+    """Counts the steps of one check."""
+
+    def __init__(self) -> None:
+        self._left = MAX_STEPS
+
+    def spend(self, value: object) -> None:
+        self._left -= 1 + (len(value) if isinstance(value, list | dict) else 0)
+        if self._left < 0:
+            raise _TooCostlyError
+
+
+class _TooCostlyError(Exception):
+    """The check was given up."""
+
+
+log = structlog.get_logger()
+
+_budget: ContextVar[_Budget] = ContextVar("budget")
+
+
+class Schema:
+    """A prepared schema. `problem` says what is wrong with the schema itself; "" when it can be used."""
+
+    def __init__(self, validator: Any, problem: str = "") -> None:
+        """Use `prepared`."""
+        self._validator = validator
+        self.problem = problem
+
+    def problem_with(self, value: object) -> str:
+        """Returns what a model must change in its arguments; "" when they fit, or the schema cannot be used."""
+        if self._validator is None:
+            return ""
+        try:
+            return "; ".join(_described(error) for error in _errors(self._validator, value, MAX_PROBLEMS))
+        except _TooCostlyError:
+            return ""
+        except RecursionError:
+            return "the arguments are nested too deeply"
+        except Exception as error:  # a reference that leads nowhere, and the like: not the model's mistake
+            log.debug("arguments_not_checked", error=type(error).__name__)
+            return ""
+
+
+async def problem_of_schema(schema_json: str) -> str:
+    """Returns why a text is no JSON Schema of a tool; "" when it is one. "" is one that takes any object."""
+    if not schema_json or schema_json in _known:
+        return prepared(schema_json).problem
+    return (await asyncio.to_thread(prepared, schema_json)).problem
+
+
+async def problem_of_arguments(schema_json: str, input_json: str) -> str:
+    """Returns why arguments do not fit, for the model to read: each problem with its path. "" when they do.
+
+    Args:
+        schema_json: The tool's schema; "" takes any object. With one that is wrong only the JSON is checked.
+        input_json: The arguments as the model wrote them; "" counts as {}.
+    """
+    if len(input_json) <= INLINE_CHARS and (not schema_json or schema_json in _known):
+        return _problem_of_arguments(schema_json, input_json)
+    return await asyncio.to_thread(_problem_of_arguments, schema_json, input_json)
+
+
+def _problem_of_arguments(schema_json: str, input_json: str) -> str:
+    try:
+        value = msgspec.json.decode(input_json or "{}")
+    except (msgspec.DecodeError, RecursionError) as error:
+        return f"the arguments are not valid JSON: {error}"
+    if not isinstance(value, dict):
+        return "the arguments are not a JSON object"
+    problem = prepared(schema_json).problem_with(value)
+    return f"the arguments do not fit the tool's schema: {problem}" if problem else ""
+
+
+_known: set[str] = set()
+"""Schemas that were prepared lately. A hint only: one that the cache has dropped meanwhile is prepared again."""
+
+
+@lru_cache(maxsize=_CACHED_SCHEMAS)
+def prepared(schema_json: str) -> Schema:
+    """Returns the schema of a text. May take a moment the first time; cached by the text."""
+    if len(_known) >= _CACHED_SCHEMAS:
+        _known.clear()
+    _known.add(schema_json)
+    if not schema_json:
+        return Schema(None)
+    try:
+        return _prepared(msgspec.json.decode(schema_json))
+    except _TooCostlyError:
+        return Schema(None, "is too large to be checked")
+    except RecursionError:
+        return Schema(None, "is nested too deeply")
+    except msgspec.DecodeError as error:
+        return Schema(None, f"is not valid JSON: {error}")
+    except Exception as error:  # strange values of $schema, $id and $ref make the library raise what it does not name
+        log.debug("schema_unusable", error=type(error).__name__)
+        return Schema(None, f"is not a JSON Schema: {type(error).__name__}")
+
+
+def _prepared(schema: Any) -> Schema:
+    if not isinstance(schema, dict):
+        return Schema(None, "is not a JSON object")
+    from jsonschema.validators import Draft202012Validator, validator_for  # noqa: PLC0415 - takes a moment to import
+    from referencing import Registry  # noqa: PLC0415
+    from referencing.exceptions import Unresolvable  # noqa: PLC0415
+
+    nothing: Any = Registry()  # without it the library fetches what a $ref names
+    kind = validator_for(schema, default=Draft202012Validator)
+    # A part of a schema that names another draft would be checked without our bounds, so only the whole may name one.
+    schema = _without_drafts(schema)
+    meta = _bounded(kind)(kind.META_SCHEMA, registry=nothing)
+    for error in _errors(meta, schema, 1):
+        return Schema(None, f"is not a JSON Schema: {_described(error)}")
+    validator = _bounded(kind)(schema, registry=nothing)
+    for reference in _references(schema):
+        try:
+            validator._resolver.lookup(reference)
+        except Unresolvable:
+            return Schema(None, f"refers to {reference[:100]!r}, which is not in it; nothing is fetched")
+    return Schema(validator)
+
+
+def _errors(validator: Any, value: object, limit: int) -> list[Any]:
+    """Returns the first errors of a check."""
+    token = _budget.set(_Budget())
+    try:
+        return [error for error, _ in zip(validator.iter_errors(value), range(limit), strict=False)]
+    finally:
+        _budget.reset(token)
+
+
+@lru_cache
+def _bounded(kind: Any) -> Any:
+    """Returns the validator class of a draft with keywords whose cost is bounded."""
+    from jsonschema.validators import extend  # noqa: PLC0415
+
+    keywords: dict[str, Keyword] = {name: partial(_counted, keyword) for name, keyword in kind.VALIDATORS.items()}
+    keywords |= dict.fromkeys(_NOT_CHECKED, _ignored)
+    keywords["pattern"] = _pattern
+    keywords["patternProperties"] = _pattern_properties
+    keywords["uniqueItems"] = _unique_items
+    if "additionalProperties" in keywords:
+        keywords["additionalProperties"] = _additional_properties
+    return extend(kind, keywords)
+
+
+def _counted(keyword: Keyword, validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
+    _budget.get().spend(value)
+    yield from keyword(validator, value, instance, schema) or ()
+
+
+def _ignored(_validator: Any, _value: Any, _instance: Any, _schema: Any) -> None:
+    return None
+
+
+def _pattern(_validator: Any, pattern: Any, instance: Any, _schema: Any) -> Iterator[Any]:
+    from jsonschema.exceptions import ValidationError  # noqa: PLC0415
+
+    _budget.get().spend(pattern)
+    if isinstance(instance, str) and not matches(pattern, instance):
+        yield ValidationError(f"{instance!r} does not match {pattern!r}")
+
+
+def _pattern_properties(validator: Any, patterns: Any, instance: Any, _schema: Any) -> Iterator[Any]:
+    if isinstance(instance, dict):
+        for pattern, subschema in patterns.items():
+            for name, value in instance.items():
+                _budget.get().spend(pattern)
+                if matches(pattern, name):
+                    yield from validator.descend(value, subschema, path=name, schema_path=pattern)
+
+
+def _additional_properties(validator: Any, additional: Any, instance: Any, schema: Any) -> Iterator[Any]:
+    from jsonschema.exceptions import ValidationError  # noqa: PLC0415
+
+    if not isinstance(instance, dict):
+        return
+    named, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    for name, value in instance.items():
+        _budget.get().spend(patterns)
+        if name in named or any(matches(pattern, name) for pattern in patterns):
+            continue
+        if isinstance(additional, dict):
+            yield from validator.descend(value, additional, path=name)
+        elif additional is False:
+            yield ValidationError(f"{name!r} is not a property of the schema")
+
+
+def _unique_items(_validator: Any, unique: Any, instance: Any, _schema: Any) -> Iterator[Any]:
+    """Compares by canonical text: the library compares each with each."""
+    from jsonschema.exceptions import ValidationError  # noqa: PLC0415
+
+    if unique and isinstance(instance, list):
+        _budget.get().spend(instance)
+        if len({json.dumps(_canonical(item), sort_keys=True) for item in instance}) < len(instance):
+            yield ValidationError("has items that are not unique")
+
+
+def _canonical(value: Any) -> Any:
+    """Returns the value with equal numbers in one form."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_canonical(item) for item in value]
+    return {k: _canonical(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+def _without_drafts(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_without_drafts(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    return {k: _without_drafts(v) for k, v in node.items() if k != "$schema" or not isinstance(v, str)}
+
+
+def _references(node: Any) -> Iterator[str]:
+    """Yields the references of a schema, unless parts of it have addresses, which these are relative to."""
+    nodes, found = [node], list[str]()
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, list):
+            nodes += node
+        elif isinstance(node, dict):
+            if isinstance(node.get("$id"), str):
+                return
+            nodes += node.values()
+            if isinstance(node.get("$ref"), str):
+                found.append(node["$ref"])
+    yield from found
+
+
+def _described(error: Any) -> str:
+    """Returns path and problem of an error, cut to a length that a model can use."""
+    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.absolute_path)
+    message = str(error.message)
+    text = f"{path[1:] if path[:1] == '.' else path}: {message}" if path else message
+    if len(text) <= MAX_PROBLEM_CHARS:
+        return text
+    half = MAX_PROBLEM_CHARS // 2
+    return f"{text[:half]} ... {text[-half:]}"

@@ -1,0 +1,95 @@
+"""Budgets: how many tokens and how much money a turn and a session may use.
+
+Looked at before each step: what a step will use is known only when it was made, so a budget may be passed by one step.
+"""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from turnwire.core.ending.closing import Ending
+from turnwire.core.environment import Environment
+from turnwire.domain.conversation.messages import Failure, FinishReason, Message
+from turnwire.domain.conversation.sessions import Budget, Turn
+from turnwire.domain.money import PICO_USD, Usage
+
+
+class Used(Struct, frozen=True):
+    """What was used so far. What no provider told, and what has no known price, counts nothing."""
+
+    tokens: int = 0
+    cost_pico_usd: int = 0
+
+    def __add__(self, other: "Used") -> "Used":
+        return Used(self.tokens + other.tokens, self.cost_pico_usd + other.cost_pico_usd)
+
+
+def used_by(messages: Iterable[Message]) -> Used:
+    """Returns what messages have used together."""
+    total = Used()
+    for message in messages:
+        total += used(message.usage, message.cost_pico_usd)
+    return total
+
+
+def used(usage: Usage | None, cost_pico_usd: int | None) -> Used:
+    """Returns prompt and answer together, and their cost."""
+    tokens = 0 if usage is None else (usage.prompt_total or 0) + (usage.generated_total or 0)
+    return Used(tokens, cost_pico_usd or 0)
+
+
+def smaller(a: Budget, b: Budget) -> Budget:
+    """Returns the budget that keeps to both."""
+    return Budget(
+        max_tokens=_smaller(a.max_tokens, b.max_tokens),
+        max_cost_pico_usd=_smaller(a.max_cost_pico_usd, b.max_cost_pico_usd),
+    )
+
+
+def exhausted(budget: Budget, so_far: Used, whose: str) -> Ending | None:
+    """Returns the end of a turn whose budget is used up; None while something is left.
+
+    The end says which budget it was: without that, people could not tell which limit to raise.
+
+    Args:
+        budget: The limits.
+        so_far: What was used.
+        whose: "turn" or "session", for people.
+    """
+    if budget.max_tokens is not None and so_far.tokens >= budget.max_tokens:
+        limit = f"{so_far.tokens} of {budget.max_tokens} tokens are used"
+    elif budget.max_cost_pico_usd is not None and so_far.cost_pico_usd >= budget.max_cost_pico_usd:
+        limit = f"{_usd(so_far.cost_pico_usd)} of {_usd(budget.max_cost_pico_usd)} USD are used"
+    else:
+        return None
+    return Ending(FinishReason.BUDGET, Failure("BUDGET_EXHAUSTED", f"the budget of the {whose} is used up: {limit}"))
+
+
+async def check_budgets(environment: Environment, turn: Turn, messages: Iterable[Message]) -> Ending | None:
+    """Returns the end of a turn that may begin no further step; None when it may.
+
+    Args:
+        environment: Ports and settings.
+        turn: The turn.
+        messages: Those of the turn so far that have usage, summaries included.
+    """
+    limits, options = environment.settings.limits, turn.options
+    this_turn = used_by(messages)
+    asked = Budget(max_tokens=options.max_turn_tokens, max_cost_pico_usd=options.max_turn_cost_pico_usd)
+    ending = exhausted(smaller(asked, limits.turn_budget), this_turn, "turn")
+    if ending is not None:
+        return ending
+    session = await environment.store.settings(turn.session_id)
+    of_session = smaller(session.budget, limits.session_budget)
+    if of_session == Budget():
+        return None
+    spent = await environment.store.spent(turn.session_id)
+    return exhausted(of_session, used(spent.usage, spent.cost_pico_usd) + this_turn, "session")
+
+
+def _smaller(a: int | None, b: int | None) -> int | None:
+    return min((limit for limit in (a, b) if limit is not None), default=None)
+
+
+def _usd(pico_usd: int) -> str:
+    return f"{pico_usd / PICO_USD:.6f}".rstrip("0").rstrip(".")

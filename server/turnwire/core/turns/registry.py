@@ -1,0 +1,221 @@
+"""Which turn runs in which session: one owner per session that has work, first in first out.
+
+Whether a session is busy is decided here, on the event loop, at the moment in which a message is accepted; the store
+keeps the order of commits, so memory and file tell the same story. Sessions are independent of each other.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import msgspec
+import structlog
+
+from turnwire.core.ending.closing import Ending, Work
+from turnwire.core.environment import Environment
+from turnwire.core.intake.receipts import Receipt
+from turnwire.core.turns.owner import SessionTurns, Waiting
+from turnwire.core.turns.recovery import end_stored_turn
+from turnwire.core.turns.resuming import resume_point
+from turnwire.core.turns.run import TurnRun
+from turnwire.core.uncancelled import Uncancelled
+from turnwire.domain.conversation.events import CompactionStarted, RetryScheduled, SessionStatusChanged, SessionView
+from turnwire.domain.conversation.messages import Failure, FinishReason, Message
+from turnwire.domain.conversation.permissions import Permission
+from turnwire.domain.conversation.sessions import Session, Turn, TurnStatus
+from turnwire.domain.errors import SessionNotFound, ShuttingDown, TooManyTurns, TurnInProgress
+from turnwire.ports.store import NewEvent, PutTurn
+
+RESTARTED = Ending(FinishReason.INTERRUPTED, Failure("SERVER_RESTARTED", "the server was restarted during the turn"))
+
+log = structlog.get_logger()
+
+
+class Aborted(msgspec.Struct, frozen=True):
+    """What an abort did."""
+
+    turn_id: str = ""
+    """The turn that was ended; "" when none was."""
+    dropped_message_ids: tuple[str, ...] = ()
+    """Waiting messages that were dropped, in queue order."""
+
+
+class Turns:
+    """All sessions that have a turn running or waiting. Used on the event loop only.
+
+    `_owners` has one entry per such session, which removes itself when nothing is left. `_deleting` counts the
+    deletions under way. Aborts go on when their callers are gone: half of one would leave messages that wait for ever.
+    """
+
+    def __init__(self, environment: Environment) -> None:
+        """Nothing runs before `recover` or `submit`."""
+        self._environment = environment
+        self._owners: dict[str, SessionTurns] = {}
+        self._deleting: Counter[str] = Counter()
+        self._uncancelled = Uncancelled()
+        self._slots = asyncio.Semaphore(environment.settings.limits.max_running_turns)
+        self._closing = False
+
+    async def submit(
+        self, turn: Turn, message: Message, extra: Callable[[Receipt], Work], *, reject_when_busy: bool
+    ) -> Receipt:
+        """Accepts a user message with its turn and returns when both are durable.
+
+        Args:
+            turn: The turn; its status is set here.
+            message: Its user message; its status is set here.
+            extra: Makes further work for the same commit, carried out first, from the answer (without its sequence).
+            reject_when_busy: Refuse instead of waiting behind another turn.
+
+        Raises:
+            TurnInProgress: the session is busy and reject_when_busy is set.
+            TooManyTurns: too many messages wait in the session.
+            ShuttingDown, SessionNotFound, StorageError: nothing was stored.
+        """
+        if self._closing:
+            raise ShuttingDown
+        session_id = turn.session_id
+        if self._deleting[session_id]:
+            raise SessionNotFound(session_id)
+        owner = self._owner(session_id)
+        if owner.run is not None:
+            if reject_when_busy:
+                running = owner.run.turn.turn_id
+                raise TurnInProgress(f"turn {running!r} runs in the session", running)
+            limit = self._environment.settings.limits.max_queued_messages
+            if len(owner.queue) >= limit:
+                raise TooManyTurns(f"{limit} messages wait in the session already", {"limit": str(limit)})
+        return await owner.accept(turn, message, extra)
+
+    async def abort(self, session_id: str, expected_turn_id: str, *, keep_queue: bool) -> Aborted:
+        """Ends the running turn and returns when its end is durable. Idempotent. Safe to cancel: the abort goes on.
+
+        Args:
+            session_id: The session; one without turns is none of our business here.
+            expected_turn_id: Ends only this turn; "" ends any.
+            keep_queue: Let the next waiting message start instead of dropping all.
+        """
+        owner = self._owners.get(session_id)
+        run = owner.run if owner is not None else None
+        if owner is None or run is None or (expected_turn_id and run.turn.turn_id != expected_turn_id):
+            return Aborted()
+        return await self._uncancelled.run(self._abort(owner, run, keep_queue=keep_queue))
+
+    def refuse_messages(self, session_id: str) -> None:
+        """Refuses new messages for a session that is being deleted, until `accept_messages`."""
+        self._deleting[session_id] += 1
+
+    def accept_messages(self, session_id: str) -> None:
+        """Ends what `refuse_messages` began."""
+        self._deleting -= Counter({session_id: 1})
+
+    async def end_turns(self, session_id: str) -> None:
+        """Ends all that runs or waits in a session."""
+        while session_id in self._owners:
+            owner = self._owners[session_id]
+            await self.abort(session_id, "", keep_queue=False)
+            await owner.idle()
+
+    async def recover(self) -> None:
+        """Goes on with the turns that a dead process left, or ends them, and starts those that wait.
+
+        Called once, before serving.
+        """
+        for turn in await self._environment.store.unfinished_turns():
+            if turn.status is TurnStatus.RUNNING:
+                await self._resume_or_end(turn)
+            else:
+                message = await self._environment.store.message(turn.session_id, turn.user_message_id)
+                self._owner(turn.session_id).queue.append(Waiting(turn, message))
+        for owner in list(self._owners.values()):
+            if owner.run is None:
+                owner.start_next()
+
+    async def aclose(self) -> None:
+        """Stops all turns and returns when all that they have is durable. Waiting messages stay stored.
+
+        Turns between two steps, and those that wait for tools, permissions or a model's first word, go on at the next
+        start; a turn in the middle of an answer keeps its text and ends.
+        """
+        self._closing = True
+        owners = list(self._owners.values())
+        for owner in owners:
+            owner.suspend(RESTARTED)
+        for owner in owners:
+            await owner.idle()
+        await self._uncancelled.settle()
+
+    def view(self, session: Session) -> SessionView:
+        """Returns the session with its running turn and queue as they are now."""
+        owner = self._owners.get(session.session_id)
+        if owner is None or owner.run is None:
+            return SessionView(session)
+        return SessionView(session, owner.run.turn.turn_id, owner.queued_message_ids())
+
+    def run_of(self, session_id: str) -> TurnRun | None:
+        """Returns the running turn of a session."""
+        owner = self._owners.get(session_id)
+        return owner.run if owner is not None else None
+
+    def open_permissions(self, session_id: str | None) -> tuple[Permission, ...]:
+        """Returns the permission requests that nobody has answered, of one session or of all."""
+        return tuple(asked for run in self._runs(session_id) for asked in run.open_permissions)
+
+    def delays(self, session_id: str | None) -> Iterator[tuple[str, CompactionStarted | RetryScheduled]]:
+        """Returns what keeps models from answering now, with the session, in one session or in all."""
+        for run in self._runs(session_id):
+            if (delay := run.delay) is not None:
+                yield run.turn.session_id, delay
+
+    def open_messages(self) -> Iterator[Message]:
+        """Returns the messages of all sessions that stream now or whose tool calls wait for their results."""
+        for run in self._runs(None):
+            if (message := run.open_message()) is not None:
+                yield message
+
+    async def flush(self, session_id: str) -> None:
+        """Makes durable what has streamed so far in a session."""
+        run = self.run_of(session_id)
+        if run is not None:
+            await run.flush()
+
+    def _runs(self, session_id: str | None) -> Iterator[TurnRun]:
+        """Returns the running turn of a session, or those of all."""
+        owners = self._owners.values() if session_id is None else filter(None, (self._owners.get(session_id),))
+        return (owner.run for owner in owners if owner.run is not None)
+
+    def _owner(self, session_id: str) -> SessionTurns:
+        """Returns the session's owner, made when it has none."""
+        owner = self._owners.get(session_id)
+        if owner is None:
+            owner = self._owners[session_id] = SessionTurns(self._environment, session_id, self._slots, self._forget)
+        return owner
+
+    def _forget(self, session_id: str) -> None:
+        del self._owners[session_id]
+
+    async def _abort(self, owner: SessionTurns, run: TurnRun, *, keep_queue: bool) -> Aborted:
+        taken = [] if keep_queue else owner.take_queue()
+        run.stop(Ending(FinishReason.ABORTED))
+        dropped = await owner.drop(taken)
+        await run.ended.wait()
+        return Aborted(run.turn.turn_id, dropped)
+
+    async def _resume_or_end(self, turn: Turn) -> None:
+        """Goes on with a turn of a dead process, or ends it."""
+        store, now = self._environment.store, self._environment.clock()
+        stored = await store.turn_messages(turn.turn_id)
+        permissions = await store.open_permissions(turn.session_id)
+        point = resume_point(turn, stored, permissions)
+        if point is None:
+            work = await end_stored_turn(self._environment, turn, RESTARTED)
+            work += Work((), (NewEvent(SessionStatusChanged(False)),))
+            await self._environment.commit(turn.session_id, work, now)
+            log.info("turn_ended_after_restart", session_id=turn.session_id, turn_id=turn.turn_id)
+            return
+        attempts = turn.resumes if turn.steps == len(point.steps) else 0
+        resumed = msgspec.structs.replace(turn, steps=len(point.steps), resumes=attempts + (not point.waits_for_calls))
+        await self._environment.commit(turn.session_id, Work((PutTurn(resumed),)), now)
+        user_message = next(message for message in stored if message.message_id == turn.user_message_id)
+        self._owner(turn.session_id).resume(resumed, user_message, point)
+        log.info("turn_resumed", session_id=turn.session_id, turn_id=turn.turn_id)

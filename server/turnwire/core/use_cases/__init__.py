@@ -1,0 +1,1 @@
+"""What a listener may call: one class a module."""

@@ -1,0 +1,119 @@
+"""Explaining what a model would be sent: the way of a step up to the moment of sending, and nothing after it."""
+
+import json
+
+import msgspec
+from msgspec import Struct
+
+from turnwire.core.answer.model_call import request_for
+from turnwire.core.context.compaction import plan_before_step
+from turnwire.core.context.draft import draft_request, with_files
+from turnwire.core.environment import Environment
+from turnwire.core.intake.contents import Contents, load_contents
+from turnwire.core.intake.inputs import NewPart, NewTurn
+from turnwire.core.use_cases.choices import check_schemas, choose_agent, choose_model, choose_tools
+from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType, ModelRef, SentContext
+from turnwire.domain.conversation.sessions import Session, Turn, TurnStatus
+from turnwire.domain.repairs import Repair
+
+
+class ExplainRequest(Struct, frozen=True, kw_only=True):
+    """What to explain."""
+
+    session_id: str
+    parts: tuple[NewPart, ...]
+    """Of a user message to put at the end, not stored; empty for none."""
+    turn: NewTurn
+
+
+class ContextExplanation(Struct, frozen=True, kw_only=True):
+    """A request and how it came to be."""
+
+    provider_id: str
+    model_id: str
+    api: str
+    """The provider's API: the kind of its configuration."""
+    request_json: str
+    """The body of the HTTP request."""
+    estimated_tokens: int
+    context_window_tokens: int | None
+    """None when it is unknown."""
+    would_compact: bool
+    """True when the conversation would be compacted first; the request is the one before that."""
+    repairs: tuple[Repair, ...]
+    """What the core left out or changed, then what the API's rules did; each in the order of the messages."""
+    sent_context: SentContext
+
+
+class ContextExplainer:
+    """Explains contexts. Sends nothing and stores nothing."""
+
+    def __init__(self, environment: Environment) -> None:
+        """Takes the ports and the agents."""
+        self._environment = environment
+
+    async def explain(self, request: ExplainRequest) -> ContextExplanation:
+        """Returns what a model would be sent if a turn of the session began now.
+
+        Raises:
+            SessionNotFound: there is no such session.
+            InvalidRequest: a part, a tool's schema or the agent is wrong.
+            UnknownModel: the model cannot be asked.
+            ProviderCredentialsRejected: the model's provider has no key.
+            StorageError: the conversation could not be read.
+        """
+        environment = self._environment
+        session = await environment.store.settings(request.session_id)
+        agent = choose_agent(environment, request.turn.agent, session)
+        model = choose_model(environment, request.turn.model, agent, session)
+        await check_schemas(request.turn.tools)
+        contents = await load_contents(request.parts, session.directory, environment.settings)
+        turn = self._turn(request.turn, session, agent, model)
+        history = await environment.store.history(session.session_id)
+        if contents.contents:
+            history = (*history, self._message(turn, contents))
+        draft = await draft_request(environment, turn, history)
+        plan = await plan_before_step(environment, draft)
+        full = await with_files(environment, draft.request)
+        unsaved = {file.reference.sha256: file.content for file in contents.files}
+        provider = await environment.providers.get(model.provider_id)
+        full = msgspec.structs.replace(full, files={**full.files, **unsaved})
+        prepared = provider.prepare(request_for(environment, full, model))
+        return ContextExplanation(
+            provider_id=model.provider_id,
+            model_id=model.model_id,
+            api=provider.api,
+            request_json=json.dumps(prepared.body, ensure_ascii=False, separators=(",", ":")),
+            estimated_tokens=draft.tokens,
+            context_window_tokens=environment.providers.context_window_tokens(model),
+            would_compact=plan is not None,
+            repairs=(*draft.repairs, *prepared.repairs),
+            sent_context=draft.sent,
+        )
+
+    def _turn(self, new: NewTurn, session: Session, agent: str, model: ModelRef) -> Turn:
+        """Returns the turn that would begin."""
+        return Turn(
+            turn_id=self._environment.new_id("trn"),
+            session_id=session.session_id,
+            user_message_id=self._environment.new_id("msg"),
+            status=TurnStatus.RUNNING,
+            created_at=self._environment.clock(),
+            model=model,
+            agent=agent,
+            system=new.system,
+            options=new.options,
+            tools=choose_tools(new.tools, session),
+        )
+
+    def _message(self, turn: Turn, contents: Contents) -> Message:
+        return Message(
+            message_id=turn.user_message_id,
+            session_id=turn.session_id,
+            type=MessageType.USER,
+            status=MessageStatus.COMPLETE,
+            created_at=turn.created_at,
+            updated_at=turn.created_at,
+            parts=contents.parts(self._environment.new_id),
+            turn_id=turn.turn_id,
+        )

@@ -1,0 +1,238 @@
+"""Messages of sessions: accepting, reading, aborting. Every way into a conversation passes here."""
+
+import asyncio
+from datetime import datetime
+
+import msgspec
+
+from turnwire.core.ending.closing import Work
+from turnwire.core.environment import Environment
+from turnwire.core.intake.contents import Contents, load_contents
+from turnwire.core.intake.inputs import NewMessage, NewToolResult, NewTurn
+from turnwire.core.intake.once import NamedRequests
+from turnwire.core.intake.receipts import Receipt
+from turnwire.core.tools.folded_results import fold_results
+from turnwire.core.tools.results import client_result
+from turnwire.core.turns.registry import Aborted, Turns
+from turnwire.core.use_cases.choices import check_schemas, choose_agent, choose_model, choose_tools
+from turnwire.domain.conversation.events import MessageAdded, SessionCreated, SessionView
+from turnwire.domain.conversation.messages import (
+    Message,
+    MessageStatus,
+    MessageType,
+    Part,
+    ToolResult,
+)
+from turnwire.domain.conversation.sessions import Session, Turn, TurnStatus
+from turnwire.domain.errors import (
+    InvalidRequest,
+    ToolCallAlreadySettled,
+    ToolCallNotFound,
+    ToolCallNotReady,
+)
+from turnwire.ports.store import Change, DisplayPage, MessagePage, NewEvent, Page, PutMessage, PutSession
+
+
+class Conversations:
+    """The use cases about messages. Every method may raise SessionNotFound and StorageError."""
+
+    def __init__(self, environment: Environment, turns: Turns) -> None:
+        """Takes the ports and who runs the turns."""
+        self._environment = environment
+        self._turns = turns
+        self._requests = NamedRequests(environment.store)
+        self._folding = asyncio.Lock()  # from reading the calls to storing their results; rare, so one for all sessions
+
+    async def send(self, new: NewMessage, answer: NewTurn) -> Receipt:
+        """Stores a user message and lets a model answer it; returns when the message is durable.
+
+        Idempotent when the request is named. Safe to cancel: the message is then stored as a whole or not at all.
+
+        Raises:
+            InvalidRequest: a part, the model or the agent is wrong, or the request's name was used for another message.
+            ProviderCredentialsRejected: the model's provider has no key.
+            TurnInProgress, TooManyTurns, ShuttingDown: as `Turns.submit`.
+        """
+        return await self._requests.once(new, lambda: self._send(new, answer))
+
+    async def append(self, new: NewMessage) -> Receipt:
+        """Stores a message without starting a turn. Idempotent when the request is named.
+
+        A tool result whose call is known and has no result of its own is also shown with that call.
+
+        Raises:
+            InvalidRequest: a part is wrong.
+        """
+        return await self._requests.once(new, lambda: self._append(new))
+
+    async def aclose(self) -> None:
+        """Waits for requests whose callers are gone. Idempotent."""
+        await self._requests.aclose()
+
+    async def message(self, session_id: str, message_id: str) -> Message:
+        """Returns a message as far as it has come. Raises MessageNotFound."""
+        await self._turns.flush(session_id)
+        return await self._environment.store.message(session_id, message_id)
+
+    async def messages(self, session_id: str, page: Page) -> MessagePage:
+        """Returns messages in conversation order; what streams now is included as far as it has come."""
+        await self._turns.flush(session_id)
+        return await self._environment.store.messages(session_id, page)
+
+    async def display(self, session_id: str, page: Page) -> DisplayPage:
+        """Returns display forms in conversation order; otherwise as `messages`."""
+        await self._turns.flush(session_id)
+        return await self._environment.store.display(session_id, page)
+
+    async def abort(self, session_id: str, expected_turn_id: str, *, keep_queue: bool) -> Aborted:
+        """Ends the running turn and returns when that is durable; see `Turns.abort`. Idempotent."""
+        await self._environment.store.settings(session_id)
+        return await self._turns.abort(session_id, expected_turn_id, keep_queue=keep_queue)
+
+    async def submit_tool_result(self, session_id: str, part_id: str, new: NewToolResult) -> tuple[Part, int]:
+        """Stores the result of a client tool call; the turn goes on when all calls of its step have theirs.
+
+        Idempotent: the same result for a call that holds it is confirmed.
+
+        Returns:
+            The part of the call, and a sequence of the session after the result was stored.
+
+        Raises:
+            ToolCallNotFound: the session has no such call.
+            ToolCallAlreadySettled: the call has another result, or its turn has ended.
+            ToolCallNotReady: the call is still being written, or waits for a permission.
+            InvalidRequest: a file is wrong, or the result too large.
+        """
+        session = await self._environment.store.session(session_id)
+        result = await client_result(new, session.directory, self._environment.settings)
+        run = self._turns.run_of(session_id)
+        calls = run.calls if run is not None else None
+        if calls is not None:
+            for part, _ in calls.message.tool_calls():
+                if part.part_id == part_id:
+                    sequence = await calls.submit(part.index, result)
+                    return calls.message.parts[part.index], sequence or session.head_sequence
+        open_message = run.open_message() if run is not None else None
+        if calls is None and open_message is not None and _has_part(open_message, part_id):
+            raise ToolCallNotReady(f"tool call {part_id!r} is not complete: wait for its tool_call_updated", part_id)
+        for message in reversed(await self._environment.store.history(session_id)):
+            for part, call in message.tool_calls():
+                if part.part_id == part_id:
+                    if result.is_of(call):
+                        return part, session.head_sequence
+                    raise ToolCallAlreadySettled(
+                        f"tool call {part_id!r} has another result already, or its turn ended", part_id
+                    )
+        raise ToolCallNotFound(part_id)
+
+    async def _send(self, new: NewMessage, answer: NewTurn) -> Receipt:
+        environment = self._environment
+        now = environment.clock()
+        session, opening = await self._session_for(new, now)
+        agent = choose_agent(environment, answer.agent, session)
+        model = choose_model(environment, answer.model, agent, session)
+        await check_schemas(answer.tools)
+        contents = await self._contents(new, session)
+        turn = Turn(
+            turn_id=environment.new_id("trn"),
+            session_id=session.session_id,
+            user_message_id=environment.new_id("msg"),
+            status=TurnStatus.QUEUED,
+            created_at=now,
+            model=model,
+            agent=agent,
+            system=answer.system,
+            options=answer.options,
+            tools=choose_tools(answer.tools, session),
+        )
+        message = self._new_message(new, turn.user_message_id, session, contents, now)
+        message = msgspec.structs.replace(message, turn_id=turn.turn_id)
+        before = opening + Work(contents.changes())
+        return await self._turns.submit(
+            turn,
+            message,
+            lambda receipt: before + self._requests.record(new, receipt),
+            reject_when_busy=answer.reject_when_busy,
+        )
+
+    async def _append(self, new: NewMessage) -> Receipt:
+        environment = self._environment
+        now = environment.clock()
+        session = await environment.store.settings(new.session_id)
+        contents = await self._contents(new, session)
+        files = contents.changes()
+        message = self._new_message(new, environment.new_id("msg"), session, contents, now)
+        if new.type is not MessageType.TOOL_RESULT:
+            return await self._store_appended(new, message, files, Work())
+        async with self._folding:
+            active = self._refuse_awaited(message)
+            history = await environment.store.history(session.session_id)
+            ended = [stored for stored in history if stored.turn_id not in active]
+            message, folded = fold_results(message, ended, now)
+            return await self._store_appended(new, message, files, folded)
+
+    async def _store_appended(
+        self, new: NewMessage, message: Message, files: tuple[Change, ...], folded: Work
+    ) -> Receipt:
+        receipt = Receipt(session_id=message.session_id, message_id=message.message_id)
+        work = (
+            Work(
+                (*files, PutMessage.whole(message)),
+                (NewEvent(MessageAdded(message)),),
+            )
+            + folded
+            + self._requests.record(new, receipt)
+        )
+        committed = await asyncio.shield(self._environment.commit(message.session_id, work, message.created_at))
+        return msgspec.structs.replace(receipt, sequence=committed.before_sequence)
+
+    def _refuse_awaited(self, message: Message) -> frozenset[str]:
+        """Returns the turns whose messages may still change; a result is not folded into those.
+
+        Raises:
+            InvalidRequest: a result is for a call that the running turn waits for.
+        """
+        run = self._turns.run_of(message.session_id)
+        if run is None:
+            return frozenset()
+        active = frozenset((run.turn.turn_id,))
+        calling = run.open_message()
+        if calling is None:
+            return active
+        awaited = {call.call_id for _, call in calling.tool_calls() if not call.status.settled}
+        for part in message.parts:
+            if isinstance(part.content, ToolResult) and part.content.call_id in awaited:
+                field = f"parts[{part.index}].tool_result.call_id"
+                raise InvalidRequest.of(field, "the running turn waits for this result: use SubmitToolResult")
+        return active
+
+    async def _session_for(self, new: NewMessage, now: datetime) -> tuple[Session, Work]:
+        """Returns the message's session, and the work that creates it when the message names none."""
+        if new.session_id:
+            return await self._environment.store.settings(new.session_id), Work()
+        session = Session(session_id=self._environment.new_id("ses"), created_at=now, updated_at=now)
+        return session, Work((PutSession(session),), (NewEvent(SessionCreated(SessionView(session))),))
+
+    async def _contents(self, new: NewMessage, session: Session) -> Contents:
+        settings = self._environment.settings
+        return await load_contents(new.parts, session.directory, settings, len(new.metadata_json))
+
+    def _new_message(
+        self, new: NewMessage, message_id: str, session: Session, contents: Contents, now: datetime
+    ) -> Message:
+        return Message(
+            message_id=message_id,
+            session_id=session.session_id,
+            type=new.type,
+            status=MessageStatus.COMPLETE,
+            created_at=now,
+            updated_at=now,
+            parts=contents.parts(self._environment.new_id),
+            sender=new.sender,
+            sender_name=new.sender_name,
+            metadata_json=new.metadata_json,
+        )
+
+
+def _has_part(message: Message, part_id: str) -> bool:
+    return any(part.part_id == part_id for part in message.parts)

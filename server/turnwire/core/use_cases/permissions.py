@@ -1,0 +1,39 @@
+"""Permissions: which requests are open, and answering them."""
+
+from turnwire.core.environment import Environment
+from turnwire.core.tools.calls import already_answered
+from turnwire.core.turns.registry import Turns
+from turnwire.domain.conversation.permissions import Permission, PermissionAnswer
+
+
+class Permissions:
+    """The use cases about permission requests. Every method may raise SessionNotFound and StorageError."""
+
+    def __init__(self, environment: Environment, turns: Turns) -> None:
+        """Takes the ports and who runs the turns that ask."""
+        self._environment = environment
+        self._turns = turns
+
+    async def respond(self, session_id: str, permission_id: str, answer: PermissionAnswer) -> None:
+        """Answers an open request and returns when that is durable. The first answer wins.
+
+        Idempotent: the same answer again is confirmed. Safe to cancel: what was begun goes on.
+
+        Raises:
+            PermissionRequestNotFound: the session never had such a request.
+            PermissionAlreadyAnswered: it has another answer, or its turn has ended.
+        """
+        await self._environment.store.settings(session_id)
+        run = self._turns.run_of(session_id)
+        if run is not None and run.calls is not None and run.calls.has_permission(permission_id):
+            await run.calls.reply(permission_id, answer)
+            return
+        permission = await self._environment.store.permission(session_id, permission_id)
+        if permission.answer is None or permission.answer.response is not answer.response:
+            raise already_answered(permission)
+
+    async def open(self, session_id: str) -> tuple[Permission, ...]:
+        """Returns the requests that nobody has answered, oldest first, of one session or of all when it is ""."""
+        if session_id:
+            await self._environment.store.settings(session_id)
+        return await self._environment.store.open_permissions(session_id or None)

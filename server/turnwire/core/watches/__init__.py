@@ -1,0 +1,1 @@
+"""Streams of what happens: stored events, then snapshots, then live ones."""

@@ -1,0 +1,1 @@
+"""Values of a conversation: messages, sessions, turns, permissions and events."""

@@ -1,0 +1,257 @@
+"""Events: facts about a session.
+
+A durable event is stored in the transaction that made it true and gets its sequence there. The others are hints for
+those who watch right now; each can be rebuilt from what is stored and from the message that is streaming.
+"""
+
+from datetime import datetime, timedelta
+
+from msgspec import Struct
+
+from turnwire.domain.conversation.messages import Compaction, Failure, FinishReason, Message, ModelRef, Part, ToolUse
+from turnwire.domain.conversation.permissions import Permission, PermissionAnswer
+from turnwire.domain.conversation.sessions import Session
+from turnwire.domain.money import Usage
+
+
+class SessionView(Struct, frozen=True):
+    """A session with what is known of its turns at this moment."""
+
+    session: Session
+    active_turn_id: str = ""
+    """"" when idle."""
+    queued_message_ids: tuple[str, ...] = ()
+    """Waiting messages, next first."""
+
+
+class SessionCreated(Struct, frozen=True):
+    """The session was created."""
+
+    view: SessionView
+
+
+class SessionUpdated(Struct, frozen=True):
+    """The session's title, directory, model or agent changed."""
+
+    view: SessionView
+
+
+class SessionDeleted(Struct, frozen=True):
+    """The session was deleted; its last event."""
+
+
+class SessionStatusChanged(Struct, frozen=True):
+    """The session became running or idle."""
+
+    running: bool
+
+
+class TurnStarted(Struct, frozen=True):
+    """A turn began; its user message is part of the conversation from now on."""
+
+    user_message_id: str
+
+
+class TurnEnded(Struct, frozen=True, kw_only=True):
+    """A turn ended; its last event."""
+
+    finish_reason: FinishReason
+    failure: Failure | None = None
+    usage: Usage | None = None
+    cost_pico_usd: int | None = None
+    steps: int = 0
+
+
+class MessageAdded(Struct, frozen=True):
+    """A message was stored; an assistant message has no parts yet."""
+
+    message: Message
+
+
+class MessageFinished(Struct, frozen=True):
+    """An assistant message ended; carries the message without its parts."""
+
+    message: Message
+
+
+class MessageRemoved(Struct, frozen=True):
+    """A message was removed."""
+
+    message_id: str
+
+
+class PartFinished(Struct, frozen=True):
+    """A part is complete or cut; carries all of it."""
+
+    message_id: str
+    part: Part
+
+
+class ToolCallUpdated(Struct, frozen=True):
+    """A tool call changed."""
+
+    message_id: str
+    part_id: str
+    part_index: int
+    call: ToolUse
+
+
+class QueueChanged(Struct, frozen=True):
+    """The waiting messages changed."""
+
+    message_ids: tuple[str, ...]
+    """Next first."""
+
+
+class PermissionAsked(Struct, frozen=True):
+    """A tool call asks for permission."""
+
+    permission: Permission
+
+
+class PermissionReplied(Struct, frozen=True):
+    """A permission request was answered, or ended with its turn."""
+
+    permission_id: str
+    tool_call_id: str
+    answer: PermissionAnswer
+
+
+class ContextCompacted(Struct, frozen=True):
+    """Older messages were summarised; the summary was stored just before."""
+
+    message_id: str
+    """The summary."""
+    compaction: Compaction
+
+
+DurableKind = (
+    SessionCreated
+    | SessionUpdated
+    | SessionDeleted
+    | SessionStatusChanged
+    | TurnStarted
+    | TurnEnded
+    | MessageAdded
+    | MessageFinished
+    | MessageRemoved
+    | PartFinished
+    | ToolCallUpdated
+    | QueueChanged
+    | PermissionAsked
+    | PermissionReplied
+    | ContextCompacted
+)
+
+
+class PartStarted(Struct, frozen=True):
+    """A part began. Not durable."""
+
+    message_id: str
+    part: Part
+
+
+class PartDelta(Struct, frozen=True):
+    """Text was added to a streaming part. Not durable."""
+
+    message_id: str
+    part_index: int
+    offset: int
+    """UTF-8 bytes of the part before this text."""
+    text: str
+    """Never splits a code point."""
+
+
+class RetryScheduled(Struct, frozen=True):
+    """A model call failed before its first content and will be tried again. Not durable."""
+
+    message_id: str
+    failure: Failure
+    attempt: int
+    """Number of the attempt that failed, from 1; counted anew for each model."""
+    delay: timedelta | None
+    """Time until the next attempt; None when another model is asked at once."""
+    model: ModelRef
+    """Who is asked next."""
+
+
+class MessageSnapshot(Struct, frozen=True):
+    """The streaming message as far as it has come. Not durable."""
+
+    message: Message
+
+
+class SessionSnapshot(Struct, frozen=True):
+    """The session as it stands. Not durable."""
+
+    view: SessionView
+
+
+class CaughtUp(Struct, frozen=True):
+    """All that was stored has been delivered. Not durable."""
+
+    head: int
+
+
+class Heartbeat(Struct, frozen=True):
+    """The stream is alive. Not durable."""
+
+    head: int
+
+
+class Reset(Struct, frozen=True):
+    """The position asked for is no longer kept. Not durable."""
+
+    earliest: int
+
+
+class ToolLog(Struct, frozen=True):
+    """A tool that the server runs said something. Not durable; the call keeps it in its logs."""
+
+    message_id: str
+    part_index: int
+    line_index: int
+    """Lines that the call had before this one."""
+    text: str
+
+
+class CompactionStarted(Struct, frozen=True):
+    """Older messages are being summarised. Not durable."""
+
+    message_count: int
+    estimated_tokens: int
+    """Of the request that would not fit."""
+    context_window_tokens: int
+
+
+class PermissionSnapshot(Struct, frozen=True):
+    """A permission request that is open. Not durable."""
+
+    permission: Permission
+
+
+EphemeralKind = (
+    PartStarted
+    | PartDelta
+    | ToolLog
+    | RetryScheduled
+    | CompactionStarted
+    | PermissionSnapshot
+    | MessageSnapshot
+    | SessionSnapshot
+    | CaughtUp
+    | Heartbeat
+    | Reset
+)
+
+
+class Event(Struct, frozen=True, kw_only=True):
+    """One event. The store fills sequence and position of a durable one; both are 0 otherwise."""
+
+    session_id: str
+    kind: DurableKind | EphemeralKind
+    at: datetime | None = None
+    """None in part deltas."""
+    turn_id: str = ""
+    sequence: int = 0
+    position: int = 0

@@ -1,0 +1,1 @@
+"""The feed of one process, in memory."""

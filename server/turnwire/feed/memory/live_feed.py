@@ -1,0 +1,158 @@
+"""The hub: puts each event into the rings of those who watch it."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+
+from turnwire.domain.conversation.events import Event, SessionDeleted
+from turnwire.domain.errors import ShuttingDown, TooManyWatchers
+from turnwire.feed.memory.ring import Ring
+from turnwire.ports.codec import Codec
+from turnwire.ports.feed import Entry, Taken
+from turnwire.ports.store import StoredEvent
+
+SESSION_RING_BYTES = 8 << 20
+"""What the slowest watcher of one session may fall behind before it reads the store: about 13,000 deltas, minutes of a
+fast model. Only a ring whose watchers are behind grows so large."""
+
+ALL_RING_BYTES = 32 << 20
+"""The same for all sessions together; there is one such ring."""
+
+
+class LiveSubscription:
+    """Implements `ports.feed.Subscription`; see there."""
+
+    def __init__(self, feed: "LiveFeed", session_id: str | None, ring: Ring) -> None:
+        """Made by `LiveFeed.subscribe`."""
+        self._feed = feed
+        self._session_id = session_id
+        self._ring = ring
+        self._cursor = ring.open_cursor()
+        self._ended = False
+
+    @property
+    def closed(self) -> bool:
+        """True when nothing will come any more."""
+        return self._ring.closed and self._cursor.position >= self._ring.end
+
+    @property
+    def shutting_down(self) -> bool:
+        """True when the feed closed."""
+        return self._feed.closed
+
+    @property
+    def lagging(self) -> bool:
+        """True when events at the cursor are gone."""
+        return self._cursor.position < self._ring.start
+
+    @property
+    def head(self) -> int:
+        """Order of the newest durable event published."""
+        return self._ring.head
+
+    def take(self, max_bytes: int) -> Taken:
+        """Takes what waits."""
+        taken, self._cursor.position = self._ring.slice(self._cursor.position, max_bytes)
+        return taken
+
+    def take_entries(self) -> Sequence[Entry]:
+        """Takes all that waits, as entries."""
+        entries = self._ring.entries(self._cursor.position)
+        self._cursor.position = self._ring.end
+        return entries
+
+    def skip(self) -> None:
+        """Moves the cursor to the end."""
+        self._cursor.position = self._ring.end
+
+    async def wait(self) -> None:
+        """Waits for the next event, the end or a tick."""
+        if self._cursor.position >= self._ring.end and not self._ring.closed:
+            await self._ring.wait()
+
+    def close(self) -> None:
+        """Ends the subscription."""
+        if not self._ended:
+            self._ended = True
+            self._ring.close_cursor(self._cursor)
+            self._feed.unsubscribe(self._session_id, self._ring)
+
+
+class LiveFeed:
+    """Implements `ports.feed.Feed`; see there. `run` must run while anybody watches."""
+
+    def __init__(self, codec: Codec, max_watchers: int, tick: timedelta) -> None:
+        """Args:
+        codec: Frames the ephemeral events.
+        max_watchers: Subscriptions that may be open at once.
+        tick: How often idle watchers wake to see whether a heartbeat is due; a fraction of the heartbeat.
+        """
+        self._tick_seconds = tick.total_seconds()
+        self._codec = codec
+        self._max_watchers = max_watchers
+        self._all = Ring(ALL_RING_BYTES)
+        self._sessions: dict[str, Ring] = {}
+        self._watchers = 0
+        self.closed = False
+        """True once `close` was called."""
+
+    def publish_stored(self, events: Sequence[StoredEvent]) -> None:
+        """Publishes durable events."""
+        for stored in events:
+            event = stored.event
+            if self._all.is_watched:
+                self._all.append(Entry(event, stored.frame, event.position))
+            else:
+                self._all.head = event.position
+            ring = self._sessions.get(event.session_id)
+            if ring is not None:
+                ring.append(Entry(event, stored.frame, event.sequence))
+                if isinstance(event.kind, SessionDeleted):
+                    ring.close()
+
+    def publish(self, event: Event) -> None:
+        """Publishes an ephemeral event."""
+        ring = self._sessions.get(event.session_id)
+        if ring is None and not self._all.is_watched:
+            return
+        entry = Entry(event, self._codec.encode_event(event), 0)
+        if ring is not None:
+            ring.append(entry)
+        if self._all.is_watched:
+            self._all.append(entry)
+
+    def subscribe(self, session_id: str | None) -> LiveSubscription:
+        """Watches one session or all."""
+        if self.closed:
+            raise ShuttingDown
+        if self._watchers >= self._max_watchers:
+            limit = str(self._max_watchers)
+            raise TooManyWatchers(f"{limit} event streams are open already", {"limit": limit})
+        self._watchers += 1
+        if session_id is None:
+            return LiveSubscription(self, None, self._all)
+        ring = self._sessions.setdefault(session_id, Ring(SESSION_RING_BYTES))
+        return LiveSubscription(self, session_id, ring)
+
+    def unsubscribe(self, session_id: str | None, ring: Ring) -> None:
+        """Called by a subscription that ends; a ring without subscribers goes away."""
+        self._watchers -= 1
+        if ring.is_watched:
+            return
+        if session_id is None:
+            ring.clear()
+        elif self._sessions.get(session_id) is ring:
+            del self._sessions[session_id]
+
+    async def run(self) -> None:
+        """Wakes idle watchers once a tick, so that each can keep its heartbeat without a timer of its own."""
+        while True:
+            await asyncio.sleep(self._tick_seconds)
+            for ring in (self._all, *self._sessions.values()):
+                ring.wake()
+
+    def close(self) -> None:
+        """Closes every subscription."""
+        self.closed = True
+        for ring in (self._all, *self._sessions.values()):
+            ring.close()

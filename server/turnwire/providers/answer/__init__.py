@@ -1,0 +1,1 @@
+"""Bytes of a provider to items of the core: what all adapters share."""

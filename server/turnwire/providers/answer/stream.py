@@ -1,0 +1,176 @@
+"""From an open HTTP answer to the items of a step: what all APIs have in common."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing
+from typing import Protocol
+
+from turnwire.domain.conversation.messages import FinishReason
+from turnwire.domain.errors import ProviderError, ProviderStreamCut, ProviderStreamFailed
+from turnwire.ports.provider import StepFinished, StreamItem
+from turnwire.providers.answer import json_text
+from turnwire.providers.answer.errors import from_exception, from_stream
+from turnwire.providers.answer.sse import SseDecoder
+
+DRAIN_SECONDS = 0.2
+"""How long to wait for the end of the body after the API's end marker or an error: a body read to its end lets the
+connection be used again, and a server that keeps it open must not hold up the turn."""
+
+
+class AnswerReader(Protocol):
+    """Reads the events of one answer. Free of I/O; used once."""
+
+    ended: bool
+    """The API's end marker was read. False again when another answer begins behind it: some gateways send all steps of
+    a conversation in one body."""
+
+    @property
+    def provider_reason(self) -> str:
+        """The provider's word for the end of the answer, as soon as it came; "" before."""
+        ...
+
+    def read(self, event: bytes, data: bytes, items: list[StreamItem]) -> None:
+        """Appends what the event says to `items`.
+
+        Raises:
+            ProviderError: the event reports an error. What was appended before stays valid.
+            ValueError: the event cannot be read.
+        """
+        ...
+
+    def end_of_body(self, items: list[StreamItem]) -> None:
+        """Says that the body is over. Call it once, last.
+
+        Appends what is still open and `StepFinished`; nothing when the end marker is missing and the API does not let
+        it be left out, and `ended` then stays False.
+        """
+        ...
+
+
+class OpenAnswer(Protocol):
+    """What is used of the SDKs' raw streaming responses."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """HTTP headers."""
+        ...
+
+    def iter_bytes(self) -> AsyncIterator[bytes]:
+        """The decompressed body as it arrives."""
+        ...
+
+    async def read(self) -> bytes:
+        """The whole body."""
+        ...
+
+
+async def read_answer(
+    request: Callable[[], AbstractAsyncContextManager[OpenAnswer]], reader: AnswerReader, secrets: tuple[str, ...]
+) -> AsyncGenerator[StreamItem, None]:
+    """Sends the request and yields what the reader makes of its answer.
+
+    Closing the generator, or cancelling the task that iterates it, closes the connection at once.
+
+    Args:
+        request: Makes what sends on entering and closes the answer on leaving; called when the first item is asked for.
+        reader: A fresh reader of the API's events.
+        secrets: Texts that must not appear in errors.
+
+    Raises:
+        ProviderError: the call failed, the stream reported an error, or it ended too early.
+    """
+    failure: ProviderError | ValueError | None = None
+    try:
+        async with request() as answer:
+            await _refuse_unstreamed(answer, secrets)
+            decoder = SseDecoder()
+            items: list[StreamItem] = []
+            async with aclosing(_body(answer, lambda: reader.ended or failure is not None)) as chunks:
+                async for chunk in chunks:
+                    found = _read_events(decoder.feed(chunk), reader, items)
+                    failure = failure or found
+                    for item in items:
+                        yield item
+                    items.clear()
+                    if isinstance(failure, ValueError):
+                        raise failure
+            found = _read_events(decoder.finish(), reader, items)
+            failure = failure or found
+            if isinstance(failure, ValueError):
+                # A last event that cannot be read is one that was cut.
+                failure = None
+            if failure is None:
+                reader.end_of_body(items)
+            for item in items:
+                yield item
+            if failure is not None:
+                raise failure
+            if not reader.ended:
+                raise stream_cut()
+    except Exception as error:
+        if reader.provider_reason and (failure is not None or not reader.ended):
+            yield StepFinished(FinishReason.ERROR, reader.provider_reason)
+        translated = from_exception(error, secrets)
+        if translated is error:
+            raise
+        raise translated from error
+
+
+def stream_cut() -> ProviderStreamCut:
+    """Returns the error for an answer without its end marker."""
+    return ProviderStreamCut("the provider's answer ended before its end marker")
+
+
+def _read_events(
+    events: list[tuple[bytes, bytes]], reader: AnswerReader, items: list[StreamItem]
+) -> ProviderError | ValueError | None:
+    """Returns what went wrong first, unless it stands behind the end marker: what came before must go out first."""
+    failure: ProviderError | None = None
+    for event, data in events:
+        ended = reader.ended
+        try:
+            reader.read(event, data, items)
+        except ProviderError as error:
+            # What follows an error may still tell usage and reason.
+            failure = failure or (None if ended else error)
+        except (ValueError, AttributeError, KeyError, TypeError) as error:
+            if not ended:
+                return failure or ValueError(f"an event cannot be read: {type(error).__name__}")
+    return failure
+
+
+async def _refuse_unstreamed(answer: OpenAnswer, secrets: tuple[str, ...]) -> None:
+    # Some servers answer 200 with a JSON error, others ignore that a stream was asked for.
+    if not answer.headers.get("content-type", "").startswith("application/json"):
+        return
+    try:
+        body = json_text.decode(await answer.read())
+    except ValueError:
+        body = None
+    if isinstance(body, dict) and (body.get("error") or "message" in body):
+        raise from_stream(body, secrets)
+    raise ProviderStreamFailed("the provider did not answer with a stream")
+
+
+async def _body(answer: OpenAnswer, is_over: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
+    """Yields the body; once the answer is over, only what still comes at once, and no error."""
+    chunks = answer.iter_bytes()
+    deadline: float | None = None
+    while True:
+        if not is_over():
+            deadline = None
+        elif deadline is None:
+            deadline = asyncio.get_running_loop().time() + DRAIN_SECONDS
+        try:
+            if deadline is None:
+                chunk = await anext(chunks, None)
+            else:
+                async with asyncio.timeout_at(deadline):
+                    chunk = await anext(chunks, None)
+        except Exception:
+            if is_over():
+                return
+            raise
+        if chunk is None:
+            return
+        yield chunk

@@ -1,0 +1,61 @@
+"""Anthropic Messages."""
+
+from collections.abc import AsyncGenerator
+
+from anthropic import AsyncAnthropic, DefaultAioHttpClient
+
+from turnwire.ports.provider import PreparedRequest, ProviderRequest, StreamItem
+from turnwire.providers.answer.stream import read_answer
+from turnwire.providers.anthropic.request import build_anthropic_request
+from turnwire.providers.anthropic.stream import API, AnthropicReader
+from turnwire.providers.http import MAX_RETRIES, NO_KEY, sdk_limits, sdk_timeout
+from turnwire.providers.request.wire_names import original_names
+from turnwire.providers.settings import ProviderSettings
+
+DEFAULT_BASE_URL = "https://api.anthropic.com"
+
+
+class AnthropicProvider:
+    """Implements `Provider`."""
+
+    def __init__(self, provider_id: str, settings: ProviderSettings, api_key: str) -> None:
+        """Args:
+        provider_id: Name of the provider in the configuration.
+        settings: Its settings.
+        api_key: "" for servers that need none.
+        """
+        self.provider_id = provider_id
+        self.api = API
+        self._secrets = (api_key,)
+        self._max_output_tokens = settings.max_output_tokens
+        self._client = AsyncAnthropic(
+            api_key=api_key or NO_KEY,
+            # The SDK adds /v1; addresses are often given with it.
+            base_url=(settings.base_url or DEFAULT_BASE_URL).rstrip("/").removesuffix("/v1"),
+            timeout=sdk_timeout(settings.timeout_seconds),
+            max_retries=MAX_RETRIES,
+            http_client=DefaultAioHttpClient(limits=sdk_limits()),
+        )
+
+    def prepare(self, request: ProviderRequest) -> PreparedRequest:
+        """See `Provider.prepare`."""
+        return build_anthropic_request(request, self.provider_id, self._max_output_tokens)
+
+    def stream(self, prepared: PreparedRequest) -> AsyncGenerator[StreamItem, None]:
+        """See `Provider.stream`."""
+        request, body = prepared.request, prepared.body
+        reader = AnthropicReader(original_names(tool.name for tool in request.tools), request.model_id, self._secrets)
+        create = self._client.messages.with_streaming_response.create
+        # All of the body goes as extra_body, which the SDK sends as it is: messages would be walked through and copied,
+        # and anthropic 2 has no argument for temperature.
+        return read_answer(
+            lambda: create(
+                model=request.model_id, messages=[], max_tokens=body["max_tokens"], stream=True, extra_body=body
+            ),
+            reader,
+            self._secrets,
+        )
+
+    async def aclose(self) -> None:
+        """See `Provider.aclose`."""
+        await self._client.close()

@@ -1,0 +1,116 @@
+"""Builds requests of Anthropic Messages: https://docs.anthropic.com/en/api/messages."""
+
+import re
+from typing import Any
+
+from turnwire.domain.conversation.sessions import GenerationOptions
+from turnwire.ports.provider import PreparedRequest, ProviderRequest
+from turnwire.providers.anthropic.messages import THINKING, AnthropicMessages
+from turnwire.providers.anthropic.stream import API
+from turnwire.providers.request.reader import ImageLimits, RequestReader
+from turnwire.providers.request.wire_names import CallIds
+
+CACHE_BREAKPOINT = {"type": "ephemeral"}
+
+IMAGE_LIMITS = ImageLimits(max_bytes=5 * 2**20 * 3 // 4, max_side_pixels=8000)
+"""An image may have 5 MiB, counted as base64, and 8000 pixels (https://docs.anthropic.com/en/docs/vision)."""
+
+_BUDGET_TOKENS = {"low": 2048, "medium": 8192, "high": 16384, "xhigh": 32768, "max": 32768}
+
+_BUDGET_MODEL = re.compile(r"claude-(?:3|(?:opus|sonnet|haiku)-4(?:-[0-5])?(?:-2\d{7}|@|$|-latest))")
+"""Models that think by a budget of tokens; later ones choose it themselves and take an effort."""
+
+
+def build_anthropic_request(request: ProviderRequest, provider_id: str, default_max_tokens: int) -> PreparedRequest:
+    """Returns the request with its JSON body.
+
+    Args:
+        request: The neutral request.
+        provider_id: Whose signed reasoning may be sent back.
+        default_max_tokens: Output limit when the request gives none; the API demands one.
+    """
+    reader = RequestReader(request, provider_id, API, CallIds(max_chars=64), IMAGE_LIMITS)
+    system, messages = reader.conversation()
+    body: dict[str, Any] = {
+        "model": request.model_id,
+        "max_tokens": request.options.max_output_tokens or default_max_tokens,
+        "messages": AnthropicMessages(reader).wire_messages(messages),
+        "stream": True,
+    }
+    if request.tools:
+        tools = [(tool.description, *reader.tool(tool)) for tool in request.tools]
+        body["tools"] = [
+            {"name": name, "description": description, "input_schema": schema} for description, name, schema in tools
+        ]
+    if system:
+        body["system"] = [{"type": "text", "text": system}]
+    _mark_for_cache(body)
+    _apply_options(body, request.options, reader)
+    return PreparedRequest(request=request, body=body, repairs=reader.noted())
+
+
+def _mark_for_cache(body: dict[str, Any]) -> None:
+    """Marks the ends of tools, system prompt and the last two messages of the user: 4 marks are allowed.
+
+    Of the two, the first is where the request of the step before ended: a cache is looked for only 20 blocks before a
+    mark, and a step with many calls is longer. All marked blocks are such as the API lets be marked: tools, texts that
+    are not blank, files and results, never thinking.
+    """
+    users = [message["content"] for message in body["messages"] if message["role"] == "user"]
+    for blocks in (body.get("tools"), body.get("system"), *users[-2:]):
+        if blocks:
+            blocks[-1] = {**blocks[-1], "cache_control": CACHE_BREAKPOINT}
+
+
+def _apply_options(body: dict[str, Any], options: GenerationOptions, reader: RequestReader) -> None:
+    if options.stop_sequences:
+        body["stop_sequences"] = list(options.stop_sequences)
+    sampling = {"temperature": options.temperature, "top_p": options.top_p}
+    given = {name: value for name, value in sampling.items() if value is not None}
+    by_budget = _BUDGET_MODEL.search(body["model"]) is not None
+    wanted = bool(options.reasoning_effort) and options.reasoning_effort != "none"
+    if wanted and by_budget and _runs_without_thinking(body["messages"]):
+        reader.option_dropped(
+            "reasoning_effort", options.reasoning_effort, "the answer that goes on here began without thinking"
+        )
+        wanted = False
+    if not wanted:
+        if len(given) > 1:
+            # "`temperature` and `top_p` cannot both be specified for this model"
+            reader.option_dropped("top_p", given.pop("top_p"), "not beside a temperature")
+        body.update(given)
+        return
+    for name, value in given.items():
+        reader.option_dropped(name, value, "a model that reasons takes none")
+    effort = {"minimal": "low"}.get(options.reasoning_effort, options.reasoning_effort)
+    if effort != options.reasoning_effort:
+        reader.option_replaced(
+            "reasoning_effort", options.reasoning_effort, f"the least that the API knows is {effort}"
+        )
+    if by_budget:
+        if effort not in _BUDGET_TOKENS:
+            reader.option_replaced("reasoning_effort", effort, "it is unknown, and medium is used")
+        budget = _BUDGET_TOKENS.get(effort, _BUDGET_TOKENS["medium"])
+        body["thinking"] = {"type": "enabled", "budget_tokens": budget}
+        # The limit covers thinking and answer; the caller's limit is meant for the answer.
+        body["max_tokens"] += budget
+    else:
+        body["thinking"] = {"type": "adaptive"}
+        body["output_config"] = {"effort": effort}
+
+
+def _runs_without_thinking(messages: list[dict[str, Any]]) -> bool:
+    """Tells whether an answer goes on that does not begin with thinking, so that it must go on without.
+
+    All steps of a tool loop are one answer. It has none when another model began it, or when what stood before it has
+    changed. "When `thinking` is enabled, a final `assistant` message must start with a thinking block": models that
+    choose their thinking themselves do not check that.
+    """
+    at = len(messages) - 1
+    if messages[at]["role"] == "user":
+        if all(block["type"] != "tool_result" for block in messages[at]["content"]):
+            return False
+        at -= 1
+    while at >= 2 and all(block["type"] == "tool_result" for block in messages[at - 1]["content"]):
+        at -= 2
+    return messages[at]["content"][0]["type"] not in THINKING

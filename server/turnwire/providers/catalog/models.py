@@ -1,0 +1,118 @@
+"""What is known of the models of one provider: by the configuration first, then by the price list."""
+
+from collections.abc import Mapping
+from functools import cached_property
+
+from turnwire.domain.money import Usage
+from turnwire.ports.provider import ModelDescription
+from turnwire.providers.catalog import pricing
+from turnwire.providers.settings import ModelSettings, ProviderSettings
+
+OFFLINE_CONTEXT_WINDOW_TOKENS = 128_000
+"""Offline models have no limit; this one stands for a usual model, so that compaction can be tried without a key."""
+
+OFFLINE_CAPABILITIES = ("tools", "reasoning")
+"""Each offline model calls tools and reasons aloud when it is told to; none looks into a file."""
+
+_OWN_VENDORS = {"anthropic": "anthropic", "openai_chat": "openai", "openai_responses": "openai"}
+"""Who serves a kind where no address says otherwise, as the price list names them."""
+
+
+class ModelCatalog:
+    """The models of one provider. Never does I/O; what is asked before `load` may read the price list."""
+
+    def __init__(self, settings: ProviderSettings, configured: Mapping[str, ModelSettings]) -> None:
+        """Args:
+        settings: The provider's settings.
+        configured: What is configured of its models, by their ids.
+        """
+        self._settings = settings
+        self._configured = configured
+        self._offline = settings.kind == "offline"
+        # Another address means another vendor with prices of its own, found by the address.
+        own_vendor = "" if settings.base_url else _OWN_VENDORS.get(settings.kind, "")
+        self._vendor = settings.price_provider or own_vendor
+
+    def load(self) -> None:
+        """Reads the price list where models may be in it. For a thread: it takes a while, once in a process."""
+        if not self._offline:
+            pricing.load()
+
+    @property
+    def accepts_any(self) -> bool:
+        """False when only the listed models exist."""
+        return not self._settings.only_listed_models and not self._offline
+
+    def accepts(self, model_id: str) -> bool:
+        """Tells whether the provider takes a model, as far as is known. Reads no price list."""
+        return self.accepts_any or model_id in self._named
+
+    @property
+    def default_model(self) -> str:
+        """The model of who names none; "" when the configuration names no model at all."""
+        return self._settings.default_model or next(iter(self._named), "")
+
+    def describe(self) -> tuple[ModelDescription, ...]:
+        """Returns the models to list, those of the configuration first."""
+        return tuple(map(self._describe, dict.fromkeys((*self._named, *self._others_of_vendor()))))
+
+    def context_window_tokens(self, model_id: str) -> int | None:
+        """Returns the context window of a model; None when it is unknown."""
+        return self._describe(model_id).context_window_tokens
+
+    def capabilities(self, model_id: str) -> tuple[str, ...] | None:
+        """Returns what the configuration says that a model can do; None when it says nothing."""
+        return self._settings_of(model_id).capabilities
+
+    def cost_pico_usd(self, model_id: str, usage: Usage) -> int | None:
+        """Returns what a usage costs; None when it is unknown. See `pricing.cost_pico_usd`."""
+        own = self._settings_of(model_id).prices
+        if self._offline:
+            return own.cost_pico_usd(usage)
+        return pricing.cost_pico_usd(self._vendor, self._settings.base_url, model_id, usage, own)
+
+    @cached_property
+    def _named(self) -> Mapping[str, str]:
+        """Names of the models that exist by the configuration, by id in the order in which they are listed."""
+        if self._offline:
+            from turnwire.providers.offline.provider import MODELS  # noqa: PLC0415 - as the other kinds, when first used
+
+            return {model.model_id: model.name for model in MODELS}
+        ids = (*self._settings.models, self._settings.default_model, *self._configured)
+        return {model_id: model_id for model_id in ids if model_id}
+
+    def _others_of_vendor(self) -> tuple[str, ...]:
+        """Returns what the vendor sells besides, where the provider is the vendor and the file lists no models."""
+        settings = self._settings
+        own = _OWN_VENDORS.get(settings.kind)
+        if own is None or settings.models or settings.only_listed_models or settings.price_provider not in ("", own):
+            return ()
+        if settings.base_url and not pricing.is_address_of(own, settings.base_url):
+            return ()
+        return pricing.vendor_models(own)
+
+    def _settings_of(self, model_id: str) -> ModelSettings:
+        return self._configured.get(model_id, ModelSettings())
+
+    def _describe(self, model_id: str) -> ModelDescription:
+        settings = self._settings_of(model_id)
+        listed = None if self._offline else pricing.listed_model(self._vendor, self._settings.base_url, model_id)
+        prices = settings.prices if listed is None else settings.prices.completed(listed.prices)
+        window, capabilities = settings.context_window_tokens, settings.capabilities
+        if self._offline:
+            window = OFFLINE_CONTEXT_WINDOW_TOKENS if window is None else window
+            capabilities = OFFLINE_CAPABILITIES if capabilities is None else capabilities
+        elif listed is not None and window is None:
+            window = listed.context_window_tokens
+        return ModelDescription(
+            model_id=model_id,
+            name=settings.name or (listed.name if listed else "") or self._named.get(model_id, model_id),
+            description=settings.description or (listed.description if listed else ""),
+            context_window_tokens=window,
+            max_output_tokens=settings.max_output_tokens,
+            input_price_pico_usd_per_million=prices.input,
+            output_price_pico_usd_per_million=prices.output,
+            cache_read_price_pico_usd_per_million=prices.cache_read,
+            cache_write_price_pico_usd_per_million=prices.cache_write,
+            capabilities=capabilities,
+        )

@@ -1,0 +1,266 @@
+"""A provider without key and network: answers are scripted by the model's name and by the user's text.
+
+For trying Turnwire, for building a frontend before any key exists, and for tests. The same request gets the same
+items. A token is a word (a run without white space) of text, reasoning, refusal or tool arguments; the prompt's tokens
+are counted the same way, files count nothing. Of the generation options only `max_output_tokens` is honoured.
+
+Models. "The text" is the last user message without its directives:
+
+    echo        answers with the text, and names the files that came with it (the default)
+    lorem       200 words of filler at 50 words a second
+    reasoning   readable reasoning, then the text
+    tools       calls each declared tool once with arguments that fit its schema, then answers with the results
+    error       fails before any content (unavailable)
+    fail        answers with the text, then reports an error inside its stream
+    cut         loses its stream half way through the text
+    refuse      refuses
+    length      answers with half of the text and says that the output limit was reached
+
+Directives work with every model. Each is a line that starts with a slash; any other line, with a slash or without, is
+plain text. They are performed from top to bottom, with the model's own answer in place of the first plain line (`echo`:
+each plain line in its place). A message without plain lines gets what its directives make (reasoning, words, tool
+calls, a refusal), or the model's own answer when they make nothing.
+
+    /reason TEXT            reasons aloud
+    /words N                N words of filler
+    /tool NAME ARGUMENTS    calls a tool, declared or not; ARGUMENTS go out as written, valid JSON or not. Without
+                            them: arguments that fit the declared schema, else {}
+    /refuse TEXT            a refusal; finishes as refusal
+    /finish REASON          the finish reason: stop length tool_use refusal content_filter context_full paused
+    /rate N                 from here on N words a second; 0 (the default of all models but lorem): no pauses
+    /sleep SECONDS          a pause
+    /error CODE [N]         fails after N more words (default 0: here): rate_limited (retry after 0.1 s) unavailable
+                            timeout credentials refused context_full failed
+    /cut [N]                loses the stream after N more words, at the end of the answer at the latest
+    /flaky CODE N           fails the first N calls for this message with CODE, then goes on
+    /step                   what follows belongs to the turn's next model call
+
+In a turn that goes on with another call (after tools, or after `/finish paused`) and whose text has no such `/step`,
+the answer is made of the tools' results, or "continued" when there are none. A directive with a bad argument is refused
+as a bad request.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Generator, Iterator
+
+from turnwire.domain.conversation.messages import FinishReason, Reasoning, Refusal, Text, ToolResult, ToolUse
+from turnwire.domain.errors import ProviderRefusedRequest
+from turnwire.domain.money import Usage
+from turnwire.ports.provider import (
+    ModelDescription,
+    PartEnded,
+    PartKey,
+    PreparedRequest,
+    ProviderRequest,
+    ReasoningDelta,
+    RefusalDelta,
+    ResponseStarted,
+    StepFinished,
+    StreamItem,
+    TextDelta,
+    ToolCallDelta,
+    UsageReported,
+)
+from turnwire.providers.offline.request import build_offline_request
+from turnwire.providers.offline.script import (
+    Action,
+    Call,
+    ContentAction,
+    Finish,
+    Flaky,
+    Rate,
+    Reason,
+    Refuse,
+    Say,
+    Sleep,
+    Stop,
+    error_of,
+    position,
+    read_script,
+)
+
+DEFAULT_MODEL = "echo"
+
+MODELS: tuple[ModelDescription, ...] = (
+    ModelDescription(model_id="echo", name="Echo: answers with your text"),
+    ModelDescription(model_id="lorem", name="Lorem: a long answer"),
+    ModelDescription(model_id="reasoning", name="Reasoning: thinks aloud, then answers"),
+    ModelDescription(model_id="tools", name="Tools: calls each declared tool"),
+    ModelDescription(model_id="error", name="Error: fails before any content"),
+    ModelDescription(model_id="fail", name="Fail: fails after some content"),
+    ModelDescription(model_id="cut", name="Cut: loses the stream half way"),
+    ModelDescription(model_id="refuse", name="Refuse: declines to answer"),
+    ModelDescription(model_id="length", name="Length: stops at the output limit"),
+)
+"""The models, the default first. No other one exists."""
+
+_MODEL_IDS = frozenset(model.model_id for model in MODELS)
+
+_WORDS_BETWEEN_TURNS_OF_THE_LOOP = 16
+"""Without a pause an async generator never lets other tasks run; this is about what one network read brings."""
+
+
+class OfflineProvider:
+    """The provider that this module describes. Implements `turnwire.ports.provider.Provider`."""
+
+    def __init__(self, provider_id: str = "offline") -> None:
+        """Takes the id under which it is configured."""
+        self.provider_id = provider_id
+        self.api = "offline"
+        self._flaky_calls: dict[tuple[str, int], int] = {}
+        """Failures so far by message and step; an entry goes when its `/flaky` lets the call pass."""
+
+    def prepare(self, request: ProviderRequest) -> PreparedRequest:
+        """See `Provider.prepare`. The body shows what the script is read from; nothing is sent anywhere."""
+        return build_offline_request(request)
+
+    async def stream(self, prepared: PreparedRequest) -> AsyncGenerator[StreamItem]:
+        """Performs the script of the request; see the module's docstring and `Provider.stream`."""
+        request = prepared.request
+        if request.model_id not in _MODEL_IDS:
+            raise ProviderRefusedRequest(
+                f"the offline provider has no model {request.model_id!r}", {"modelId": request.model_id}
+            )
+        actions = read_script(request)
+        self._fail_while_flaky(actions, position(request))
+        clock = asyncio.get_running_loop()
+        due = clock.time()
+        for item in _play(actions, request):
+            if isinstance(item, float):
+                due += item
+                await asyncio.sleep(max(0.0, due - clock.time()))
+            else:
+                yield item
+
+    async def aclose(self) -> None:
+        """Does nothing: there is nothing to close."""
+
+    def _fail_while_flaky(self, actions: list[Action], key: tuple[str, int]) -> None:
+        for action in actions:
+            if isinstance(action, Flaky):
+                failures = self._flaky_calls.get(key, 0)
+                if failures < action.calls:
+                    self._flaky_calls[key] = failures + 1
+                    raise error_of(action.code)
+                self._flaky_calls.pop(key, None)
+
+
+def _play(actions: list[Action], request: ProviderRequest) -> Iterator[StreamItem | float]:
+    """Yields the items of the answer; a number is a pause in seconds before the next item."""
+    performer = _Performer(request)
+    opening = (
+        ResponseStarted(request.model_id, f"offline-{len(request.messages)}"),
+        UsageReported(performer.prompt_usage()),
+    )
+    started = False
+    for item in performer.perform(actions):
+        if not started and not isinstance(item, float):
+            started = True
+            yield from opening
+        yield item
+    if not started:
+        yield from opening
+    yield UsageReported(performer.usage())
+    yield StepFinished(performer.finish, performer.finish.value)
+
+
+class _Performer:
+    """Turns actions into items and keeps the counts on which limits, pace and usage stand."""
+
+    def __init__(self, request: ProviderRequest) -> None:
+        self.finish = FinishReason.STOP
+        self._turn_of_talk = len(request.messages)
+        """Makes the call ids of a conversation differ, and yet the same from run to run."""
+        self._prompt_words = _count_prompt_words(request)
+        self._max_words = request.options.max_output_tokens
+        self._words = 0
+        self._reasoning_words = 0
+        self._rate = 50.0 if request.model_id == "lorem" else 0.0
+        self._stop: Stop | None = None
+        """`words` of this one is the count at which the error comes."""
+
+    def prompt_usage(self) -> Usage:
+        """What is known before the first word, and after an abort: nobody says how much was generated."""
+        return Usage(input_tokens=self._prompt_words)
+
+    def usage(self) -> Usage:
+        return Usage(
+            input_tokens=self._prompt_words,
+            output_tokens=self._words - self._reasoning_words,
+            reasoning_tokens=self._reasoning_words,
+        )
+
+    def perform(self, actions: list[Action]) -> Iterator[StreamItem | float]:
+        for key, action in enumerate(actions):
+            match action:
+                case Rate(rate):
+                    self._rate = rate
+                case Sleep(seconds):
+                    yield seconds
+                case Stop(code, words):
+                    self._stop = Stop(code, self._words + words)
+                    self._raise_when_due()
+                case Finish(reason):
+                    self.finish = reason
+                case Flaky():
+                    pass
+                case _:
+                    complete = yield from self._generate(key, action)
+                    if not complete:
+                        self.finish = FinishReason.LENGTH
+                        return
+        if self._stop:
+            raise error_of(self._stop.code)
+
+    def _generate(self, key: PartKey, action: ContentAction) -> Generator[StreamItem | float, None, bool]:
+        """Yields one part. Returns False when the output limit cut it."""
+        text = action.arguments if isinstance(action, Call) else action.text
+        if isinstance(action, Call):
+            self.finish = FinishReason.TOOL_USE
+            yield ToolCallDelta(key, name=action.name, call_id=f"call_{self._turn_of_talk}_{key}")
+        elif isinstance(action, Refuse):
+            self.finish = FinishReason.REFUSAL
+        for word in re.findall(r"\s*\S+(?:\s+\Z)?", text):
+            if self._words == self._max_words:
+                return False
+            self._raise_when_due()
+            if self._rate:
+                yield 1 / self._rate
+            elif self._words % _WORDS_BETWEEN_TURNS_OF_THE_LOOP == 0:
+                yield 0.0
+            self._words += 1
+            self._reasoning_words += isinstance(action, Reason)
+            yield _delta(key, action, word)
+        yield PartEnded(key)
+        return True
+
+    def _raise_when_due(self) -> None:
+        if self._stop and self._words >= self._stop.words:
+            raise error_of(self._stop.code)
+
+
+def _delta(key: PartKey, action: ContentAction, word: str) -> StreamItem:
+    match action:
+        case Say():
+            return TextDelta(key, word)
+        case Reason():
+            return ReasoningDelta(key, word)
+        case Refuse():
+            return RefusalDelta(key, word)
+        case Call():
+            return ToolCallDelta(key, arguments=word)
+
+
+def _count_prompt_words(request: ProviderRequest) -> int:
+    count = len(request.system.split())
+    for message in request.messages:
+        for part in message.parts:
+            match part.content:
+                case Text(text) | Reasoning(text) | Refusal(text):
+                    count += len(text.split())
+                case ToolUse(input_json=arguments, output=output, error=error):
+                    count += len(f"{arguments} {output or ''} {error or ''}".split())
+                case ToolResult(output=output):
+                    count += len(output.split())
+    return count

@@ -1,0 +1,317 @@
+"""Reads out of the user's text what the offline provider shall do.
+
+`turnwire.providers.offline.provider` describes the syntax.
+"""
+
+import itertools
+import re
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+
+from msgspec import Struct
+
+from turnwire.domain.conversation.messages import File, FinishReason, Message, MessageType, Text, ToolResult, ToolUse
+from turnwire.domain.errors import (
+    ProviderContextFull,
+    ProviderCredentialsRejected,
+    ProviderError,
+    ProviderRateLimited,
+    ProviderRefusedRequest,
+    ProviderStreamCut,
+    ProviderStreamFailed,
+    ProviderTimeout,
+    ProviderUnavailable,
+)
+from turnwire.ports.provider import ProviderRequest
+from turnwire.providers.offline.arguments import fitting_arguments
+
+_LOREM = (
+    "lorem ipsum dolor sit amet consectetur adipiscing elit sed do eiusmod tempor incididunt ut labore et dolore "
+    "magna aliqua"
+)
+
+_REFUSAL = "I will not answer that."
+
+_ERRORS: Mapping[str, Callable[[str, Mapping[str, str]], ProviderError]] = {
+    "rate_limited": lambda text, facts: ProviderRateLimited(text, facts, timedelta(milliseconds=100)),
+    "unavailable": ProviderUnavailable,
+    "timeout": ProviderTimeout,
+    "credentials": ProviderCredentialsRejected,
+    "refused": ProviderRefusedRequest,
+    "context_full": ProviderContextFull,
+    "failed": ProviderStreamFailed,
+    "cut": ProviderStreamCut,
+}
+
+_FINISH_REASONS = {
+    reason.value: reason
+    for reason in (
+        FinishReason.STOP,
+        FinishReason.LENGTH,
+        FinishReason.TOOL_USE,
+        FinishReason.REFUSAL,
+        FinishReason.CONTENT_FILTER,
+        FinishReason.CONTEXT_FULL,
+        FinishReason.PAUSED,
+    )
+}
+
+
+class Say(Struct, frozen=True):
+    """Answers with the text."""
+
+    text: str
+
+
+class Reason(Struct, frozen=True):
+    """Reasons aloud."""
+
+    text: str
+
+
+class Refuse(Struct, frozen=True):
+    """Refuses with the text."""
+
+    text: str
+
+
+class Call(Struct, frozen=True):
+    """Calls a tool; the arguments go out as they are."""
+
+    name: str
+    arguments: str
+
+
+class Finish(Struct, frozen=True):
+    """Sets the finish reason."""
+
+    reason: FinishReason
+
+
+class Rate(Struct, frozen=True):
+    """Sets the pace; 0 is without pauses."""
+
+    words_per_second: float
+
+
+class Sleep(Struct, frozen=True):
+    """Pauses."""
+
+    seconds: float
+
+
+class Stop(Struct, frozen=True):
+    """Raises the error that the code names."""
+
+    code: str
+    words: int
+    """How many more words come before the error."""
+
+
+class Flaky(Struct, frozen=True):
+    """Fails the first calls for this message."""
+
+    code: str
+    calls: int
+
+
+ContentAction = Say | Reason | Refuse | Call
+Action = ContentAction | Finish | Rate | Sleep | Stop | Flaky
+
+
+def position(request: ProviderRequest) -> tuple[str, int]:
+    """Returns which message is answered and which model call of its turn this is, counted from 0.
+
+    The id is "" when the conversation has no user message.
+    """
+    user = _last_user_message(request)
+    step = sum(m.type is MessageType.ASSISTANT for m in _messages_of_turn(request))
+    return (user.message_id if user else ""), step
+
+
+def read_script(request: ProviderRequest) -> list[Action]:
+    """Returns what to do in this model call.
+
+    Raises:
+        ProviderRefusedRequest: a directive has a wrong argument.
+    """
+    user = _last_user_message(request)
+    step = position(request)[1]
+    sections: list[list[str]] = [[]]
+    for line in _text_of(user).split("\n") if user else ():
+        if line.strip() == "/step":
+            sections.append([])
+        else:
+            sections[-1].append(line)
+    if step >= len(sections):
+        return [Say(_results_of_tools(request) or "continued")]
+    actions = _actions(sections[step], request)
+    if step == 0 and user and request.model_id == "echo":
+        actions += [_named_file(file, request) for file in user.files()]
+    return actions
+
+
+def error_of(code: str) -> ProviderError:
+    """Returns the error that a directive names."""
+    return _ERRORS[code](f"the offline provider was asked to fail with {code}", {"code": code})
+
+
+def _last_user_message(request: ProviderRequest) -> Message | None:
+    return next((m for m in reversed(request.messages) if m.type is MessageType.USER), None)
+
+
+def _messages_of_turn(request: ProviderRequest) -> list[Message]:
+    """Returns what came after the last user message, newest first."""
+    return list(itertools.takewhile(lambda m: m.type is not MessageType.USER, reversed(request.messages)))
+
+
+def _text_of(message: Message) -> str:
+    return "\n".join(part.content.text for part in message.parts if isinstance(part.content, Text))
+
+
+def _named_file(file: File, request: ProviderRequest) -> Say:
+    size_bytes = len(request.files.get(file.sha256, b""))
+    return Say(f"[{file.filename or file.mime}, {size_bytes} bytes]")
+
+
+def _actions(lines: list[str], request: ProviderRequest) -> list[Action]:
+    """Reads the lines of one step."""
+    actions: list[Action] = []
+    answered = False
+    plain_text = "\n".join(line for line in lines if not _is_directive(line)).strip()
+    for are_directives, group in itertools.groupby(lines, _is_directive):
+        if are_directives:
+            actions += [_directive(line, request) for line in group]
+            continue
+        text = "\n".join(group)
+        if not text.strip():
+            continue
+        if request.model_id == "echo":
+            actions.append(Say(text))
+        elif not answered:
+            actions += _own_answer(request, plain_text)
+        answered = True
+    if not answered and not any(isinstance(action, ContentAction) for action in actions):
+        actions += _own_answer(request, plain_text)
+    return actions
+
+
+def _own_answer(request: ProviderRequest, text: str) -> list[Action]:
+    """Returns what the model does by itself; the models are described in `turnwire.providers.offline.provider`."""
+    if request.model_id == "echo":
+        return [Say(text)] if text else []
+    text = text or "There was no text."
+    words = text.split()
+    half = max(1, len(words) // 2)
+    calls = [Call(tool.name, fitting_arguments(request.tools, tool.name)) for tool in request.tools]
+    answers: dict[str, list[Action]] = {
+        "lorem": [Say(_filler(200))],
+        "reasoning": [Reason(f"The message has {len(words)} words. I repeat them."), Say(text)],
+        "tools": [*calls] or [Say("No tools are declared.")],
+        "error": [Stop("unavailable", 0)],
+        "fail": [Say(text), Stop("failed", 0)],
+        "cut": [Stop("cut", half), Say(text)],
+        "refuse": [Refuse(_REFUSAL)],
+        "length": [Say(" ".join(words[:half])), Finish(FinishReason.LENGTH)],
+    }
+    return answers[request.model_id]
+
+
+def _directive_name(line: str) -> str:
+    match = re.match(r"/(\w+)(?=\s|$)", line)
+    return match[1] if match and match[1] in _DIRECTIVES else ""
+
+
+def _is_directive(line: str) -> bool:
+    return bool(_directive_name(line))
+
+
+def _directive(line: str, request: ProviderRequest) -> Action:
+    """Reads a directive.
+
+    Raises:
+        ProviderRefusedRequest: its argument is wrong.
+    """
+    name = _directive_name(line)
+    try:
+        return _DIRECTIVES[name](line[len(name) + 1 :].strip(), request)
+    except ValueError as error:
+        raise ProviderRefusedRequest(f"/{name}: {error}", {"directive": name, "problem": str(error)}) from error
+
+
+def _tool_directive(argument: str, request: ProviderRequest) -> Call:
+    name, _, arguments = argument.partition(" ")
+    if not name:
+        raise ValueError("the name of the tool is missing")
+    return Call(name, arguments.strip() or fitting_arguments(request.tools, name))
+
+
+def _code_and_number(argument: str) -> tuple[str, int]:
+    code, _, number = argument.partition(" ")
+    if code not in _ERRORS:
+        raise ValueError(f"{code!r} is none of {', '.join(_ERRORS)}")
+    return code, int(_number(number or "0"))
+
+
+def _finish_directive(argument: str) -> Finish:
+    if argument not in _FINISH_REASONS:
+        raise ValueError(f"{argument!r} is none of {', '.join(_FINISH_REASONS)}")
+    return Finish(_FINISH_REASONS[argument])
+
+
+def _rate_directive(argument: str) -> Rate:
+    rate = _number(argument)
+    if 0 < rate < 0.01:
+        raise ValueError(f"{argument!r} is neither 0 nor at least 0.01")
+    return Rate(rate)
+
+
+def _number(argument: str) -> float:
+    """Reads a number from 0 to 100,000: enough for any test, and nobody makes the server busy for hours."""
+    try:
+        number = float(argument)
+    except ValueError:
+        number = -1
+    if not 0 <= number <= 100_000:
+        raise ValueError(f"{argument!r} is not a number from 0 to 100000")
+    return number
+
+
+_DIRECTIVES: Mapping[str, Callable[[str, ProviderRequest], Action]] = {
+    "reason": lambda argument, _: Reason(argument or "I think about it."),
+    "words": lambda argument, _: Say(_filler(int(_number(argument)))),
+    "tool": _tool_directive,
+    "refuse": lambda argument, _: Refuse(argument or _REFUSAL),
+    "finish": lambda argument, _: _finish_directive(argument),
+    "rate": lambda argument, _: _rate_directive(argument),
+    "sleep": lambda argument, _: Sleep(_number(argument)),
+    "error": lambda argument, _: Stop(*_code_and_number(argument)),
+    "cut": lambda argument, _: Stop("cut", int(_number(argument or "0"))),
+    "flaky": lambda argument, _: Flaky(*_code_and_number(argument)),
+}
+
+
+def _filler(words: int) -> str:
+    return " ".join(itertools.islice(itertools.cycle(_LOREM.split()), words))
+
+
+def _results_of_tools(request: ProviderRequest) -> str:
+    """Returns a line for each result that came since the model last spoke, oldest first; "" for none."""
+    lines: list[str] = []
+    for message in _messages_of_turn(request):
+        found = [_result_line(part.content) for part in message.parts]
+        lines[:0] = [line for line in found if line]
+        if message.type is MessageType.ASSISTANT:
+            break
+    return "\n".join(lines)
+
+
+def _result_line(content: object) -> str:
+    match content:
+        case ToolUse(name=name, output=str(output)):
+            return f"{name} returned: {output}"
+        case ToolUse(name=name, error=str(error)):
+            return f"{name} failed: {error}"
+        case ToolResult(call_id=call_id, output=output, is_error=is_error):
+            return f"{call_id} {'failed' if is_error else 'returned'}: {output}"
+    return ""

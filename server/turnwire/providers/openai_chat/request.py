@@ -1,0 +1,292 @@
+"""Builds requests of OpenAI Chat Completions: https://platform.openai.com/docs/api-reference/chat/create."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from turnwire.domain.conversation.messages import (
+    File,
+    Message,
+    MessageType,
+    Part,
+    ProviderContent,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolUse,
+)
+from turnwire.domain.repairs import RepairReason
+from turnwire.ports.provider import PreparedRequest, ProviderRequest
+from turnwire.providers.openai_chat.stream import API
+from turnwire.providers.request.content import PDF_TYPE, data_url, join_text
+from turnwire.providers.request.reader import (
+    GO_ON,
+    NO_OUTPUT,
+    RequestReader,
+    SentCall,
+    ShownFile,
+    ToldResult,
+    files_heading,
+)
+from turnwire.providers.request.wire_names import CallIds
+
+
+class ChatDialect(Struct, frozen=True, kw_only=True):
+    """How a server differs from OpenAI's own."""
+
+    output_limit_name: str = "max_tokens"
+    """OpenAI's reasoning models refuse the old name, most look-alikes do not know the new one."""
+    call_id_chars: int | None = None
+    """Exact length of call ids; None for OpenAI's rule (at most 40)."""
+    stream_usage: bool = True
+    sends_reasoning: bool = False
+    """True when readable reasoning of turns with tool calls goes back as `reasoning_content`."""
+    strict_order: bool = False
+    """True when only the model may speak behind results of tools, and the system only before everybody else."""
+
+
+_MISTRAL_MODEL = re.compile(r"mistral|mixtral|ministral|magistral|devstral|codestral|pixtral")
+"""Models whose order of speakers is checked wherever they are served: their chat template comes with the check."""
+
+STAND_IN_REASONING = " "
+"""What is sent where a server wants reasoning and there is none: Moonshot counts "" as missing."""
+
+
+def dialect_of(base_url: str, stream_usage: bool, sends_reasoning: bool) -> ChatDialect:
+    """Returns the dialect of the server at `base_url`; "" is OpenAI."""
+    openai = not base_url or "api.openai.com" in base_url or ".azure.com" in base_url
+    return ChatDialect(
+        output_limit_name="max_completion_tokens" if openai else "max_tokens",
+        # Mistral answers "Tool call id has to be defined ... length of 9" to anything else.
+        call_id_chars=9 if "api.mistral.ai" in base_url else None,
+        stream_usage=stream_usage,
+        sends_reasoning=sends_reasoning,
+        strict_order="api.mistral.ai" in base_url,
+    )
+
+
+def build_chat_request(request: ProviderRequest, provider_id: str, dialect: ChatDialect) -> PreparedRequest:
+    """Returns the request with its JSON body."""
+    reader = RequestReader(request, provider_id, API, CallIds(max_chars=40, exact_chars=dialect.call_id_chars))
+    options = request.options
+    body: dict[str, Any] = {
+        "model": request.model_id,
+        "messages": _MessageBuilder(reader, dialect).wire_messages(),
+        "stream": True,
+    }
+    if dialect.stream_usage:
+        body["stream_options"] = {"include_usage": True}
+    if request.tools:
+        body["tools"] = []
+        for tool in request.tools:
+            name, schema = reader.tool(tool)
+            function = {"name": name, "description": tool.description, "parameters": schema}
+            body["tools"].append({"type": "function", "function": function})
+    if options.max_output_tokens is not None:
+        body[dialect.output_limit_name] = options.max_output_tokens
+    if options.temperature is not None:
+        body["temperature"] = options.temperature
+    if options.top_p is not None:
+        body["top_p"] = options.top_p
+    if options.stop_sequences:
+        body["stop"] = list(options.stop_sequences)
+    if options.reasoning_effort:
+        body["reasoning_effort"] = options.reasoning_effort
+    return PreparedRequest(request=request, body=body, repairs=reader.noted())
+
+
+class _Answer:
+    """What is sent of one answer, and of the results of its calls."""
+
+    def __init__(self, message: Message) -> None:
+        self.message = message
+        self.texts: list[str] = []
+        self.readable: list[tuple[Part, str]] = []
+        """Reasoning as text."""
+        self.detailed: list[tuple[Part, list[Any]]] = []
+        """Reasoning as the server's own objects."""
+        self.calls: list[SentCall] = []
+        self.told: list[str | ShownFile] = []
+        """What the user says behind the results: tool messages take only text."""
+
+
+class _MessageBuilder:
+    """Writes the messages of one request."""
+
+    def __init__(self, reader: RequestReader, dialect: ChatDialect) -> None:
+        self._reader = reader
+        self._repairs = reader.repairs
+        self._dialect = dialect
+        model_id = reader.request.model_id.lower()
+        self._strict = dialect.strict_order or _MISTRAL_MODEL.search(model_id) is not None
+        self._wire: list[dict[str, Any]] = []
+        self._somebody_spoke = False
+        """A message that is not the system's was written."""
+
+    def wire_messages(self) -> list[dict[str, Any]]:
+        """Returns the messages."""
+        system, messages = self._reader.conversation()
+        if system:
+            self._wire.append({"role": "system", "content": system})
+        with_reasoning = _turns_with_calls(messages)
+        for message in messages:
+            if message.type is MessageType.ASSISTANT:
+                self._add_answer(message, with_reasoning=message.message_id in with_reasoning)
+            elif message.type is MessageType.SYSTEM:
+                self._add_system(message)
+            else:
+                self._add_user(self._reader.user_content(message), message)
+        if self._is_the_users_turn():
+            self._go_on(None)
+        return self._wire
+
+    def _add_system(self, message: Message) -> None:
+        text = self._reader.system_text(message)
+        if text and self._strict:
+            self._repairs.replaced(RepairReason.SYSTEM_AS_USER_TEXT, message)
+            self._add_user([f"<system>\n{text}\n</system>"], message)
+        elif text:
+            self._wire.append({"role": "system", "content": text})
+
+    def _add_user(self, said: list[str | ShownFile], message: Message | None) -> None:
+        if not said:
+            return
+        if self._strict and self._wire and self._wire[-1]["role"] == "tool":
+            # Mistral answers "Unexpected role 'user' after role 'tool'" to this request and to all later ones.
+            self._repairs.added(RepairReason.RESULTS_ANSWERED, message, text=GO_ON)
+            self._wire.append({"role": "assistant", "content": GO_ON})
+        entries = [_entry(item) for item in said]
+        if all(entry["type"] == "text" for entry in entries):
+            content: Any = "\n\n".join(entry["text"] for entry in entries)
+        else:
+            content = entries
+        self._wire.append({"role": "user", "content": content})
+        self._somebody_spoke = True
+
+    def _go_on(self, before: Message | None) -> None:
+        self._repairs.added(RepairReason.CONVERSATION_CONTINUES, before, text=GO_ON)
+        self._add_user([GO_ON], before)
+
+    def _is_the_users_turn(self) -> bool:
+        """Tells whether nobody has said anything, or the model has, after which a strict API wants the user."""
+        return not self._somebody_spoke or (self._strict and self._wire[-1]["role"] == "assistant")
+
+    def _add_answer(self, message: Message, with_reasoning: bool) -> None:
+        answer = _Answer(message)
+        for part in message.parts:
+            self._read_part(part, answer)
+        if self._is_the_users_turn() and (answer.texts or answer.calls or answer.told):
+            # The user was made to speak in the request for this answer too.
+            self._go_on(message)
+        if answer.texts or answer.calls:
+            self._add_assistant(answer, with_reasoning)
+        else:
+            for part, _ in (*answer.readable, *answer.detailed):
+                self._repairs.dropped(RepairReason.REASONING_LEADS_NOWHERE, message, part)
+        self._add_user(answer.told, message)
+
+    def _read_part(self, part: Part, answer: _Answer) -> None:
+        match part.content:
+            case Text() | Refusal() as content:
+                self._read_text(part, content, answer)
+            case File() as file:
+                answer.texts.append(self._reader.models_file(answer.message, part, file))
+            case Reasoning(text):
+                self._read_thought(part, text, answer)
+            case ToolUse() as call:
+                self._read_call(part, call, answer)
+            case ProviderContent():
+                if self._reader.own_state(answer.message, part):
+                    self._repairs.dropped(RepairReason.UNUSABLE_STATE, answer.message, part)
+            case _:
+                self._repairs.dropped(RepairReason.MISPLACED, answer.message, part)
+
+    def _read_text(self, part: Part, content: Text | Refusal, answer: _Answer) -> None:
+        # White space between two texts of one answer keeps them apart.
+        text = content.text if answer.texts else self._reader.text(answer.message, part, content)
+        if text:
+            answer.texts.append(text)
+        if self._reader.own_state(answer.message, part):
+            self._repairs.dropped(RepairReason.UNUSABLE_STATE, answer.message, part)
+
+    def _read_thought(self, part: Part, text: str, answer: _Answer) -> None:
+        if not part.provider_state:
+            if self._reader.asked_model_made(answer.message):
+                answer.readable.append((part, text))
+            else:
+                self._repairs.dropped(RepairReason.REASONING_OF_ANOTHER_MODEL, answer.message, part)
+            return
+        state = self._reader.own_state(answer.message, part)
+        details = state.get("reasoning_details")
+        if isinstance(details, list) and details:
+            answer.detailed.append((part, details))
+        elif state:
+            answer.readable.append((part, text))
+
+    def _read_call(self, part: Part, call: ToolUse, answer: _Answer) -> None:
+        match self._reader.call(answer.message, part, call):
+            case SentCall() as sent:
+                answer.calls.append(sent)
+                media = sent.media()
+                answer.told += [files_heading(sent.tool), *media] if media else []
+            case ToldResult() as result:
+                answer.told += [result.text, *result.files]
+
+    def _add_assistant(self, answer: _Answer, with_reasoning: bool) -> None:
+        # Beside tool calls the content may be null and must not be blank.
+        wire: dict[str, Any] = {"role": "assistant", "content": "".join(answer.texts) or None}
+        if answer.calls:
+            wire["tool_calls"] = [
+                {"id": c.call_id, "type": "function", "function": {"name": c.name, "arguments": c.arguments_json}}
+                for c in answer.calls
+            ]
+        self._wire.append(wire | self._reasoning(answer, with_reasoning))
+        for call in answer.calls:
+            result = join_text((call.result, *call.file_texts())) or NO_OUTPUT
+            self._wire.append({"role": "tool", "tool_call_id": call.call_id, "content": result})
+
+    def _reasoning(self, answer: _Answer, wanted: bool) -> dict[str, Any]:
+        """Returns the field with the reasoning; {} when there is none to send."""
+        field: dict[str, Any] = {}
+        if answer.detailed:
+            field = {"reasoning_details": [detail for _, details in answer.detailed for detail in details]}
+        elif self._dialect.sends_reasoning and wanted:
+            text = "".join(text for _, text in answer.readable)
+            if not text.strip():
+                # Without the field the request is refused: "Missing `reasoning_content` field in the assistant message"
+                self._repairs.added(RepairReason.REASONING_STANDS_IN, answer.message)
+            return {"reasoning_content": text if text.strip() else STAND_IN_REASONING}
+        for part, _ in answer.readable:
+            self._repairs.dropped(RepairReason.REASONING_NOT_TAKEN, answer.message, part)
+        return field
+
+
+def _turns_with_calls(messages: Sequence[Message]) -> frozenset[str]:
+    """Returns the answers whose reasoning a server may want: those of turns with tool calls, and of the running one.
+
+    DeepSeek wants it in all later requests (https://api-docs.deepseek.com/guides/thinking_mode), and ignores it in
+    turns without calls.
+    """
+    found = set[str]()
+    turn: list[Message] = []
+    for message in messages:
+        if message.type is not MessageType.USER:
+            turn.append(message)
+            continue
+        if any(said.tool_calls() for said in turn):
+            found.update(said.message_id for said in turn)
+        turn = []
+    return frozenset(found.union(said.message_id for said in turn))
+
+
+def _entry(item: str | ShownFile) -> dict[str, Any]:
+    if isinstance(item, str):
+        return {"type": "text", "text": item}
+    if item.kind == "text":
+        return {"type": "text", "text": item.text}
+    if item.kind == "image":
+        return {"type": "image_url", "image_url": {"url": data_url(item.mime, item.data)}}
+    url = data_url(PDF_TYPE, item.data)
+    return {"type": "file", "file": {"filename": item.name or "file.pdf", "file_data": url}}

@@ -1,0 +1,45 @@
+"""OpenAI Responses."""
+
+from collections.abc import AsyncGenerator
+
+from turnwire.ports.provider import PreparedRequest, ProviderRequest, StreamItem
+from turnwire.providers.answer.stream import read_answer
+from turnwire.providers.openai_chat.provider import openai_client
+from turnwire.providers.openai_responses.request import build_responses_request
+from turnwire.providers.openai_responses.stream import API, ResponsesReader
+from turnwire.providers.request.wire_names import original_names
+from turnwire.providers.settings import ProviderSettings
+
+
+class OpenAIResponsesProvider:
+    """Implements `Provider`."""
+
+    def __init__(self, provider_id: str, settings: ProviderSettings, api_key: str) -> None:
+        """Args:
+        provider_id: Name of the provider in the configuration.
+        settings: Its settings.
+        api_key: "" for servers that need none.
+        """
+        self.provider_id = provider_id
+        self.api = API
+        self._client = openai_client(settings, api_key)
+        self._secrets = (api_key,)
+        self._reasoning_summary = settings.reasoning_summary
+
+    def prepare(self, request: ProviderRequest) -> PreparedRequest:
+        """See `Provider.prepare`."""
+        return build_responses_request(request, self.provider_id, self._reasoning_summary)
+
+    def stream(self, prepared: PreparedRequest) -> AsyncGenerator[StreamItem, None]:
+        """See `Provider.stream`."""
+        request, body = prepared.request, prepared.body
+        reader = ResponsesReader(original_names(tool.name for tool in request.tools), request.model_id, self._secrets)
+        create = self._client.responses.with_streaming_response.create
+        # All of the body goes as extra_body, which the SDK sends as it is: input would be walked through and copied.
+        return read_answer(
+            lambda: create(model=request.model_id, input=[], stream=True, extra_body=body), reader, self._secrets
+        )
+
+    async def aclose(self) -> None:
+        """See `Provider.aclose`."""
+        await self._client.close()

@@ -1,0 +1,198 @@
+"""Builds requests of OpenAI Responses: https://platform.openai.com/docs/api-reference/responses/create.
+
+Nothing is stored at the provider (`store` is false), so each request carries the whole conversation. Sealed reasoning
+is bound to the model and the organisation, not to what stands before it: it goes back after a changed prefix too.
+"""
+
+import re
+from typing import Any
+
+from turnwire.domain.conversation.messages import (
+    File,
+    Message,
+    MessageType,
+    Part,
+    ProviderContent,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolUse,
+)
+from turnwire.domain.repairs import RepairReason
+from turnwire.ports.provider import PreparedRequest, ProviderRequest
+from turnwire.providers.openai_responses.stream import API
+from turnwire.providers.request.content import PDF_TYPE, data_url, join_text
+from turnwire.providers.request.reader import GO_ON, NO_OUTPUT, RequestReader, SentCall, ShownFile, ToldResult
+from turnwire.providers.request.wire_names import CallIds
+
+Item = dict[str, Any]
+
+_REASONING_MODEL = re.compile(r"(?:^|/)(?:o\d|gpt-(?:[5-9]|oss)(?!.*chat)|codex|grok)")
+"""Models without reasoning answer 400 "Encrypted content is not supported with this model" to being asked for it."""
+
+
+def build_responses_request(request: ProviderRequest, provider_id: str, reasoning_summary: str) -> PreparedRequest:
+    """Returns the request with its JSON body.
+
+    Args:
+        request: The neutral request.
+        provider_id: Whose reasoning may be sent back.
+        reasoning_summary: "auto", "concise" or "detailed" to ask for readable reasoning; "" for none.
+    """
+    reader = RequestReader(request, provider_id, API, CallIds(max_chars=64))
+    system, messages = reader.conversation()
+    options = request.options
+    items = _InputBuilder(reader).wire_items(messages)
+    body: dict[str, Any] = {"model": request.model_id, "input": items, "store": False, "stream": True}
+    if system:
+        body["instructions"] = system
+    if request.tools:
+        body["tools"] = []
+        for tool in request.tools:
+            name, schema = reader.tool(tool)
+            wire = {"type": "function", "name": name, "description": tool.description, "parameters": schema}
+            # Left out means true here, and then most schemas of others are refused.
+            body["tools"].append({**wire, "strict": False})
+    reasons = bool(options.reasoning_effort) or _REASONING_MODEL.search(request.model_id.lower()) is not None
+    if reasons or any(map(_is_reasoning, items)):
+        body["include"] = ["reasoning.encrypted_content"]
+        reasoning = {"effort": options.reasoning_effort, "summary": reasoning_summary}
+        if any(reasoning.values()):
+            body["reasoning"] = {name: value for name, value in reasoning.items() if value}
+    if options.max_output_tokens is not None:
+        body["max_output_tokens"] = options.max_output_tokens
+    if options.temperature is not None:
+        body["temperature"] = options.temperature
+    if options.top_p is not None:
+        body["top_p"] = options.top_p
+    if options.stop_sequences:
+        reader.option_dropped("stop_sequences", list(options.stop_sequences), "the API knows none")
+    return PreparedRequest(request=request, body=body, repairs=reader.noted())
+
+
+class _InputBuilder:
+    """Writes the input items of one request."""
+
+    def __init__(self, reader: RequestReader) -> None:
+        self._reader = reader
+        self._repairs = reader.repairs
+
+    def wire_items(self, messages: tuple[Message, ...]) -> list[Item]:
+        """Returns the items; at least one."""
+        items: list[Item] = []
+        for message in messages:
+            if message.type is MessageType.ASSISTANT:
+                own, behind = self._answer(message)
+                if (own or behind) and not items:
+                    # The user was made to speak in the request for this answer too.
+                    items.append(self._go_on(message))
+                items += own + behind
+            elif message.type is MessageType.SYSTEM:
+                text = self._reader.system_text(message)
+                if text:
+                    items.append({"role": "developer", "content": text})
+            else:
+                items += _user_item(self._reader.user_content(message))
+        return items or [self._go_on(None)]
+
+    def _go_on(self, before: Message | None) -> Item:
+        self._repairs.added(RepairReason.CONVERSATION_CONTINUES, before, text=GO_ON)
+        return {"role": "user", "content": GO_ON}
+
+    def _answer(self, message: Message) -> tuple[list[Item], list[Item]]:
+        """Returns the items of the model, and those behind them: the outputs of its calls, and what the user tells."""
+        items: list[tuple[Part, Item]] = []
+        outputs: list[Item] = []
+        told: list[str | ShownFile] = []
+        for part in message.parts:
+            item: Item | None = None
+            match part.content:
+                case Text() | Refusal() as content:
+                    item = self._text_item(message, part, content)
+                case File() as file:
+                    item = {"role": "assistant", "content": self._reader.models_file(message, part, file)}
+                case Reasoning() | ProviderContent():
+                    item = self._own_item(message, part)
+                case ToolUse() as call:
+                    match self._reader.call(message, part, call):
+                        case SentCall() as sent:
+                            item = _call(sent)
+                            outputs.append(_output(sent))
+                        case ToldResult() as result:
+                            told += [result.text, *result.files]
+                case _:
+                    self._repairs.dropped(RepairReason.MISPLACED, message, part)
+            if item is not None:
+                items.append((part, item))
+        return self._with_their_sequels(message, items), outputs + _user_item(told)
+
+    def _with_their_sequels(self, message: Message, items: list[tuple[Part, Item]]) -> list[Item]:
+        """Leaves out reasoning whose next part is not sent: alone, or before another reasoning item, it is refused."""
+        kept = []
+        for at, (part, item) in enumerate(items):
+            follows = items[at + 1 : at + 2]
+            if not _is_reasoning(item) or any(p.index == part.index + 1 and not _is_reasoning(i) for p, i in follows):
+                kept.append(item)
+            else:
+                self._repairs.dropped(RepairReason.REASONING_LEADS_NOWHERE, message, part)
+        return kept
+
+    def _text_item(self, message: Message, part: Part, content: Text | Refusal) -> Item | None:
+        text = self._reader.text(message, part, content)
+        if not text:
+            return None
+        item: Item = {"role": "assistant", "content": text}
+        state = self._reader.own_state(message, part)
+        if isinstance(state.get("phase"), str) and state["phase"]:
+            item["phase"] = state["phase"]
+        elif state:
+            self._repairs.dropped(RepairReason.UNUSABLE_STATE, message, part)
+        return item
+
+    def _own_item(self, message: Message, part: Part) -> Item | None:
+        """Returns the provider's own item as it came; None when it cannot go back."""
+        state = self._reader.own_state(message, part)
+        if not state:
+            return None
+        item = state.get("item")
+        if not isinstance(item, dict) or not item:
+            self._repairs.dropped(RepairReason.UNUSABLE_STATE, message, part)
+            return None
+        if _is_reasoning(item) and not item.get("encrypted_content"):
+            # It would be looked up at the provider, where nothing is stored.
+            self._repairs.dropped(RepairReason.UNSEALED_REASONING, message, part)
+            return None
+        return item
+
+
+def _is_reasoning(item: Item) -> bool:
+    return item.get("type") == "reasoning"
+
+
+def _user_item(said: list[str | ShownFile]) -> list[Item]:
+    return [{"role": "user", "content": [_entry(item) for item in said]}] if said else []
+
+
+def _call(call: SentCall) -> Item:
+    return {"type": "function_call", "call_id": call.call_id, "name": call.name, "arguments": call.arguments_json}
+
+
+def _output(call: SentCall) -> Item:
+    output: str | list[Item]
+    if call.media():
+        said: list[str | ShownFile] = [call.result] if call.result else []
+        output = [_entry(item) for item in (*said, *call.files)]
+    else:
+        output = join_text((call.result, *call.file_texts())) or NO_OUTPUT
+    return {"type": "function_call_output", "call_id": call.call_id, "output": output}
+
+
+def _entry(item: str | ShownFile) -> Item:
+    if isinstance(item, str):
+        return {"type": "input_text", "text": item}
+    if item.kind == "text":
+        return {"type": "input_text", "text": item.text}
+    if item.kind == "image":
+        return {"type": "input_image", "image_url": data_url(item.mime, item.data), "detail": "auto"}
+    url = data_url(PDF_TYPE, item.data)
+    return {"type": "input_file", "filename": item.name or "file.pdf", "file_data": url}

@@ -1,0 +1,1 @@
+"""Neutral requests to each API's form: what all adapters share."""

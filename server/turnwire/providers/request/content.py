@@ -1,0 +1,115 @@
+"""JSON, files and results in the forms that the request builders share."""
+
+import json
+import math
+from base64 import b64encode
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+from turnwire.domain.conversation.messages import File, ToolStatus, ToolUse
+
+PDF_TYPE = "application/pdf"
+
+_MAX_NESTING = 200
+"""Of JSON that is decoded and sent again: far more than anyone means, far less than the encoders' recursion limit."""
+
+_TEXT_TYPES = ("json", "xml", "yaml", "toml", "javascript", "typescript", "x-sh", "sql", "csv", "x-httpd-php")
+
+
+def said_of_result(call: ToolUse) -> str:
+    """Returns what the model is told of the settled call's result; "" when there is nothing but blank output."""
+    texts = [call.output or ""]
+    if call.status is not ToolStatus.SUCCESS:
+        texts.append(call.error or ("The call was cancelled." if call.status is ToolStatus.CANCELLED else "It failed."))
+    return "\n".join(text for text in texts if text.strip())
+
+
+def strict_object(text: str | None) -> dict[str, Any] | None:
+    """Returns the JSON object of the text; None when the text is absent, anything else, or cannot be encoded again.
+
+    The SDKs' encoders refuse NaN, infinity (which 1e999 becomes), lone surrogates and deep nesting, and so would the
+    APIs: one such value in the history would end every later request. Integers are exact at any size.
+    """
+    if not text:
+        return None
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+        if "\\" in text:
+            json.dumps(value, ensure_ascii=False).encode()
+        if text.count("{") + text.count("[") > _MAX_NESTING and _nesting(value) > _MAX_NESTING:
+            return None
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _refuse_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not JSON")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise ValueError(f"{digits} is too large")
+    return value
+
+
+def _nesting(value: object) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return max(map(_nesting, inner), default=0) + 1
+
+
+def image_type(file: File, data: bytes) -> str:
+    """Returns the media type of an image that all three APIs take, told by its first bytes; "" for anything else.
+
+    They look too, and refuse every later request for an image that is empty, broken or of another type than was said.
+    """
+    if not data or not file.mime.lower().startswith("image/"):
+        return ""
+    if data.startswith(b"\x89PNG"):
+        return "image/png"
+    if data.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if data.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    return "image/webp" if data.startswith(b"RIFF") and data[8:12] == b"WEBP" else ""
+
+
+def is_pdf(file: File, data: bytes) -> bool:
+    """Tells whether this is a PDF document, by its type and by its first bytes."""
+    return file.mime == PDF_TYPE and b"%PDF" in data[:1024]
+
+
+def file_text(file: File, data: bytes) -> str | None:
+    """Returns the content of a text file with its name; None for anything else."""
+    if not (file.language or file.mime.startswith("text/") or file.mime.endswith(_TEXT_TYPES)):
+        return None
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return None
+    return f"<file name={json.dumps(_name(file), ensure_ascii=False)}>\n{text}\n</file>"
+
+
+def file_line(file: File, why: str) -> str:
+    """Returns the line that stands for a file which is not shown."""
+    return f"[file {_name(file)} ({file.mime}, {file.size_bytes} bytes): {why}]"
+
+
+def _name(file: File) -> str:
+    return file.path or file.filename or "file"
+
+
+def base64_text(data: bytes) -> str:
+    """Returns the bytes in base64."""
+    return b64encode(data).decode("ascii")
+
+
+def data_url(mime: str, data: bytes) -> str:
+    """Returns the bytes as a data URL."""
+    return f"data:{mime};base64,{base64_text(data)}"
+
+
+def join_text(texts: Iterable[str]) -> str:
+    """Joins texts with a blank line, leaving out blank ones."""
+    return "\n\n".join(text for text in texts if text.strip())

@@ -1,0 +1,322 @@
+"""Reads a neutral request for the builders: decides what can be sent, and notes what cannot.
+
+What a part becomes depends only on the request's model and on what stands before the part, so the next request repeats
+this one word by word.
+"""
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from turnwire.domain.conversation.messages import (
+    File,
+    Message,
+    MessageType,
+    Part,
+    PartStatus,
+    ProviderContent,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolResult,
+    ToolStatus,
+    ToolUse,
+)
+from turnwire.domain.conversation.sessions import ToolDefinition
+from turnwire.domain.repairs import Repair, RepairReason
+from turnwire.ports.provider import ProviderRequest
+from turnwire.providers.request.content import (
+    PDF_TYPE,
+    file_line,
+    file_text,
+    image_type,
+    is_pdf,
+    join_text,
+    said_of_result,
+    strict_object,
+)
+from turnwire.providers.request.image_pixels import longest_side
+from turnwire.providers.request.repairs import RepairList
+from turnwire.providers.request.wire_names import CallIds, wire_name
+
+GO_ON = "(conversation continues)"
+"""What the user is made to say where an API wants the user to speak and nobody has."""
+
+NO_OUTPUT = "(no output)"
+"""The result of a tool that said nothing, where an API refuses a blank one."""
+
+
+class ShownFile(Struct, frozen=True, kw_only=True):
+    """A file as a model gets it."""
+
+    kind: Literal["image", "pdf", "text"]
+    text: str = ""
+    """Of a text: the file's content with its name, or a line that stands for a file that cannot be shown."""
+    mime: str = ""
+    data: bytes = b""
+    name: str = ""
+    """Of an image or a PDF, without folders; "" when not said."""
+
+
+class SentCall(Struct, frozen=True, kw_only=True):
+    """A tool call that is sent, with its settled result."""
+
+    call_id: str
+    """In the API's form."""
+    name: str
+    """In the API's form."""
+    tool: str
+    """The name as it is."""
+    arguments_json: str
+    arguments: dict[str, Any]
+    result: str
+    """"" when the tool had nothing to say."""
+    is_error: bool
+    files: tuple[ShownFile, ...]
+
+    def media(self) -> tuple[ShownFile, ...]:
+        """Returns the images and PDFs of the result."""
+        return tuple(file for file in self.files if file.kind != "text")
+
+    def file_texts(self) -> tuple[str, ...]:
+        """Returns the other files of the result."""
+        return tuple(file.text for file in self.files if file.kind == "text")
+
+
+class ToldResult(Struct, frozen=True, kw_only=True):
+    """The result of a call that cannot be sent as a call, as the user tells it."""
+
+    text: str
+    files: tuple[ShownFile, ...]
+
+
+class ImageLimits(Struct, frozen=True, kw_only=True):
+    """What an image may be at most; None for any size."""
+
+    max_bytes: int | None = None
+    max_side_pixels: int | None = None
+
+    def allow(self, data: bytes) -> bool:
+        """Tells whether an image is within the limits."""
+        if self.max_bytes is not None and len(data) > self.max_bytes:
+            return False
+        return self.max_side_pixels is None or longest_side(data) <= self.max_side_pixels
+
+
+NO_IMAGE_LIMITS = ImageLimits()
+
+
+class RequestReader:
+    """Reads one request, in order, once."""
+
+    def __init__(
+        self,
+        request: ProviderRequest,
+        provider_id: str,
+        api: str,
+        ids: CallIds,
+        images: ImageLimits = NO_IMAGE_LIMITS,
+    ) -> None:
+        """Args:
+        request: The request.
+        provider_id: The provider that is asked: only its own state goes back to it.
+        api: Its API.
+        ids: Gives the ids of the calls.
+        images: What the API refuses larger ones than.
+        """
+        self._images = images
+        self.request = request
+        self.repairs = RepairList(request.messages)
+        self._provider_id = provider_id
+        self._api = api
+        self._ids = ids
+        self._carried: set[str] = set()
+        """Ids, as the provider gave them, of the calls that were sent so far with their results."""
+        self._mapped_names: set[str] = set()
+
+    def noted(self) -> tuple[Repair, ...]:
+        """Returns what was noted."""
+        return self.repairs.in_order()
+
+    def conversation(self) -> tuple[str, tuple[Message, ...]]:
+        """Returns the system prompt, joined with the system messages before the first other one, and the others."""
+        texts = [self.request.system]
+        messages: list[Message] = []
+        for message in self.request.messages:
+            if message.type is MessageType.HOST:
+                self.repairs.dropped(RepairReason.HOST_MESSAGE, message)
+            elif message.type is MessageType.SYSTEM and not messages:
+                texts.append(self.system_text(message))
+            else:
+                messages.append(message)
+        return join_text(texts), tuple(messages)
+
+    def system_text(self, message: Message) -> str:
+        """Returns the text of a system message; "" when nothing of it is sent."""
+        texts = []
+        for part in message.parts:
+            if isinstance(part.content, Text | Refusal):
+                texts.append(self.text(message, part, part.content))
+            else:
+                self.repairs.dropped(RepairReason.MISPLACED, message, part)
+        return join_text(texts)
+
+    def text(self, message: Message, part: Part, content: Text | Refusal) -> str:
+        """Returns the text; "" when it is blank."""
+        if content.text.strip():
+            return content.text
+        self.repairs.dropped(RepairReason.EMPTY, message, part)
+        return ""
+
+    def user_content(self, message: Message) -> list[str | ShownFile]:
+        """Returns what a message of the user's or a stray tool result says; no text of it is blank."""
+        said: list[str | ShownFile] = []
+        for part in message.parts:
+            match part.content:
+                case Text() | Refusal() as content:
+                    said.append(self.text(message, part, content))
+                case ToolResult() as result:
+                    said.append(self._stray_result(message, part, result))
+                case File() as file:
+                    said.append(self.file(message, part, file))
+                case _:
+                    self.repairs.dropped(RepairReason.MISPLACED, message, part)
+        return [item for item in said if item]
+
+    def file(self, message: Message, part: Part, file: File) -> ShownFile:
+        """Returns a file as a model can be shown it."""
+        data = self.request.files.get(file.sha256)
+        if data is None:
+            self.repairs.replaced(RepairReason.FILE_NOT_AVAILABLE, message, part)
+            return ShownFile(kind="text", text=file_line(file, "not available"))
+        mime = image_type(file, data) if self._can("images") else ""
+        if mime and not self._images.allow(data):
+            self.repairs.replaced(RepairReason.FILE_NOT_SHOWN, message, part, mime=f"a {mime} of this size")
+            return ShownFile(kind="text", text=file_line(file, "too large to be shown to this model"))
+        if mime:
+            return ShownFile(kind="image", mime=mime, data=data, name=file.filename.strip())
+        if is_pdf(file, data) and self._can("documents"):
+            return ShownFile(kind="pdf", mime=PDF_TYPE, data=data, name=file.filename.strip())
+        text = file_text(file, data)
+        if text is None:
+            self.repairs.replaced(RepairReason.FILE_NOT_SHOWN, message, part, mime=file.mime)
+            text = file_line(file, "cannot be shown to this model")
+        return ShownFile(kind="text", text=text)
+
+    def _can(self, capability: str) -> bool:
+        known = self.request.capabilities
+        return known is None or capability in known
+
+    def models_file(self, message: Message, part: Part, file: File) -> str:
+        """Returns what stands for a file in a model's own answer, where APIs take only text."""
+        self.repairs.replaced(RepairReason.FILE_NOT_SHOWN, message, part, mime=file.mime)
+        return file_line(file, "not available")
+
+    def own_state(self, message: Message, part: Part) -> dict[str, Any]:
+        """Returns the part's provider state when it may go back; {} when there is none or it may not, which is noted.
+
+        Sealed reasoning is bound to the model that made it; what no reasoning is goes to any model of the provider.
+        """
+        state, reason = self._judge_state(message, part)
+        if reason is not None:
+            self.repairs.dropped(reason, message, part)
+        return state or {}
+
+    def asked_model_made(self, message: Message) -> bool:
+        """Tells whether an answer is of the provider and model that are asked now."""
+        run = message.model_run
+        return run is not None and (run.provider_id, run.model_requested) == (self._provider_id, self.request.model_id)
+
+    def _judge_state(self, message: Message, part: Part) -> tuple[dict[str, Any] | None, RepairReason | None]:
+        """Returns the state, or why it stays behind; neither when a part that needs none has none."""
+        is_reasoning = isinstance(part.content, Reasoning)
+        needs_state = isinstance(part.content, Reasoning | ProviderContent)
+        if not part.provider_state or part.status is not PartStatus.COMPLETE:
+            if not needs_state:
+                return None, RepairReason.UNUSABLE_STATE if part.provider_state else None
+            return None, RepairReason.UNSEALED_REASONING if is_reasoning else RepairReason.UNSEALED_CONTENT
+        foreign = RepairReason.REASONING_OF_ANOTHER_MODEL if is_reasoning else RepairReason.STATE_OF_ANOTHER_MODEL
+        if message.model_run is None or message.model_run.provider_id != self._provider_id:
+            return None, foreign
+        state = strict_object(part.provider_state)
+        if state is None:
+            return None, RepairReason.UNUSABLE_STATE
+        if state.get("api") != self._api or (needs_state and state.get("model") != self.request.model_id):
+            return None, foreign
+        return state, None
+
+    def call(self, message: Message, part: Part, call: ToolUse) -> SentCall | ToldResult | None:
+        """Returns a tool call with its result as it is sent; None when nothing is.
+
+        Not sent are calls without a result, since every API refuses them, and calls that were cut, since the model
+        never said so. Where only the arguments are no JSON object, the result is told as text: otherwise the model
+        would never learn what became of its call, and make it again.
+        """
+        if part.status is not PartStatus.COMPLETE:
+            self.repairs.dropped(RepairReason.CUT_CALL, message, part, name=call.name)
+            return None
+        if not call.status.settled:
+            self.repairs.dropped(RepairReason.OPEN_CALL, message, part, name=call.name)
+            return None
+        arguments = strict_object(call.input_json or "{}")
+        if arguments is None and call.status is ToolStatus.CANCELLED:
+            self.repairs.dropped(RepairReason.CUT_CALL, message, part, name=call.name)
+            return None
+        result = said_of_result(call)
+        files = tuple(self.file(message, part, file) for file in call.files)
+        if arguments is None:
+            self.repairs.replaced(RepairReason.ARGUMENTS_NO_OBJECT, message, part, name=call.name)
+            head = f"[result of a call of {call.name}, whose arguments were no JSON object]"
+            return ToldResult(text=f"{head}\n{result or NO_OUTPUT}", files=files)
+        call_id = self._ids.wire_id(part.part_id, call)
+        if call_id != call.call_id:
+            self.repairs.replaced(RepairReason.ID_MAPPED, message, part, call_id=call.call_id, wire_id=call_id)
+        self._carried.add(call.call_id)
+        return SentCall(
+            call_id=call_id,
+            name=self._name(call.name, message, part),
+            tool=call.name,
+            arguments_json=call.input_json or "{}",
+            arguments=arguments,
+            result=result,
+            is_error=call.status is not ToolStatus.SUCCESS,
+            files=files,
+        )
+
+    def tool(self, tool: ToolDefinition) -> tuple[str, dict[str, Any]]:
+        """Returns a tool's name in the API's form, and the JSON Schema of its arguments.
+
+        The APIs want the schema to say that it is an object's.
+        """
+        schema = strict_object(tool.input_schema_json)
+        if schema is None and tool.input_schema_json:
+            self.repairs.replaced(RepairReason.SCHEMA_NO_OBJECT, name=tool.name)
+        return self._name(tool.name), {"type": "object", "properties": {}, **(schema or {})}
+
+    def option_dropped(self, option: str, value: object, why: str) -> None:
+        """Notes a setting of the generation that is not sent."""
+        self.repairs.dropped(RepairReason.OPTION_NOT_TAKEN, option=option, value=value, why=why)
+
+    def option_replaced(self, option: str, value: object, why: str) -> None:
+        """Notes a setting of the generation in whose place another one is sent."""
+        self.repairs.replaced(RepairReason.OPTION_NOT_TAKEN, option=option, value=value, why=why)
+
+    def _name(self, name: str, message: Message | None = None, part: Part | None = None) -> str:
+        wire = wire_name(name)
+        if wire != name and name not in self._mapped_names:
+            self._mapped_names.add(name)
+            self.repairs.replaced(RepairReason.NAME_MAPPED, message, part, name=name, wire_name=wire)
+        return wire
+
+    def _stray_result(self, message: Message, part: Part, result: ToolResult) -> str:
+        """Returns a result without its call as text; "" when its call carries it already."""
+        if result.call_id in self._carried:
+            self.repairs.dropped(RepairReason.RESULT_SHOWN_WITH_CALL, message, part, call_id=result.call_id)
+            return ""
+        self.repairs.replaced(RepairReason.RESULT_WITHOUT_CALL, message, part, call_id=result.call_id)
+        return f"[result of tool call {result.call_id}]\n{result.output}"
+
+
+def files_heading(tool: str) -> str:
+    """Returns the line in front of files that stand apart from the result they belong to."""
+    return f"[files of the result of {tool}]"

@@ -1,0 +1,59 @@
+"""Names of tools and ids of calls in the form that an API takes.
+
+Both mappings depend only on what they map, so the request of the next turn repeats that of this one word by word, and
+prompt caches stay valid.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable
+
+from turnwire.domain.conversation.messages import ToolUse
+
+MAX_NAME_CHARS = 64
+"""Limit of OpenAI and Anthropic alike."""
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NOT_IN_NAME = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def wire_name(name: str) -> str:
+    """Returns the name if it is [A-Za-z0-9_-]{1,64}, else one like it that ends with a hash of the name."""
+    if _NAME.fullmatch(name):
+        return name
+    return f"{_NOT_IN_NAME.sub('_', name)[: MAX_NAME_CHARS - 9]}_{_hash(name)[:8]}"
+
+
+def original_names(names: Iterable[str]) -> dict[str, str]:
+    """Returns our names by their wire names, only those that differ."""
+    return {wire: name for name in names if (wire := wire_name(name)) != name}
+
+
+class CallIds:
+    """Ids of one request's tool calls: unique, and acceptable to the API."""
+
+    def __init__(self, max_chars: int, exact_chars: int | None = None) -> None:
+        """Args:
+        max_chars: Longest id that is kept as it is.
+        exact_chars: When given, every id gets this length and only letters and digits (Mistral: 9).
+        """
+        self._max_chars = max_chars
+        self._exact_chars = exact_chars
+        self._used: set[str] = set()
+
+    def wire_id(self, part_id: str, call: ToolUse) -> str:
+        """Returns the id to send for the call, and again for its result: ask once per call."""
+        call_id = call.call_id
+        if self._exact_chars is not None:
+            fits = len(call_id) == self._exact_chars and call_id.isascii() and call_id.isalnum()
+        else:
+            fits = len(call_id) <= self._max_chars and _NAME.fullmatch(call_id) is not None
+        if not fits or call_id in self._used:
+            digest = _hash(f"{part_id} {call_id}")
+            call_id = digest[: self._exact_chars] if self._exact_chars else f"call_{digest[:24]}"
+        self._used.add(call_id)
+        return call_id
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()

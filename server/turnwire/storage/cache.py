@@ -1,0 +1,48 @@
+"""Settings of sessions in memory: every message needs its session's, and a query costs two switches of threads."""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from turnwire.domain.conversation.sessions import Session
+from turnwire.ports.store import Commit, PutSession, RemoveSession
+
+MAX_SESSIONS = 4096
+"""Sessions in use at the same time on a busy server; each takes about a kilobyte."""
+
+
+class SessionCache:
+    """The most recently used sessions. Used on the event loop only.
+
+    `_changes` counts the commits that touched any session's settings: what was read before such a commit may be older
+    than the commit, and is not kept.
+    """
+
+    def __init__(self) -> None:
+        """Begins empty."""
+        self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._changes = 0
+
+    def get(self, session_id: str) -> Session | None:
+        """Returns the session if it is here."""
+        session = self._sessions.get(session_id)
+        if session is not None:
+            self._sessions.move_to_end(session_id)
+        return session
+
+    def mark(self) -> int:
+        """Returns a mark to be taken before a session is read, for `keep`."""
+        return self._changes
+
+    def keep(self, session: Session, mark: int) -> None:
+        """Keeps a session that was read after the mark was taken, unless settings were changed meanwhile."""
+        if mark == self._changes:
+            self._sessions[session.session_id] = session
+            if len(self._sessions) > MAX_SESSIONS:
+                self._sessions.popitem(last=False)
+
+    def forget_changed(self, commits: Iterable[Commit]) -> None:
+        """Forgets the sessions whose settings these commits changed."""
+        for commit in commits:
+            if any(isinstance(change, PutSession | RemoveSession) for change in commit.changes):
+                self._changes += 1
+                self._sessions.pop(commit.session_id, None)

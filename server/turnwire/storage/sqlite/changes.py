@@ -1,0 +1,255 @@
+"""The changes of a commit as SQL. Everything here runs inside the writer's transaction."""
+
+import sqlite3
+from collections.abc import Iterable
+from datetime import datetime
+
+import msgspec
+
+from turnwire.domain.conversation.events import Event
+from turnwire.domain.conversation.messages import File, Message, MessageStatus, Part, ToolUse
+from turnwire.domain.conversation.sessions import Session, TurnStatus
+from turnwire.domain.errors import SessionNotFound, StaleVersion, StorageError
+from turnwire.ports.codec import Codec
+from turnwire.ports.store import (
+    Change,
+    Commit,
+    Committed,
+    PutFile,
+    PutMessage,
+    PutPermission,
+    PutSession,
+    PutTurn,
+    RecordRequest,
+    RemoveMessage,
+    RemoveSession,
+    StoredEvent,
+)
+
+PRUNE_SLACK = 256
+"""How many events over the limit a session may have: pruning one at a time would write more than it frees."""
+
+_encode_json = msgspec.json.Encoder().encode
+
+
+class CommitWriter:
+    """Carries out commits on the writing connection. Not safe for concurrent use: the writer's thread owns it."""
+
+    def __init__(self, codec: Codec, retained_events: int) -> None:
+        """Args:
+        codec: Makes the frames.
+        retained_events: How many of its newest events a session keeps.
+        """
+        self._codec = codec
+        self._retained_events = retained_events
+        self.next_position = 0
+        """Position of the next event. The writer sets it before a transaction and takes it back after a rollback."""
+
+    def apply(self, db: sqlite3.Connection, commit: Commit) -> tuple[Committed, list[StoredEvent]]:
+        """Carries out one commit inside the open transaction.
+
+        Raises:
+            SessionNotFound: the session does not exist and the commit does not create it.
+            sqlite3.Error: the database failed.
+        """
+        row = self._session_row(db, commit)
+        session, before, pruned = row
+        removed = False
+        for change in commit.changes:
+            if isinstance(change, RemoveSession):
+                removed = True
+            else:
+                self._carry_out(db, session, before, change)
+        if removed:
+            self._remove_session(db, session, commit.session_id)
+        stored = self._append_events(db, commit, before)
+        head = before + len(stored)
+        if not removed:
+            db.execute(
+                "UPDATE sessions SET head_sequence = ?, updated_at_us = ? WHERE id = ?",
+                (head, _microseconds(commit.at), session),
+            )
+            if head - pruned > self._retained_events + PRUNE_SLACK:
+                self._prune(db, session, commit.session_id, head - self._retained_events)
+        return Committed(before, head), stored
+
+    def _session_row(self, db: sqlite3.Connection, commit: Commit) -> tuple[int, int, int]:
+        query = "SELECT id, head_sequence, pruned_through FROM sessions WHERE session_id = ?"
+        row: tuple[int, int, int] | None = db.execute(query, (commit.session_id,)).fetchone()
+        if row is not None:
+            return row
+        for change in commit.changes:
+            if isinstance(change, PutSession) and change.session.revision == 1:
+                cursor = db.execute(
+                    "INSERT INTO sessions (session_id, body, updated_at_us) VALUES (?, ?, ?)",
+                    (commit.session_id, _text(change.session), _microseconds(commit.at)),
+                )
+                return cursor.lastrowid or 0, 0, 0
+        raise SessionNotFound(commit.session_id)
+
+    def _carry_out(self, db: sqlite3.Connection, session: int, before: int, change: Change) -> None:
+        match change:
+            case PutMessage(message, part_indexes):
+                self._put_message(db, session, message, part_indexes)
+            case PutTurn(turn):
+                db.execute(
+                    "INSERT INTO turns (turn_id, session, ended, body) VALUES (?, ?, ?, ?)"
+                    " ON CONFLICT (turn_id) DO UPDATE SET ended = excluded.ended, body = excluded.body",
+                    (turn.turn_id, session, turn.status is TurnStatus.ENDED, _text(turn)),
+                )
+            case PutSession(value):
+                self._put_session(db, session, value)
+            case RemoveMessage(message_id):
+                where = "messages.message_id = ? AND messages.session = ?"
+                files = _files_of(db, where, message_id, session)
+                db.execute(f"DELETE FROM messages WHERE {where}", (message_id, session))
+                _remove_unused(db, files)
+            case PutPermission(permission):
+                db.execute(
+                    "INSERT INTO permissions (permission_id, session, open, body) VALUES (?, ?, ?, ?)"
+                    " ON CONFLICT (permission_id) DO UPDATE SET open = excluded.open, body = excluded.body",
+                    (permission.permission_id, session, permission.answer is None, _text(permission)),
+                )
+            case PutFile(sha256, content):
+                db.execute(
+                    "INSERT INTO files (sha256, content) VALUES (?, ?) ON CONFLICT (sha256) DO NOTHING",
+                    (sha256, content),
+                )
+            case RecordRequest(request_id, fingerprint, receipt_json):
+                db.execute(
+                    "INSERT INTO requests (request_id, session, fingerprint, receipt, before_sequence)"
+                    " VALUES (?, ?, ?, ?, ?)",
+                    (request_id, session, fingerprint, receipt_json, before),
+                )
+
+    def _put_session(self, db: sqlite3.Connection, session: int, value: Session) -> None:
+        if value.revision == 1:  # inserted when the commit began
+            return
+        before = "coalesce(json_extract(body, '$.revision'), 1)"
+        updated = db.execute(
+            f"UPDATE sessions SET body = ? WHERE id = ? AND {before} = ?", (_text(value), session, value.revision - 1)
+        )
+        if updated.rowcount == 0:
+            (revision,) = db.execute(f"SELECT {before} FROM sessions WHERE id = ?", (session,)).fetchone()
+            raise StaleVersion(f"the session has revision {revision}", {"currentVersion": str(revision)})
+
+    def _put_message(
+        self, db: sqlite3.Connection, session: int, message: Message, part_indexes: tuple[int, ...]
+    ) -> None:
+        queued = message.status is MessageStatus.QUEUED
+        values = {
+            "message_id": message.message_id,
+            "session": session,
+            "queued": queued,
+            "turn_id": message.turn_id,
+            "body": _text(msgspec.structs.replace(message, parts=())),
+            "display": self._codec.encode_display(message),
+        }
+        row = db.execute(_PUT_MESSAGE, values).fetchone()
+        if row is None:
+            raise StorageError(f"message {message.message_id} belongs to another session", {"id": message.message_id})
+        for index in part_indexes:
+            self._put_part(db, row[0], message.parts[index])
+
+    def _put_part(self, db: sqlite3.Connection, message_row: int, part: Part) -> None:
+        if isinstance(part.content, ToolUse):
+            self._put_tool_call(db, message_row, part, part.content)
+            return
+        file = part.content.sha256 if isinstance(part.content, File) else None
+        db.execute(_PUT_PART, (message_row, part.index, _text(part), file))
+
+    def _put_tool_call(self, db: sqlite3.Connection, message_row: int, part: Part, call: ToolUse) -> None:
+        """Writes a tool call and the files of its result. Only one that has or had files needs further statements."""
+        query = f"{_PUT_PART} RETURNING id, EXISTS (SELECT 1 FROM part_files WHERE part = parts.id)"
+        row, had_files = db.execute(query, (message_row, part.index, _text(part), None)).fetchone()
+        files = {file.sha256 for file in (*call.files, call.full_output) if file is not None}
+        before: set[str] = set()
+        if had_files:
+            before = {file for (file,) in db.execute("SELECT file FROM part_files WHERE part = ?", (row,))}
+        if files == before:
+            return
+        db.execute("DELETE FROM part_files WHERE part = ?", (row,))
+        db.executemany("INSERT INTO part_files (part, file) VALUES (?, ?)", [(row, file) for file in sorted(files)])
+        _remove_unused(db, before - files)
+
+    def _append_events(self, db: sqlite3.Connection, commit: Commit, before: int) -> list[StoredEvent]:
+        stored = []
+        rows = []
+        for sequence, new in enumerate(commit.events, before + 1):
+            event = Event(
+                session_id=commit.session_id,
+                kind=new.kind,
+                at=commit.at,
+                turn_id=new.turn_id,
+                sequence=sequence,
+                position=self.next_position,
+            )
+            frame = self._codec.encode_event(event)
+            stored.append(StoredEvent(event, frame))
+            rows.append((self.next_position, commit.session_id, sequence, type(new.kind).__name__, frame))
+            self.next_position += 1
+        if rows:
+            db.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?)", rows)
+        return stored
+
+    def _remove_session(self, db: sqlite3.Connection, session: int, session_id: str) -> None:
+        files = _files_of(db, "messages.session = ?", session)
+        db.execute("DELETE FROM sessions WHERE id = ?", (session,))
+        db.execute("DELETE FROM events WHERE session_id = ?", (session_id,))
+        _remove_unused(db, files)
+
+    def _prune(self, db: sqlite3.Connection, session: int, session_id: str, through: int) -> None:
+        (position,) = db.execute(
+            "SELECT max(position) FROM events WHERE session_id = ? AND sequence <= ?", (session_id, through)
+        ).fetchone()
+        db.execute("DELETE FROM events WHERE session_id = ? AND sequence <= ?", (session_id, through))
+        db.execute("UPDATE sessions SET pruned_through = ? WHERE id = ?", (through, session))
+        db.execute("UPDATE log_state SET pruned_through = max(pruned_through, ?)", (position,))
+
+
+def _files_of(db: sqlite3.Connection, where: str, *parameters: object) -> list[str]:
+    """Returns the hashes of the files that some messages use, in their parts and in the results of their tool calls."""
+    used = "JOIN messages ON messages.id = parts.message WHERE"
+    rows = db.execute(
+        f"SELECT file FROM parts {used} file IS NOT NULL AND {where}"
+        f" UNION SELECT part_files.file FROM part_files JOIN parts ON parts.id = part_files.part {used} {where}",
+        (*parameters, *parameters),
+    )
+    return [file for (file,) in rows]
+
+
+def _remove_unused(db: sqlite3.Connection, files: Iterable[str]) -> None:
+    """Removes those of the files that no message uses any more."""
+    db.executemany(
+        "DELETE FROM files WHERE sha256 = ?1 AND NOT EXISTS (SELECT 1 FROM parts WHERE file = ?1)"
+        " AND NOT EXISTS (SELECT 1 FROM part_files WHERE file = ?1)",
+        [(file,) for file in files],
+    )
+
+
+_PUT_PART = (
+    "INSERT INTO parts (message, part_index, body, file) VALUES (?, ?, ?, ?)"
+    " ON CONFLICT (message, part_index) DO UPDATE SET body = excluded.body, file = excluded.file"
+)
+
+_PUT_MESSAGE = """
+INSERT INTO messages (message_id, session, queued, place, turn_id, body, display)
+VALUES (:message_id, :session, :queued,
+        (SELECT coalesce(max(place), 0) + 1 FROM messages WHERE session = :session AND queued = :queued),
+        :turn_id, :body, :display)
+ON CONFLICT (message_id) DO UPDATE SET
+    queued = excluded.queued,
+    place = CASE WHEN queued = excluded.queued THEN place ELSE excluded.place END,
+    body = excluded.body,
+    display = excluded.display
+WHERE messages.session = excluded.session
+RETURNING id
+"""
+
+
+def _text(value: msgspec.Struct) -> str:
+    return _encode_json(value).decode()
+
+
+def _microseconds(at: datetime) -> int:
+    return round(at.timestamp() * 1_000_000)

@@ -1,0 +1,311 @@
+"""Reading: each query is one function on the reading connection's thread."""
+
+import itertools
+import sqlite3
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from turnwire.domain.conversation.messages import Message, Part
+from turnwire.domain.conversation.permissions import Permission, PermissionResponse
+from turnwire.domain.conversation.sessions import Session, Turn
+from turnwire.domain.errors import MessageNotFound, PermissionRequestNotFound, SessionNotFound
+from turnwire.domain.money import Usage, add_known, add_usage
+from turnwire.ports.store import (
+    Bounds,
+    DisplayPage,
+    EventPage,
+    MessagePage,
+    Page,
+    SessionPage,
+    Spent,
+    StoredRequest,
+)
+from turnwire.storage.page_tokens import decode_token, encode_token
+
+EVENT_PAGE_BYTES = 64 * 1024
+"""About what one write to a watcher carries; more would only wait in memory."""
+
+_message = msgspec.json.Decoder(Message).decode
+_part = msgspec.json.Decoder(Part).decode
+_permission = msgspec.json.Decoder(Permission).decode
+_session = msgspec.json.Decoder(Session).decode
+_turn = msgspec.json.Decoder(Turn).decode
+_usage = msgspec.json.Decoder(Usage).decode
+
+
+def session(db: sqlite3.Connection, session_id: str) -> Session:
+    """Returns a session; see `Store.session`."""
+    query = "SELECT body, head_sequence, updated_at_us FROM sessions WHERE session_id = ?"
+    row = db.execute(query, (session_id,)).fetchone()
+    if row is None:
+        raise SessionNotFound(session_id)
+    return _session_of(*row)
+
+
+def sessions(db: sqlite3.Connection, page: Page) -> SessionPage:
+    """Returns a page of sessions; see `Store.sessions`."""
+    where, parameters = "", []
+    if page.token:
+        where = "WHERE (updated_at_us, id) < (?, ?)"
+        parameters = [*decode_token(page.token, "sessions", 2)]
+    rows = db.execute(
+        f"SELECT updated_at_us, id, body, head_sequence FROM sessions {where}"
+        " ORDER BY updated_at_us DESC, id DESC LIMIT ?",
+        (*parameters, _limit(page)),
+    ).fetchall()
+    rows, more = _cut(rows, page)
+    token = encode_token("sessions", rows[-1][0], rows[-1][1]) if more else ""
+    return SessionPage(tuple(_session_of(body, head, updated) for updated, _, body, head in rows), token)
+
+
+def message(db: sqlite3.Connection, session_id: str, message_id: str) -> Message:
+    """Returns one message; see `Store.message`."""
+    row = _session_row(db, session_id)
+    found = _messages(db, "messages.message_id = ? AND session = ?", (message_id, row), "place")
+    if not found:
+        raise MessageNotFound(message_id)
+    return found[0]
+
+
+def messages(db: sqlite3.Connection, session_id: str, page: Page) -> MessagePage:
+    """Returns a page of messages; see `Store.messages`."""
+    db.execute("BEGIN")  # the page and the head are of one moment
+    try:
+        row = _session_row(db, session_id)
+        (head,) = db.execute("SELECT head_sequence FROM sessions WHERE id = ?", (row,)).fetchone()
+        ids, token = _page_of_ids(db, row, page)
+        found = _messages(db, f"messages.id IN ({','.join(map(str, ids))})", (), _order(page))
+    finally:
+        db.execute("COMMIT")
+    return MessagePage(found, token, head)
+
+
+def history(db: sqlite3.Connection, session_id: str) -> tuple[Message, ...]:
+    """Returns the conversation; see `Store.history`."""
+    return _messages(db, "session = ? AND queued = 0", (_session_row(db, session_id),), "place")
+
+
+def turn_messages(db: sqlite3.Connection, turn_id: str) -> tuple[Message, ...]:
+    """Returns the messages of a turn; see `Store.turn_messages`."""
+    return _messages(db, "messages.turn_id = ? AND messages.turn_id <> ''", (turn_id,), "queued, place")
+
+
+def display(db: sqlite3.Connection, session_id: str, page: Page) -> DisplayPage:
+    """Returns joined display forms; see `Store.display`."""
+    row = _session_row(db, session_id)
+    where, parameters = _after(page)
+    if page.size is None:
+        # SQLite joins them itself, which saves fetching row by row (half of the time): group_concat takes the bytes of
+        # a BLOB as they are and keeps the order of its subquery
+        (frames,) = db.execute(
+            "SELECT CAST(group_concat(display, '') AS BLOB) FROM"
+            f" (SELECT display FROM messages WHERE session = ? {where} ORDER BY {_order(page)})",
+            (row, *parameters),
+        ).fetchone()
+        return DisplayPage(frames or b"", "")
+    rows = db.execute(
+        f"SELECT display, queued, place FROM messages WHERE session = ? {where} ORDER BY {_order(page)} LIMIT ?",
+        (row, *parameters, _limit(page)),
+    ).fetchall()
+    rows, more = _cut(rows, page)
+    token = encode_token(_listing(page), rows[-1][1], rows[-1][2]) if more else ""
+    return DisplayPage(b"".join([r[0] for r in rows]), token)
+
+
+def unfinished_turns(db: sqlite3.Connection) -> tuple[Turn, ...]:
+    """Returns turns that have not ended; see `Store.unfinished_turns`."""
+    return tuple(_turn(body) for (body,) in db.execute("SELECT body FROM turns WHERE ended = 0 ORDER BY id"))
+
+
+def request(db: sqlite3.Connection, request_id: str) -> StoredRequest | None:
+    """Returns what is remembered of a request; see `Store.request`."""
+    row = db.execute(
+        "SELECT fingerprint, receipt, before_sequence FROM requests WHERE request_id = ?", (request_id,)
+    ).fetchone()
+    return StoredRequest(*row) if row else None
+
+
+def spent(db: sqlite3.Connection, session_id: str) -> Spent:
+    """Returns what the ended turns have used; see `Store.spent`."""
+    rows = db.execute(  # in the words of the index turns_spent, which saves reading the bodies
+        "SELECT json_extract(body, '$.usage'),"
+        " coalesce(json_extract(body, '$.cost_pico_usd'), json_extract(body, '$.known_cost_pico_usd')) FROM turns"
+        " WHERE session = ? AND ended = 1",
+        (_session_row(db, session_id),),
+    )
+    total, total_cost = None, None
+    for usage, cost in rows:
+        total = add_usage(total, None if usage is None else _usage(usage))
+        total_cost = add_known(total_cost, cost)
+    return Spent(total, total_cost)
+
+
+def permission(db: sqlite3.Connection, session_id: str, permission_id: str) -> Permission:
+    """Returns a permission request; see `Store.permission`."""
+    row = db.execute(
+        "SELECT permissions.body FROM permissions JOIN sessions ON sessions.id = permissions.session"
+        " WHERE permission_id = ? AND session_id = ?",
+        (permission_id, session_id),
+    ).fetchone()
+    if row is None:
+        raise PermissionRequestNotFound(permission_id)
+    return _permission(row[0])
+
+
+def open_permissions(db: sqlite3.Connection, session_id: str | None) -> tuple[Permission, ...]:
+    """Returns open permission requests; see `Store.open_permissions`."""
+    if session_id is None:
+        rows = db.execute("SELECT body FROM permissions WHERE open = 1 ORDER BY id")
+    else:
+        query = "SELECT body FROM permissions WHERE open = 1 AND session = ? ORDER BY id"
+        rows = db.execute(query, (_session_row(db, session_id),))
+    return tuple(_permission(body) for (body,) in rows)
+
+
+def always_allowed(db: sqlite3.Connection, session_id: str) -> frozenset[str]:
+    """Returns the patterns that were allowed; see `Store.always_allowed`."""
+    rows = db.execute(
+        "SELECT permissions.body FROM permissions JOIN sessions ON sessions.id = permissions.session"
+        " WHERE session_id = ? AND json_extract(permissions.body, '$.answer.response') = ?",
+        (session_id, PermissionResponse.ALWAYS.value),
+    )
+    return frozenset(pattern for (body,) in rows for pattern in _permission(body).patterns)
+
+
+def session_file(db: sqlite3.Connection, session_id: str, sha256: str) -> bytes | None:
+    """Returns the bytes of a session's file; see `Store.session_file`."""
+    used = "JOIN messages ON messages.id = parts.message WHERE messages.session = :session"
+    row = db.execute(
+        "SELECT content FROM files WHERE sha256 = :sha256 AND ("
+        f"EXISTS (SELECT 1 FROM parts {used} AND parts.file = :sha256) OR EXISTS (SELECT 1 FROM part_files"
+        f" JOIN parts ON parts.id = part_files.part {used} AND part_files.file = :sha256))",
+        {"session": _session_row(db, session_id), "sha256": sha256},
+    ).fetchone()
+    return None if row is None else row[0]
+
+
+def files(db: sqlite3.Connection, hashes: Iterable[str]) -> dict[str, bytes]:
+    """Returns the bytes of files; see `Store.files`."""
+    found = (db.execute("SELECT sha256, content FROM files WHERE sha256 = ?", (h,)).fetchone() for h in hashes)
+    return dict(row for row in found if row)
+
+
+def session_bounds(db: sqlite3.Connection, session_id: str) -> Bounds:
+    """Returns which sequences are kept; see `Store.session_bounds`."""
+    row = db.execute(
+        "SELECT pruned_through, head_sequence FROM sessions WHERE session_id = ?", (session_id,)
+    ).fetchone()
+    if row is None:
+        raise SessionNotFound(session_id)
+    return Bounds(*row)
+
+
+def log_bounds(db: sqlite3.Connection) -> Bounds:
+    """Returns which positions are kept; see `Store.log_bounds`."""
+    return Bounds(
+        *db.execute(
+            "SELECT pruned_through, coalesce((SELECT max(position) FROM events), pruned_through) FROM log_state"
+        ).fetchone()
+    )
+
+
+def session_events(db: sqlite3.Connection, session_id: str, after: int, kinds: frozenset[str] | None) -> EventPage:
+    """Returns a page of a session's events; see `Store.session_events`."""
+    return _event_page(db, session_id, after, kinds)
+
+
+def log_events(db: sqlite3.Connection, after: int, kinds: frozenset[str] | None) -> EventPage:
+    """Returns a page of all events; see `Store.log_events`."""
+    return _event_page(db, None, after, kinds)
+
+
+def _event_page(db: sqlite3.Connection, session_id: str | None, after: int, kinds: frozenset[str] | None) -> EventPage:
+    """Reads events until a page is full, of whatever kind: a filter must not hold up other readers."""
+    frames: list[bytes] = []
+    size, last = 0, after
+    db.execute("BEGIN")  # the events and the bound are of one moment
+    try:
+        if session_id is None:
+            pruned = db.execute("SELECT pruned_through FROM log_state").fetchone()
+            query = "SELECT position, kind, frame FROM events WHERE position > ? ORDER BY position"
+            rows = db.execute(query, (after,))
+        else:
+            pruned = db.execute("SELECT pruned_through FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
+            query = "SELECT sequence, kind, frame FROM events WHERE session_id = ? AND sequence > ? ORDER BY sequence"
+            rows = db.execute(query, (session_id, after))
+        for order, kind, frame in rows:
+            last = order
+            size += len(frame)
+            if kinds is None or kind in kinds:
+                frames.append(frame)
+            if size >= EVENT_PAGE_BYTES:
+                break
+        rows.close()
+    finally:
+        db.execute("COMMIT")
+    return EventPage(tuple(frames), last, pruned[0] if pruned else 0)
+
+
+def _session_row(db: sqlite3.Connection, session_id: str) -> int:
+    row = db.execute("SELECT id FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
+    if row is None:
+        raise SessionNotFound(session_id)
+    return int(row[0])
+
+
+def _session_of(body: str, head_sequence: int, updated_at_us: int) -> Session:
+    updated_at = datetime.fromtimestamp(updated_at_us / 1_000_000, UTC)
+    return msgspec.structs.replace(_session(body), head_sequence=head_sequence, updated_at=updated_at)
+
+
+def _messages(db: sqlite3.Connection, where: str, parameters: tuple[object, ...], order: str) -> tuple[Message, ...]:
+    """Reads messages with their parts in one query."""
+    rows = db.execute(
+        "SELECT messages.id, messages.body, parts.body FROM messages LEFT JOIN parts ON parts.message = messages.id"
+        f" WHERE {where} ORDER BY {order}, part_index",
+        parameters,
+    )
+    found = []
+    for (_, header), group in itertools.groupby(rows, key=lambda row: (row[0], row[1])):
+        parts = tuple(_part(body) for _, _, body in group if body is not None)
+        found.append(msgspec.structs.replace(_message(header), parts=parts))
+    return tuple(found)
+
+
+def _page_of_ids(db: sqlite3.Connection, session_row: int, page: Page) -> tuple[list[int], str]:
+    where, parameters = _after(page)
+    rows = db.execute(
+        f"SELECT id, queued, place FROM messages WHERE session = ? {where} ORDER BY {_order(page)} LIMIT ?",
+        (session_row, *parameters, _limit(page)),
+    ).fetchall()
+    rows, more = _cut(rows, page)
+    token = encode_token(_listing(page), rows[-1][1], rows[-1][2]) if more else ""
+    return [row[0] for row in rows], token
+
+
+def _listing(page: Page) -> str:
+    return "messages-newest-first" if page.newest_first else "messages"
+
+
+def _order(page: Page) -> str:
+    return "queued DESC, place DESC" if page.newest_first else "queued, place"
+
+
+def _after(page: Page) -> tuple[str, tuple[int, ...]]:
+    if not page.token:
+        return "", ()
+    key = decode_token(page.token, _listing(page), 2)
+    return f"AND (queued, place) {'<' if page.newest_first else '>'} (?, ?)", key
+
+
+def _limit(page: Page) -> int:
+    """One row more than asked for tells whether there is a next page; SQLite reads -1 as no limit."""
+    return -1 if page.size is None else page.size + 1
+
+
+def _cut(rows: list[Any], page: Page) -> tuple[list[Any], bool]:
+    more = page.size is not None and len(rows) > page.size
+    return (rows[: page.size] if more else rows), more

@@ -1,0 +1,203 @@
+"""The store in one SQLite file: opens it, and hands each call to the writer or the reader."""
+
+import sqlite3
+from asyncio import Future
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
+
+import aiosqlite
+from msgspec import Struct
+
+from turnwire.domain.conversation.messages import Message
+from turnwire.domain.conversation.permissions import Permission
+from turnwire.domain.conversation.sessions import Session, Turn
+from turnwire.ports.codec import Codec
+from turnwire.ports.store import (
+    Bounds,
+    Commit,
+    Committed,
+    DisplayPage,
+    EventPage,
+    MessagePage,
+    Page,
+    Publisher,
+    SessionPage,
+    Spent,
+    StoredRequest,
+)
+from turnwire.storage.cache import SessionCache
+from turnwire.storage.sqlite import queries
+from turnwire.storage.sqlite.changes import CommitWriter
+from turnwire.storage.sqlite.connection import ProcessLock, open_connection, run
+from turnwire.storage.sqlite.schema import migrate
+from turnwire.storage.sqlite.writer import GroupWriter
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class StorageSettings(Struct, frozen=True, kw_only=True):
+    """Settings of the store."""
+
+    path: Path
+    """The database file; its folder must exist."""
+    retained_events_per_session: int = 10_000
+    """How many of its newest events a session keeps for watchers that come back."""
+
+
+class SqliteStore:
+    """Implements `ports.store.Store`; see there for every method.
+
+    One reading connection: several reading threads would take the interpreter from the writing one.
+    """
+
+    def __init__(
+        self,
+        lock: ProcessLock,
+        writing: aiosqlite.Connection,
+        reading: aiosqlite.Connection,
+        writer: GroupWriter,
+        sessions: SessionCache,
+    ) -> None:
+        """Use `open`."""
+        self._lock = lock
+        self._writing = writing
+        self._reading = reading
+        self._writer = writer
+        self._sessions = sessions
+        self._closed = False
+
+    @classmethod
+    async def open(cls, settings: StorageSettings, codec: Codec, publish: Publisher) -> "SqliteStore":
+        """Opens the file, makes it when it is not there, and brings it to the newest schema. Close with `aclose`.
+
+        Raises:
+            StorageBusy: another server has the file open.
+            StorageSchemaTooNew: a newer version of Turnwire has written it.
+            StorageCorrupt: it is damaged or no database.
+            StorageError: it cannot be opened.
+        """
+        lock = ProcessLock(settings.path)
+        lock.acquire()
+        opened: list[aiosqlite.Connection] = []
+        try:
+            opened.append(writing := await open_connection(settings.path, read_only=False))
+            await run(writing, migrate)
+            opened.append(reading := await open_connection(settings.path, read_only=True))
+            sessions = SessionCache()
+            writer = GroupWriter(writing, CommitWriter(codec, settings.retained_events_per_session), sessions, publish)
+            await writer.start()
+        except BaseException:
+            for connection in opened:
+                await connection.close()
+            lock.release()
+            raise
+        return cls(lock, writing, reading, writer, sessions)
+
+    def commit(self, commit: Commit) -> Future[Committed]:
+        """Stores one unit of work."""
+        return self._writer.commit(commit)
+
+    async def session(self, session_id: str) -> Session:
+        """Returns a session."""
+        return await run(self._reading, queries.session, session_id)
+
+    async def settings(self, session_id: str) -> Session:
+        """Returns a session's settings."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            mark = self._sessions.mark()
+            session = await self.session(session_id)
+            self._sessions.keep(session, mark)
+        return session
+
+    async def sessions(self, page: Page) -> SessionPage:
+        """Returns a page of sessions."""
+        return await run(self._reading, queries.sessions, page)
+
+    async def message(self, session_id: str, message_id: str) -> Message:
+        """Returns one message."""
+        return await run(self._reading, queries.message, session_id, message_id)
+
+    async def messages(self, session_id: str, page: Page) -> MessagePage:
+        """Returns a page of messages."""
+        return await run(self._reading, queries.messages, session_id, page)
+
+    async def history(self, session_id: str) -> tuple[Message, ...]:
+        """Returns the conversation."""
+        return await run(self._reading, queries.history, session_id)
+
+    async def turn_messages(self, turn_id: str) -> tuple[Message, ...]:
+        """Returns the messages of a turn."""
+        return await run(self._reading, queries.turn_messages, turn_id)
+
+    async def display(self, session_id: str, page: Page) -> DisplayPage:
+        """Returns a page of display forms."""
+        return await run(self._reading, queries.display, session_id, page)
+
+    async def unfinished_turns(self) -> tuple[Turn, ...]:
+        """Returns the turns that have not ended."""
+        return await run(self._reading, queries.unfinished_turns)
+
+    async def request(self, request_id: str) -> StoredRequest | None:
+        """Returns what is remembered of a request."""
+        return await run(self._reading, queries.request, request_id)
+
+    async def spent(self, session_id: str) -> Spent:
+        """Returns what the ended turns have used."""
+        return await run(self._reading, queries.spent, session_id)
+
+    async def permission(self, session_id: str, permission_id: str) -> Permission:
+        """Returns a permission request."""
+        return await run(self._reading, queries.permission, session_id, permission_id)
+
+    async def open_permissions(self, session_id: str | None) -> tuple[Permission, ...]:
+        """Returns the open permission requests."""
+        return await run(self._reading, queries.open_permissions, session_id)
+
+    async def always_allowed(self, session_id: str) -> frozenset[str]:
+        """Returns the patterns that were allowed."""
+        return await run(self._reading, queries.always_allowed, session_id)
+
+    async def session_file(self, session_id: str, sha256: str) -> bytes | None:
+        """Returns the bytes of a session's file."""
+        return await run(self._reading, queries.session_file, session_id, sha256)
+
+    async def files(self, hashes: Iterable[str]) -> Mapping[str, bytes]:
+        """Returns the bytes of files."""
+        return await run(self._reading, queries.files, tuple(hashes))
+
+    async def session_bounds(self, session_id: str) -> Bounds:
+        """Returns which sequences are kept."""
+        return await self._published(queries.session_bounds, session_id)
+
+    async def log_bounds(self) -> Bounds:
+        """Returns which positions are kept."""
+        return await self._published(queries.log_bounds)
+
+    async def session_events(self, session_id: str, after: int, kinds: frozenset[str] | None) -> EventPage:
+        """Returns a page of a session's events."""
+        return await self._published(queries.session_events, session_id, after, kinds)
+
+    async def log_events(self, after: int, kinds: frozenset[str] | None) -> EventPage:
+        """Returns a page of all events."""
+        return await self._published(queries.log_events, after, kinds)
+
+    async def _published(
+        self, query: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Runs a query on the log and returns when all that it saw is published."""
+        result = await run(self._reading, query, *args, **kwargs)
+        await self._writer.published()
+        return result
+
+    async def aclose(self) -> None:
+        """Closes the database; see `Store.aclose`."""
+        if self._closed:
+            return
+        self._closed = True
+        await self._writer.aclose()
+        await self._reading.close()
+        await self._writing.close()
+        self._lock.release()

@@ -1,0 +1,258 @@
+"""The connection to one MCP server: one task owns it, from the first try to the stop.
+
+The owner connects, lists the tools, and waits until the connection is lost; then it begins again, later each time.
+Calls run in tasks of their own beside it, so that a caller who gives up is gone at once while the server is being told.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any
+
+import msgspec
+import structlog
+
+from turnwire.ports.tools import ServerTool, SourceState, ToolOutcome, ToolSource
+from turnwire.tools.mcp.results import outcome_of, progress_line
+from turnwire.tools.mcp.stdio_process import MAX_MESSAGE_BYTES, stdio_process
+from turnwire.tools.settings import Backoff, McpSettings
+
+MAX_TOOLS = 512
+"""Tools that are taken of one server: a list that never ends would fill the memory."""
+
+_READY_WAIT_SECONDS = 5.0
+"""How long a call waits for a connection that is just being made again."""
+
+_CHECK_SECONDS = 5.0
+"""How long a server may take to list its tools when that shall show whether it lives."""
+
+_SUSPICIOUS_TIMEOUTS = 2
+"""Calls in a row that did not answer in time, after which the server has to show that it lives."""
+
+_END_SECONDS = 1.0
+"""How long the end of a connection may take; then it is cut."""
+
+log = structlog.get_logger()
+
+
+class _LostError(Exception):
+    """The connection is gone; the text says why."""
+
+
+class McpConnection:
+    """One MCP server. `start` once, `aclose` once; the rest whenever. Used on the event loop only.
+
+    `_ready` is set while `_client` can be used. `_wake` tells the owner that `_lost` or `_relist` has changed. `_calls`
+    holds the calls under way, which end with the connection.
+    """
+
+    def __init__(
+        self, name: str, settings: McpSettings, environ: Mapping[str, str], backoff: Backoff | None = None
+    ) -> None:
+        """Connects to nothing yet."""
+        self._name = name
+        self._settings = settings
+        self._environ = environ
+        self._backoff = backoff or Backoff()
+        self._state = SourceState.CONNECTING
+        self._error = ""
+        self._client: Any = None
+        self._ready = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._lost = ""
+        self._relist = False
+        self._timeouts = 0
+        self._calls: set[asyncio.Task[ToolOutcome]] = set()
+        self._owner: asyncio.Task[None] | None = None
+        self.tried = asyncio.Event()
+        """Set once the first try has ended: its tools are listed, or it failed."""
+        self.tools: dict[str, ServerTool] = {}
+        """By the server's own names; those of the last connection while it is lost."""
+
+    @property
+    def source(self) -> ToolSource:
+        """The server as it stands."""
+        return ToolSource(name=self._name, state=self._state, error=self._error)
+
+    def start(self) -> None:
+        """Begins to connect; returns at once."""
+        self._owner = asyncio.create_task(self._own(), name=f"mcp {self._name}")
+
+    async def aclose(self) -> None:
+        """Ends the connection and a child process, within about a second. Idempotent."""
+        owner = self._owner
+        while owner is not None and not owner.done():
+            owner.cancel()
+            await asyncio.wait((owner,), timeout=_END_SECONDS)
+        if owner is not None and not owner.cancelled():
+            owner.exception()  # whatever the SDK raised while it was stopped: nobody is left to care
+        self._state = SourceState.STOPPED
+
+    async def call(self, tool: str, arguments_json: str, say: Callable[[str], None]) -> ToolOutcome:
+        """Runs a tool; see `turnwire.ports.tools.ServerTools.call`."""
+        limit = self._settings.timeout_seconds
+        try:
+            async with asyncio.timeout(min(limit, _READY_WAIT_SECONDS)):
+                await self._ready.wait()
+        except TimeoutError:
+            return _failed(f"the MCP server {self._name!r} is not connected: {self._error or self._state}")
+        task = asyncio.create_task(self._call(tool, arguments_json, say), name=f"mcp call {self._name}.{tool}")
+        self._calls.add(task)
+        task.add_done_callback(self._forget)
+        try:
+            done, _ = await asyncio.wait((task,), timeout=limit)
+        finally:
+            task.cancel()  # tells the server, which may take a moment: nobody waits for that
+        self._timeouts = 0 if done else self._timeouts + 1
+        if self._timeouts >= _SUSPICIOUS_TIMEOUTS:
+            self._relist = True  # one may be slow work; again and again is worth a look whether the server lives
+            self._wake.set()
+        if not done:
+            return _failed(f"the tool did not answer within {limit:g} seconds")
+        return task.result() if not task.cancelled() else _failed(self._gone())
+
+    async def _call(self, tool: str, arguments_json: str, say: Callable[[str], None]) -> ToolOutcome:
+        async def progressed(progress: float, total: float | None, message: str | None) -> None:
+            say(progress_line(progress, total, message))
+
+        try:
+            arguments = msgspec.json.decode(arguments_json, type=dict[str, Any])
+            return outcome_of(await self._client.call_tool(tool, arguments, progress_callback=progressed))
+        except Exception as error:  # the SDK, pydantic and httpx each raise their own; all of it is for the model
+            if self._ready.is_set():
+                self._relist = True  # shows whether the server is still there
+                self._wake.set()
+            return _failed(_explained(error) if not self._lost else self._gone())
+
+    def _forget(self, task: asyncio.Task[ToolOutcome]) -> None:
+        self._calls.discard(task)
+        if not task.cancelled():
+            task.exception()
+
+    def _gone(self) -> str:
+        return f"the MCP server {self._name!r} was lost during the call: {self._lost or self._error or 'it stopped'}"
+
+    async def _own(self) -> None:
+        failures = 0
+        while True:
+            try:
+                self._state = SourceState.CONNECTING
+                await self._serve()
+            except Exception as error:  # whatever it is, it is tried again
+                failures = 1 if self._state is SourceState.READY else failures + 1
+                why = self._lost or _explained(error)
+                say = log.debug if why == self._error else log.warning  # a server that stays away says so once
+                # not what the program said last: it may be of a call
+                told = self._lost.partition(": ")[0] or why
+                say("mcp_server_failed", server=self._name, failures=failures, error=told)
+                self._error = why
+                self.tried.set()
+            finally:
+                self._client = None
+            self._state = SourceState.FAILED
+            await asyncio.sleep(self._backoff.delay(failures, random.random()))
+
+    async def _serve(self) -> None:
+        """Connects and stays until the connection is lost, which raises why."""
+        self._lost, self._relist = "", False
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(self._settings.start_timeout_seconds):
+                    self._client = await stack.enter_async_context(self._connected())
+                    await self._list()
+            except TimeoutError:
+                limit = self._settings.start_timeout_seconds
+                raise _LostError(f"it was not ready within {limit:g} seconds") from None
+            self._state, self._error = SourceState.READY, ""
+            self._ready.set()
+            self.tried.set()
+            log.info("mcp_server_ready", server=self._name, tools=len(self.tools))
+            try:
+                await self._watch()
+            finally:
+                self._ready.clear()
+                calls = list(self._calls)
+                for call in calls:
+                    call.cancel()
+                if calls:
+                    await asyncio.wait(calls, timeout=_END_SECONDS / 4)
+
+    async def _watch(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if self._lost:
+                raise _LostError(self._lost)
+            if self._relist:
+                self._relist = False
+                try:
+                    async with asyncio.timeout(_CHECK_SECONDS):
+                        await self._list()
+                except TimeoutError:
+                    raise _LostError("it does not answer any more") from None
+
+    @contextlib.asynccontextmanager
+    async def _connected(self) -> AsyncGenerator[Any]:
+        settings = self._settings
+        mcp = await asyncio.to_thread(__import__, "mcp")  # takes a second the first time
+        async with contextlib.AsyncExitStack() as stack:
+            if settings.command:
+                transport: Any = stdio_process(settings, self._environ, self._note_lost)
+            else:
+                import httpx2  # noqa: PLC0415 - comes with the SDK
+                from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415
+
+                timeout = httpx2.Timeout(30.0, read=max(300.0, settings.timeout_seconds))
+                http = await stack.enter_async_context(httpx2.AsyncClient(headers=self._headers(), timeout=timeout))
+                # the SDK's own limit is 1 MiB, which a picture easily has
+                transport = streamable_http_client(settings.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES)
+            # "legacy" is the handshake that every server in the world knows; a probe for the newer one costs a round
+            client = mcp.Client(transport, mode="legacy", cache=None, message_handler=self._handle)
+            yield await stack.enter_async_context(client)
+
+    def _headers(self) -> dict[str, str]:
+        missing = [variable for variable in self._settings.headers_env.values() if not self._environ.get(variable)]
+        if missing:
+            raise _LostError(f"the variable {missing[0]} is not set")
+        return {header: self._environ[variable] for header, variable in self._settings.headers_env.items()}
+
+    async def _list(self) -> None:
+        found: dict[str, ServerTool] = {}
+        cursor: str | None = None
+        while len(found) < MAX_TOOLS:
+            page = await self._client.list_tools(cursor=cursor)
+            for tool in page.tools[: MAX_TOOLS - len(found)]:
+                found[tool.name] = ServerTool(
+                    name=f"{self._name}.{tool.name}",
+                    description=tool.description or "",
+                    input_schema_json=msgspec.json.encode(tool.input_schema).decode(),
+                    source=self._name,
+                )
+            if not page.next_cursor or page.next_cursor == cursor:
+                break
+            cursor = page.next_cursor
+        self.tools = found
+
+    def _note_lost(self, reason: str) -> None:
+        self._lost = reason
+        self._wake.set()
+
+    async def _handle(self, message: Any) -> None:
+        from mcp_types import ToolListChangedNotification  # noqa: PLC0415
+
+        if isinstance(message, ToolListChangedNotification):
+            self._relist = True
+            self._wake.set()
+
+
+def _failed(why: str) -> ToolOutcome:
+    return ToolOutcome(output=why, is_error=True)
+
+
+def _explained(error: BaseException) -> str:
+    """Returns a sentence out of whatever was raised; the SDK wraps errors in groups."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    text = str(getattr(error, "message", "") or error)
+    return (text or type(error).__name__)[:500]

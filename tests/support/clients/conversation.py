@@ -1,0 +1,222 @@
+"""Talking to a server in tests: short ways to ask, to watch, and to say what an error was."""
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2
+from grpc_status import rpc_status
+
+from opencode.event.event_pb2 import WatchEventsRequest
+from opencode.event.session_event_pb2 import Event
+from opencode.message.content_pb2 import Message
+from opencode.message.message_pb2 import (
+    FilePart,
+    GetMessagesRequest,
+    ListMessagesRequest,
+    MessagePart,
+    SendMessageRequest,
+    SendMessageResponse,
+    TextPart,
+)
+from opencode.model.selection_pb2 import ModelSelection
+from opencode.provider.provider_pb2 import ProviderInfo
+from opencode.session.session_pb2 import CreateSessionRequest, GetSessionRequest
+from opencode.tool.tool_pb2 import ToolDefinition
+from tests.support.oracles.fold import SessionFold
+from tests.support.servers.running import Client
+
+FOREVER = "/sleep 600"
+"""A directive line for an answer that only an abort ends."""
+
+
+def text(words: str) -> MessagePart:
+    """Returns a text part."""
+    return MessagePart(text=TextPart(text=words))
+
+
+def file(**fields: Any) -> MessagePart:
+    """Returns a file part."""
+    return MessagePart(file=FilePart(**fields))
+
+
+def model(model_id: str, provider_id: str = "offline") -> ModelSelection:
+    """Returns a choice of a model."""
+    return ModelSelection(provider=ProviderInfo(id=provider_id), model_id=model_id)
+
+
+def tool(name: str, schema: str = "") -> ToolDefinition:
+    """Returns the declaration of a client tool."""
+    return ToolDefinition(name=name, description=f"does {name}", input_schema_json=schema)
+
+
+def ask(words: str, session_id: str = "", **fields: Any) -> SendMessageRequest:
+    """Returns the request that sends one text."""
+    return SendMessageRequest(session_id=session_id, parts=[text(words)], **fields)
+
+
+async def new_session(client: Client, **fields: Any) -> str:
+    """Creates a session and returns its id."""
+    return (await client.sessions.CreateSession(CreateSessionRequest(**fields))).id
+
+
+async def session_of(client: Client, session_id: str) -> Any:
+    """Returns the session as GetSession shows it."""
+    return (await client.sessions.GetSession(GetSessionRequest(session_id=session_id))).session
+
+
+async def messages_of(client: Client, session_id: str) -> list[Message]:
+    """Returns all messages of a session in full."""
+    return list(
+        (await client.messages.ListMessages(ListMessagesRequest(session_id=session_id, page_size=1000))).messages
+    )
+
+
+async def displayed(client: Client, session_id: str) -> list[Any]:
+    """Returns all messages of a session in display form."""
+    return list((await client.messages.GetMessages(GetMessagesRequest(session_id=session_id))).messages)
+
+
+def words_of(message: Message) -> str:
+    """Returns the text parts of a message, joined."""
+    return "".join(part.text.text for part in message.parts)
+
+
+def kinds(events: list[Event]) -> list[str]:
+    """Returns the names of the events' kinds."""
+    return [event.WhichOneof("kind") or "" for event in events]
+
+
+class Watch:
+    """One open WatchEvents call: reads batches, keeps the events, and folds them when there is a fold."""
+
+    def __init__(self, call: Any, fold: SessionFold | None = None) -> None:
+        """Takes the running call."""
+        self.call = call
+        self.fold = fold
+        self.events: list[Event] = []
+
+    async def batch(self) -> list[Event]:
+        """Reads one batch; empty at the end of the stream."""
+        response = await self.call.read()
+        if response is grpc.aio.EOF:
+            return []
+        assert response.events, "a batch has at least one event"
+        for event in response.events:
+            self.events.append(event)
+            if self.fold is not None:
+                self.fold.apply(event)
+        return list(response.events)
+
+    async def until(self, found: Callable[[Event], bool]) -> Event:
+        """Reads until an event is the wanted one, in those read before too, and returns the first such."""
+        seen = 0
+        while True:
+            for event in self.events[seen:]:
+                if found(event):
+                    return event
+            seen = len(self.events)
+            if not await self.batch():
+                raise AssertionError(f"the stream ended after {kinds(self.events)}")
+
+    async def until_kind(self, kind: str, count: int = 1) -> Event:
+        """Reads until the count-th event of a kind."""
+        left = count
+
+        def found(event: Event) -> bool:
+            nonlocal left
+            left -= event.WhichOneof("kind") == kind
+            return left == 0
+
+        return await self.until(found)
+
+    async def until_text(self, words: str = "") -> None:
+        """Reads until text has streamed that holds the words; it comes in deltas, or in a snapshot."""
+        seen = ""
+
+        def found(event: Event) -> bool:
+            nonlocal seen
+            if event.HasField("part_delta"):
+                seen += event.part_delta.text
+            elif event.HasField("message_snapshot"):
+                seen = words_of(event.message_snapshot.message)
+            return bool(seen) and words in seen
+
+        await self.until(found)
+
+    async def until_turn_ended(self, turn_id: str) -> Event:
+        """Reads until a turn's end."""
+        return await self.until(lambda event: event.HasField("turn_ended") and event.turn_id == turn_id)
+
+
+@contextlib.asynccontextmanager
+async def watching(
+    client: Client, session_id: str = "", fold: SessionFold | None = None, **fields: Any
+) -> AsyncIterator[Watch]:
+    """Opens a watch, for one session when it is named; cancels it at the end."""
+    call = client.events.WatchEvents(WatchEventsRequest(session_id=session_id, **fields))
+    try:
+        yield Watch(call, fold)
+    finally:
+        call.cancel()
+
+
+async def turn_ended(client: Client, accepted: SendMessageResponse) -> Event:
+    """Waits for the end of the turn that an answer names, and returns its turn_ended."""
+    async with watching(client, accepted.session_id, after_sequence=accepted.sequence, kinds=["turn_ended"]) as watch:
+        return await watch.until_turn_ended(accepted.turn_id)
+
+
+async def talk(client: Client, words: str, session_id: str = "", **fields: Any) -> SendMessageResponse:
+    """Sends a text and waits until its turn has ended."""
+    accepted = await client.messages.SendMessage(ask(words, session_id, **fields))
+    await turn_ended(client, accepted)
+    return accepted
+
+
+async def answer_to(client: Client, accepted: SendMessageResponse) -> Message:
+    """Returns the last assistant message of a turn."""
+    found = [m for m in await messages_of(client, accepted.session_id) if m.parent_id == accepted.message_id]
+    return found[-1]
+
+
+@dataclass
+class Refusal:
+    """An error as the contract describes it."""
+
+    code: grpc.StatusCode
+    reason: str
+    fields: list[str] = field(default_factory=list)
+    metadata: dict[str, str] = field(default_factory=dict)
+    details: list[str] = field(default_factory=list)
+    message: str = ""
+
+
+def refusal_of(error: grpc.aio.AioRpcError) -> Refusal:
+    """Reads status and details of an error; a status without exactly one ErrorInfo fails the test."""
+    status = rpc_status.from_call(error)
+    assert status is not None, f"{error.code()} without details: {error.details()}"
+    infos, names, fields = [], [], []
+    for packed in status.details:
+        name = packed.TypeName().rpartition(".")[2]
+        names.append(name)
+        detail = getattr(error_details_pb2, name)()
+        assert packed.Unpack(detail)
+        if name == "ErrorInfo":
+            infos.append(detail)
+        elif name == "BadRequest":
+            fields += [violation.field for violation in detail.field_violations]
+            assert all(violation.description and violation.reason for violation in detail.field_violations)
+    assert len(infos) == 1
+    assert infos[0].domain == "turnwire"
+    return Refusal(error.code(), infos[0].reason, fields, dict(infos[0].metadata), names, status.message)
+
+
+async def refused(call: Awaitable[Any]) -> Refusal:
+    """Awaits a call that must fail and returns how."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return refusal_of(caught.value)

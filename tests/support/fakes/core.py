@@ -1,0 +1,278 @@
+"""Ports in memory for tests of the core: time that stands still, ids that repeat, a store that waits to be told."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from tests.support.fakes.domain_values import NOW
+from turnwire.core.environment import Environment
+from turnwire.core.settings import CoreSettings
+from turnwire.domain.conversation.events import Event
+from turnwire.domain.conversation.messages import Message, ModelRef
+from turnwire.domain.conversation.permissions import Permission, PermissionResponse
+from turnwire.domain.conversation.sessions import Session, Turn
+from turnwire.domain.errors import SessionNotFound
+from turnwire.domain.money import Usage
+from turnwire.feed.memory.live_feed import LiveFeed
+from turnwire.ports.codec import Codec
+from turnwire.ports.provider import PreparedRequest, ProviderRequest, StreamItem
+from turnwire.ports.store import Bounds, Commit, Committed, EventPage, PutPermission, StoredEvent, StoredRequest
+from turnwire.ports.tools import NoServerTools, ServerTool, ServerTools, SourceState, ToolOutcome, ToolSource
+
+
+class ManualClock:
+    """Time that moves only when it is told to."""
+
+    def __init__(self) -> None:
+        """Begins at NOW."""
+        self.now = NOW
+
+    def __call__(self) -> datetime:
+        """Returns the moment."""
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        """Moves on."""
+        self.now += timedelta(seconds=seconds)
+
+
+def numbered_ids() -> Callable[[str], str]:
+    """Returns a maker of ids such as prt_1, prt_2: each prefix counts for itself."""
+    counters: dict[str, itertools.count[int]] = {}
+    return lambda prefix: f"{prefix}_{next(counters.setdefault(prefix, itertools.count(1)))}"
+
+
+class PlainCodec:
+    """Frames that a test can read: the event's order and kind."""
+
+    def encode_event(self, event: Event) -> bytes:
+        """Returns text such as `1:MessageAdded;`."""
+        return f"{event.sequence}:{type(event.kind).__name__};".encode()
+
+    def encode_display(self, message: Message) -> bytes:
+        """Returns the message's id."""
+        return f"{message.message_id};".encode()
+
+
+@dataclass
+class FakeStore:
+    """Keeps commits and their futures; a test decides what becomes of each, or `automatic` stores them at once."""
+
+    automatic: bool = True
+    commits: list[Commit] = field(default_factory=list)
+    futures: list[asyncio.Future[Committed]] = field(default_factory=list)
+    requests: dict[str, StoredRequest] = field(default_factory=dict)
+    sessions_by_id: dict[str, Session] = field(default_factory=dict)
+    conversation: tuple[Message, ...] = ()
+    log: list[StoredEvent] = field(default_factory=list)
+    earliest: int = 0
+    unfinished: tuple[Turn, ...] = ()
+    on_read: Callable[[], None] = lambda: None
+    """Called at the end of each read of the log: what happens meanwhile."""
+
+    def commit(self, commit: Commit) -> asyncio.Future[Committed]:
+        """Remembers the commit."""
+        future: asyncio.Future[Committed] = asyncio.get_running_loop().create_future()
+        self.commits.append(commit)
+        self.futures.append(future)
+        if self.automatic:
+            future.set_result(Committed(0, len(self.commits)))
+        return future
+
+    async def request(self, request_id: str) -> StoredRequest | None:
+        """Returns a remembered request."""
+        await asyncio.sleep(0)
+        return self.requests.get(request_id)
+
+    async def settings(self, session_id: str) -> Session:
+        """Returns a session."""
+        return await self.session(session_id)
+
+    async def session(self, session_id: str) -> Session:
+        """Returns a session."""
+        if session_id not in self.sessions_by_id:
+            raise SessionNotFound(session_id)
+        return self.sessions_by_id[session_id]
+
+    async def history(self, session_id: str) -> tuple[Message, ...]:
+        """Returns the conversation."""
+        return self.conversation
+
+    async def unfinished_turns(self) -> tuple[Turn, ...]:
+        """Returns the turns that a dead process left."""
+        return self.unfinished
+
+    async def turn_messages(self, turn_id: str) -> tuple[Message, ...]:
+        """Returns those of the conversation."""
+        return tuple(message for message in self.conversation if message.turn_id == turn_id)
+
+    async def open_permissions(self, session_id: str | None) -> tuple[Permission, ...]:
+        """Returns those that were stored and have no answer."""
+        stored = {c.permission.permission_id: c.permission for c in self._changes(PutPermission)}
+        return tuple(permission for permission in stored.values() if permission.answer is None)
+
+    async def always_allowed(self, session_id: str) -> frozenset[str]:
+        """Returns the patterns of those that were answered so."""
+        answered = [c.permission for c in self._changes(PutPermission)]
+        always = [p for p in answered if p.answer and p.answer.response is PermissionResponse.ALWAYS]
+        return frozenset(pattern for permission in always for pattern in permission.patterns)
+
+    def _changes(self, kind: type[Any]) -> list[Any]:
+        return [change for commit in self.commits for change in commit.changes if isinstance(change, kind)]
+
+    async def session_bounds(self, session_id: str) -> Bounds:
+        """Returns what is kept of the log."""
+        if session_id not in self.sessions_by_id:
+            raise SessionNotFound(session_id)
+        return Bounds(self.earliest, self._head())
+
+    async def log_bounds(self) -> Bounds:
+        """Returns what is kept of the log."""
+        return Bounds(self.earliest, self._head())
+
+    async def session_events(self, session_id: str, after: int, kinds: frozenset[str] | None) -> EventPage:
+        """Returns two events at most, then lets things happen."""
+        waiting = [s for s in self.log if s.event.sequence > max(after, self.earliest)][:2]
+        self.on_read()
+        last = waiting[-1].event.sequence if waiting else after
+        return EventPage(
+            tuple(s.frame for s in waiting if kinds is None or type(s.event.kind).__name__ in kinds),
+            last,
+            self.earliest,
+        )
+
+    async def log_events(self, after: int, kinds: frozenset[str] | None) -> EventPage:
+        """Returns two events at most; sequences and positions are the same here."""
+        return await self.session_events("", after, kinds)
+
+    def _head(self) -> int:
+        return self.log[-1].event.sequence if self.log else self.earliest
+
+
+class FakeProvider:
+    """Yields given items; an exception among them is raised, None waits for ever."""
+
+    provider_id = "offline"
+    api = "offline"
+
+    def __init__(self, items: Sequence[StreamItem | Exception | None]) -> None:
+        """Takes the items of every call."""
+        self._items = items
+        self.requests: list[ProviderRequest] = []
+        self.waiting = asyncio.Event()
+        """Set when the stream waits for ever."""
+
+    def prepare(self, request: ProviderRequest) -> PreparedRequest:
+        """Returns a body that names the model."""
+        return PreparedRequest(request=request, body={"model": request.model_id})
+
+    async def stream(self, prepared: PreparedRequest) -> AsyncGenerator[StreamItem]:
+        """Yields the items."""
+        self.requests.append(prepared.request)
+        for item in self._items:
+            if item is None:
+                self.waiting.set()
+                await asyncio.Event().wait()
+            elif isinstance(item, Exception):
+                raise item
+            else:
+                yield item
+
+
+@dataclass
+class FakeProviders:
+    """One provider for every model, at one pico-USD a token."""
+
+    provider: FakeProvider | None = None
+    window: int | None = None
+
+    async def get(self, provider_id: str) -> FakeProvider:
+        """Returns the provider."""
+        if self.provider is None:
+            raise KeyError(provider_id)
+        return self.provider
+
+    def check(self, model: ModelRef) -> None:
+        """Takes every model."""
+
+    def capabilities(self, model: ModelRef) -> tuple[str, ...] | None:
+        """Says nothing."""
+
+    def cost_pico_usd(self, model: ModelRef, usage: Usage) -> int | None:
+        """Counts tokens."""
+        return (usage.prompt_total or 0) + (usage.generated_total or 0)
+
+    def context_window_tokens(self, model: ModelRef) -> int | None:
+        """Returns the window."""
+        return self.window
+
+
+def server_tool(name: str, schema: str = "{}") -> ServerTool:
+    """Returns a tool of the server."""
+    return ServerTool(name=name, description="", input_schema_json=schema, source="fake")
+
+
+class FakeServerTools:
+    """Tools that answer when a test says so; an answer for each call, in order."""
+
+    def __init__(self, *tools: ServerTool) -> None:
+        """Takes the tools."""
+        self._tools = tools
+        self.calls: list[tuple[str, str, Callable[[str], None], asyncio.Future[ToolOutcome]]] = []
+
+    def sources(self) -> tuple[ToolSource, ...]:
+        """Returns the one source."""
+        return (ToolSource(name="fake", state=SourceState.READY),)
+
+    def tools(self) -> tuple[ServerTool, ...]:
+        """Returns the tools."""
+        return self._tools
+
+    async def discovered(self) -> None:
+        """Returns at once."""
+
+    async def call(self, name: str, arguments_json: str, log: Callable[[str], None]) -> ToolOutcome:
+        """Waits for the outcome."""
+        future: asyncio.Future[ToolOutcome] = asyncio.get_running_loop().create_future()
+        self.calls.append((name, arguments_json, log, future))
+        return await future
+
+
+class RecordingFeed(LiveFeed):
+    """The live feed, with what was published kept in order."""
+
+    def __init__(self, codec: Codec) -> None:
+        """Allows a hundred watchers."""
+        super().__init__(codec, 100, timedelta(seconds=1))
+        self.published: list[Event] = []
+
+    def publish(self, event: Event) -> None:
+        """Publishes and remembers."""
+        self.published.append(event)
+        super().publish(event)
+
+
+def make_environment(
+    store: FakeStore | None = None,
+    providers: FakeProviders | None = None,
+    feed: LiveFeed | None = None,
+    clock: ManualClock | None = None,
+    settings: Mapping[str, object] | None = None,
+    tools: ServerTools | None = None,
+) -> Environment:
+    """Returns an environment of fakes."""
+    return Environment(
+        store=store or FakeStore(),  # type: ignore[arg-type]
+        feed=feed or RecordingFeed(PlainCodec()),
+        providers=providers or FakeProviders(),  # type: ignore[arg-type]
+        # without host messages, so that a test sees what it is about; those have tests of their own
+        settings=CoreSettings(
+            **{"default_model": ModelRef("offline", "echo"), "host_messages": False, **(settings or {})}
+        ),
+        clock=clock or ManualClock(),
+        new_id=numbered_ids(),
+        tools=tools or NoServerTools(),
+    )

@@ -1,0 +1,135 @@
+"""Answers of models as they come on bad days: cut, refused, paused, failed in the middle, or held back."""
+
+import asyncio
+import dataclasses
+import itertools
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tests.support.models.scripts import HostedCall, HostedResult, Piece, answer, error
+from tests.support.oracles.histories import HOST_SECRET
+from tests.support.servers.provider import ScriptedReply
+
+_FINISHES: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "openai_chat": (
+        r'"finish_reason": "(?:stop|tool_calls)"',
+        {
+            "length": '"finish_reason": "length"',
+            "filtered": '"finish_reason": "content_filter"',
+            "stopped": '"finish_reason": "stop"',
+            "unknown": '"finish_reason": "brand_new"',
+        },
+    ),
+    "openai_responses": (
+        r'"status": "completed", "output": ',
+        {
+            "length": '"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}, "output": ',
+            "filtered": '"status": "incomplete", "incomplete_details": {"reason": "content_filter"}, "output": ',
+            "cancelled": '"status": "cancelled", "output": ',
+        },
+    ),
+    "anthropic": (
+        r'"stop_reason": "(?:end_turn|tool_use)"',
+        {
+            "length": '"stop_reason": "max_tokens"',
+            "filtered": '"stop_reason": "refusal"',
+            "stopped": '"stop_reason": "end_turn"',
+            "paused": '"stop_reason": "pause_turn"',
+            "full": '"stop_reason": "model_context_window_exceeded"',
+            "unknown": '"stop_reason": "brand_new"',
+        },
+    ),
+}
+"""By API: how an answer says why it ended, and what it says instead; an ending without a word here is as usual."""
+
+ENDINGS = ("length", "filtered", "stopped", "paused", "full", "cancelled", "unknown", "cut", "failed", "held")
+STATUSES = (400, 401, 413, 429, 500, 529)
+
+
+class Hold(asyncio.Event):
+    """Holds an answer back, and tells when the answer has come so far."""
+
+    def __init__(self, reached: Callable[[], None]) -> None:
+        """Takes who is told."""
+        super().__init__()
+        self._reached = reached
+
+    async def wait(self) -> bool:
+        """Tells that the answer has come here, and waits."""
+        self._reached()
+        return await super().wait()
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a model answers, for any API."""
+
+    pieces: tuple[Piece, ...] = ()
+    ending: str = ""
+    """One of ENDINGS; "" is an end in order."""
+    after: int = 0
+    """For cut, failed and held answers: after how many events, from 0; counted on from the start behind the last."""
+    status: int = 200
+
+    @property
+    def fails(self) -> bool:
+        """True for an answer that is an HTTP error."""
+        return self.status != 200
+
+    def on_the_wire(self, api: str, hold: Hold) -> ScriptedReply:
+        """Returns the answer in an API's format. Errors carry HOST_SECRET: their words are for people only."""
+        if self.fails:
+            return error(self.status, f"{HOST_SECRET} {self.status}")
+        found, words = _FINISHES[api]
+        whole = answer(api, *self.pieces)
+        word = words.get(self.ending)
+        chunks = list(whole.chunks)
+        if word is not None:
+            chunks = [re.sub(found, lambda _: word, bytes(chunk).decode()).encode() for chunk in whole.chunks]
+        place = 1 + self.after % len(chunks)
+        if self.ending == "cut":
+            # without a broken connection: what a client has read before it notices that is a matter of time
+            return ScriptedReply(chunks[:place])
+        if self.ending == "failed":
+            return ScriptedReply([*chunks[:place], _failure(api)])
+        if self.ending == "held":
+            chunks.insert(place, hold)
+        return dataclasses.replace(whole, chunks=chunks)
+
+
+def with_own_ids(pieces: tuple[Piece, ...], numbers: "itertools.count[int]", open_call: str) -> tuple[Piece, ...]:
+    """Returns the pieces with ids of hosted calls as a provider makes them: each once.
+
+    Args:
+        pieces: With any ids.
+        numbers: Where the ids come from.
+        open_call: The hosted call of the answer before that has no result; a result is that one's or that of the newest
+            call before it, and left out when there is none.
+    """
+    found: list[Piece] = []
+    for piece in pieces:
+        if isinstance(piece, HostedCall):
+            open_call = f"srvtoolu_{next(numbers)}"
+            found.append(HostedCall(open_call))
+        elif not isinstance(piece, HostedResult):
+            found.append(piece)
+        elif open_call:
+            found.append(HostedResult(open_call))
+            open_call = ""
+    return tuple(found)
+
+
+def open_hosted_call(pieces: tuple[Piece, ...]) -> str:
+    """Returns the last hosted call, if it has no result; "" otherwise."""
+    hosted = [piece for piece in pieces if isinstance(piece, HostedCall | HostedResult)]
+    return hosted[-1].call_id if hosted and isinstance(hosted[-1], HostedCall) else ""
+
+
+def _failure(api: str) -> bytes:
+    fault = {"type": "server_error", "code": "server_error", "message": f"{HOST_SECRET} in the stream"}
+    if api == "anthropic":
+        return f"event: error\ndata: {json.dumps({'type': 'error', 'error': fault})}\n\n".encode()
+    event = {"error": fault} if api == "openai_chat" else {"type": "response.failed", "response": {"error": fault}}
+    return f"data: {json.dumps(event)}\n\n".encode()

@@ -1,0 +1,201 @@
+"""The simple stream: open permission requests come first, each once, whatever happens meanwhile."""
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from opencode.event import event_pb2
+from tests.support.fakes.core import FakeStore, RecordingFeed, make_environment
+from tests.support.fakes.domain_values import NOW, make_message, make_permission, make_session
+from turnwire.api.grpc.handlers import STREAM_OPEN
+from turnwire.api.services.global_events import GlobalEvents
+from turnwire.api.wire.codec import ProtoCodec
+from turnwire.domain.conversation.events import DurableKind, Event, MessageAdded, PermissionAsked, PermissionReplied
+from turnwire.domain.conversation.messages import Message
+from turnwire.domain.conversation.permissions import Permission, PermissionAnswer, PermissionResponse
+from turnwire.feed.memory import live_feed
+from turnwire.ports.store import StoredEvent
+
+
+class NoTurns:
+    """Nothing streams."""
+
+    def open_messages(self) -> Sequence[Message]:
+        """Returns nothing."""
+        return ()
+
+
+@dataclass
+class PermissionStore(FakeStore):
+    """A store that knows which requests are open."""
+
+    open: tuple[Permission, ...] = ()
+    before_permissions: Callable[[], None] = lambda: None
+    after_permissions: Callable[[], None] = lambda: None
+
+    async def open_permissions(self, session_id: str | None) -> tuple[Permission, ...]:
+        """Returns those of all sessions, and lets things happen before and after."""
+        assert session_id is None
+        self.before_permissions()
+        found = self.open
+        self.after_permissions()
+        return found
+
+
+class World:
+    """Two sessions with a log and a feed."""
+
+    def __init__(self) -> None:
+        sessions = {name: make_session(name, directory=f"/{name}") for name in ("ses_1", "ses_2")}
+        self.store = PermissionStore(sessions_by_id=sessions)
+        self.feed = RecordingFeed(ProtoCodec())
+        environment = make_environment(self.store, feed=self.feed)
+        self.events = GlobalEvents(environment, NoTurns())  # type: ignore[arg-type]
+        self.position = 0
+
+    def happen(self, kind: DurableKind, session_id: str = "ses_1") -> None:
+        """Stores and publishes the next event."""
+        self.position += 1
+        event = Event(session_id=session_id, kind=kind, at=NOW, sequence=self.position, position=self.position)
+        stored = StoredEvent(event, ProtoCodec().encode_event(event))
+        self.store.log.append(stored)
+        self.feed.publish_stored([stored])
+
+    def ask(self, permission_id: str, session_id: str = "ses_1") -> None:
+        """Asks for a permission."""
+        permission = make_permission(permission_id, session_id)
+        self.store.open = (*self.store.open, permission)
+        self.happen(PermissionAsked(permission), session_id)
+
+    def answer(self, permission_id: str) -> None:
+        """Answers a request."""
+        self.store.open = tuple(p for p in self.store.open if p.permission_id != permission_id)
+        self.happen(PermissionReplied(permission_id, "prt_0", PermissionAnswer(PermissionResponse.ONCE)))
+
+    def mark(self, message_id: str = "mark") -> None:
+        """Stores a message, up to which a test reads."""
+        self.happen(MessageAdded(make_message(message_id)))
+
+    @contextlib.asynccontextmanager
+    async def subscribed(self, *session_ids: str) -> AsyncIterator["Reader"]:
+        """Opens a subscription that the server has begun to serve."""
+        stream = self.events.subscribe(frozenset(session_ids))
+        async with contextlib.aclosing(stream):
+            assert await anext(stream) is STREAM_OPEN
+            yield Reader(stream)
+
+
+class Reader:
+    """Reads one subscription."""
+
+    def __init__(self, stream: AsyncIterator[event_pb2.GlobalEvent | bytes]) -> None:
+        self._stream = stream
+
+    async def asked_until(self, message_id: str = "mark") -> list[str]:
+        """Returns the ids of the requests that are told before a message."""
+        found = []
+        async for change in self._stream:
+            assert isinstance(change, event_pb2.GlobalEvent)
+            if change.message_updated.message_id == message_id:
+                break
+            if change.HasField("permission_created"):
+                permission = change.permission_created.permission
+                assert change.directory == f"/{permission.session_id}"
+                found.append(permission.id)
+        return found
+
+
+async def test_open_requests_come_first() -> None:
+    """Oldest first, before whatever happens from then on; the answered ones do not come."""
+    world = World()
+    for permission_id in ("per_b", "per_a", "per_x"):
+        world.ask(permission_id)
+    world.answer("per_x")
+    async with world.subscribed() as reader:
+        world.ask("per_c", "ses_2")
+        world.mark()
+        assert await reader.asked_until() == ["per_b", "per_a", "per_c"]
+
+
+async def test_a_request_is_told_as_it_is_asked() -> None:
+    """Once, also when another one had the same fate before."""
+    world = World()
+    async with world.subscribed() as reader:
+        world.mark()
+        assert await reader.asked_until() == []
+        world.ask("per_a")
+        world.answer("per_a")
+        world.ask("per_b")
+        world.mark("end")
+        assert await reader.asked_until("end") == ["per_a", "per_b"]
+
+
+@pytest.mark.parametrize("moment", ["before_permissions", "after_permissions"])
+async def test_a_request_that_is_asked_while_the_stream_joins_is_told_once(moment: str) -> None:
+    """Between the reading of the position and of the requests it is in both; after that, in the feed alone."""
+    world = World()
+    world.ask("per_a")
+
+    def meanwhile() -> None:
+        setattr(world.store, moment, lambda: None)
+        world.ask("per_b")
+        world.mark()
+
+    setattr(world.store, moment, meanwhile)
+    async with world.subscribed() as reader:
+        assert await reader.asked_until() == ["per_a", "per_b"]
+
+
+async def test_only_the_sessions_that_were_named_are_told_of() -> None:
+    """Of their open requests and of new ones."""
+    world = World()
+    world.ask("per_a", "ses_2")
+    world.ask("per_b")
+    async with world.subscribed("ses_1") as reader:
+        world.ask("per_c", "ses_2")
+        world.ask("per_d")
+        world.mark()
+        assert await reader.asked_until() == ["per_b", "per_d"]
+
+
+async def test_a_stream_that_fell_behind_is_told_each_request_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was told is not told again; what was asked meanwhile is, even when its event is no longer kept."""
+    monkeypatch.setattr(live_feed, "ALL_RING_BYTES", 2_000)
+    world = World()
+    world.ask("per_a")
+    async with world.subscribed() as reader:
+        world.ask("per_b")
+        world.mark()
+        assert await reader.asked_until() == ["per_a", "per_b"]
+        world.ask("per_pruned")
+        world.answer("per_b")
+        world.store.log.clear()
+        world.store.earliest = world.position
+        world.ask("per_c")
+        for index in range(100):
+            world.mark(f"filler_{index}")
+        world.mark("behind")
+        assert await reader.asked_until("behind") == ["per_pruned", "per_c"]
+        world.ask("per_d")
+        world.mark("end")
+        assert await reader.asked_until("end") == ["per_d"]
+
+
+async def test_a_stream_that_falls_behind_while_it_joins_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Telling the open requests takes as long as the reader likes; what the feed drops meanwhile comes from the log."""
+    monkeypatch.setattr(live_feed, "ALL_RING_BYTES", 2_000)
+    world = World()
+    world.ask("per_a")
+
+    def meanwhile() -> None:
+        world.store.after_permissions = lambda: None
+        world.ask("per_b")
+        for index in range(100):
+            world.mark(f"filler_{index}")
+        world.mark()
+
+    world.store.after_permissions = meanwhile
+    async with world.subscribed() as reader:
+        assert await reader.asked_until() == ["per_a", "per_b"]

@@ -1,0 +1,51 @@
+"""PermissionService: the words of the contract reach the core, and its requests reach the client."""
+
+import pytest
+
+from opencode.tool import tool_pb2 as pb
+from tests.support.fakes.domain_values import make_permission
+from turnwire.api.services.tools import PermissionService
+from turnwire.api.wire import to_proto
+from turnwire.domain.conversation.permissions import Permission, PermissionAnswer, PermissionResponse
+
+
+class FakePermissions:
+    """Remembers answers and has one open request in each session."""
+
+    def __init__(self) -> None:
+        """Begins without answers."""
+        self.answers: list[tuple[str, str, PermissionAnswer]] = []
+
+    async def respond(self, session_id: str, permission_id: str, answer: PermissionAnswer) -> None:
+        """Remembers the answer."""
+        self.answers.append((session_id, permission_id, answer))
+
+    async def open(self, session_id: str) -> tuple[Permission, ...]:
+        """Returns the open ones."""
+        return tuple(make_permission(f"per_{name}", name) for name in ("a", "b") if session_id in ("", name))
+
+
+@pytest.mark.parametrize(
+    ("word", "response"),
+    [
+        ("approve", PermissionResponse.ONCE),
+        ("once", PermissionResponse.ONCE),
+        ("always", PermissionResponse.ALWAYS),
+        ("reject", PermissionResponse.REJECT),
+    ],
+)
+async def test_an_answer_is_handed_on(word: str, response: PermissionResponse) -> None:
+    """Each of the four words, with the reason."""
+    permissions = FakePermissions()
+    service = PermissionService(permissions)  # type: ignore[arg-type]
+    request = pb.PermissionResponse(session_id="s", permission_id="p", response=word, reason="because")
+    assert await service.RespondToPermission(request) == pb.RespondToPermissionResponse()
+    assert permissions.answers == [("s", "p", PermissionAnswer(response, "because"))]
+
+
+async def test_open_requests_are_listed() -> None:
+    """Of one session, or of all."""
+    service = PermissionService(FakePermissions())  # type: ignore[arg-type]
+    both = [to_proto.permission(make_permission(f"per_{name}", name)) for name in ("a", "b")]
+    assert list((await service.ListPermissions(pb.ListPermissionsRequest())).permissions) == both
+    assert list((await service.ListPermissions(pb.ListPermissionsRequest(session_id="b"))).permissions) == both[1:]

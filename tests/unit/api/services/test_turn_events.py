@@ -1,0 +1,122 @@
+"""The events of one turn, out of the watch of its session."""
+
+from collections.abc import AsyncGenerator
+
+from tests.support.fakes.domain_values import NOW, make_answer, make_message, make_permission, open_part
+from tests.support.fakes.opened_store import kinds_in
+from turnwire.api.services.turn_events import events_of_turn
+from turnwire.api.wire.codec import ProtoCodec
+from turnwire.core.intake.receipts import Receipt
+from turnwire.core.watches.watch import WatchRequest
+from turnwire.domain.conversation import events as e
+from turnwire.domain.conversation.messages import FinishReason, MessageStatus, Text
+
+RECEIPT = Receipt(session_id="ses_1", message_id="msg_user", turn_id="trn_1", sequence=4)
+USER = make_message("msg_user", "hi", turn_id="trn_1")
+ANSWER = make_answer("msg_1", status=MessageStatus.STREAMING)
+OTHER = make_answer("msg_x", open_part(0, Text("x")), status=MessageStatus.STREAMING, turn_id="trn_x")
+
+
+class FakeWatches:
+    """Yields given batches and remembers the request and whether it was closed."""
+
+    def __init__(self, *batches: list[tuple[e.DurableKind | e.EphemeralKind, str]]) -> None:
+        self._batches = batches
+        self.requests: list[WatchRequest] = []
+        self.closed = False
+
+    async def watch(self, request: WatchRequest) -> AsyncGenerator[bytes]:
+        """Yields the batches."""
+        self.requests.append(request)
+        codec = ProtoCodec()
+        try:
+            for batch in self._batches:
+                yield b"".join(
+                    codec.encode_event(e.Event(session_id="ses_1", kind=kind, at=NOW, turn_id=turn_id))
+                    for kind, turn_id in batch
+                )
+        finally:
+            self.closed = True
+
+
+async def _kinds(watches: FakeWatches) -> list[list[str]]:
+    return [kinds_in(batch) async for batch in events_of_turn(watches, RECEIPT)]  # type: ignore[arg-type]
+
+
+def _end(turn_id: str = "trn_1") -> tuple[e.TurnEnded, str]:
+    return e.TurnEnded(finish_reason=FinishReason.STOP), turn_id
+
+
+async def test_a_turn_is_told_from_its_message_to_its_end() -> None:
+    """The watch begins at the receipt; it is closed after the end, whatever else the session does."""
+    watches = FakeWatches(
+        [(e.MessageAdded(USER), "trn_1"), (e.TurnStarted("msg_user"), "trn_1"), (e.CaughtUp(6), "")],
+        [(e.MessageAdded(ANSWER), "trn_1"), (e.PartDelta("msg_1", 0, 0, "a"), "")],
+        [_end(), (e.QueueChanged(()), "")],
+        [(e.QueueChanged(()), "trn_1")],
+    )
+    assert await _kinds(watches) == [
+        ["message_added", "turn_started"],
+        ["message_added", "part_delta"],
+        ["turn_ended"],
+    ]
+    assert watches.requests == [WatchRequest(session_id="ses_1", after=4, fail_if_compacted=True)]
+    assert watches.closed
+
+
+async def test_other_turns_are_left_out() -> None:
+    """Durable events by turn, deltas and snapshots by message; batches of nothing else are not sent."""
+    watches = FakeWatches(
+        [(e.MessageAdded(OTHER), "trn_x"), (e.MessageSnapshot(OTHER), "")],
+        [(e.PartDelta("msg_x", 0, 0, "x"), ""), (e.PartStarted("msg_x", OTHER.parts[0]), ""), _end("trn_x")],
+        [(e.MessageAdded(ANSWER), "trn_1"), (e.PartDelta("msg_x", 0, 0, "x"), ""), _end()],
+    )
+    assert await _kinds(watches) == [["message_added", "turn_ended"]]
+
+
+async def test_heartbeats_pass() -> None:
+    """A message that waits for its turn is not silent."""
+    watches = FakeWatches([(e.Heartbeat(3), "")], [_end()])
+    assert await _kinds(watches) == [["heartbeat"], ["turn_ended"]]
+
+
+async def test_a_snapshot_of_the_turn_is_followed_by_its_deltas() -> None:
+    """A watcher that fell behind gets the message as it stands, and goes on from there."""
+    watches = FakeWatches(
+        [(e.MessageAdded(ANSWER), "trn_1")],
+        [(e.MessageSnapshot(ANSWER), ""), (e.PartDelta("msg_1", 0, 0, "a"), "")],
+        [_end()],
+    )
+    assert await _kinds(watches) == [["message_added"], ["message_snapshot", "part_delta"], ["turn_ended"]]
+
+
+async def test_open_permissions_of_the_turn_are_told() -> None:
+    """A watcher that fell behind learns what the turn waits for, and nothing of other turns."""
+    mine, other = make_permission("per_1"), make_permission("per_x", turn_id="trn_x")
+    watches = FakeWatches([(e.PermissionSnapshot(other), "")], [(e.PermissionSnapshot(mine), "")], [_end()])
+    assert await _kinds(watches) == [["permission_snapshot"], ["turn_ended"]]
+
+
+async def test_logs_of_the_turns_tools_are_told() -> None:
+    """They name a message of the turn."""
+    watches = FakeWatches(
+        [(e.MessageAdded(ANSWER), "trn_1"), (e.ToolLog("msg_x", 0, 0, "x"), ""), (e.ToolLog("msg_1", 0, 0, "a"), "")],
+        [_end()],
+    )
+    assert await _kinds(watches) == [["message_added", "tool_log"], ["turn_ended"]]
+
+
+async def test_a_compaction_is_told_to_the_turn_that_runs() -> None:
+    """While the turn waits for another one, a compaction is that one's."""
+    compacting = e.CompactionStarted(3, 900, 1000)
+    watches = FakeWatches(
+        [(e.MessageAdded(USER), "trn_1"), (compacting, "")],
+        [(e.TurnStarted("msg_user"), "trn_1"), (compacting, "")],
+        [_end()],
+    )
+    assert await _kinds(watches) == [["message_added"], ["turn_started", "compaction_started"], ["turn_ended"]]
+
+
+async def test_the_stream_ends_with_its_session() -> None:
+    """When the watch ends without the turn's end, so does the stream."""
+    assert await _kinds(FakeWatches([(e.MessageAdded(USER), "trn_1")])) == [["message_added"]]

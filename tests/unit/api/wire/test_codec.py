@@ -1,0 +1,352 @@
+"""Frames: joined they are a message of the contract, for old readers too."""
+
+import typing
+from datetime import timedelta
+
+import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message_factory import GetMessageClass
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from opencode.event import event_pb2
+from opencode.event import session_event_pb2 as pb
+from opencode.message import content_pb2, message_pb2
+from opencode.session import session_pb2
+from opencode.tool import tool_pb2
+from tests.support.clients.fixed_client import FIXED_IMAGE
+from tests.support.fakes.domain_values import (
+    NOW,
+    later,
+    make_answer,
+    make_message,
+    make_part,
+    make_permission,
+    make_session,
+)
+from turnwire.api.wire import to_proto
+from turnwire.api.wire.codec import ProtoCodec, frame, next_page_token
+from turnwire.api.wire.from_proto import DURABLE_KINDS
+from turnwire.domain.conversation import events as e
+from turnwire.domain.conversation.messages import (
+    Compaction,
+    Failure,
+    File,
+    FinishReason,
+    MessageType,
+    ModelRef,
+    ModelRun,
+    Reasoning,
+    Text,
+    ToolResult,
+    ToolStatus,
+    ToolUse,
+)
+from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionResponse
+from turnwire.domain.money import Usage
+
+CODEC = ProtoCodec()
+VIEW = e.SessionView(make_session(title="t", head_sequence=99), "trn_1", ("msg_q",))
+CALL = ToolUse(name="read", call_id="c1", input_json="{}", status=ToolStatus.PENDING, started_at=later(1))
+INFO = to_proto.session(VIEW)
+INFO_AT_7 = session_pb2.SessionInfo()
+INFO_AT_7.CopyFrom(INFO)
+INFO_AT_7.head_sequence = 7
+PART = make_part(2, Text("x"))
+PERMISSION = make_permission()
+ASKED = to_proto.permission(PERMISSION)
+COMPACTION = Compaction(through_message_id="msg_1", message_count=5, tokens_before=900, tokens_after=100)
+ANSWER = make_answer("msg_1", Text("x"), usage=Usage(input_tokens=1))
+
+KINDS: list[tuple[e.DurableKind | e.EphemeralKind, dict[str, object]]] = [
+    (e.SessionCreated(VIEW), {"session_created": pb.SessionCreated(session=INFO_AT_7)}),
+    (e.SessionUpdated(VIEW), {"session_updated": pb.SessionUpdated(session=INFO_AT_7)}),
+    (e.SessionDeleted(), {"session_deleted": pb.SessionDeleted()}),
+    (
+        e.SessionStatusChanged(True),
+        {"session_status_changed": pb.SessionStatusChanged(status=session_pb2.SESSION_STATUS_RUNNING)},
+    ),
+    (
+        e.SessionStatusChanged(False),
+        {"session_status_changed": pb.SessionStatusChanged(status=session_pb2.SESSION_STATUS_IDLE)},
+    ),
+    (e.TurnStarted("msg_u"), {"turn_started": pb.TurnStarted(user_message_id="msg_u")}),
+    (
+        e.TurnEnded(
+            finish_reason=FinishReason.ERROR,
+            failure=Failure("R", "m"),
+            usage=Usage(output_tokens=0),
+            cost_pico_usd=0,
+            steps=2,
+        ),
+        {
+            "turn_ended": pb.TurnEnded(
+                finish_reason=content_pb2.FINISH_REASON_ERROR,
+                failure=content_pb2.Failure(reason="R", message="m"),
+                usage=content_pb2.Usage(output_tokens=0),
+                cost_pico_usd=0,
+                steps=2,
+            )
+        },
+    ),
+    (
+        e.TurnEnded(finish_reason=FinishReason.STOP),
+        {"turn_ended": pb.TurnEnded(finish_reason=content_pb2.FINISH_REASON_STOP)},
+    ),
+    (e.MessageAdded(ANSWER), {"message_added": pb.MessageAdded(message=to_proto.message(ANSWER))}),
+    (e.MessageFinished(ANSWER), {"message_finished": pb.MessageFinished(message=to_proto.message(ANSWER))}),
+    (e.MessageRemoved("msg_1"), {"message_removed": pb.MessageRemoved(message_id="msg_1")}),
+    (e.PartFinished("msg_1", PART), {"part_finished": pb.PartFinished(message_id="msg_1", part=to_proto.part(PART))}),
+    (
+        e.ToolCallUpdated("msg_1", "prt_2", 2, CALL),
+        {
+            "tool_call_updated": pb.ToolCallUpdated(
+                message_id="msg_1", part_index=2, state=to_proto.tool_call("prt_2", CALL)
+            )
+        },
+    ),
+    (e.QueueChanged(("a", "b")), {"queue_changed": pb.QueueChanged(message_ids=["a", "b"])}),
+    (e.QueueChanged(()), {"queue_changed": pb.QueueChanged()}),
+    (e.PermissionAsked(PERMISSION), {"permission_asked": pb.PermissionAsked(permission=ASKED)}),
+    (
+        e.PermissionReplied("per_1", "prt_2", PermissionAnswer(PermissionResponse.REJECT, "no")),
+        {
+            "permission_replied": pb.PermissionReplied(
+                permission_id="per_1", response="reject", reason="no", tool_call_id="prt_2"
+            )
+        },
+    ),
+    (
+        e.PermissionReplied("per_1", "prt_2", PermissionAnswer(PermissionResponse.CANCELLED)),
+        {"permission_replied": pb.PermissionReplied(permission_id="per_1", response="cancelled", tool_call_id="prt_2")},
+    ),
+    (
+        e.ContextCompacted("msg_s", COMPACTION),
+        {"context_compacted": pb.ContextCompacted(message_id="msg_s", compaction=to_proto.compaction(COMPACTION))},
+    ),
+    (e.PermissionSnapshot(PERMISSION), {"permission_snapshot": pb.PermissionSnapshot(permission=ASKED)}),
+    (
+        e.CompactionStarted(5, 900, 1000),
+        {"compaction_started": pb.CompactionStarted(message_count=5, estimated_tokens=900, context_window_tokens=1000)},
+    ),
+    (e.PartStarted("msg_1", PART), {"part_started": pb.PartStarted(message_id="msg_1", part=to_proto.part(PART))}),
+    (
+        e.ToolLog("msg_1", 2, 3, "at 4"),
+        {"tool_log": pb.ToolLog(message_id="msg_1", part_index=2, line_index=3, text="at 4")},
+    ),
+    (e.MessageSnapshot(ANSWER), {"message_snapshot": pb.MessageSnapshot(message=to_proto.message(ANSWER))}),
+    (
+        e.SessionSnapshot(VIEW),
+        {"session_snapshot": pb.SessionSnapshot(session=INFO, queued_message_ids=["msg_q"])},
+    ),
+    (e.CaughtUp(3), {"caught_up": pb.CaughtUp(head=3)}),
+    (e.CaughtUp(0), {"caught_up": pb.CaughtUp()}),
+    (e.Heartbeat(3), {"heartbeat": pb.Heartbeat(head=3)}),
+    (
+        e.RetryScheduled("msg_1", Failure("BUSY", "busy"), 2, timedelta(seconds=1.5), ModelRef("p", "m")),
+        {
+            "retry_scheduled": pb.RetryScheduled(
+                message_id="msg_1",
+                failure=content_pb2.Failure(reason="BUSY", message="busy"),
+                attempt=2,
+                delay=Duration(seconds=1, nanos=500_000_000),
+                model_run=content_pb2.ModelRun(provider_id="p", model_requested="m"),
+            )
+        },
+    ),
+    (e.Reset(3), {"reset": pb.Reset(earliest=3)}),
+]
+
+
+def _event(kind: e.DurableKind | e.EphemeralKind, **fields: object) -> e.Event:
+    return e.Event(**{"session_id": "ses_1", "kind": kind, "at": NOW, **fields})
+
+
+@pytest.mark.parametrize(("kind", "field"), KINDS, ids=lambda value: type(value).__name__)
+def test_every_kind_has_its_field(kind: e.DurableKind | e.EphemeralKind, field: dict[str, object]) -> None:
+    """The event carries session, turn, sequence, position, time and its kind, even when that is empty."""
+    encoded = CODEC.encode_event(_event(kind, turn_id="trn_1", sequence=7, position=8))
+    [event] = event_pb2.WatchEventsResponse.FromString(encoded).events
+    assert event == pb.Event(
+        session_id="ses_1", turn_id="trn_1", sequence=7, position=8, event_time=to_proto.timestamp(NOW), **field
+    )
+    assert event.WhichOneof("kind") == next(iter(field))
+
+
+def test_the_list_of_kinds_above_is_complete() -> None:
+    """Every durable and ephemeral kind encodes."""
+    kinds = {*typing.get_args(e.DurableKind), *typing.get_args(e.EphemeralKind)}
+    assert {type(kind) for kind, _ in KINDS} | {e.PartDelta} == kinds
+
+
+def test_a_delta_carries_only_what_it_needs() -> None:
+    """Session, message, part, offset, text: it is by far the most frequent event."""
+    encoded = CODEC.encode_event(_event(e.PartDelta("msg_1", 2, 3, "é"), at=None, turn_id="trn_1"))
+    [event] = event_pb2.WatchEventsResponse.FromString(encoded).events
+    assert event == pb.Event(
+        session_id="ses_1", part_delta=pb.PartDelta(message_id="msg_1", part_index=2, offset=3, text="é")
+    )
+
+
+def test_the_names_of_durable_kinds_are_the_domains() -> None:
+    """A client filters by the names of fields; the store by the names of classes."""
+    assert set(DURABLE_KINDS.values()) == {kind.__name__ for kind in typing.get_args(e.DurableKind)}
+    assert {name for _, field in KINDS for name in field if name in DURABLE_KINDS} == set(DURABLE_KINDS)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 300), max_size=20))
+def test_joined_frames_are_a_batch(sizes: list[int]) -> None:
+    """In order, whatever the length of each."""
+    events = [pb.Event(session_id="s" * size, sequence=index) for index, size in enumerate(sizes)]
+    joined = b"".join(frame(event.SerializeToString()) for event in events)
+    assert joined == event_pb2.WatchEventsResponse(events=events).SerializeToString()
+
+
+@pytest.mark.parametrize("length", [0, 1, 127, 128, 16383, 16384, 2097151, 2097152])
+def test_lengths_of_every_width_are_right(length: int) -> None:
+    """At the edges where the length needs one byte more."""
+    body = b"x" * length
+    assert len(frame(body)) - length in (2, 3, 4, 5)
+    message = message_pb2.MessageList.FromString(frame(message_pb2.DisplayMessage(message_id="m").SerializeToString()))
+    assert message.messages[0].message_id == "m"
+    batch = tool_pb2.ToolCallState.FromString(frame(body))  # its field 1 is text
+    assert batch.id == body.decode()
+
+
+def test_joined_display_forms_and_token_are_a_message_list() -> None:
+    """Rows of the store become an answer without parsing; a message without display form gives nothing."""
+    folded = make_message("msg_3", ToolResult(call_id="c", output="o"), type=MessageType.TOOL_RESULT, parent_id="p")
+    frames = [CODEC.encode_display(message) for message in (make_message("msg_1", "a"), folded, ANSWER)]
+    assert frames[1] == b""
+    listed = message_pb2.MessageList.FromString(b"".join(frames) + next_page_token("next"))
+    assert ([m.message_id for m in listed.messages], listed.next_page_token) == (["msg_1", "msg_1"], "next")
+    assert next_page_token("") == b""
+
+
+def test_a_display_form_has_every_field() -> None:
+    """All that the contract shows of an answer."""
+    file = File(sha256="ab", size_bytes=1, mime="text/x-python", filename="a.py", path="/a.py", language="python")
+    call = ToolUse(
+        name="read",
+        call_id="c1",
+        input_json='{"a":1}',
+        status=ToolStatus.SUCCESS,
+        output="out",
+        logs=("l",),
+        metadata_json="{}",
+        started_at=NOW,
+        finished_at=later(1),
+        permission_id="per_1",
+        files=(file,),
+        full_output=file,
+    )
+    message = make_answer(
+        "msg_1",
+        Reasoning("hm"),
+        "text",
+        call,
+        file,
+        finish_reason=FinishReason.TOOL_USE,
+        provider_finish_reason="tool_calls",
+        usage=Usage(input_tokens=1, cache_read_tokens=2, cache_write_tokens=3, output_tokens=4, reasoning_tokens=5),
+        cost_pico_usd=7,
+        model_run=ModelRun(provider_id="p", model_requested="m", model_served="m2", response_id="r"),
+        metadata_json='{"k":1}',
+        sender="u",
+        sender_name="U",
+        failure=Failure("R", "m"),
+        compaction=COMPACTION,
+        updated_at=later(1),
+    )
+    shown_file = tool_pb2.ToolFile(sha256="ab", size_bytes=1, mime="text/x-python", filename="a.py")
+    created = 1767323045678
+    shown = message_pb2.DisplayMessage(
+        message_id="msg_1",
+        role="assistant",
+        text_parts=["text"],
+        reasoning_parts=["hm"],
+        tokens_input=6,
+        tokens_output=9,
+        tokens_reasoning=5,
+        tool_calls=[
+            tool_pb2.ToolCallState(
+                id="prt_2",
+                name="read",
+                status="success",
+                call_id="c1",
+                input_json='{"a":1}',
+                output="out",
+                logs=["l"],
+                metadata_json="{}",
+                started_at=created,
+                finished_at=created + 1000,
+                permission_id="per_1",
+                files=[shown_file],
+                full_output=shown_file,
+            )
+        ],
+        message_type=content_pb2.MESSAGE_TYPE_ASSISTANT,
+        status=content_pb2.MESSAGE_STATUS_COMPLETE,
+        finish_reason=content_pb2.FINISH_REASON_TOOL_USE,
+        provider_finish_reason="tool_calls",
+        files=[
+            content_pb2.FileContent(
+                sha256="ab", size_bytes=1, mime="text/x-python", filename="a.py", path="/a.py", language="python"
+            )
+        ],
+        usage=content_pb2.Usage(
+            input_tokens=1, cache_read_tokens=2, cache_write_tokens=3, output_tokens=4, reasoning_tokens=5
+        ),
+        cost_pico_usd=7,
+        model_run=content_pb2.ModelRun(provider_id="p", model_requested="m", model_served="m2", response_id="r"),
+        metadata_json='{"k":1}',
+        turn_id="trn_1",
+        parent_id="msg_user",
+        sender="u",
+        sender_name="U",
+        created_at=created,
+        updated_at=created + 1000,
+        failure=content_pb2.Failure(reason="R", message="m"),
+        compaction=content_pb2.Compaction(
+            through_message_id="msg_1", message_count=5, tokens_before=900, tokens_after=100
+        ),
+    )
+    assert message_pb2.MessageList.FromString(CODEC.encode_display(message)).messages == [shown]
+
+
+def _fixed_class(name: str) -> type:
+    pool = descriptor_pool.DescriptorPool()
+    for file in descriptor_pb2.FileDescriptorSet.FromString(FIXED_IMAGE.read_bytes()).file:
+        pool.Add(file)
+    return GetMessageClass(pool.FindMessageTypeByName(name))
+
+
+def test_a_reader_of_the_fixed_contract_reads_display_forms() -> None:
+    """Our fields are unknown to it and change nothing of what it knows."""
+    usage = Usage(input_tokens=1, cache_read_tokens=2, output_tokens=4, reasoning_tokens=5)
+    message = make_answer("msg_1", "text", CALL, usage=usage, cost_pico_usd=3, metadata_json="{}")
+    old_list = _fixed_class("opencode.message.MessageList")
+    [old] = old_list.FromString(CODEC.encode_display(message) + next_page_token("t")).messages
+    new = message_pb2.MessageList.FromString(CODEC.encode_display(message)).messages[0]
+    known = [field.name for field in old.DESCRIPTOR.fields if field.name != "tool_calls"]
+    assert {name: getattr(old, name) for name in known} == {name: getattr(new, name) for name in known}
+    assert [(call.id, call.name, call.status) for call in old.tool_calls] == [("prt_1", "read", "pending")]
+
+
+def test_a_reader_that_is_older_than_a_kind_sees_no_kind() -> None:
+    """An event of a newer server has its sequence and an unset oneof."""
+    newer = pb.Event(session_id="ses_1", sequence=7).SerializeToString() + b"\xaa\x06\x02\x08\x01"  # field 101
+    [event] = event_pb2.WatchEventsResponse.FromString(frame(newer)).events
+    assert (event.sequence, event.WhichOneof("kind")) == (7, None)
+
+
+def test_a_sessions_choice_of_model_is_shown() -> None:
+    """And an idle session without choices leaves those fields absent."""
+    view = e.SessionView(make_session(model=ModelRef("p", "m"), agent="review"))
+    info = to_proto.session(view)
+    assert (info.model.provider.id, info.model.model_id, info.agent) == ("p", "m", "review")
+    plain = to_proto.session(e.SessionView(make_session()))
+    absent = [plain.HasField(name) for name in ("model", "agent", "active_turn_id")]
+    assert (absent, plain.status) == ([False] * 3, session_pb2.SESSION_STATUS_IDLE)

@@ -1,0 +1,427 @@
+"""Requests become inputs of the core; one answer names every field that is wrong."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+from msgspec import UNSET
+
+from opencode.event.event_pb2 import WatchEventsRequest
+from opencode.message import content_pb2 as content
+from opencode.message import message_pb2 as pb
+from opencode.model.selection_pb2 import ModelSelection
+from opencode.provider.provider_pb2 import ProviderInfo
+from opencode.session.session_pb2 import Budget, CreateSessionRequest, SessionTools, UpdateSessionRequest
+from opencode.tool.tool_pb2 import ToolDefinition
+from turnwire.api.wire import from_proto
+from turnwire.api.wire.checks import MAX_METADATA_BYTES
+from turnwire.core.intake.attachments import NewFile
+from turnwire.core.intake.inputs import NewMessage, NewText, NewTurn, SessionChange
+from turnwire.core.use_cases.explanation import ExplainRequest
+from turnwire.core.watches.watch import WatchRequest
+from turnwire.domain.conversation import sessions
+from turnwire.domain.conversation.messages import MessageType, ModelRef, ToolResult
+from turnwire.domain.errors import InvalidRequest
+from turnwire.ports.store import Page
+
+TEXT = pb.MessagePart(text=pb.TextPart(text="hi"))
+MODEL = ModelSelection(provider=ProviderInfo(id="p"), model_id="m")
+
+
+def _send(**fields: object) -> pb.SendMessageRequest:
+    return pb.SendMessageRequest(**{"session_id": "ses_1", "parts": [TEXT], **fields})
+
+
+def _append(**fields: object) -> pb.AppendMessageRequest:
+    defaults = {"session_id": "ses_1", "parts": [TEXT], "type": content.MESSAGE_TYPE_USER}
+    return pb.AppendMessageRequest(**{**defaults, **fields})
+
+
+def _violations(function: Callable[..., object], *arguments: object, **keywords: object) -> list[tuple[str, str]]:
+    with pytest.raises(InvalidRequest) as caught:
+        function(*arguments, **keywords)
+    return [(violation.field, violation.reason) for violation in caught.value.violations]
+
+
+def test_a_bare_message_takes_every_default() -> None:
+    """No session, no name, no model: the server chooses."""
+    message, turn = from_proto.send_request(pb.SendMessageRequest(parts=[TEXT]))
+    assert message == NewMessage(session_id="", parts=(NewText("hi"),), fingerprint=message.fingerprint)
+    assert turn == NewTurn()
+
+
+def test_a_full_message_keeps_every_field() -> None:
+    """Parts in order, and all that says how to answer."""
+    message, turn = from_proto.send_request(
+        _send(
+            parts=[TEXT, pb.MessagePart(file=pb.FilePart(mime="a/b", filename="f", url="data:;base64,", path=""))],
+            model=MODEL,
+            agent="review",
+            request_id="req",
+            busy_policy=pb.BUSY_POLICY_REJECT,
+            tools=[ToolDefinition(name="read", description="reads", input_schema_json='{"type":"object"}')],
+            options=pb.GenerationOptions(
+                temperature=0,
+                top_p=1,
+                max_output_tokens=1,
+                stop_sequences=["a", "b"],
+                reasoning_effort="high",
+                max_steps=2,
+                max_turn_tokens=2**64 - 1,
+                max_turn_cost_pico_usd=1,
+            ),
+            system="be brief",
+            metadata_json='{"a":1}',
+            sender="u",
+            sender_name="U",
+        )
+    )
+    assert message == NewMessage(
+        session_id="ses_1",
+        parts=(NewText("hi"), NewFile(mime="a/b", filename="f", url="data:;base64,")),
+        request_id="req",
+        fingerprint=message.fingerprint,
+        metadata_json='{"a":1}',
+        sender="u",
+        sender_name="U",
+    )
+    assert turn == NewTurn(
+        model=ModelRef("p", "m"),
+        agent="review",
+        system="be brief",
+        options=sessions.GenerationOptions(
+            temperature=0,
+            top_p=1,
+            max_output_tokens=1,
+            stop_sequences=("a", "b"),
+            reasoning_effort="high",
+            max_steps=2,
+            max_turn_tokens=2**64 - 1,
+            max_turn_cost_pico_usd=1,
+        ),
+        tools=(sessions.ToolDefinition("read", "reads", '{"type":"object"}'),),
+        reject_when_busy=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "violations"),
+    [
+        ({"parts": []}, [("parts", "REQUIRED")]),
+        ({"parts": [pb.MessagePart()]}, [("parts[0]", "REQUIRED")]),
+        (
+            {"parts": [TEXT, pb.MessagePart(text=pb.TextPart(text=" \n"))]},
+            [("parts[1].text.text", "REQUIRED")],
+        ),
+        (
+            {"parts": [pb.MessagePart(tool_result=content.ToolResultContent(call_id="c"))]},
+            [("parts[0].tool_result", "INVALID")],
+        ),
+        ({"model": ModelSelection()}, [("model.provider.id", "REQUIRED"), ("model.model_id", "REQUIRED")]),
+        ({"request_id": "x" * 129}, [("request_id", "TOO_LONG")]),
+        ({"sender": "x" * 1025}, [("sender", "TOO_LONG")]),
+        ({"sender_name": "x" * 1025}, [("sender_name", "TOO_LONG")]),
+        ({"busy_policy": 99}, [("busy_policy", "INVALID")]),
+        ({"metadata_json": "[]"}, [("metadata_json", "BAD_JSON")]),
+        ({"metadata_json": "{"}, [("metadata_json", "BAD_JSON")]),
+        ({"metadata_json": '{"a":' * 10_000}, [("metadata_json", "BAD_JSON")]),
+        ({"metadata_json": '{"a":"' + "é" * (MAX_METADATA_BYTES // 2) + '"}'}, [("metadata_json", "TOO_LONG")]),
+        ({"tools": [ToolDefinition(name="")]}, [("tools[0].name", "INVALID")]),
+        ({"tools": [ToolDefinition(name="a b")]}, [("tools[0].name", "INVALID")]),
+        ({"tools": [ToolDefinition(name="a" * 65)]}, [("tools[0].name", "INVALID")]),
+        ({"tools": [ToolDefinition(name="lésen")]}, [("tools[0].name", "INVALID")]),
+        ({"tools": [ToolDefinition(name="a\n")]}, [("tools[0].name", "INVALID")]),
+        (
+            {"tools": [ToolDefinition(name="a"), ToolDefinition(name="a")]},
+            [("tools[1].name", "DUPLICATE")],
+        ),
+        (
+            {"tools": [ToolDefinition(name="a", input_schema_json="true")]},
+            [("tools[0].input_schema_json", "BAD_JSON")],
+        ),
+        ({"tools": [ToolDefinition(name=f"t{i}") for i in range(129)]}, [("tools", "TOO_MANY")]),
+    ],
+)
+def test_a_wrong_field_of_a_message_is_named(fields: dict[str, object], violations: list[tuple[str, str]]) -> None:
+    """By its path in the request, with a reason for programs."""
+    assert _violations(from_proto.send_request, _send(**fields)) == violations
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"temperature": -0.1}, "temperature"),
+        ({"temperature": 2.1}, "temperature"),
+        ({"temperature": math.nan}, "temperature"),
+        ({"temperature": math.inf}, "temperature"),
+        ({"top_p": 0}, "top_p"),
+        ({"top_p": 1.1}, "top_p"),
+        ({"top_p": math.nan}, "top_p"),
+        ({"max_output_tokens": 0}, "max_output_tokens"),
+        ({"max_steps": 0}, "max_steps"),
+        ({"max_turn_tokens": 0}, "max_turn_tokens"),
+        ({"max_turn_cost_pico_usd": 0}, "max_turn_cost_pico_usd"),
+        ({"max_turn_cost_pico_usd": -1}, "max_turn_cost_pico_usd"),
+        ({"stop_sequences": ["a"] * 5}, "stop_sequences"),
+        ({"stop_sequences": [""]}, "stop_sequences"),
+        ({"reasoning_effort": "utmost"}, "reasoning_effort"),
+    ],
+)
+def test_options_out_of_range_are_named(options: dict[str, object], field: str) -> None:
+    """Not a number and infinity too."""
+    [(found, _)] = _violations(from_proto.send_request, _send(options=pb.GenerationOptions(**options)))
+    assert found == f"options.{field}"
+
+
+def test_all_wrong_fields_come_in_one_answer() -> None:
+    """A client mends them at once."""
+    request = pb.SendMessageRequest(busy_policy=9, request_id="x" * 200, options=pb.GenerationOptions(top_p=2))
+    assert [field for field, _ in _violations(from_proto.send_request, request)] == [
+        "busy_policy",
+        "parts",
+        "request_id",
+        "options.top_p",
+    ]
+
+
+def test_the_longest_values_allowed_pass() -> None:
+    """Limits are inclusive."""
+    from_proto.send_request(
+        _send(
+            request_id="x" * 128,
+            sender="x" * 1024,
+            sender_name="x" * 1024,
+            tools=[ToolDefinition(name="a" * 60 + f"{i:04}") for i in range(128)],
+            options=pb.GenerationOptions(temperature=2, top_p=1, stop_sequences=["a"] * 4),
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "message_type", "part", "expected"),
+    [
+        (content.MESSAGE_TYPE_USER, MessageType.USER, TEXT, NewText("hi")),
+        (content.MESSAGE_TYPE_SYSTEM, MessageType.SYSTEM, TEXT, NewText("hi")),
+        (content.MESSAGE_TYPE_HOST, MessageType.HOST, TEXT, NewText("hi")),
+        (
+            content.MESSAGE_TYPE_TOOL_RESULT,
+            MessageType.TOOL_RESULT,
+            pb.MessagePart(tool_result=content.ToolResultContent(call_id="c", output="o", is_error=True)),
+            ToolResult(call_id="c", output="o", is_error=True),
+        ),
+    ],
+)
+def test_messages_of_four_types_can_be_appended(
+    number: content.MessageType, message_type: MessageType, part: pb.MessagePart, expected: object
+) -> None:
+    """Each with its kind of parts."""
+    message = from_proto.append_request(_append(type=number, parts=[part], request_id="req"))
+    assert message == NewMessage(
+        session_id="ses_1", parts=(expected,), type=message_type, request_id="req", fingerprint=message.fingerprint
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "violations"),
+    [
+        ({"session_id": ""}, [("session_id", "REQUIRED")]),
+        ({"type": content.MESSAGE_TYPE_UNSPECIFIED}, [("type", "REQUIRED")]),
+        ({"type": content.MESSAGE_TYPE_ASSISTANT}, [("type", "REQUIRED")]),
+        ({"type": 77}, [("type", "REQUIRED")]),
+        ({"type": content.MESSAGE_TYPE_TOOL_RESULT}, [("parts[0].text", "INVALID")]),
+        (
+            {"type": content.MESSAGE_TYPE_HOST, "parts": [pb.MessagePart(file=pb.FilePart(path="a"))]},
+            [("parts[0].file", "INVALID")],
+        ),
+        (
+            {
+                "type": content.MESSAGE_TYPE_TOOL_RESULT,
+                "parts": [pb.MessagePart(tool_result=content.ToolResultContent(output="o"))],
+            },
+            [("parts[0].tool_result.call_id", "REQUIRED")],
+        ),
+    ],
+)
+def test_a_wrong_field_of_an_appended_message_is_named(
+    fields: dict[str, object], violations: list[tuple[str, str]]
+) -> None:
+    """Type, session, and parts that do not go with the type."""
+    assert _violations(from_proto.append_request, _append(**fields)) == violations
+
+
+def test_fingerprints_tell_contents_apart() -> None:
+    """The name of the request does not count; everything else does, the method too. Without a name there is none."""
+    assert from_proto.send_request(_send())[0].fingerprint == ""
+
+    def send(**fields: object) -> str:
+        return from_proto.send_request(_send(**{"request_id": "a", **fields}))[0].fingerprint
+
+    same = {send(), send(request_id="b")}
+    others = {
+        send(session_id="ses_2"),
+        send(system="x"),
+        send(sender="x"),
+        send(agent=""),
+        send(parts=[TEXT, TEXT]),
+        from_proto.append_request(_append(type=content.MESSAGE_TYPE_USER, request_id="a")).fingerprint,
+    }
+    assert (len(same), len(others), same & others) == (1, 6, set())
+
+
+def test_settings_that_are_not_given_stay() -> None:
+    """Absent is not empty."""
+    assert from_proto.update_session_request(UpdateSessionRequest(session_id="s")) == SessionChange()
+    assert from_proto.update_session_request(
+        UpdateSessionRequest(
+            session_id="s", title="", directory="", model=ModelSelection(), agent="", expected_revision=0
+        )
+    ) == SessionChange(title="", directory="", model=None, agent="", expected_revision=0)
+    assert from_proto.update_session_request(
+        UpdateSessionRequest(session_id="s", title="t", directory="/d", model=MODEL, agent="a", expected_revision=3)
+    ) == SessionChange(title="t", directory="/d", model=ModelRef("p", "m"), agent="a", expected_revision=3)
+
+
+def test_wrong_settings_are_named() -> None:
+    """All at once."""
+    request = UpdateSessionRequest(title="x" * 1025, directory="/" * 4097, model=ModelSelection(model_id="m"))
+    assert _violations(from_proto.update_session_request, request) == [
+        ("session_id", "REQUIRED"),
+        ("model.provider.id", "REQUIRED"),
+        ("title", "TOO_LONG"),
+        ("directory", "TOO_LONG"),
+    ]
+
+
+def test_a_new_session_takes_what_is_given() -> None:
+    """A fixed client gives at most a title."""
+    assert from_proto.create_session_request(CreateSessionRequest(title="t")) == SessionChange(
+        title="t", directory="", model=UNSET, agent=""
+    )
+    assert _violations(from_proto.create_session_request, CreateSessionRequest(model=ModelSelection())) == [
+        ("model.provider.id", "REQUIRED"),
+        ("model.model_id", "REQUIRED"),
+    ]
+
+
+def test_a_session_keeps_tools_compaction_and_budget() -> None:
+    """When it is made and when it is changed; present and empty is a change."""
+    declared = [ToolDefinition(name="read", description="reads", input_schema_json="{}")]
+    budget = Budget(max_tokens=1, max_cost_pico_usd=2)
+    settings = {
+        "tools": (sessions.ToolDefinition("read", "reads", "{}"),),
+        "compaction": False,
+        "budget": sessions.Budget(max_tokens=1, max_cost_pico_usd=2),
+    }
+    new = CreateSessionRequest(tools=declared, compaction=False, budget=budget)
+    assert from_proto.create_session_request(new) == SessionChange(title="", directory="", agent="", **settings)
+    changed = UpdateSessionRequest(session_id="s", tools=SessionTools(tools=declared), compaction=False, budget=budget)
+    assert from_proto.update_session_request(changed) == SessionChange(**settings)
+    emptied = UpdateSessionRequest(session_id="s", tools=SessionTools(), compaction=True, budget=Budget())
+    assert from_proto.update_session_request(emptied) == SessionChange(
+        tools=(), compaction=True, budget=sessions.Budget()
+    )
+
+
+def test_wrong_tools_and_budgets_of_a_session_are_named() -> None:
+    """With the path that they have in each request."""
+    declared = [ToolDefinition(name="a"), ToolDefinition(name="a", input_schema_json="1"), ToolDefinition(name="")]
+    budget = Budget(max_tokens=0, max_cost_pico_usd=-1)
+    tools = [("[1].input_schema_json", "BAD_JSON"), ("[1].name", "DUPLICATE"), ("[2].name", "INVALID")]
+    budgets = [("budget.max_tokens", "OUT_OF_RANGE"), ("budget.max_cost_pico_usd", "OUT_OF_RANGE")]
+    new = CreateSessionRequest(tools=declared, budget=budget)
+    assert _violations(from_proto.create_session_request, new) == [
+        *((f"tools{field}", reason) for field, reason in tools),
+        *budgets,
+    ]
+    changed = UpdateSessionRequest(session_id="s", tools=SessionTools(tools=declared), budget=budget)
+    assert _violations(from_proto.update_session_request, changed) == [
+        *((f"tools.tools{field}", reason) for field, reason in tools),
+        *budgets,
+    ]
+    many = SessionTools(tools=[ToolDefinition(name=f"t{i}") for i in range(129)])
+    assert _violations(from_proto.update_session_request, UpdateSessionRequest(session_id="s", tools=many)) == [
+        ("tools.tools", "TOO_MANY")
+    ]
+
+
+def test_contexts_are_explained_with_and_without_a_message() -> None:
+    """Model, agent, prompt, tools and options as when a message is sent."""
+    assert from_proto.explain_request(pb.ExplainContextRequest(session_id="s")) == ExplainRequest(
+        session_id="s", parts=(), turn=NewTurn()
+    )
+    full = pb.ExplainContextRequest(
+        session_id="s",
+        model=MODEL,
+        agent="review",
+        system="be brief",
+        tools=[ToolDefinition(name="read")],
+        options=pb.GenerationOptions(max_steps=2),
+        parts=[TEXT],
+    )
+    assert from_proto.explain_request(full) == ExplainRequest(
+        session_id="s",
+        parts=(NewText("hi"),),
+        turn=NewTurn(
+            model=ModelRef("p", "m"),
+            agent="review",
+            system="be brief",
+            options=sessions.GenerationOptions(max_steps=2),
+            tools=(sessions.ToolDefinition("read", "", ""),),
+        ),
+    )
+    wrong = pb.ExplainContextRequest(parts=[pb.MessagePart()], options=pb.GenerationOptions(top_p=2))
+    assert _violations(from_proto.explain_request, wrong) == [
+        ("session_id", "REQUIRED"),
+        ("parts[0]", "REQUIRED"),
+        ("options.top_p", "OUT_OF_RANGE"),
+    ]
+
+
+def test_watches_take_sequences_or_positions() -> None:
+    """One session counts by sequence, all by position; absent is not 0; deltas come unless they are refused."""
+    assert from_proto.watch_request(WatchEventsRequest()) == WatchRequest(session_id=None)
+    assert from_proto.watch_request(WatchEventsRequest(session_id="s", after_sequence=0)) == WatchRequest(
+        session_id="s", after=0
+    )
+    assert from_proto.watch_request(
+        WatchEventsRequest(
+            after_position=9, include_deltas=False, kinds=["turn_ended", "permission_asked"], fail_if_compacted=True
+        )
+    ) == WatchRequest(
+        session_id=None,
+        after=9,
+        include_deltas=False,
+        kinds=frozenset({"TurnEnded", "PermissionAsked"}),
+        fail_if_compacted=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("request_", "fields"),
+    [
+        (WatchEventsRequest(session_id="s", after_position=0), ["after_position"]),
+        (WatchEventsRequest(after_sequence=0), ["after_sequence"]),
+        (WatchEventsRequest(kinds=["turn_ended", "part_delta", "TurnEnded", ""]), ["kinds[1]", "kinds[2]", "kinds[3]"]),
+    ],
+)
+def test_wrong_watches_are_named(request_: WatchEventsRequest, fields: list[str]) -> None:
+    """The other kind of position, and kinds that are not durable."""
+    assert [field for field, _ in _violations(from_proto.watch_request, request_)] == fields
+
+
+def test_pages_are_whole_unless_a_size_is_given() -> None:
+    """A token needs a size; a size has a limit; a method may have a default."""
+    assert from_proto.page(0, "") == Page()
+    assert from_proto.page(0, "t", default=100) == Page(size=100, token="t")
+    assert from_proto.page(1000, "t", newest_first=True) == Page(size=1000, token="t", newest_first=True)
+    assert _violations(from_proto.page, 1001, "") == [("page_size", "TOO_LARGE")]
+    assert _violations(from_proto.page, 0, "t") == [("page_token", "INVALID")]
+
+
+def test_every_missing_id_is_named() -> None:
+    """In the order of the request."""
+    from_proto.required_ids(session_id="s", message_id="m")
+    assert _violations(from_proto.required_ids, session_id="", message_id="") == [
+        ("session_id", "REQUIRED"),
+        ("message_id", "REQUIRED"),
+    ]

@@ -1,0 +1,106 @@
+"""Requests about tool calls and permissions become inputs of the core; every wrong field is named."""
+
+from collections.abc import Callable
+
+import pytest
+
+from opencode.tool.tool_pb2 import PermissionResponse as Response
+from opencode.tool.tool_pb2 import SubmitToolResultRequest, ToolResultFile
+from turnwire.api.wire import tool_requests
+from turnwire.core.intake.attachments import NewFile
+from turnwire.core.intake.inputs import NewToolResult
+from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionResponse
+from turnwire.domain.errors import InvalidRequest
+
+URL = "data:text/plain;base64,QQ=="
+
+
+def _result(**fields: object) -> SubmitToolResultRequest:
+    return SubmitToolResultRequest(**{"session_id": "s", "tool_call_id": "c", **fields})
+
+
+def _violations(function: Callable[..., object], request: object) -> list[tuple[str, str]]:
+    with pytest.raises(InvalidRequest) as caught:
+        function(request)
+    return [(violation.field, violation.reason) for violation in caught.value.violations]
+
+
+def test_tool_results_name_session_and_call() -> None:
+    """Both are needed; the output may be empty."""
+    request = SubmitToolResultRequest(session_id="s", tool_call_id="c", output="", is_error=True, metadata_json="{}")
+    assert tool_requests.tool_result_request(request) == (
+        "s",
+        "c",
+        NewToolResult(output="", is_error=True, metadata_json="{}"),
+    )
+    assert _violations(tool_requests.tool_result_request, SubmitToolResultRequest(metadata_json="x")) == [
+        ("session_id", "REQUIRED"),
+        ("tool_call_id", "REQUIRED"),
+        ("metadata_json", "BAD_JSON"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["null", " 1.50 ", "1e999", "9" * 5000, '"a"', "[]", '{"a": 1.0, "a": 2}', '{"b":\n[true]}', '"é\\u00e9"'],
+)
+def test_json_output_is_kept_word_by_word(text: str) -> None:
+    """Of any kind; numbers keep their form, white space stays."""
+    assert tool_requests.tool_result_request(_result(output_json=text))[2] == NewToolResult(output=text)
+
+
+@pytest.mark.parametrize("text", ["{", "nul", "NaN", "[1,]", "{'a': 1}", "1 2", "01", " ", "[" * 100_000])
+def test_output_that_is_no_json_is_refused(text: str) -> None:
+    """However deep it is."""
+    assert _violations(tool_requests.tool_result_request, _result(output_json=text)) == [("output_json", "BAD_JSON")]
+
+
+def test_there_is_one_output() -> None:
+    """As text or as JSON text."""
+    request = _result(output="a", output_json="1")
+    assert _violations(tool_requests.tool_result_request, request) == [("output_json", "INVALID")]
+
+
+def test_files_of_a_result_keep_their_order() -> None:
+    """By data URI or by path, twenty at most."""
+    files = [ToolResultFile(mime="a/b", filename="f", url=URL), *[ToolResultFile(path="/p")] * 19]
+    assert tool_requests.tool_result_request(_result(output="o", files=files))[2] == NewToolResult(
+        output="o", files=(NewFile(mime="a/b", filename="f", url=URL), *[NewFile(path="/p")] * 19)
+    )
+    too_many = _result(files=[*files, ToolResultFile(path="/p")])
+    assert _violations(tool_requests.tool_result_request, too_many) == [("files", "TOO_MANY")]
+
+
+def test_a_wrong_file_of_a_result_is_named() -> None:
+    """By its place: neither url nor path, both, and what is too long."""
+    files = [
+        ToolResultFile(path="/p"),
+        ToolResultFile(),
+        ToolResultFile(url=URL, path="/p"),
+        ToolResultFile(url=URL, mime="x" * 256, filename="x" * 1025),
+        ToolResultFile(path="x" * 4097),
+    ]
+    assert _violations(tool_requests.tool_result_request, _result(files=files)) == [
+        ("files[1].url", "REQUIRED"),
+        ("files[2].url", "REQUIRED"),
+        ("files[3].mime", "TOO_LONG"),
+        ("files[3].filename", "TOO_LONG"),
+        ("files[4].path", "TOO_LONG"),
+    ]
+
+
+def test_an_answer_to_a_permission_request_is_one_of_four_words() -> None:
+    """Two of them mean the same; the reason may be long."""
+    request = Response(session_id="s", permission_id="p", response="approve", reason="x" * 4096)
+    assert tool_requests.permission_answer(request) == (
+        "s",
+        "p",
+        PermissionAnswer(PermissionResponse.ONCE, "x" * 4096),
+    )
+    wrong = Response(response="cancelled", reason="x" * 4097)
+    assert _violations(tool_requests.permission_answer, wrong) == [
+        ("session_id", "REQUIRED"),
+        ("permission_id", "REQUIRED"),
+        ("response", "INVALID"),
+        ("reason", "TOO_LONG"),
+    ]

@@ -1,0 +1,168 @@
+"""Saving behind the stream: ended parts at once, growing text within the interval, nothing lost by a failed save."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from tests.support.fakes.core import FakeStore, ManualClock, make_environment
+from tests.support.fakes.domain_values import NOW, make_answer
+from turnwire.core.answer.journal import StepJournal
+from turnwire.core.answer.message_stream import MessageStream
+from turnwire.core.settings import Limits
+from turnwire.domain.conversation.events import PartFinished
+from turnwire.domain.conversation.messages import MessageStatus, PartStatus
+from turnwire.domain.errors import StorageBusy
+from turnwire.ports.provider import PartEnded, StreamItem, TextDelta
+from turnwire.ports.store import Commit, Committed, NewEvent, PutMessage
+
+
+class Step:
+    """A stream with its journal over a store that waits to be told."""
+
+    def __init__(self, interval: timedelta = timedelta(hours=1)) -> None:
+        self.store = FakeStore(automatic=False)
+        self.clock = ManualClock()
+        environment = make_environment(
+            self.store, clock=self.clock, settings={"limits": Limits(flush_interval=interval)}
+        )
+        message = make_answer("msg_1", status=MessageStatus.STREAMING)
+        self.stream = MessageStream(message, lambda _: None, environment.new_id)
+        self.journal = StepJournal(environment, self.stream)
+
+    def take(self, *items: StreamItem) -> None:
+        """Applies items as the turn runner does."""
+        for item in items:
+            self.stream.apply(item)
+            self.journal.note_change()
+
+    def saved_parts(self) -> list[tuple[int, ...]]:
+        """Returns which parts each commit wrote."""
+        changes = [change for commit in self.store.commits for change in commit.changes]
+        return [change.part_indexes for change in changes if isinstance(change, PutMessage)]
+
+    async def stored(self, index: int = -1) -> None:
+        """Lets one commit become durable."""
+        self.store.futures[index].set_result(Committed(0, 1))
+        await asyncio.sleep(0)
+
+    async def failed(self, index: int = -1) -> None:
+        """Lets one commit fail."""
+        self.store.futures[index].set_exception(StorageBusy("busy"))
+        await asyncio.sleep(0)
+
+
+async def test_an_ended_part_is_saved_at_once_with_its_event() -> None:
+    """One commit: the part, the display form and the fact; other parts that grew go with it."""
+    step = Step()
+    step.clock.advance(3)
+    step.take(TextDelta(0, "a"), TextDelta(1, "b"))
+    assert step.store.commits == []
+    step.take(PartEnded(0))
+    message = step.stream.snapshot()
+    assert step.store.commits == [
+        Commit(
+            session_id="ses_1",
+            at=step.clock.now,
+            changes=(PutMessage(message, (0, 1)),),
+            events=(NewEvent(PartFinished("msg_1", message.parts[0]), "trn_1"),),
+        )
+    ]
+    assert (message.updated_at, message.created_at) == (step.clock.now, NOW)
+    await step.stored()
+    await step.journal.settle()
+
+
+async def test_growing_text_is_saved_within_the_interval() -> None:
+    """Without an event, once for all that came meanwhile."""
+    step = Step(timedelta(milliseconds=1))
+    step.take(*[TextDelta(0, letter) for letter in "hello"])
+    assert step.store.commits == []
+    while not step.store.commits:
+        await asyncio.sleep(0.001)
+    assert step.store.commits == [
+        Commit(session_id="ses_1", at=NOW, changes=(PutMessage(step.stream.snapshot(), (0,)),))
+    ]
+    await step.stored()
+    await step.journal.settle()
+
+
+async def test_a_flush_returns_when_all_is_durable() -> None:
+    """It saves what is unsaved and waits for that and for what was under way."""
+    step = Step()
+    step.take(TextDelta(0, "a"), PartEnded(0), TextDelta(1, "b"))
+    flushing = asyncio.create_task(step.journal.flush())
+    await asyncio.sleep(0)
+    assert step.saved_parts() == [(0,), (1,)]
+    await step.stored(1)
+    await asyncio.sleep(0)
+    assert not flushing.done()
+    await step.stored(0)
+    await flushing
+    await step.journal.flush()
+    assert step.saved_parts() == [(0,), (1,)]
+    await step.journal.settle()
+
+
+async def test_a_cancelled_flush_cancels_no_commit() -> None:
+    """The reader goes; what it began is carried out."""
+    step = Step()
+    step.take(TextDelta(0, "a"))
+    flushing = asyncio.create_task(step.journal.flush())
+    await asyncio.sleep(0)
+    flushing.cancel()
+    await asyncio.wait((flushing,))
+    assert [future.cancelled() for future in step.store.futures] == [False]
+    await step.stored()
+    await step.journal.settle()
+    assert not step.stream.has_unsaved
+
+
+async def test_settling_stops_the_timer() -> None:
+    """Nothing is saved any more; what is unsaved stays so for the end of the message."""
+    step = Step(timedelta(milliseconds=1))
+    step.take(TextDelta(0, "a"))
+    await step.journal.settle()
+    await asyncio.sleep(0.01)
+    assert (step.store.commits, step.stream.has_unsaved) == ([], True)
+
+
+async def test_a_failed_save_counts_as_unsaved() -> None:
+    """Its parts are taken again, and the ended one counts as open, so that the end of the message tells of it."""
+    step = Step()
+    step.take(TextDelta(0, "a"), PartEnded(0))
+    settling = asyncio.create_task(step.journal.settle())
+    await asyncio.sleep(0)
+    await step.failed()
+    await settling
+    assert step.stream.take_unsaved() == (0,)
+    assert step.stream.snapshot().parts[0].status is PartStatus.STREAMING
+
+
+@pytest.mark.parametrize("item", [TextDelta(0, ""), TextDelta(0, "b")])
+async def test_a_flush_with_nothing_new_stores_nothing(item: StreamItem) -> None:
+    """Reading again and again costs no writes."""
+    step = Step()
+    step.take(item)
+    flushing = asyncio.create_task(step.journal.flush())
+    await asyncio.sleep(0)
+    await step.stored()
+    await flushing
+    for _ in range(3):
+        await step.journal.flush()
+    assert step.saved_parts() == [(0,)]
+
+
+async def test_parts_that_end_during_a_save_are_saved_together() -> None:
+    """A thousand parts in one packet are two saves, not a thousand."""
+    step = Step()
+    for key in range(50):
+        step.take(TextDelta(key, "a"), PartEnded(key))
+    assert [len(commit.events) for commit in step.store.commits] == [1]
+    settling = asyncio.create_task(step.journal.settle())
+    step.store.futures[0].set_result(Committed(0, 1))
+    while len(step.store.commits) < 2:
+        await asyncio.sleep(0)
+    step.store.futures[1].set_result(Committed(1, 50))
+    await settling
+    assert [len(commit.events) for commit in step.store.commits] == [1, 49]

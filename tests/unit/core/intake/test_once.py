@@ -1,0 +1,149 @@
+"""A named request is carried out once, however often and whenever it is sent."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from tests.support.fakes.core import FakeStore
+from turnwire.core.ending.closing import Work
+from turnwire.core.intake.inputs import NewMessage, NewText
+from turnwire.core.intake.once import NamedRequests
+from turnwire.core.intake.receipts import Receipt
+from turnwire.domain.errors import RequestIdReused, StorageBusy
+from turnwire.ports.store import RecordRequest, StoredRequest
+
+RECEIPT = Receipt(session_id="ses_1", message_id="msg_1", turn_id="trn_1", queued=True, queue_position=2)
+
+
+def _new(request_id: str = "req", fingerprint: str = "f") -> NewMessage:
+    return NewMessage(session_id="ses_1", parts=(NewText("a"),), request_id=request_id, fingerprint=fingerprint)
+
+
+class Carrier:
+    """Carries requests out when the test says so, and counts."""
+
+    def __init__(self, store: FakeStore) -> None:
+        self._store = store
+        self.calls = 0
+        self.may_finish = asyncio.Event()
+        self.failure: Exception | None = None
+
+    async def __call__(self) -> Receipt:
+        """Stores the request's record as the use cases do."""
+        self.calls += 1
+        await self.may_finish.wait()
+        if self.failure is not None:
+            raise self.failure
+        self._store.requests["req"] = StoredRequest("f", msgspec.json.encode(RECEIPT).decode(), before_sequence=7)
+        return msgspec.structs.replace(RECEIPT, sequence=7)
+
+
+async def test_a_request_without_a_name_is_always_carried_out() -> None:
+    """Nothing is asked or remembered."""
+    store = FakeStore()
+    requests, carrier = NamedRequests(store), Carrier(store)
+    carrier.may_finish.set()
+    for _ in range(2):
+        assert (await requests.once(_new(""), carrier)).duplicate is False
+    assert carrier.calls == 2
+    assert NamedRequests.record(_new(""), RECEIPT) == Work()
+
+
+async def test_a_repetition_gets_the_first_answer() -> None:
+    """Marked as a duplicate, with the sequence that the store kept beside it."""
+    store = FakeStore()
+    requests, carrier = NamedRequests(store), Carrier(store)
+    carrier.may_finish.set()
+    first = await requests.once(_new(), carrier)
+    second = await requests.once(_new(), carrier)
+    assert first == msgspec.structs.replace(RECEIPT, sequence=7)
+    assert second == msgspec.structs.replace(RECEIPT, sequence=7, duplicate=True)
+    assert carrier.calls == 1
+
+
+async def test_the_record_gives_the_receipt_back() -> None:
+    """What is stored with the request is read as the same answer."""
+    [record] = NamedRequests.record(_new(), RECEIPT).changes
+    assert isinstance(record, RecordRequest)
+    assert (record.request_id, record.fingerprint) == ("req", "f")
+    assert msgspec.json.decode(record.receipt_json, type=Receipt) == RECEIPT
+
+
+async def test_a_name_with_another_content_is_refused() -> None:
+    """Nothing is carried out; the error names the field and the name."""
+    store = FakeStore(requests={"req": StoredRequest("other", "{}", 0)})
+    carrier = Carrier(store)
+    with pytest.raises(RequestIdReused) as caught:
+        await NamedRequests(store).once(_new(), carrier)
+    assert caught.value.violations[0].field == "request_id"
+    assert caught.value.metadata == {"field": "request_id", "requestId": "req"}
+    assert carrier.calls == 0
+
+
+async def test_concurrent_repetitions_wait_for_the_first() -> None:
+    """Ten at once are carried out once; nine get its answer."""
+    store = FakeStore()
+    requests, carrier = NamedRequests(store), Carrier(store)
+    tasks = [asyncio.create_task(requests.once(_new(), carrier)) for _ in range(10)]
+    while not carrier.calls:
+        await asyncio.sleep(0)
+    carrier.may_finish.set()
+    answers = await asyncio.gather(*tasks)
+    assert carrier.calls == 1
+    assert [answer.duplicate for answer in answers] == [False] + [True] * 9
+    assert {answer.message_id for answer in answers} == {"msg_1"}
+
+
+async def test_other_names_do_not_wait() -> None:
+    """A slow request holds up only its own repetitions."""
+    store = FakeStore()
+    requests, slow, quick = NamedRequests(store), Carrier(store), Carrier(store)
+    task = asyncio.create_task(requests.once(_new(), slow))
+    quick.may_finish.set()
+    assert (await requests.once(_new("other"), quick)).message_id == "msg_1"
+    assert not task.done()
+    slow.may_finish.set()
+    await task
+
+
+async def test_a_failed_try_leaves_the_name_free() -> None:
+    """Those who waited try themselves, one after the other."""
+    store = FakeStore()
+    requests, carrier = NamedRequests(store), Carrier(store)
+    carrier.failure = StorageBusy("busy")
+    tasks = [asyncio.create_task(requests.once(_new(), carrier)) for _ in range(3)]
+    while not carrier.calls:
+        await asyncio.sleep(0)
+    carrier.may_finish.set()
+    answers = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [StorageBusy] * 3
+    assert carrier.calls == 3
+    carrier.failure = None
+    assert await requests.once(_new(), carrier) == msgspec.structs.replace(RECEIPT, sequence=7)
+
+
+async def test_a_repetition_after_a_cancelled_first_try_gets_its_answer() -> None:
+    """The commit of a caller that went away is under way: who asks again meanwhile waits for it."""
+    store = FakeStore(automatic=False)
+    requests = NamedRequests(store)
+    committing = asyncio.get_running_loop().create_future()
+    calls = 0
+
+    async def carry_out() -> Receipt:
+        nonlocal calls
+        calls += 1
+        await asyncio.shield(committing)  # as Turns.submit does: the store carries it out in any case
+        return RECEIPT
+
+    first = asyncio.create_task(requests.once(_new(), carry_out))
+    while not calls:
+        await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.wait((first,))
+    second = asyncio.create_task(requests.once(_new(), carry_out))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    store.requests["req"] = StoredRequest("f", msgspec.json.encode(RECEIPT).decode(), before_sequence=7)
+    committing.set_result(None)
+    assert (await second, calls) == (msgspec.structs.replace(RECEIPT, sequence=7, duplicate=True), 1)

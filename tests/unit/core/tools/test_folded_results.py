@@ -1,0 +1,113 @@
+"""Results that come as messages are folded into the calls that they answer."""
+
+import msgspec
+import pytest
+
+from tests.support.fakes.domain_values import NOW, later, make_answer, make_message
+from turnwire.core.ending.closing import CUT_CALL, UNANSWERED_CALL, Work
+from turnwire.core.tools.folded_results import fold_results
+from turnwire.domain.conversation.events import ToolCallUpdated
+from turnwire.domain.conversation.messages import Message, MessageType, ToolResult, ToolStatus, ToolUse
+from turnwire.ports.store import NewEvent, PutMessage
+
+END = later(5)
+
+
+def _call(call_id: str = "c1", **fields: object) -> ToolUse:
+    return ToolUse(**{"name": "read", "call_id": call_id, "input_json": "{}", **fields})
+
+
+def _results(*results: ToolResult) -> Message:
+    return make_message("msg_r", *results, type=MessageType.TOOL_RESULT)
+
+
+def test_a_result_settles_its_call() -> None:
+    """The call gets output, status and time, the message its parent, and watchers the call."""
+    answer = make_answer("msg_1", "text", _call())
+    message, work = fold_results(_results(ToolResult(call_id="c1", output="42")), [answer], END)
+    settled = _call(status=ToolStatus.SUCCESS, output="42", finished_at=END)
+    changed = make_answer("msg_1", "text", settled, updated_at=END)
+    assert message == msgspec.structs.replace(_results(ToolResult(call_id="c1", output="42")), parent_id="msg_1")
+    # of no turn: that of the call is over
+    assert work == Work((PutMessage(changed, (1,)),), (NewEvent(ToolCallUpdated("msg_1", "prt_1", 1, settled)),))
+
+
+def test_an_error_result_settles_its_call_as_failed() -> None:
+    """The text of the result is the error."""
+    answer = make_answer("msg_1", _call())
+    _, work = fold_results(_results(ToolResult(call_id="c1", output="boom", is_error=True)), [answer], END)
+    [change] = work.changes
+    assert isinstance(change, PutMessage)
+    assert change.message.parts[0].content == _call(status=ToolStatus.ERROR, error="boom", finished_at=END)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        _call(status=ToolStatus.RUNNING, started_at=NOW),
+        _call(status=ToolStatus.CANCELLED, error=CUT_CALL, finished_at=NOW),
+        _call(status=ToolStatus.ERROR, error=UNANSWERED_CALL, finished_at=NOW),
+    ],
+)
+def test_a_call_without_a_result_of_its_own_can_still_be_answered(call: ToolUse) -> None:
+    """One that was cut, or whose turn ended before: our own error gives way."""
+    _, work = fold_results(_results(ToolResult(call_id="c1", output="42")), [make_answer("msg_1", call)], END)
+    [change] = work.changes
+    assert isinstance(change, PutMessage)
+    assert change.message.parts[0].content == msgspec.structs.replace(
+        call, status=ToolStatus.SUCCESS, output="42", error=None, finished_at=END
+    )
+
+
+def test_several_results_are_folded_together() -> None:
+    """In one write."""
+    answer = make_answer("msg_1", _call("a"), _call("b"))
+    _, work = fold_results(
+        _results(ToolResult(call_id="b", output="2"), ToolResult(call_id="a", output="1")), [answer], END
+    )
+    first = _call("a", status=ToolStatus.SUCCESS, output="1", finished_at=END)
+    second = _call("b", status=ToolStatus.SUCCESS, output="2", finished_at=END)
+    assert work.changes == (PutMessage(make_answer("msg_1", first, second, updated_at=END), (1, 0)),)
+
+
+def test_the_newest_call_of_that_id_is_answered() -> None:
+    """Providers use an id again."""
+    history = [make_answer("msg_1", _call()), make_answer("msg_2", _call())]
+    message, _ = fold_results(_results(ToolResult(call_id="c1", output="1")), history, END)
+    assert message.parent_id == "msg_2"
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        [],
+        [make_answer("msg_1", "no calls")],
+        [make_answer("msg_1", _call("other"))],
+        [make_answer("msg_1", _call(status=ToolStatus.SUCCESS, output="first"))],
+        [make_answer("msg_1", _call(status=ToolStatus.ERROR, error="its own error"))],
+        [make_answer("msg_1", _call(""))],
+    ],
+)
+def test_a_result_without_an_open_call_stands_by_itself(history: list[Message]) -> None:
+    """It changes nothing else."""
+    message = _results(ToolResult(call_id="c1", output="1"))
+    assert fold_results(message, history, END) == (message, Work())
+
+
+def test_results_for_calls_of_two_messages_stay_together() -> None:
+    """One message of results has one parent; otherwise none is folded."""
+    message = _results(ToolResult(call_id="a", output="1"), ToolResult(call_id="b", output="2"))
+    history = [make_answer("msg_1", _call("a")), make_answer("msg_2", _call("b"))]
+    assert fold_results(message, history, END) == (message, Work())
+
+
+def test_one_known_and_one_unknown_call_are_not_folded() -> None:
+    """Half of a message cannot be shown elsewhere."""
+    message = _results(ToolResult(call_id="a", output="1"), ToolResult(call_id="x", output="2"))
+    assert fold_results(message, [make_answer("msg_1", _call("a"))], END) == (message, Work())
+
+
+def test_two_results_for_one_call_are_not_folded() -> None:
+    """The first would be lost: the message is shown by itself instead."""
+    message = _results(ToolResult(call_id="c1", output="1"), ToolResult(call_id="c1", output="2"))
+    assert fold_results(message, [make_answer("msg_1", _call())], END) == (message, Work())

@@ -1,0 +1,52 @@
+"""Patterns of schemas: run where that is safe."""
+
+import time
+
+import pytest
+
+from turnwire.core.tools.patterns import matches
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "found"),
+    [
+        ("^[a-z]{2,5}$", "abc", True),
+        ("^[a-z]{2,5}$", "abcdefg", False),
+        (r"^\d{4}-\d{2}-\d{2}$", "2026-01-02", True),
+        (r"^\d{4}-\d{2}-\d{2}$", "2026-1-2", False),
+        ("^(red|green)$", "blue", False),
+        (r"^(\d{3}-){2}\d{4}$", "555-555-1234", True),
+        ("[*+]", "a", False),
+        ("b", "abc", True),
+    ],
+)
+def test_ordinary_patterns_are_run(pattern: str, text: str, found: bool) -> None:
+    """They may match anywhere, as JSON Schema says."""
+    assert matches(pattern, text) is found
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(a+)+$",
+        "(a|a)*$",
+        "(a|b|ab)*c",
+        "a*" * 30 + "b",
+        "(a?){40}a{40}",
+        "a?" * 30 + "b",
+        "(?:a+)+$",
+        "((a+)b?)*$",
+        ".*.*.*b",
+    ],
+)
+def test_dangerous_patterns_cost_nothing(pattern: str) -> None:
+    """What might take for ever counts as matching: the tool checks for itself."""
+    began = time.monotonic()
+    assert matches(pattern, "a" * 5000 + "!")
+    assert time.monotonic() - began < 0.5
+
+
+@pytest.mark.parametrize("pattern", [r"\p{L}", "(", "(?<name>a)", "a{99999999999}"])
+def test_patterns_of_other_dialects_match(pattern: str) -> None:
+    """JSON Schema speaks ECMAScript; what Python cannot read is no reason to refuse a call."""
+    assert matches(pattern, "1")

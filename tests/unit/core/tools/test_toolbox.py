@@ -1,0 +1,146 @@
+"""Which tools a model is offered, and which calls cannot run."""
+
+from tests.support.fakes.core import FakeServerTools, FakeStore, make_environment, server_tool
+from tests.support.fakes.domain_values import make_answer, make_session
+from turnwire.core.settings import Agent, CoreSettings, PermissionRule
+from turnwire.core.tools.toolbox import Toolbox, ToolCatalog, open_toolbox
+from turnwire.domain.conversation.messages import ModelRef, ToolUse
+from turnwire.domain.conversation.permissions import PermissionAction
+from turnwire.domain.conversation.sessions import ToolDefinition
+
+LOOK = ToolDefinition("look", "", "")
+
+
+def settings(agent: Agent | None = None, *rules: PermissionRule) -> CoreSettings:
+    """Returns settings with one agent "a" and the server's permissions."""
+    return CoreSettings(default_model=ModelRef("offline", "echo"), agents={"a": agent or Agent()}, permissions=rules)
+
+
+def test_no_model_is_offered_too_many_tools() -> None:
+    """OpenAI would refuse every request: the client's stay, the server's go on to the limit."""
+    toolbox = Toolbox((LOOK,), (server_tool(f"fs.t{number:03}") for number in range(200)))
+    assert len(toolbox.definitions) == 128
+    assert (toolbox.definitions[0], toolbox.definitions[-1].name) == (LOOK, "fs.t126")
+
+
+async def test_client_tools_come_first() -> None:
+    """Then the server's, in the order of their source."""
+    tools = FakeServerTools(server_tool("fs.read"), server_tool("web.get"))
+    toolbox = await open_toolbox((LOOK,), settings(), "", tools)
+    assert [tool.name for tool in toolbox.definitions] == ["look", "fs.read", "web.get"]
+
+
+async def test_an_agent_has_the_tools_that_its_patterns_name() -> None:
+    """None allows all, an empty list none."""
+    tools = FakeServerTools(server_tool("fs.read"), server_tool("fs.write"), server_tool("web.get"))
+    offered = {
+        patterns: [
+            tool.name for tool in (await open_toolbox((), settings(Agent(tools=patterns)), "a", tools)).definitions
+        ]
+        for patterns in (None, (), ("fs.*",), ("*.get", "fs.w*"))
+    }
+    assert offered == {
+        None: ["fs.read", "fs.write", "web.get"],
+        (): [],
+        ("fs.*",): ["fs.read", "fs.write"],
+        ("*.get", "fs.w*"): ["fs.write", "web.get"],
+    }
+
+
+async def test_the_clients_tool_wins() -> None:
+    """Of two with one name."""
+    toolbox = Toolbox((LOOK,), (server_tool("look"),))
+    assert toolbox.definitions == (LOOK,)
+
+
+async def test_a_tool_without_a_schema_is_left_out() -> None:
+    """A provider would refuse the whole request for it."""
+    tools = FakeServerTools(server_tool("bad", '{"type":"objekt"}'), server_tool("good"))
+    assert [tool.name for tool in (await open_toolbox((), settings(), "", tools)).definitions] == ["good"]
+
+
+async def test_calls_that_cannot_run_are_named() -> None:
+    """By their part, with the reason that the model reads."""
+    toolbox = Toolbox((ToolDefinition("add", "", '{"required":["a"]}'), LOOK), ())
+    calls = [ToolUse(name="none"), ToolUse(name="add"), ToolUse(name="look", input_json="{"), ToolUse(name="look")]
+    message = make_answer("msg_1", "text", *calls)
+    problems = await toolbox.problems(message)
+    assert list(problems) == [1, 2, 3]
+    assert problems[1] == "there is no tool named 'none'"
+    assert problems[2] == "the arguments do not fit the tool's schema: 'a' is a required property"
+    assert problems[3].startswith("the arguments are not valid JSON")
+
+
+async def test_denied_tools_are_not_offered() -> None:
+    """Neither the server's nor the client's; the last rule that matches counts, the agent's after the server's."""
+    tools = FakeServerTools(server_tool("fs.read"), server_tool("fs.write"), server_tool("web.get"))
+    agent = Agent(
+        permissions=(
+            PermissionRule("fs.w*", PermissionAction.ALLOW),
+            PermissionRule("look", PermissionAction.DENY),
+            PermissionRule("web.*", PermissionAction.ASK),
+        )
+    )
+    given = settings(agent, PermissionRule("*", PermissionAction.ALLOW), PermissionRule("fs.*", PermissionAction.DENY))
+    offered = {
+        name: [tool.name for tool in (await open_toolbox((LOOK,), given, name, tools)).definitions]
+        for name in ("", "a")
+    }
+    assert offered == {"": ["look", "web.get"], "a": ["fs.write", "web.get"]}
+
+
+async def test_calls_of_denied_tools_are_answered_so() -> None:
+    """A model may know a name from earlier; tools that do not exist stay unknown, whatever the pattern."""
+    given = settings(None, PermissionRule("*", PermissionAction.DENY))
+    toolbox = await open_toolbox((LOOK,), given, "", FakeServerTools(server_tool("fs.write")))
+    message = make_answer("msg_1", ToolUse(name="fs.write"), ToolUse(name="look"), ToolUse(name="none"))
+    assert await toolbox.problems(message) == {
+        0: "the tool 'fs.write' is not permitted",
+        1: "the tool 'look' is not permitted",
+        2: "there is no tool named 'none'",
+    }
+
+
+class Discovering(FakeServerTools):
+    """Has its tools only once they were waited for."""
+
+    def __init__(self) -> None:
+        """Has none yet."""
+        super().__init__()
+        self.waits = 0
+
+    async def discovered(self) -> None:
+        """Finds one."""
+        self.waits += 1
+        self._tools = (server_tool("late"),)
+
+
+async def test_tools_are_waited_for_where_they_can_be_used() -> None:
+    """An agent without tools of the server answers at once."""
+    tools = Discovering()
+    assert (await open_toolbox((), settings(Agent(tools=())), "a", tools)).definitions == ()
+    assert tools.waits == 0
+    assert [tool.name for tool in (await open_toolbox((), settings(), "a", tools)).definitions] == ["late"]
+
+
+async def test_the_catalog_says_what_happens_to_calls() -> None:
+    """By the rules of the session's agent, else of the default one; tools that are denied are listed, too."""
+    rules = (PermissionRule("fs.*", PermissionAction.ASK),)
+    agents = {
+        "default": Agent(permissions=(PermissionRule("web.*", PermissionAction.DENY),)),
+        "careful": Agent(permissions=(PermissionRule("*", PermissionAction.ASK),), tools=("web.*", "fs.write")),
+    }
+    sessions = {"ses_1": make_session(), "ses_2": make_session("ses_2", agent="careful")}
+    catalog = ToolCatalog(
+        make_environment(
+            FakeStore(sessions_by_id=sessions),
+            settings={"permissions": rules, "agents": agents},
+            tools=FakeServerTools(server_tool("fs.write"), server_tool("run"), server_tool("web.get")),
+        )
+    )
+    allow, ask, deny = PermissionAction.ALLOW, PermissionAction.ASK, PermissionAction.DENY
+    assert {session_id: (await catalog.list(session_id)).permissions for session_id in ("", "ses_1", "ses_2")} == {
+        "": {"fs.write": ask, "run": allow, "web.get": deny},
+        "ses_1": {"fs.write": ask, "run": allow, "web.get": deny},
+        "ses_2": {"fs.write": ask, "web.get": ask},
+    }

@@ -1,0 +1,162 @@
+"""What a dead process left running goes on at the next start, or is ended."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from tests.support.fakes.core import FakeProvider, FakeProviders, FakeStore, make_environment
+from tests.support.fakes.domain_values import make_answer, make_message, make_session, make_turn, open_part
+from turnwire.core.ending.closing import Work
+from turnwire.core.tools.results import CallResult
+from turnwire.core.turns.registry import RESTARTED, Turns
+from turnwire.core.turns.run import TurnRun
+from turnwire.domain.conversation.events import MessageAdded, SessionStatusChanged, TurnEnded
+from turnwire.domain.conversation.messages import (
+    FinishReason,
+    MessageStatus,
+    MessageType,
+    ModelRun,
+    Text,
+    ToolStatus,
+    ToolUse,
+)
+from turnwire.domain.conversation.sessions import ToolDefinition
+from turnwire.domain.errors import StorageError
+from turnwire.domain.money import Usage
+from turnwire.ports.provider import StepFinished, TextDelta
+from turnwire.ports.store import Commit, Committed, NewEvent, PutMessage, PutTurn
+
+CALL = ToolUse(name="read", call_id="c1", input_json="{}")
+RUN = ModelRun(provider_id="offline", model_requested="echo")
+STEP = make_answer("msg_1", "first step", usage=Usage(input_tokens=5), cost_pico_usd=5)
+
+
+async def test_a_turn_that_was_left_running_is_ended_in_one_commit() -> None:
+    """Its text is kept as interrupted, and the session is idle after its end."""
+    streaming = make_answer("msg_2", open_part(0, Text("so far")), status=MessageStatus.STREAMING)
+    store = FakeStore(conversation=(STEP, streaming), unfinished=(make_turn(),))
+    await Turns(make_environment(store)).recover()
+    [commit] = store.commits
+    [message] = [change.message for change in commit.changes if isinstance(change, PutMessage)]
+    assert (message.message_id, message.status) == ("msg_2", MessageStatus.INTERRUPTED)
+    assert message.parts[0].content == Text("so far")
+    assert commit.events[-2:] == (
+        NewEvent(
+            TurnEnded(
+                finish_reason=FinishReason.INTERRUPTED,
+                failure=RESTARTED.failure,
+                usage=Usage(input_tokens=5),
+                cost_pico_usd=5,
+                steps=2,
+            ),
+            "trn_1",
+        ),
+        NewEvent(SessionStatusChanged(False)),
+    )
+
+
+async def test_the_cost_of_a_step_that_died_is_counted() -> None:
+    """Its usage is known as far as it was saved, and so is its price: the turn's cost does not become unknown."""
+    streaming = make_answer(
+        "msg_2",
+        open_part(0, Text("so far")),
+        status=MessageStatus.STREAMING,
+        usage=Usage(input_tokens=2),
+        model_run=RUN,
+    )
+    store = FakeStore(conversation=(STEP, streaming), unfinished=(make_turn(),))
+    await Turns(make_environment(store)).recover()
+    [message] = [change.message for change in store.commits[0].changes if isinstance(change, PutMessage)]
+    ended = store.commits[0].events[-2].kind
+    assert isinstance(ended, TurnEnded)
+    assert (message.cost_pico_usd, ended.usage, ended.cost_pico_usd) == (2, Usage(input_tokens=7), 7)
+
+
+async def test_the_end_of_a_dead_turn_is_noted_for_people() -> None:
+    """A host message says what happened, before the turn's end."""
+    streaming = make_answer("msg_2", open_part(0, Text("so far")), status=MessageStatus.STREAMING)
+    store = FakeStore(conversation=(streaming,), unfinished=(make_turn(),))
+    await Turns(make_environment(store, settings={"host_messages": True})).recover()
+    [commit] = store.commits
+    added = [event.kind.message for event in commit.events if isinstance(event.kind, MessageAdded)]
+    assert [(m.type, m.parts[0].content, m.metadata_json) for m in added] == [
+        (
+            MessageType.HOST,
+            Text("The answer was cut off: the server was restarted during the turn"),
+            '{"event": "turn_interrupted", "reason": "SERVER_RESTARTED"}',
+        )
+    ]
+    assert isinstance(commit.events[-2].kind, TurnEnded)
+
+
+async def test_a_turn_whose_call_is_open_waits_on() -> None:
+    """Nothing ends; the session is busy with it, watchers get its message, and its result is taken."""
+    calling = make_answer("msg_1", CALL, finish_reason=FinishReason.TOOL_USE)
+    turn = make_turn(tools=(ToolDefinition("read", "", ""),))
+    store = FakeStore(conversation=(make_message("msg_user", turn_id="trn_1"), calling), unfinished=(turn,))
+    turns = Turns(make_environment(store))
+    await turns.recover()
+    [commit] = store.commits
+    assert commit.changes == (PutTurn(msgspec.structs.replace(turn, steps=1)),)
+    run = turns.run_of("ses_1")
+    assert run is not None
+    while run.calls is None:
+        await asyncio.sleep(0)
+    assert list(turns.open_messages()) == [calling]
+    await run.calls.submit(0, CallResult(output="42"))
+    assert run.calls.message.parts[0].content.status is ToolStatus.SUCCESS  # type: ignore[union-attr]
+    await turns.aclose()
+    assert not [e for c in store.commits for e in c.events if isinstance(e.kind, TurnEnded | SessionStatusChanged)]
+
+
+class Refusing(FakeStore):
+    """Takes no commit that writes an answer: the work is at fault, not the disk."""
+
+    def commit(self, commit: Commit) -> asyncio.Future[Committed]:
+        """Fails for those, and for ever."""
+        future = super().commit(commit)
+        if not any(isinstance(change, PutMessage) and change.message.parts for change in commit.changes):
+            return future
+        self.commits.remove(commit)
+        failed = asyncio.get_running_loop().create_future()
+        failed.set_exception(StorageError("constraint failed"))
+        return failed
+
+
+def ended(store: FakeStore) -> list[tuple[str, str]]:
+    """Returns how turns ended: their finish reason, and the failure's."""
+    kinds = [event.kind for commit in store.commits for event in commit.events]
+    return [(k.finish_reason.value, k.failure.reason) for k in kinds if isinstance(k, TurnEnded) and k.failure]
+
+
+async def test_a_turn_whose_end_cannot_be_written_does_not_keep_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a few attempts it is ended without its answer: nobody waits for ever."""
+    monkeypatch.setattr("turnwire.core.turns.owner.RETRY_SECONDS", (0.001, 0.001))
+    streaming = make_answer("msg_2", status=MessageStatus.STREAMING)
+    store = Refusing(
+        conversation=(make_message("msg_user", turn_id="trn_1"), streaming),
+        unfinished=(make_turn(),),
+        sessions_by_id={"ses_1": make_session()},
+    )
+    says = FakeProvider([TextDelta(0, "an answer"), StepFinished(FinishReason.STOP, "stop")])
+    turns = Turns(make_environment(store, FakeProviders(says)))
+    await turns.recover()
+    while turns.run_of("ses_1") is not None:
+        await asyncio.sleep(0.001)
+    assert ended(store) == [("error", "INTERNAL")]
+
+
+async def test_a_bug_in_a_turn_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its session takes the next message, and watchers read its end."""
+
+    async def fail(_self: TurnRun, _slots: object) -> Work:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(TurnRun, "run", fail)
+    store = FakeStore(conversation=(make_message("msg_user", turn_id="trn_1"),), unfinished=(make_turn(),))
+    turns = Turns(make_environment(store))
+    await turns.recover()
+    while turns.run_of("ses_1") is not None:
+        await asyncio.sleep(0.001)
+    assert ended(store) == [("error", "INTERNAL")]

@@ -1,0 +1,137 @@
+"""One turn over a given provider: how it ends, and what that stores."""
+
+import asyncio
+
+import pytest
+
+from tests.support.fakes.core import FakeProvider, FakeProviders, FakeStore, make_environment
+from tests.support.fakes.domain_values import make_message, make_session, make_turn
+from turnwire.core.ending.closing import Ending, Work
+from turnwire.core.settings import PermissionRule
+from turnwire.core.turns.run import TurnRun, step_ending
+from turnwire.domain.conversation.events import MessageFinished, TurnEnded
+from turnwire.domain.conversation.messages import Failure, FinishReason, MessageStatus, Text, ToolUse
+from turnwire.domain.conversation.permissions import PermissionAction
+from turnwire.domain.conversation.sessions import ToolDefinition
+from turnwire.domain.errors import ProviderContextFull, ProviderError, ProviderStreamCut, ProviderUnavailable
+from turnwire.domain.money import Usage
+from turnwire.ports.provider import PartEnded, StepFinished, StreamItem, TextDelta, ToolCallDelta, UsageReported
+from turnwire.ports.store import Committed, PutMessage
+
+USAGE = Usage(input_tokens=3, output_tokens=4)
+STOP = StepFinished(FinishReason.STOP, "end_turn")
+CUT = "the provider's stream ended without its end marker"
+
+
+def _run(*items: StreamItem | Exception | None) -> tuple[TurnRun, FakeProvider]:
+    provider = FakeProvider(items)
+    store = FakeStore(conversation=(make_message("msg_user", "hi"),), sessions_by_id={"ses_1": make_session()})
+    return TurnRun(make_environment(store, FakeProviders(provider)), make_turn()), provider
+
+
+def _ended(work: Work) -> TurnEnded:
+    kind = work.events[-1].kind
+    assert isinstance(kind, TurnEnded)
+    return kind
+
+
+async def test_an_answer_in_order_ends_the_turn() -> None:
+    """Its usage and cost are the turn's."""
+    run, provider = _run(TextDelta(0, "hello"), PartEnded(0), UsageReported(USAGE), STOP)
+    work = await run.run(asyncio.Semaphore(1))
+    assert _ended(work) == TurnEnded(finish_reason=FinishReason.STOP, usage=USAGE, cost_pico_usd=7, steps=1)
+    [request] = provider.requests
+    assert [message.message_id for message in request.messages] == ["msg_user"]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "failure"),
+    [
+        (ProviderUnavailable("down"), FinishReason.ERROR, Failure("PROVIDER_UNAVAILABLE", "down")),
+        (ProviderStreamCut("cut"), FinishReason.INTERRUPTED, Failure("PROVIDER_STREAM_CUT", "cut")),
+        (ProviderContextFull("full"), FinishReason.CONTEXT_FULL, Failure("PROVIDER_CONTEXT_FULL", "full")),
+        (ValueError("a bug"), FinishReason.ERROR, Failure("INTERNAL", "the server failed while it ran the turn")),
+    ],
+)
+async def test_whatever_is_raised_ends_the_turn_once(error: Exception, reason: FinishReason, failure: Failure) -> None:
+    """The text so far is kept; a bug tells nothing of itself."""
+    run, _ = _run(TextDelta(0, "so far"), error)
+    work = await run.run(asyncio.Semaphore(1))
+    ended = _ended(work)
+    assert (ended.finish_reason, ended.failure, ended.steps) == (reason, failure, 1)
+    assert sum(isinstance(event.kind, TurnEnded) for event in work.events) == 1
+    [message] = [change.message for change in work.changes if isinstance(change, PutMessage)]
+    assert message.parts[0].content == Text("so far")
+    assert message.status is (
+        MessageStatus.INTERRUPTED if isinstance(error, ProviderStreamCut) else MessageStatus.FAILED
+    )
+
+
+async def test_a_stopped_turn_keeps_text_usage_and_cost() -> None:
+    """What an aborted step used is paid all the same, so it counts."""
+    run, provider = _run(UsageReported(USAGE), TextDelta(0, "so far"), None)
+    running = asyncio.create_task(run.run(asyncio.Semaphore(1)))
+    await provider.waiting.wait()
+    run.stop(Ending(FinishReason.ABORTED))
+    work = await running
+    [message] = [change.message for change in work.changes if isinstance(change, PutMessage)]
+    assert (message.status, message.parts[0].content) == (MessageStatus.INTERRUPTED, Text("so far"))
+    assert (message.usage, message.cost_pico_usd) == (USAGE, 7)
+    assert _ended(work) == TurnEnded(finish_reason=FinishReason.ABORTED, usage=USAGE, cost_pico_usd=7, steps=1)
+
+
+async def test_a_turn_that_is_stopped_before_it_runs_asks_nobody() -> None:
+    """It ends without a step."""
+    run, provider = _run(STOP)
+    run.stop(Ending(FinishReason.ABORTED))
+    assert _ended(await run.run(asyncio.Semaphore(1))) == TurnEnded(finish_reason=FinishReason.ABORTED)
+    assert provider.requests == []
+
+
+async def test_a_paused_turn_goes_on_by_itself() -> None:
+    """Up to the limit of pauses."""
+    run, provider = _run(TextDelta(0, "x"), StepFinished(FinishReason.PAUSED, "pause_turn"))
+    assert _ended(await run.run(asyncio.Semaphore(1))).finish_reason is FinishReason.PAUSED
+    assert len(provider.requests) == 11
+
+
+async def test_calls_and_requests_are_open_once_the_end_of_their_step_is_stored() -> None:
+    """Before, an answer would be lost with the step's end, or be stored and then written over by it."""
+    store = FakeStore(automatic=False, sessions_by_id={"ses_1": make_session()})
+    provider = FakeProvider((ToolCallDelta(0, "look", "c1", "{}"), PartEnded(0), STOP))
+    rules = (PermissionRule("look", PermissionAction.ASK),)
+    environment = make_environment(store, FakeProviders(provider), settings={"permissions": rules})
+    run = TurnRun(environment, make_turn(tools=(ToolDefinition("look", "", "{}"),)))
+    running = asyncio.create_task(run.run(asyncio.Semaphore(1)))
+    while not any(isinstance(event.kind, MessageFinished) for commit in store.commits for event in commit.events):
+        for future in store.futures:
+            future.done() or future.set_result(Committed(0, 1))
+        await asyncio.sleep(0)
+    assert (run.open_message() is not None, run.calls, run.open_permissions) == (True, None, ())
+    store.futures[-1].set_result(Committed(1, 2))
+    assert run.calls is not None
+    assert [asked.tool for asked in run.open_permissions] == ["look"]
+    store.automatic = True
+    run.stop(Ending(FinishReason.ABORTED))
+    await running
+
+
+@pytest.mark.parametrize(
+    ("finished", "failure", "contents", "ending"),
+    [
+        (STOP, None, (), Ending(FinishReason.STOP, None, "end_turn")),
+        (STOP, None, (ToolUse(name="t"),), Ending(FinishReason.TOOL_USE, None, "end_turn")),
+        (None, None, (), Ending(FinishReason.INTERRUPTED, Failure("PROVIDER_STREAM_CUT", CUT))),
+        (
+            STOP,
+            ProviderUnavailable("down"),
+            (),
+            Ending(FinishReason.ERROR, Failure("PROVIDER_UNAVAILABLE", "down"), "end_turn"),
+        ),
+    ],
+)
+def test_the_end_marker_or_the_error_ends_a_step(
+    finished: StepFinished | None, failure: ProviderError | None, contents: tuple[ToolUse, ...], ending: Ending
+) -> None:
+    """Without either the stream was cut; some servers say stop beside complete calls."""
+    assert step_ending(finished, failure, make_message("msg_1", *contents)) == ending

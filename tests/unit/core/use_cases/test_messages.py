@@ -1,0 +1,127 @@
+"""Messages that are stored without a turn, and tool results that come at the wrong moment."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from tests.support.fakes.core import FakeStore, make_environment
+from tests.support.fakes.domain_values import (
+    NOW,
+    added,
+    make_answer,
+    make_message,
+    make_part,
+    make_session,
+    open_part,
+    put,
+)
+from turnwire.core.intake.inputs import NewMessage, NewPart, NewText
+from turnwire.core.intake.receipts import Receipt
+from turnwire.core.settings import Limits
+from turnwire.core.use_cases.messages import Conversations
+from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType, Text, ToolResult, ToolUse
+from turnwire.domain.errors import InvalidRequest, MessageTooLarge, SessionNotFound
+from turnwire.ports.store import Commit, PutMessage, RecordRequest
+
+CALL = ToolUse(name="read", call_id="c1", input_json="{}")
+RESULT = ToolResult(call_id="c1", output="1")
+
+
+class FakeTurns:
+    """One session's run, with calls that wait or a message that streams."""
+
+    def __init__(self, calls: Message | None = None, streaming: Message | None = None) -> None:
+        self._run = None
+        if calls is not None or streaming is not None:
+            waiting = SimpleNamespace(message=calls) if calls is not None else None
+            self._run = SimpleNamespace(
+                calls=waiting,
+                turn=SimpleNamespace(turn_id="trn_running"),
+                open_message=lambda: waiting.message if waiting else streaming,
+            )
+
+    def run_of(self, session_id: str) -> SimpleNamespace | None:
+        """Returns the run."""
+        return self._run
+
+
+def _conversations(
+    *history: Message, turns: FakeTurns | None = None, limits: Limits | None = None
+) -> tuple[Conversations, FakeStore]:
+    store = FakeStore(sessions_by_id={"ses_1": make_session()}, conversation=history)
+    environment = make_environment(store, settings={"limits": limits or Limits()})
+    return Conversations(environment, turns or FakeTurns()), store  # type: ignore[arg-type]
+
+
+def _new(*parts: NewPart, **fields: object) -> NewMessage:
+    return NewMessage(**{"session_id": "ses_1", "parts": parts, **fields})
+
+
+async def test_a_message_is_stored_and_told_in_one_commit() -> None:
+    """With its request, when it is named; no turn begins."""
+    conversations, store = _conversations()
+    new = _new(NewText("note"), type=MessageType.HOST, request_id="req", fingerprint="f", sender="u")
+    receipt = await conversations.append(new)
+    part = make_part(0, Text("note"), part_id="prt_1")
+    message = make_message("msg_1", part, type=MessageType.HOST, sender="u")
+    assert receipt == Receipt(session_id="ses_1", message_id="msg_1")
+    [commit] = store.commits
+    assert commit == Commit(
+        session_id="ses_1",
+        at=NOW,
+        changes=(put(message), RecordRequest("req", "f", '{"session_id":"ses_1","message_id":"msg_1"}')),
+        events=(added(message),),
+    )
+
+
+async def test_a_result_for_a_finished_turn_is_folded() -> None:
+    """Message and call change in one commit."""
+    answer = make_answer("msg_a", CALL)
+    conversations, store = _conversations(answer)
+    await conversations.append(_new(RESULT, type=MessageType.TOOL_RESULT))
+    [commit] = store.commits
+    written = [(c.message.message_id, c.message.parent_id) for c in commit.changes if isinstance(c, PutMessage)]
+    assert written == [("msg_1", "msg_a"), ("msg_a", "msg_user")]
+    assert [type(event.kind).__name__ for event in commit.events] == ["MessageAdded", "ToolCallUpdated"]
+
+
+@pytest.mark.parametrize(
+    "turns",
+    [
+        FakeTurns(calls=make_answer("msg_a", CALL)),
+        FakeTurns(streaming=make_answer("msg_a", open_part(0, CALL), status=MessageStatus.STREAMING)),
+        FakeTurns(streaming=make_answer("msg_a", CALL, status=MessageStatus.STREAMING)),
+    ],
+)
+async def test_a_result_that_the_running_turn_needs_is_refused(turns: FakeTurns) -> None:
+    """Whether the call waits or still streams: folded behind the turn's back, the result would be lost."""
+    history = make_answer("msg_a", CALL, status=MessageStatus.STREAMING)
+    conversations, store = _conversations(history, turns=turns)
+    with pytest.raises(InvalidRequest) as caught:
+        await conversations.append(_new(RESULT, type=MessageType.TOOL_RESULT))
+    assert [v.field for v in caught.value.violations] == ["parts[0].tool_result.call_id"]
+    assert store.commits == []
+
+
+async def test_an_unknown_session_is_not_made() -> None:
+    """Only sending a message creates one."""
+    conversations, store = _conversations()
+    with pytest.raises(SessionNotFound):
+        await conversations.append(_new(NewText("a"), session_id="ses_x"))
+    assert store.commits == []
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (NewText("é" * 51),),
+        (NewText("x" * 60), NewText("x" * 41)),
+        (ToolResult(call_id="c", output="x" * 101),),
+    ],
+)
+async def test_a_message_over_the_limit_is_refused(parts: tuple[NewPart, ...]) -> None:
+    """All of its parts count, in bytes."""
+    conversations, store = _conversations(limits=Limits(max_message_bytes=100))
+    with pytest.raises(MessageTooLarge):
+        await conversations.append(_new(*parts))
+    assert store.commits == []

@@ -1,0 +1,348 @@
+"""Watching: stored events, then what streams, then live; whatever happens in between."""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from datetime import timedelta
+from types import SimpleNamespace
+
+import pytest
+
+from tests.support.fakes.core import FakeStore, ManualClock, PlainCodec, RecordingFeed, make_environment
+from tests.support.fakes.domain_values import NOW, make_answer, make_permission, make_session
+from turnwire.core.watches.watch import Watches, WatchRequest
+from turnwire.domain.conversation.events import (
+    CompactionStarted,
+    DurableKind,
+    Event,
+    PartDelta,
+    QueueChanged,
+    SessionDeleted,
+    SessionStatusChanged,
+    SessionView,
+)
+from turnwire.domain.conversation.messages import Message, MessageStatus
+from turnwire.domain.conversation.permissions import Permission
+from turnwire.domain.conversation.sessions import Session
+from turnwire.domain.errors import EventsCompacted, SequenceInFuture, SessionNotFound, ShuttingDown, TooManyWatchers
+from turnwire.feed.memory import live_feed
+from turnwire.ports.store import StoredEvent
+
+HEARTBEAT = timedelta(seconds=15)
+STREAMING = make_answer("msg_1", "so far", status=MessageStatus.STREAMING)
+
+
+class FakeTurns:
+    """Says what streams."""
+
+    message: Message | None = None
+    permissions: tuple[Permission, ...] = ()
+    delay: CompactionStarted | None = None
+
+    def open_permissions(self, session_id: str | None) -> tuple[Permission, ...]:
+        """Returns the requests."""
+        return self.permissions
+
+    def delays(self, session_id: str | None) -> Sequence[tuple[str, CompactionStarted]]:
+        """Returns the delay."""
+        return [("ses_1", self.delay)] if self.delay is not None else []
+
+    def view(self, session: Session) -> SessionView:
+        """Returns an idle session."""
+        return SessionView(session)
+
+    def run_of(self, session_id: str) -> SimpleNamespace:
+        """Returns a run with the message."""
+        return SimpleNamespace(open_message=lambda: self.message)
+
+    def open_messages(self) -> Sequence[Message]:
+        """Returns the message."""
+        return [self.message] if self.message is not None else []
+
+
+class World:
+    """One session with a log and a feed."""
+
+    def __init__(self, stored: int = 0) -> None:
+        self.store = FakeStore(sessions_by_id={"ses_1": make_session()})
+        self.feed = RecordingFeed(PlainCodec())
+        self.clock = ManualClock()
+        self.turns = FakeTurns()
+        environment = make_environment(self.store, feed=self.feed, clock=self.clock)
+        self.watches = Watches(
+            environment,
+            self.turns,  # type: ignore[arg-type]
+            PlainCodec(),
+            HEARTBEAT,
+            seconds=lambda: self.clock().timestamp(),
+        )
+        for _ in range(stored):
+            self.happen()
+
+    def happen(self, kind: DurableKind | None = None) -> None:
+        """Stores and publishes the next event."""
+        order = len(self.store.log) + 1
+        event = Event(session_id="ses_1", kind=kind or QueueChanged(()), at=NOW, sequence=order, position=order)
+        stored = StoredEvent(event, PlainCodec().encode_event(event))
+        self.store.log.append(stored)
+        self.feed.publish_stored([stored])
+
+    def stream(self, text: str) -> None:
+        """Publishes a delta."""
+        self.feed.publish(Event(session_id="ses_1", kind=PartDelta("msg_1", 0, 0, text)))
+
+
+def _words(batch: bytes) -> list[str]:
+    return batch.decode().split(";")[:-1]
+
+
+async def _until(batches: object, word: str) -> list[str]:
+    """Reads batches until one ends with a word, such as `0:CaughtUp`."""
+    words: list[str] = []
+    while not words or words[-1] != word:
+        words += _words(await anext(batches))  # type: ignore[call-overload]
+    return words
+
+
+def _request(**fields: object) -> WatchRequest:
+    return WatchRequest(**{"session_id": "ses_1", **fields})
+
+
+async def test_a_watch_from_the_start_replays_then_snapshots_then_goes_live() -> None:
+    """In pages; the marker says that all that was stored is delivered."""
+    world = World(stored=5)
+    world.turns.message = STREAMING
+    async with contextlib.aclosing(world.watches.watch(_request(after=0))) as batches:
+        assert await _until(batches, "0:CaughtUp") == [
+            *[f"{i}:QueueChanged" for i in range(1, 6)],
+            "0:SessionSnapshot",
+            "0:MessageSnapshot",
+            "0:CaughtUp",
+        ]
+        world.stream("a")
+        world.happen()
+        assert _words(await anext(batches)) == ["0:PartDelta", "6:QueueChanged"]
+
+
+async def test_a_watch_without_a_position_begins_with_a_snapshot() -> None:
+    """Nothing old is told."""
+    world = World(stored=5)
+    async with contextlib.aclosing(world.watches.watch(_request())) as batches:
+        assert await _until(batches, "0:CaughtUp") == ["0:SessionSnapshot", "0:CaughtUp"]
+
+
+async def test_a_watch_of_all_has_message_snapshots_only() -> None:
+    """Of every message that streams and every question that is open, in any session."""
+    world = World(stored=1)
+    world.turns.message = STREAMING
+    world.turns.permissions = (make_permission(),)
+    async with contextlib.aclosing(world.watches.watch(_request(session_id=None, after=0))) as batches:
+        words = ["1:QueueChanged", "0:MessageSnapshot", "0:PermissionSnapshot", "0:CaughtUp"]
+        assert await _until(batches, "0:CaughtUp") == words
+        world.happen()
+        assert _words(await anext(batches)) == ["2:QueueChanged"]
+
+
+@pytest.mark.parametrize("session_id", ["ses_1", None])
+async def test_who_joins_late_is_told_what_keeps_the_model_from_answering(session_id: str | None) -> None:
+    """Its event came before the join, and may not come again."""
+    world = World(stored=1)
+    world.turns.delay = CompactionStarted(3, 900, 1000)
+    async with contextlib.aclosing(world.watches.watch(_request(session_id=session_id))) as batches:
+        words = await _until(batches, "0:CaughtUp")
+    assert words[-2:] == ["0:CompactionStarted", "0:CaughtUp"]
+
+
+@pytest.mark.parametrize("session_id", ["ses_1", None])
+async def test_events_between_reading_and_joining_come_once(session_id: str | None) -> None:
+    """Whatever happens while the log is read is delivered once, in order; deltas before the join are not."""
+    world = World(stored=3)
+    happened = iter(range(6))
+
+    def meanwhile() -> None:
+        if next(happened, None) is not None:
+            world.happen()
+            world.stream("before the join")
+
+    world.store.on_read = meanwhile
+    async with contextlib.aclosing(world.watches.watch(_request(session_id=session_id, after=0))) as batches:
+        words = [word for word in await _until(batches, "0:CaughtUp") if "Snapshot" not in word]
+        world.happen()
+        words += _words(await anext(batches))
+    assert words == [*[f"{i}:QueueChanged" for i in range(1, 10)], "0:CaughtUp", "10:QueueChanged"]
+
+
+async def test_a_filtered_watch_delivers_only_its_kinds() -> None:
+    """Of durable events, stored and live; deltas and markers come all the same."""
+    world = World(stored=2)
+    world.happen(SessionStatusChanged(True))
+    request = _request(after=0, kinds=frozenset({"SessionStatusChanged"}))
+    async with contextlib.aclosing(world.watches.watch(request)) as batches:
+        words = await _until(batches, "0:CaughtUp")
+        assert words == ["3:SessionStatusChanged", "0:SessionSnapshot", "0:CaughtUp"]
+        world.happen()
+        world.stream("a")
+        world.happen(SessionStatusChanged(False))
+        assert _words(await anext(batches)) == ["0:PartDelta", "5:SessionStatusChanged"]
+
+
+async def test_a_watch_may_leave_out_deltas() -> None:
+    """Durable events and snapshots come all the same."""
+    world = World()
+    world.turns.message = STREAMING
+    async with contextlib.aclosing(world.watches.watch(_request(include_deltas=False))) as batches:
+        assert await _until(batches, "0:CaughtUp") == ["0:SessionSnapshot", "0:MessageSnapshot", "0:CaughtUp"]
+        world.stream("a")
+        world.happen()
+        assert _words(await anext(batches)) == ["1:QueueChanged"]
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+async def test_a_watcher_that_falls_behind_reads_the_log(filtered: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gets every durable event once, and a new snapshot for the deltas that it missed."""
+    monkeypatch.setattr(live_feed, "SESSION_RING_BYTES", 60)
+    world = World(stored=1)
+    request = _request(after=0, kinds=frozenset({"QueueChanged"}) if filtered else None)
+    async with contextlib.aclosing(world.watches.watch(request)) as batches:
+        words = await _until(batches, "0:CaughtUp")
+        for _ in range(9):
+            world.stream("missed")
+            world.happen()
+        world.turns.message = STREAMING
+        words += await _until(batches, "0:CaughtUp")
+        world.stream("live")
+        words += _words(await anext(batches))
+    assert words == [
+        "1:QueueChanged",
+        "0:SessionSnapshot",
+        "0:CaughtUp",
+        *[f"{i}:QueueChanged" for i in range(2, 11)],
+        "0:SessionSnapshot",
+        "0:MessageSnapshot",
+        "0:CaughtUp",
+        "0:PartDelta",
+    ]
+
+
+async def test_a_position_that_is_gone_resets() -> None:
+    """The watch begins anew at the head, and says so first."""
+    world = World(stored=9)
+    world.store.earliest = 5
+    async with contextlib.aclosing(world.watches.watch(_request(after=4))) as batches:
+        assert await _until(batches, "0:CaughtUp") == ["0:Reset", "0:SessionSnapshot", "0:CaughtUp"]
+
+
+async def test_the_earliest_position_that_is_kept_is_replayed() -> None:
+    """`earliest` itself is fine: the events after it are there."""
+    world = World(stored=7)
+    world.store.earliest = 5
+    async with contextlib.aclosing(world.watches.watch(_request(after=5))) as batches:
+        words = await _until(batches, "0:CaughtUp")
+    assert words == ["6:QueueChanged", "7:QueueChanged", "0:SessionSnapshot", "0:CaughtUp"]
+
+
+async def test_a_position_that_is_gone_may_fail_instead() -> None:
+    """With the bounds, so that the client can decide."""
+    world = World(stored=9)
+    world.store.earliest = 5
+    with pytest.raises(EventsCompacted) as caught:
+        await anext(world.watches.watch(_request(after=4, fail_if_compacted=True)))
+    assert caught.value.metadata == {"askedSequence": "4", "earliestSequence": "5", "latestSequence": "9"}
+
+
+async def test_a_position_from_the_future_is_refused() -> None:
+    """The head itself is not the future."""
+    world = World(stored=3)
+    with pytest.raises(SequenceInFuture) as caught:
+        await anext(world.watches.watch(_request(after=4)))
+    assert caught.value.metadata == {"askedSequence": "4", "earliestSequence": "0", "latestSequence": "3"}
+    async with contextlib.aclosing(world.watches.watch(_request(after=3))) as batches:
+        assert await _until(batches, "0:CaughtUp") == ["0:SessionSnapshot", "0:CaughtUp"]
+
+
+async def test_a_silent_watch_beats() -> None:
+    """Once the silence has lasted the interval, not before; any event starts it anew."""
+    world = World(stored=1)
+    async with contextlib.aclosing(world.watches.watch(_request(after=0))) as batches:
+        await _until(batches, "0:CaughtUp")
+        world.clock.advance(15)
+        assert _words(await anext(batches)) == ["0:Heartbeat"]
+        world.clock.advance(14)
+        waiting = asyncio.create_task(anext(batches))  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        world.feed._sessions["ses_1"].wake()
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        world.clock.advance(1)
+        world.feed._sessions["ses_1"].wake()
+        assert _words(await waiting) == ["0:Heartbeat"]
+
+
+async def test_a_watch_ends_with_its_session() -> None:
+    """After the last event; no error."""
+    world = World(stored=1)
+    async with contextlib.aclosing(world.watches.watch(_request(after=1))) as batches:
+        await _until(batches, "0:CaughtUp")
+        world.happen(SessionDeleted())
+        assert _words(await anext(batches)) == ["2:SessionDeleted"]
+        with pytest.raises(StopAsyncIteration):
+            await anext(batches)
+
+
+async def test_a_session_deleted_while_it_is_replayed_ends_the_watch() -> None:
+    """The end is told, once."""
+    world = World(stored=3)
+
+    def delete() -> None:
+        world.store.on_read = lambda: None
+        del world.store.sessions_by_id["ses_1"]
+        world.happen(SessionDeleted())
+
+    world.store.on_read = delete
+    words = [word async for batch in world.watches.watch(_request(after=0)) for word in _words(batch)]
+    assert words == [*[f"{i}:QueueChanged" for i in range(1, 4)], "4:SessionDeleted", "0:CaughtUp"]
+
+
+async def test_a_watch_ends_when_the_server_stops() -> None:
+    """What waits is delivered before."""
+    world = World()
+    async with contextlib.aclosing(world.watches.watch(_request())) as batches:
+        await _until(batches, "0:CaughtUp")
+        world.happen()
+        world.feed.close()
+        assert _words(await anext(batches)) == ["1:QueueChanged"]
+        with pytest.raises(ShuttingDown):
+            await anext(batches)
+
+
+async def test_every_end_gives_the_place_back() -> None:
+    """A refused, a failed and a closed watch leave no subscription behind."""
+    world = World()
+    for _ in range(150):
+        with pytest.raises(SessionNotFound):
+            await anext(world.watches.watch(_request(session_id="ses_x")))
+        batches = world.watches.watch(_request())
+        await anext(batches)
+        await batches.aclose()
+    held = [world.watches.watch(_request()) for _ in range(100)]
+    for batches in held:
+        await anext(batches)
+    with pytest.raises(TooManyWatchers):
+        await anext(world.watches.watch(_request()))
+    for batches in held:
+        await batches.aclose()
+
+
+async def test_a_log_that_is_pruned_during_the_replay_starts_the_watch_anew() -> None:
+    """It says so with a reset; nothing is skipped in silence."""
+    world = World(stored=9)
+
+    def prune() -> None:
+        world.store.earliest = 6
+        world.store.log = world.store.log[5:] if len(world.store.log) == 9 else world.store.log
+
+    async with contextlib.aclosing(world.watches.watch(_request(after=2))) as batches:
+        world.store.on_read = prune
+        words = await _until(batches, "0:CaughtUp")
+    assert "0:Reset" in words
+    assert words[-1] == "0:CaughtUp"

@@ -1,0 +1,161 @@
+"""The ring: newest entries within a bound of bytes, read by cursors."""
+
+import asyncio
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.fakes.domain_values import NOW
+from turnwire.domain.conversation.events import Event, Heartbeat
+from turnwire.feed.memory.ring import TRIM_EVERY, Ring
+from turnwire.ports.feed import Entry, Taken
+
+EVENT = Event(session_id="ses_1", kind=Heartbeat(0), at=NOW)
+
+
+def _entry(frame: bytes, order: int = 0) -> Entry:
+    return Entry(EVENT, frame, order)
+
+
+def _ring(*frames: bytes, max_bytes: int = 100) -> Ring:
+    ring = Ring(max_bytes, entry_bytes=0)
+    for order, frame in enumerate(frames, 1):
+        ring.append(_entry(frame, order))
+    return ring
+
+
+def test_entries_within_the_bound_are_kept() -> None:
+    """Up to the bound, inclusive."""
+    ring = _ring(b"aaaa", b"bbbb", max_bytes=8)
+    assert (ring.start, ring.end, ring.head) == (0, 2, 2)
+    assert ring.slice(0, 1000) == (Taken(b"aaaabbbb", 2), 2)
+
+
+def test_old_entries_go_when_bytes_run_out() -> None:
+    """As many as needed, oldest first."""
+    ring = _ring(b"aaaa", b"bb", b"cc", b"dddd", max_bytes=8)
+    assert (ring.start, ring.end) == (1, 4)
+    assert ring.slice(1, 1000) == (Taken(b"bbccdddd", 4), 4)
+
+
+def test_the_newest_entry_is_always_kept() -> None:
+    """However large it is."""
+    ring = _ring(b"a", b"b" * 1000, max_bytes=8)
+    assert (ring.start, ring.end) == (1, 2)
+    ring.append(_entry(b"c"))
+    assert (ring.start, ring.end) == (2, 3)
+
+
+def test_the_head_is_the_newest_durable_order() -> None:
+    """Entries without an order do not move it, and a slice of only those has none."""
+    ring = _ring(b"a")
+    ring.append(_entry(b"b"))
+    assert ring.head == 1
+    assert ring.slice(0, 1000) == (Taken(b"ab", 1), 2)
+    assert ring.slice(1, 1000) == (Taken(b"b", 0), 2)
+
+
+def test_a_slice_ends_after_its_size_is_reached() -> None:
+    """At least one entry, about max_bytes."""
+    ring = _ring(b"aaaa", b"bbbb", b"cccc")
+    assert ring.slice(0, 1) == (Taken(b"aaaa", 1), 1)
+
+
+def test_watchers_at_one_place_share_a_slice() -> None:
+    """The same object, so that frames are joined once for all who keep up."""
+    ring = _ring(b"aaaa", b"bbbb")
+    assert ring.slice(0, 1000)[0] is ring.slice(0, 1000)[0]
+
+
+def test_a_shared_slice_is_not_given_to_others() -> None:
+    """Another place, or the same place after more has come, gets its own."""
+    ring = _ring(b"aaaa", b"bbbb")
+    assert ring.slice(0, 1000) == (Taken(b"aaaabbbb", 2), 2)
+    assert ring.slice(1, 1000) == (Taken(b"bbbb", 2), 2)
+    assert ring.slice(0, 1000) == (Taken(b"aaaabbbb", 2), 2)
+    ring.append(_entry(b"cccc", 3))
+    assert ring.slice(0, 1000) == (Taken(b"aaaabbbbcccc", 3), 3)
+
+
+def test_a_cleared_ring_goes_on_where_it_was() -> None:
+    """Places stay valid: a cursor at the end sees only what comes then."""
+    ring = _ring(b"aaaa", b"bbbb")
+    ring.slice(0, 1000)
+    ring.clear()
+    assert (ring.start, ring.end, ring.head) == (2, 2, 2)
+    ring.append(_entry(b"c", 3))
+    assert ring.slice(2, 1000) == (Taken(b"c", 3), 3)
+
+
+async def test_waking_ends_every_wait() -> None:
+    """All who wait go on together, at an entry, a tick or the end."""
+    ring = Ring(100, entry_bytes=0)
+    for wake in (lambda: ring.append(_entry(b"a")), ring.wake, ring.close):
+        tasks = [asyncio.create_task(ring.wait()) for _ in range(3)]
+        await asyncio.sleep(0)
+        assert not any(task.done() for task in tasks)
+        wake()
+        await asyncio.gather(*tasks)
+
+
+async def test_a_cancelled_wait_disturbs_nobody() -> None:
+    """The others wake as before."""
+    ring = Ring(100, entry_bytes=0)
+    gone, staying = asyncio.create_task(ring.wait()), asyncio.create_task(ring.wait())
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.wait((gone,))
+    ring.wake()
+    await staying
+    assert gone.cancelled()
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(0, 40), max_size=60), st.integers(1, 100), st.integers(1, 60))
+def test_a_cursor_that_keeps_up_sees_everything_once(sizes: list[int], max_bytes: int, slice_bytes: int) -> None:
+    """Whatever the sizes, what a cursor takes is what was appended, unless it lags, and then it knows."""
+    ring, written, read, cursor = Ring(max_bytes, entry_bytes=0), [], b"", 0
+    for index, size in enumerate(sizes):
+        frame = bytes([index]) * size
+        written.append(frame)
+        ring.append(_entry(frame, index + 1))
+        assert sum(map(len, written[ring.start :])) <= max(max_bytes, size)
+        if index % 3 == 0 or cursor < ring.start:
+            if cursor < ring.start:
+                read, cursor = b"".join(written[: ring.end]), ring.end
+            while cursor < ring.end:
+                taken, cursor = ring.slice(cursor, slice_bytes)
+                read += taken.frames
+            assert read == b"".join(written)
+    assert b"".join(entry.frame for entry in ring.entries(ring.start)) == b"".join(written[ring.start :])
+
+
+def test_positions_stay_valid_when_the_list_is_cut() -> None:
+    """Thousands of dropped entries later a cursor still reads at its place."""
+    ring = Ring(10, entry_bytes=0)
+    for order in range(1, 5001):
+        ring.append(_entry(b"x", order))
+    assert (ring.start, ring.end, ring.head) == (4990, 5000, 5000)
+    assert ring.slice(4995, 1000) == (Taken(b"xxxxx", 5000), 5000)
+    assert len(ring._entries) < 3000
+
+
+def test_dropped_entries_are_let_go_of_at_once() -> None:
+    """The bound is one of memory, not of what can be read."""
+    ring = _ring(*[b"x" * 60 for _ in range(500)], max_bytes=100)
+    assert ring.end - ring.start == 1
+    assert sum(entry is not None for entry in ring._entries) == 1
+
+
+def test_what_all_have_read_is_dropped() -> None:
+    """A ring whose readers keep up does not grow to its bound; one that is behind holds what it has not read."""
+    ring = Ring(10**9, entry_bytes=0)
+    fast, slow = ring.open_cursor(), ring.open_cursor()
+    for _ in range(2 * TRIM_EVERY):
+        ring.append(_entry(b"x"))
+        fast.position = ring.end
+    assert (ring.start, ring.end) == (0, 2 * TRIM_EVERY)
+    ring.close_cursor(slow)
+    for _ in range(TRIM_EVERY):
+        ring.append(_entry(b"x"))
+    assert ring.start == 2 * TRIM_EVERY

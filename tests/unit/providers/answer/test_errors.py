@@ -1,0 +1,132 @@
+"""Errors of HTTP and of streams become errors of the domain."""
+
+from datetime import UTC, datetime, timedelta
+
+import httpx2
+import pytest
+
+from turnwire.domain import errors as domain
+from turnwire.providers.answer.errors import (
+    MAX_MESSAGE_CHARS,
+    from_exception,
+    from_status,
+    from_stream,
+    retry_after,
+    scrub,
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (400, {"error": {"message": "bad"}}, domain.ProviderRefusedRequest),
+        (400, {"error": {"code": "context_length_exceeded", "message": "x"}}, domain.ProviderContextFull),
+        (400, {"error": {"message": "prompt is too long: 210000 tokens > 200000"}}, domain.ProviderContextFull),
+        (400, {"message": "This model's maximum context length is 10 tokens"}, domain.ProviderContextFull),
+        (400, {"error": {"message": "max_tokens is too large: 99999"}}, domain.ProviderRefusedRequest),
+        (401, None, domain.ProviderCredentialsRejected),
+        (402, None, domain.ProviderCredentialsRejected),
+        (403, "<html>", domain.ProviderCredentialsRejected),
+        (404, {"error": "no such model"}, domain.ProviderRefusedRequest),
+        (408, None, domain.ProviderTimeout),
+        (409, None, domain.ProviderUnavailable),
+        (413, None, domain.ProviderContextFull),
+        (422, {"detail": [{"msg": "x"}]}, domain.ProviderRefusedRequest),
+        (429, None, domain.ProviderRateLimited),
+        (500, None, domain.ProviderUnavailable),
+        (504, None, domain.ProviderTimeout),
+        (529, {"error": {"type": "overloaded_error"}}, domain.ProviderUnavailable),
+    ],
+)
+def test_status(status: int, body: object, kind: type[domain.ProviderError]) -> None:
+    """The kind follows the status, and for 400 the words."""
+    error = from_status(status, {}, body)
+    assert type(error) is kind
+    assert error.metadata["status"] == str(status)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "prompt is too long: 208310 tokens > 200000 maximum",
+        "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease input length",
+        "This model's maximum context length is 128000 tokens. However, your messages resulted in 130000 tokens.",
+        "Your input exceeds the context window of this model. Please adjust your input and try again.",
+        "Please reduce the length of the messages or completion.",
+        "This model's maximum prompt length is 131072 but the request contains 140000 tokens.",
+        "Your request exceeded model token limit: 262144",
+        "Range of input length should be [1, 129024]",
+        "`inputs` tokens + `max_new_tokens` must be <= 8193. Given: 9000 `inputs` tokens and 10 `max_new_tokens`",
+        "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+    ],
+)
+def test_words_for_a_full_context(words: str) -> None:
+    """Anthropic, OpenAI, Groq, xAI, Moonshot, DashScope, Together and Google: unrecognised, nothing is compacted."""
+    assert type(from_status(400, {}, {"error": {"message": words}})) is domain.ProviderContextFull
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        ({"error": {"type": "overloaded_error", "message": "Overloaded"}}, domain.ProviderUnavailable),
+        ({"error": {"type": "rate_limit_error", "message": "slow down"}}, domain.ProviderRateLimited),
+        ({"error": {"code": 429, "message": "x"}}, domain.ProviderRateLimited),
+        ({"code": "context_length_exceeded", "message": "x"}, domain.ProviderContextFull),
+        ({"error": {"code": 400, "message": "Token limit reached"}}, domain.ProviderStreamFailed),
+        ({"error": "something"}, domain.ProviderStreamFailed),
+        (None, domain.ProviderStreamFailed),
+    ],
+)
+def test_error_inside_a_stream(error: object, kind: type[domain.ProviderError]) -> None:
+    """The kind follows the words; what is not recognised is a failed stream."""
+    assert type(from_stream(error)) is kind
+
+
+def test_message_is_the_providers_own() -> None:
+    """The sentence holds the provider's message, and its changing word stands in the metadata."""
+    error = from_status(429, {"x-request-id": "r1"}, {"error": {"message": "slow\n down"}})
+    assert error.message == "the provider answered 429: slow down"
+    assert error.metadata == {"status": "429", "providerMessage": "slow down", "providerRequestId": "r1"}
+
+
+@pytest.mark.parametrize("text", ["Incorrect API key: sk-abcdef123456", "no sk-proj-a_b*****c9", "Bearer abc.def"])
+def test_keys_are_scrubbed(text: str) -> None:
+    """Nothing like a key stays in a message."""
+    assert "[key]" in scrub(text)
+    assert not any(piece in scrub(text) for piece in ("abcdef", "a_b", "abc.def"))
+
+
+def test_the_key_itself_is_scrubbed_whatever_it_looks_like() -> None:
+    """A key of any form is replaced, and the message is cut."""
+    assert scrub("hunter2 is wrong", ("hunter2", "")) == "[key] is wrong"
+    assert len(scrub("x" * 5000)) == MAX_MESSAGE_CHARS
+
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({}, None),
+        ({"retry-after": "3"}, timedelta(seconds=3)),
+        ({"retry-after": "1.5"}, timedelta(seconds=1.5)),
+        ({"retry-after-ms": "250", "retry-after": "3"}, timedelta(milliseconds=250)),
+        ({"retry-after": "Thu, 01 Jan 2026 00:00:10 GMT"}, timedelta(seconds=10)),
+        ({"retry-after": "Wed, 31 Dec 2025 00:00:00 GMT"}, timedelta(0)),
+        ({"retry-after": "-5"}, timedelta(0)),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "inf"}, None),
+    ],
+)
+def test_retry_after(headers: dict[str, str], expected: timedelta | None) -> None:
+    """Milliseconds, seconds and dates are read; nonsense is nothing."""
+    assert retry_after(headers, NOW) == expected
+
+
+def test_transport_errors() -> None:
+    """While an answer is read: a broken connection is a cut, silence is a timeout, nonsense is a failed stream."""
+    assert type(from_exception(httpx2.ReadError("x"))) is domain.ProviderStreamCut
+    assert type(from_exception(httpx2.ReadTimeout("x"))) is domain.ProviderTimeout
+    assert type(from_exception(ValueError("x"))) is domain.ProviderStreamFailed
+    assert type(from_exception(httpx2.ConnectError("x"))) is domain.ProviderUnavailable

@@ -1,0 +1,374 @@
+"""The offline provider: models, directives, limits, usage."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from turnwire.domain import errors
+from turnwire.domain.conversation.messages import (
+    Content,
+    File,
+    FinishReason,
+    Message,
+    MessageStatus,
+    MessageType,
+    Part,
+    Text,
+    ToolResult,
+    ToolStatus,
+    ToolUse,
+)
+from turnwire.domain.conversation.sessions import GenerationOptions, ToolDefinition
+from turnwire.domain.money import Usage
+from turnwire.ports.provider import (
+    PartEnded,
+    ProviderRequest,
+    ReasoningDelta,
+    RefusalDelta,
+    ResponseStarted,
+    StepFinished,
+    StreamItem,
+    TextDelta,
+    ToolCallDelta,
+    UsageReported,
+)
+from turnwire.providers.offline.provider import DEFAULT_MODEL, MODELS, OfflineProvider
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def message(kind: MessageType, *contents: Content, message_id: str = "msg_1") -> Message:
+    """Returns a stored message with these contents."""
+    return Message(
+        message_id=message_id,
+        session_id="ses_1",
+        type=kind,
+        status=MessageStatus.COMPLETE,
+        created_at=NOW,
+        updated_at=NOW,
+        parts=tuple(Part(part_id=f"prt_{i}", index=i, content=content) for i, content in enumerate(contents)),
+    )
+
+
+def asking(text: str, model: str = DEFAULT_MODEL, *later: Message, **fields: object) -> ProviderRequest:
+    """Returns the request that answers the text; `later` came after it."""
+    return ProviderRequest(
+        model_id=model, system="", messages=(message(MessageType.USER, Text(text)), *later), **fields
+    )
+
+
+async def items_of(request: ProviderRequest) -> list[StreamItem]:
+    """Returns all items of the answer."""
+    return [item async for item in stream_of(request)]
+
+
+async def failing(request: ProviderRequest) -> tuple[list[StreamItem], errors.ProviderError]:
+    """Returns what came before the failure, and the failure."""
+    seen: list[StreamItem] = []
+    with pytest.raises(errors.ProviderError) as caught:
+        async for item in stream_of(request):
+            seen.append(item)
+    return seen, caught.value
+
+
+def stream_of(request: ProviderRequest, provider: OfflineProvider | None = None) -> AsyncGenerator[StreamItem]:
+    """Returns the answer's stream, of a new provider unless one is given."""
+    provider = provider or OfflineProvider()
+    return provider.stream(provider.prepare(request))
+
+
+def text_of(items: Iterable[StreamItem], kind: type = TextDelta) -> str:
+    """Returns the joined text of the deltas of one kind."""
+    return "".join(item.text for item in items if isinstance(item, kind))
+
+
+def calls_of(items: Iterable[StreamItem]) -> dict[str, str]:
+    """Returns name -> arguments; the names of the calls must differ."""
+    names = {item.key: item.name for item in items if isinstance(item, ToolCallDelta) and item.name}
+    return {
+        name: "".join(i.arguments for i in items if isinstance(i, ToolCallDelta) and i.key == key)
+        for key, name in names.items()
+    }
+
+
+async def test_echo_answers_with_the_text_and_counts_words() -> None:
+    """The whole stream of the simplest answer."""
+    assert await items_of(asking("Hello  world")) == [
+        ResponseStarted("echo", "offline-1"),
+        UsageReported(Usage(input_tokens=2)),
+        TextDelta(0, "Hello"),
+        TextDelta(0, "  world"),
+        PartEnded(0),
+        UsageReported(Usage(input_tokens=2, output_tokens=2, reasoning_tokens=0)),
+        StepFinished(FinishReason.STOP, "stop"),
+    ]
+
+
+@pytest.mark.parametrize("text", ["  a \n\n b\n", "/etc/hosts is a file\n/unknown 3", "emoji 👩‍👩‍👧 and\ttabs", "x"])
+async def test_echo_keeps_plain_text_exactly(text: str) -> None:
+    """White space and lines that only look like directives come back unchanged."""
+    assert text_of(await items_of(asking(text))) == text
+
+
+async def test_echo_names_the_files_it_was_given() -> None:
+    """The size is that of the bytes which reached the provider."""
+    file = File(sha256="ab", size_bytes=3, mime="image/png", filename="cat.png")
+    request = ProviderRequest(
+        model_id="echo",
+        system="",
+        messages=(message(MessageType.USER, Text("look"), file),),
+        files={"ab": b"123"},
+    )
+    assert text_of(await items_of(request)) == "look[cat.png, 3 bytes]"
+
+
+async def test_lorem_has_the_asked_number_of_words() -> None:
+    """`/words` and `/rate` replace the model's own length and pace."""
+    answer = text_of(await items_of(asking("/rate 0\n/words 500", "lorem")))
+    assert len(answer.split()) == 500
+
+
+async def test_reasoning_comes_before_the_answer_and_is_counted_apart() -> None:
+    """Reasoning tokens are not output tokens."""
+    items = await items_of(asking("one two", "reasoning"))
+    assert text_of(items, ReasoningDelta) == "The message has 2 words. I repeat them."
+    assert text_of(items) == "one two"
+    assert items[-2] == UsageReported(Usage(input_tokens=2, output_tokens=2, reasoning_tokens=8))
+
+
+WEATHER = ToolDefinition(
+    "weather",
+    "Tells the weather.",
+    json.dumps(
+        {
+            "properties": {
+                "city": {"type": "string", "minLength": 6},
+                "days": {"type": ["integer", "null"], "minimum": 3},
+                "units": {"enum": ["metric", "imperial"]},
+                "places": {"type": "array", "items": {"$ref": "#/$defs/place"}},
+                "optional": {"type": "string"},
+            },
+            "required": ["city", "days", "units", "places"],
+            "$defs": {"place": {"type": "object", "properties": {"near": {"type": "boolean"}}, "required": ["near"]}},
+        }
+    ),
+)
+CLOCK = ToolDefinition("clock", "Tells the time.", "")
+
+
+async def test_tools_calls_each_declared_tool_with_fitting_arguments() -> None:
+    """Required properties are filled by their schema; a tool without schema gets an empty object."""
+    items = await items_of(asking("go", "tools", tools=(WEATHER, CLOCK)))
+    arguments = {name: json.loads(text) for name, text in calls_of(items).items()}
+    assert arguments == {
+        "weather": {"city": "textxx", "days": 3, "units": "metric", "places": [{"near": True}]},
+        "clock": {},
+    }
+    assert items[-1] == StepFinished(FinishReason.TOOL_USE, "tool_use")
+
+
+async def test_after_tools_the_answer_holds_their_results() -> None:
+    """The second step of a turn answers with what the tools gave."""
+    step = message(
+        MessageType.ASSISTANT,
+        ToolUse(name="weather", call_id="c1", status=ToolStatus.SUCCESS, output="sunny"),
+        ToolUse(name="clock", call_id="c2", status=ToolStatus.ERROR, error="no clock"),
+    )
+    late = message(MessageType.TOOL_RESULT, ToolResult(call_id="c3", output="late"))
+    items = await items_of(asking("go", "tools", step, late, tools=(WEATHER,)))
+    assert text_of(items) == "weather returned: sunny\nclock failed: no clock\nc3 returned: late"
+
+
+async def test_call_ids_differ_between_the_steps_of_a_conversation() -> None:
+    """A real provider never repeats a call id either."""
+    text = "/tool a\n/tool b\n/step\n/tool c"
+    first = await items_of(asking(text))
+    step = message(MessageType.ASSISTANT, ToolUse(name="a", status=ToolStatus.SUCCESS, output=""))
+    second = await items_of(asking(text, "echo", step))
+    ids = [item.call_id for item in first + second if isinstance(item, ToolCallDelta) and item.name]
+    assert len(set(ids)) == 3
+
+
+async def test_tool_directive_calls_undeclared_tools_with_the_arguments_as_written() -> None:
+    """Broken JSON goes out unchanged."""
+    items = await items_of(asking('Let me see.\n/tool missing {"a": 1,\n/tool weather', tools=(CLOCK,)))
+    assert text_of(items) == "Let me see."
+    assert calls_of(items) == {"missing": '{"a": 1,', "weather": "{}"}
+
+
+async def test_directives_are_performed_in_order() -> None:
+    """The plain lines are echoed in their places."""
+    items = await items_of(asking("/reason hm\nfirst\n/words 2\nsecond\n/finish content_filter"))
+    parts = [(type(item), item.text) for item in items if isinstance(item, TextDelta | ReasoningDelta)]
+    assert parts == [
+        (ReasoningDelta, "hm"),
+        (TextDelta, "first"),
+        (TextDelta, "lorem"),
+        (TextDelta, " ipsum"),
+        (TextDelta, "second"),
+    ]
+    assert items[-1] == StepFinished(FinishReason.CONTENT_FILTER, "content_filter")
+
+
+async def test_step_directive_separates_the_model_calls_of_a_turn() -> None:
+    """Each model call performs its own section, the ones after the last answer with results."""
+    text = "/tool a {}\n/step\nthen\n/tool b {}"
+    a = message(MessageType.ASSISTANT, ToolUse(name="a", status=ToolStatus.SUCCESS, output="A"))
+    b = message(MessageType.ASSISTANT, Text("then"), ToolUse(name="b", status=ToolStatus.SUCCESS, output="B"))
+    assert calls_of(await items_of(asking(text))) == {"a": "{}"}
+    assert text_of(await items_of(asking(text, "echo", a))) == "then"
+    assert text_of(await items_of(asking(text, "echo", a, b))) == "b returned: B"
+
+
+async def test_a_paused_answer_is_continued() -> None:
+    """Without results the next step says so."""
+    paused = message(MessageType.ASSISTANT, Text("wait"))
+    assert text_of(await items_of(asking("wait\n/finish paused", "echo", paused))) == "continued"
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("rate_limited", errors.ProviderRateLimited),
+        ("unavailable", errors.ProviderUnavailable),
+        ("timeout", errors.ProviderTimeout),
+        ("credentials", errors.ProviderCredentialsRejected),
+        ("refused", errors.ProviderRefusedRequest),
+        ("context_full", errors.ProviderContextFull),
+        ("failed", errors.ProviderStreamFailed),
+    ],
+)
+async def test_error_directive_fails_before_anything_else(code: str, kind: type[errors.ProviderError]) -> None:
+    """At the top of the message nothing comes before the error."""
+    seen, error = await failing(asking(f"/error {code}\nHello"))
+    assert (seen, type(error)) == ([], kind)
+    assert error.retry_after == (timedelta(milliseconds=100) if code == "rate_limited" else None)
+
+
+@pytest.mark.parametrize(
+    ("model", "kind", "said"),
+    [
+        ("error", errors.ProviderUnavailable, ""),
+        ("fail", errors.ProviderStreamFailed, "one two three four"),
+        ("cut", errors.ProviderStreamCut, "one two"),
+    ],
+)
+async def test_failing_models(model: str, kind: type[errors.ProviderError], said: str) -> None:
+    """What was said before the failure stays."""
+    seen, error = await failing(asking("one two three four", model))
+    assert (text_of(seen), type(error)) == (said, kind)
+    assert not any(isinstance(item, StepFinished) for item in seen)
+
+
+async def test_cut_directive_counts_words_and_never_lets_an_answer_end_well() -> None:
+    """A short answer is cut at its end."""
+    seen, _ = await failing(asking("/cut 3\n/words 9"))
+    assert text_of(seen) == "lorem ipsum dolor"
+    seen, error = await failing(asking("/cut 20\nshort"))
+    assert (text_of(seen), type(error)) == ("short", errors.ProviderStreamCut)
+
+
+async def test_flaky_fails_the_first_calls_for_a_message() -> None:
+    """Each message has its own count."""
+    provider = OfflineProvider()
+    request = asking("/flaky unavailable 2\nok")
+    for _ in range(2):
+        with pytest.raises(errors.ProviderUnavailable):
+            await anext(stream_of(request, provider))
+    assert text_of([item async for item in stream_of(request, provider)]) == "ok"
+
+
+async def test_refuse_and_length() -> None:
+    """Both finish for their own reason."""
+    refused = await items_of(asking("x", "refuse"))
+    assert text_of(refused, RefusalDelta) == "I will not answer that."
+    assert refused[-1] == StepFinished(FinishReason.REFUSAL, "refusal")
+    cut = await items_of(asking("one two three four", "length"))
+    assert (text_of(cut), cut[-1]) == ("one two", StepFinished(FinishReason.LENGTH, "length"))
+
+
+async def test_output_limit_ends_the_answer_even_inside_a_tool_call() -> None:
+    """Reasoning, text and arguments count together; a part that was cut is not ended."""
+    options = GenerationOptions(max_output_tokens=3)
+    items = await items_of(asking('/reason hm\nword\n/tool a {"x": 1}\nnever', options=options))
+    assert (text_of(items), calls_of(items)) == ("word", {"a": '{"x":'})
+    assert items[-2:] == [
+        UsageReported(Usage(input_tokens=8, output_tokens=2, reasoning_tokens=1)),
+        StepFinished(FinishReason.LENGTH, "length"),
+    ]
+    assert PartEnded(2) not in items
+
+
+async def test_an_answer_as_long_as_the_limit_is_complete() -> None:
+    """The limit is inclusive."""
+    items = await items_of(asking("one two", options=GenerationOptions(max_output_tokens=2)))
+    assert items[-1] == StepFinished(FinishReason.STOP, "stop")
+
+
+@pytest.mark.parametrize(
+    "text", ["/words many", "/words -1", "/rate nan", "/rate 0.001", "/error what", "/finish x", "/tool", "/sleep"]
+)
+async def test_a_bad_argument_is_refused_and_named(text: str) -> None:
+    """The message tells which directive is wrong."""
+    seen, error = await failing(asking(text))
+    assert (seen, type(error)) == ([], errors.ProviderRefusedRequest)
+    assert text.split(maxsplit=1)[0] in error.message
+
+
+async def test_an_unknown_model_is_refused() -> None:
+    """Only the listed models exist."""
+    _, error = await failing(asking("x", "gpt"))
+    assert isinstance(error, errors.ProviderRefusedRequest)
+
+
+@pytest.mark.parametrize("model", [model.model_id for model in MODELS])
+async def test_the_same_request_gets_the_same_items(model: str) -> None:
+    """Nothing depends on time or chance."""
+    request = asking("/rate 0\nsame", model, tools=(WEATHER,))
+
+    async def all_of() -> list[object]:
+        seen: list[object] = []
+        try:
+            async for item in stream_of(request):
+                seen.append(item)
+        except errors.ProviderError as error:
+            seen.append(error.message)
+        return seen
+
+    assert await all_of() == await all_of()
+
+
+async def test_a_long_answer_lets_other_tasks_run() -> None:
+    """Even without a pace."""
+    others = 0
+
+    async def other() -> None:
+        nonlocal others
+        while True:
+            others += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other())
+    await items_of(asking("/words 1000"))
+    task.cancel()
+    assert others > 30
+
+
+async def test_a_sleeping_answer_ends_at_once_when_cancelled() -> None:
+    """Nobody waits for the pause."""
+    started = asyncio.Event()
+
+    async def consume() -> None:
+        async with aclosing(stream_of(asking("hello\n/sleep 3600"))) as stream:
+            async for _ in stream:
+                started.set()
+
+    task = asyncio.create_task(consume())
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, 1)

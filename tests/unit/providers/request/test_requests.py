@@ -1,0 +1,475 @@
+"""Requests of the three APIs, from the same neutral history."""
+
+import base64
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.support.models.provider_requests import (
+    DONE_CALL,
+    HELLO,
+    LOOP,
+    PNG,
+    anthropic,
+    chat,
+    message,
+    part,
+    request,
+    responses,
+    without_breakpoints,
+)
+from tests.support.rules import check_anthropic
+from turnwire.domain.conversation.messages import (
+    File,
+    FinishReason,
+    Part,
+    PartStatus,
+    ProviderContent,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolResult,
+    ToolStatus,
+    ToolUse,
+)
+from turnwire.domain.conversation.sessions import GenerationOptions, ToolDefinition
+from turnwire.providers.anthropic.request import CACHE_BREAKPOINT
+from turnwire.providers.openai_chat.request import build_chat_request, dialect_of
+
+
+def test_tool_loop_chat() -> None:
+    """A settled call becomes a tool call and its tool message; arguments keep their text."""
+    function = {"name": "f", "arguments": '{"n":1.0}'}
+    assert chat(*LOOP)["messages"] == [
+        {"role": "user", "content": "hello"},
+        {
+            "role": "assistant",
+            "content": "let me",
+            "tool_calls": [{"id": "c1", "type": "function", "function": function}],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": "ok"},
+        {"role": "user", "content": "thanks"},
+    ]
+
+
+def test_tool_loop_responses() -> None:
+    """A settled call becomes two items, by call id; nothing is stored at the provider."""
+    body = responses(*LOOP)
+    assert body["input"] == [
+        {"role": "user", "content": [{"type": "input_text", "text": "hello"}]},
+        {"role": "assistant", "content": "let me"},
+        {"type": "function_call", "call_id": "c1", "name": "f", "arguments": '{"n":1.0}'},
+        {"type": "function_call_output", "call_id": "c1", "output": "ok"},
+        {"role": "user", "content": [{"type": "input_text", "text": "thanks"}]},
+    ]
+    assert body["store"] is False
+
+
+def test_tool_loop_anthropic() -> None:
+    """Results come first in the next user message, which is merged with what the user said."""
+    body = anthropic(*LOOP)
+    assert body["messages"][-1]["content"][-1]["cache_control"] == CACHE_BREAKPOINT
+    assert without_breakpoints(body) == [
+        {"role": "user", "content": [{"type": "text", "text": "hello"}]},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "text", "text": "let me"},
+                {"type": "tool_use", "id": "c1", "name": "f", "input": {"n": 1.0}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "c1", "content": "ok"},
+                {"type": "text", "text": "thanks"},
+            ],
+        },
+    ]
+    assert body["max_tokens"] == 1000
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        part(ToolUse(name="f", call_id="c1", input_json="{}")),
+        part(ToolUse(name="f", call_id="c1", input_json='{"n":', status=ToolStatus.CANCELLED, error="cut")),
+        part(DONE_CALL, status=PartStatus.INTERRUPTED),
+    ],
+)
+def test_unfinished_calls_are_not_sent(call: Part) -> None:
+    """Calls without a result, with cut arguments or interrupted ones leave no trace in any API."""
+    history = (HELLO, message("assistant", call), message("user", Text("go on")))
+    assert [m["role"] for m in chat(*history)["messages"]] == ["user", "user"]
+    assert [i["role"] for i in responses(*history)["input"]] == ["user", "user"]
+    assert [m["role"] for m in anthropic(*history)["messages"]] == ["user"]
+
+
+def test_failed_call() -> None:
+    """An error is told to the model; Anthropic has a flag for it. An empty result is never blank."""
+    failed = ToolUse(name="f", call_id="c1", input_json="", status=ToolStatus.ERROR, error="boom")
+    empty = ToolUse(name="f", call_id="c2", status=ToolStatus.SUCCESS, output="")
+    history = (HELLO, message("assistant", failed, empty))
+    results = without_breakpoints(anthropic(*history))[-1]["content"]
+    assert results == [
+        {"type": "tool_result", "tool_use_id": "c1", "content": "boom", "is_error": True},
+        {"type": "tool_result", "tool_use_id": "c2", "content": "(no output)"},
+    ]
+    assert [m["content"] for m in chat(*history)["messages"][2:]] == ["boom", "(no output)"]
+
+
+def test_content_beside_calls_is_null() -> None:
+    """Chat Completions refuses an empty text there."""
+    assert chat(HELLO, message("assistant", Text(""), DONE_CALL))["messages"][1]["content"] is None
+
+
+def test_blank_texts_are_not_sent() -> None:
+    """An empty text block makes Anthropic refuse every later request; a blank system prompt likewise."""
+    body = anthropic(message("user", Text(" "), Text("a")), message("assistant", Text("")), system=" ")
+    assert without_breakpoints(body) == [{"role": "user", "content": [{"type": "text", "text": "a"}]}]
+    assert "system" not in body
+
+
+def test_final_assistant_text_has_no_trailing_space() -> None:
+    """Anthropic refuses it, in a paused answer too, the only one that may come last."""
+    paused = msgspec.structs.replace(message("assistant", Text("so far ")), finish_reason=FinishReason.PAUSED)
+    body = anthropic(HELLO, paused)
+    assert body["messages"][-1]["content"] == [{"type": "text", "text": "so far"}]
+
+
+def test_first_message_is_the_users() -> None:
+    """A conversation that an answer opens gets a user message before it, for Anthropic."""
+    roles = [m["role"] for m in anthropic(message("assistant", Text("hi")), HELLO)["messages"]]
+    assert roles == ["user", "assistant", "user"]
+
+
+def test_system_messages() -> None:
+    """Leading ones join the system prompt; later ones keep their place. Host messages are never sent."""
+    history = (
+        message("system", Text("B")),
+        message("host", Text("secret")),
+        HELLO,
+        message("system", Text("C")),
+        message("host", Text("secret")),
+    )
+    assert chat(*history, system="A")["messages"] == [
+        {"role": "system", "content": "A\n\nB"},
+        {"role": "user", "content": "hello"},
+        {"role": "system", "content": "C"},
+    ]
+    body = responses(*history, system="A")
+    assert body["instructions"] == "A\n\nB"
+    assert body["input"][-1] == {"role": "developer", "content": "C"}
+    body = anthropic(*history, system="A")
+    assert body["system"] == [{"type": "text", "text": "A\n\nB", "cache_control": CACHE_BREAKPOINT}]
+    assert without_breakpoints(body) == [
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "hello"}, {"type": "text", "text": "<system>\nC\n</system>"}],
+        }
+    ]
+
+
+def test_refusal_is_sent_as_text() -> None:
+    """The model's refusal is what it said."""
+    assert chat(HELLO, message("assistant", Refusal("no")))["messages"][-1] == {"role": "assistant", "content": "no"}
+
+
+SIGNED = '{"api":"anthropic","model":"m","signature":"s=="}'
+SEALED = '{"api":"anthropic","model":"m","block":{"type":"redacted_thinking","data":"AA"}}'
+
+
+def test_signed_thinking_goes_back_to_its_model() -> None:
+    """In order and with its signature, before the call it led to."""
+    parts = (
+        part(Reasoning("hm"), SIGNED),
+        part(Reasoning(""), SEALED),
+        part(Reasoning("unsigned")),
+        Part(part_id="call", index=3, content=DONE_CALL),
+    )
+    sent = anthropic(HELLO, message("assistant", *parts))["messages"][1]["content"]
+    assert sent == [
+        {"type": "thinking", "thinking": "hm", "signature": "s=="},
+        {"type": "redacted_thinking", "data": "AA"},
+        {"type": "tool_use", "id": "c1", "name": "f", "input": {"n": 1.0}},
+    ]
+
+
+@pytest.mark.parametrize("origin", [{"provider": "other"}, {"model": "other"}])
+def test_reasoning_of_others_is_dropped(origin: dict[str, str]) -> None:
+    """Neither the state nor the text of another provider's or model's reasoning is sent."""
+    state = SIGNED if "provider" in origin else SIGNED.replace('"m"', '"other"')
+    answer = message("assistant", part(Reasoning("hm"), state), Text("hi"), **origin)
+    assert anthropic(HELLO, answer)["messages"][1]["content"] == [{"type": "text", "text": "hi"}]
+    for body in (chat(HELLO, answer, reasoning=True), responses(HELLO, answer)):
+        assert "hm" not in str(body)
+
+
+def test_reasoning_items_of_responses() -> None:
+    """Sealed items go back with what followed them, and not alone; items stored nowhere are dropped."""
+    item = {"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "gAAA"}
+    state = '{"api":"openai_responses","model":"m","item":' + str(item).replace("'", '"') + "}"
+    thought = part(Reasoning(""), state)
+    assert responses(HELLO, message("assistant", thought, Text("hi")))["input"][1:] == [
+        item,
+        {"role": "assistant", "content": "hi"},
+    ]
+    assert len(responses(HELLO, message("assistant", thought))["input"]) == 1
+    unsealed = part(Reasoning("x"), state.replace("gAAA", ""))
+    assert len(responses(HELLO, message("assistant", unsealed, Text("hi")))["input"]) == 2
+
+
+def test_phase_goes_back_with_its_text() -> None:
+    """Codex models want their phases back."""
+    text = part(Text("hi"), '{"api":"openai_responses","model":"m","phase":"final_answer"}')
+    assert responses(HELLO, message("assistant", text))["input"][1] == {
+        "role": "assistant", "content": "hi", "phase": "final_answer",
+    }  # fmt: skip
+
+
+def test_hosted_content_is_replayed_to_its_provider() -> None:
+    """A trace of a hosted tool goes back as it was, and to nobody else."""
+    block = '{"type":"container_upload","file_id":"f"}'
+    trace = part(ProviderContent("container_upload"), f'{{"api":"anthropic","model":"m","block":{block}}}')
+    answer = message("assistant", trace, Text("hi"))
+    assert [b["type"] for b in anthropic(HELLO, answer)["messages"][1]["content"]] == ["container_upload", "text"]
+    assert responses(HELLO, answer)["input"][1:] == [{"role": "assistant", "content": "hi"}]
+
+
+def test_reasoning_content_of_turns_with_calls_and_of_the_running_one() -> None:
+    """DeepSeek wants these back in all later requests; of older turns without calls it wants nothing."""
+    old = message("assistant", Reasoning("old"), Text("hi"))
+    new = message("assistant", Reasoning("new"), DONE_CALL)
+    history = [
+        msgspec.structs.replace(said, message_id=str(at))
+        for at, said in enumerate((HELLO, old, HELLO, new, old, HELLO, old))
+    ]
+    sent = chat(*history, reasoning=True)["messages"]
+    assert [m.get("reasoning_content") for m in sent if m["role"] == "assistant"] == [None, "new", "old", "old"]
+    assert "new" not in str(chat(HELLO, new)["messages"])
+
+
+def file(mime: str, name: str, size: int = 4, language: str = "") -> File:
+    """Returns a file whose hash is its name."""
+    return File(sha256=name, size_bytes=size, mime=mime, filename=name, language=language)
+
+
+FILES = {"a.png": PNG, "b.pdf": b"%PDF", "c.py": b"x = 1", "d.bin": b"\xff\x00"}
+WITH_FILES = message(
+    "user",
+    file("image/png", "a.png"),
+    file("application/pdf", "b.pdf"),
+    file("application/octet-stream", "c.py", language="python"),
+    file("application/octet-stream", "d.bin"),
+    file("image/png", "gone.png"),
+)
+INLINED = '<file name="c.py">\nx = 1\n</file>'
+STUB = "[file d.bin (application/octet-stream, 4 bytes): cannot be shown to this model]"
+GONE = "[file gone.png (image/png, 4 bytes): not available]"
+
+
+def encoded(data: bytes) -> str:
+    """Returns the bytes in base64."""
+    return base64.b64encode(data).decode()
+
+
+def test_files() -> None:
+    """Images and PDFs in each API's form, text inlined with its name, a line for the rest."""
+    png, pdf = encoded(PNG), encoded(b"%PDF")
+    assert without_breakpoints(anthropic(WITH_FILES, files=FILES))[0]["content"] == [
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": png}},
+        {
+            "type": "document",
+            "source": {"type": "base64", "media_type": "application/pdf", "data": pdf},
+            "title": "b.pdf",
+        },
+        *({"type": "text", "text": text} for text in (INLINED, STUB, GONE)),
+    ]
+    assert chat(WITH_FILES, files=FILES)["messages"][0]["content"] == [
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{png}"}},
+        {"type": "file", "file": {"filename": "b.pdf", "file_data": f"data:application/pdf;base64,{pdf}"}},
+        *({"type": "text", "text": text} for text in (INLINED, STUB, GONE)),
+    ]
+    assert responses(WITH_FILES, files=FILES)["input"][0]["content"] == [
+        {"type": "input_image", "image_url": f"data:image/png;base64,{png}", "detail": "auto"},
+        {"type": "input_file", "filename": "b.pdf", "file_data": f"data:application/pdf;base64,{pdf}"},
+        *({"type": "input_text", "text": text} for text in (INLINED, STUB, GONE)),
+    ]
+
+
+@pytest.mark.parametrize("write", [anthropic, chat, responses])
+def test_files_go_to_models_that_can_see_them(write: Callable[..., dict[str, Any]]) -> None:
+    """As far as the configuration says what they can; a line stands for the others."""
+    png, pdf = encoded(PNG), encoded(b"%PDF")
+    for capabilities, shown in (
+        (("tools",), [False, False]),
+        (("images",), [True, False]),
+        (("documents",), [False, True]),
+        (None, [True, True]),
+    ):
+        sent = json.dumps(write(WITH_FILES, files=FILES, capabilities=capabilities))
+        assert [png in sent, pdf in sent] == shown
+        assert sent.count("cannot be shown") == 1 + shown.count(False)
+
+
+def test_tools() -> None:
+    """Names become acceptable, deterministically; a tool without schema takes no arguments."""
+    tool = ToolDefinition("fs.read", "Reads.", "")
+    empty = {"type": "object", "properties": {}}
+    name = chat(HELLO, tools=(tool,))["tools"][0]["function"]["name"]
+    assert re.fullmatch(r"fs_read_[0-9a-f]{8}", name)
+    assert responses(HELLO, tools=(tool,))["tools"] == [
+        {"type": "function", "name": name, "description": "Reads.", "parameters": empty, "strict": False}
+    ]
+    assert anthropic(HELLO, tools=(tool,))["tools"] == [
+        {"name": name, "description": "Reads.", "input_schema": empty, "cache_control": CACHE_BREAKPOINT}
+    ]
+
+
+@pytest.mark.parametrize(("base_url", "pattern"), [("", r"call_[0-9a-f]{24}"), ("https://api.mistral.ai/v1", r"\w{9}")])
+@pytest.mark.parametrize("call_id", ["", "x" * 41, "has space"])
+def test_call_ids(base_url: str, pattern: str, call_id: str) -> None:
+    """An id that the API refuses is replaced, in the call and in its result, and the same each time."""
+    call = ToolUse(name="f", call_id=call_id, input_json="{}", status=ToolStatus.SUCCESS, output="ok")
+    bodies = [chat(HELLO, message("assistant", call), base_url=base_url) for _ in range(2)]
+    assert bodies[0] == bodies[1]
+    sent = bodies[0]["messages"][1]["tool_calls"][0]["id"]
+    assert re.fullmatch(pattern, sent)
+    assert bodies[0]["messages"][2]["tool_call_id"] == sent
+
+
+def test_repeated_call_ids_become_unique() -> None:
+    """Two calls of a history may have the same id; two of a request may not."""
+    history = [message("assistant", Part(part_id=f"p{n}", index=0, content=DONE_CALL)) for n in range(2)]
+    blocks = [b["id"] for m in anthropic(HELLO, *history)["messages"] for b in m["content"] if b["type"] == "tool_use"]
+    assert len(set(blocks)) == 2
+
+
+def test_stray_tool_results() -> None:
+    """A result whose call is not sent becomes user text; one that a call carries already is left out."""
+    stray = message("tool_result", ToolResult(call_id="zz", output="42"))
+    paired = message("tool_result", ToolResult(call_id="c1", output="ok"))
+    sent = chat(HELLO, message("assistant", DONE_CALL), paired, stray)["messages"]
+    assert [m["role"] for m in sent] == ["user", "assistant", "tool", "user"]
+    assert sent[-1]["content"] == "[result of tool call zz]\n42"
+
+
+OPTIONS = GenerationOptions(temperature=0.5, top_p=0.9, max_output_tokens=7, stop_sequences=("x",))
+
+
+def test_options() -> None:
+    """Each API's names; Anthropic's limit is demanded; the old name of the limit for look-alikes."""
+    body = chat(HELLO, options=OPTIONS)
+    assert (body["temperature"], body["top_p"], body["max_completion_tokens"], body["stop"]) == (0.5, 0.9, 7, ["x"])
+    assert chat(HELLO, options=OPTIONS, base_url="http://localhost/v1")["max_tokens"] == 7
+    body = responses(HELLO, options=OPTIONS)
+    assert (body["temperature"], body["top_p"], body["max_output_tokens"]) == (0.5, 0.9, 7)
+    body = anthropic(HELLO, options=OPTIONS)
+    assert (body["temperature"], body["max_tokens"], body["stop_sequences"]) == (0.5, 7, ["x"])
+    assert "top_p" not in body
+    assert anthropic(HELLO, options=GenerationOptions(top_p=0.9))["top_p"] == 0.9
+
+
+def test_reasoning_effort() -> None:
+    """Each API's way; a budget for older Claude models, an effort for newer ones, and then no temperature."""
+    options = GenerationOptions(temperature=0.5, max_output_tokens=7, reasoning_effort="low")
+    assert chat(HELLO, options=options)["reasoning_effort"] == "low"
+    body = responses(HELLO, options=options)
+    assert (body["reasoning"], body["include"]) == ({"effort": "low"}, ["reasoning.encrypted_content"])
+    old = anthropic(HELLO, options=options, model_id="claude-sonnet-4-5-20250929")
+    assert (old["thinking"], old["max_tokens"]) == ({"type": "enabled", "budget_tokens": 2048}, 2055)
+    new = anthropic(HELLO, options=options, model_id="claude-opus-4-8")
+    assert (new["thinking"], new["output_config"]) == ({"type": "adaptive"}, {"effort": "low"})
+    assert "temperature" not in old | new
+
+
+@pytest.mark.parametrize(("model", "asks"), [("gpt-4o", False), ("gpt-5", True), ("o3-mini", True)])
+def test_sealed_reasoning_is_asked_of_reasoning_models(model: str, asks: bool) -> None:
+    """Others refuse to be asked."""
+    assert ("include" in responses(HELLO, model_id=model)) is asks
+
+
+def test_usage_is_asked_for_unless_refused() -> None:
+    """Some servers refuse the option."""
+    assert chat(HELLO)["stream_options"] == {"include_usage": True}
+    assert "stream_options" not in build_chat_request(request(HELLO), "p", dialect_of("", False, False)).body
+
+
+def test_next_request_extends_this_one() -> None:
+    """Prompt caches: what was sent stays as it was when the conversation goes on."""
+    more = (*LOOP, message("assistant", Text("welcome")), message("user", Text("bye")))
+    assert chat(*more)["messages"][: len(chat(*LOOP)["messages"])] == chat(*LOOP)["messages"]
+    assert responses(*more)["input"][: len(responses(*LOOP)["input"])] == responses(*LOOP)["input"]
+    assert without_breakpoints(anthropic(*more))[:3] == without_breakpoints(anthropic(*LOOP))
+
+
+MISTRAL_URL = "https://api.mistral.ai/v1"
+BE_BRIEF = message("system", Text("be brief"))
+
+
+@pytest.mark.parametrize(
+    ("history", "roles"),
+    [
+        ((HELLO, message("assistant", DONE_CALL), HELLO), "user assistant tool assistant user"),
+        ((HELLO, message("assistant", DONE_CALL)), "user assistant tool"),
+        (
+            (HELLO, message("assistant", DONE_CALL), message("assistant", Text("hi"))),
+            "user assistant tool assistant user",
+        ),
+        ((HELLO, message("assistant", Text("hi")), BE_BRIEF, HELLO), "user assistant user user"),
+        ((BE_BRIEF, HELLO), "system user"),
+        ((HELLO, message("assistant", Text("hi")), message("user", Text(" "))), "user assistant user"),
+    ],
+)
+@pytest.mark.parametrize("where", [{"base_url": MISTRAL_URL}, {"model_id": "mistralai/Devstral-Small-2507"}])
+def test_the_order_of_speakers_that_mistral_wants(history: Any, roles: str, where: dict[str, str]) -> None:
+    """After results of tools only the model may speak, and after the model no system; the user comes last."""
+    sent = chat(*history, **where)["messages"]
+    assert " ".join(m["role"] for m in sent) == roles
+
+
+def test_a_user_who_speaks_right_after_results_stays_as_he_is_elsewhere() -> None:
+    """As after an abort: no other server wants the model's word between."""
+    sent = chat(HELLO, message("assistant", DONE_CALL), BE_BRIEF, HELLO)["messages"]
+    assert [m["role"] for m in sent] == ["user", "assistant", "tool", "system", "user"]
+
+
+THINKING = part(Reasoning("hm"), '{"api":"anthropic","model":"claude-sonnet-4-5","signature":"c2ln"}')
+THOUGHT = message("assistant", THINKING, Part(part_id="part1", index=1, content=DONE_CALL), model="claude-sonnet-4-5")
+UNTHOUGHT = message("assistant", DONE_CALL, provider="q")
+
+
+@pytest.mark.parametrize(
+    ("history", "thinks"),
+    [
+        ((HELLO, THOUGHT), True),
+        ((HELLO, UNTHOUGHT), False),
+        ((HELLO, THOUGHT, UNTHOUGHT), True),
+        ((HELLO, UNTHOUGHT, THOUGHT), False),
+        # the results and the next question are one message there
+        ((HELLO, UNTHOUGHT, HELLO), False),
+        ((HELLO, UNTHOUGHT, message("assistant", Text("done")), HELLO), True),
+        ((HELLO, UNTHOUGHT, HELLO, THOUGHT), True),
+    ],
+)
+def test_a_tool_loop_that_began_without_thinking_goes_on_without(history: Any, thinks: bool) -> None:
+    """As after a fallback model: Anthropic refuses a budget for thinking there, but not in the next turn."""
+    options = GenerationOptions(reasoning_effort="low", temperature=0.5, max_output_tokens=100)
+    body = anthropic(*history, model_id="claude-sonnet-4-5", options=options)
+    assert check_anthropic(body) == []
+    assert (body.get("thinking") is not None, body.get("temperature")) == (thinks, None if thinks else 0.5)
+    assert body["max_tokens"] == (2148 if thinks else 100)
+    # models that choose their thinking themselves do not mind
+    assert "thinking" in anthropic(*history, model_id="claude-opus-4-8", options=options)
+
+
+@pytest.mark.parametrize("name", ["n" * 65, "n" * 200, "ünï.code" * 20, "a b", ""])
+def test_names_of_tools_that_no_api_takes(name: str) -> None:
+    """At most 64 of [A-Za-z0-9_-], and never the same for two tools."""
+    sent = anthropic(HELLO, tools=(ToolDefinition(name, "", ""), ToolDefinition(f"{name}!", "", "")))["tools"]
+    assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", tool["name"]) for tool in sent)
+    assert sent[0]["name"] != sent[1]["name"]

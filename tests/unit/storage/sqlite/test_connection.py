@@ -1,0 +1,56 @@
+"""What SQLite reports, in our words."""
+
+import sqlite3
+
+import pytest
+
+from turnwire.domain.errors import StorageBusy, StorageCorrupt, StorageError, StorageFull
+from turnwire.storage.sqlite.connection import translate
+from turnwire.storage.sqlite.schema import MIGRATIONS, _statements
+
+
+def _error(code: int, message: str = "told") -> sqlite3.Error:
+    error = sqlite3.OperationalError(message)
+    error.sqlite_errorcode = code
+    return error
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (sqlite3.SQLITE_BUSY, StorageBusy),
+        (sqlite3.SQLITE_BUSY_SNAPSHOT, StorageBusy),
+        (sqlite3.SQLITE_LOCKED, StorageBusy),
+        (sqlite3.SQLITE_FULL, StorageFull),
+        (sqlite3.SQLITE_CORRUPT, StorageCorrupt),
+        (sqlite3.SQLITE_CORRUPT_INDEX, StorageCorrupt),
+        (sqlite3.SQLITE_NOTADB, StorageCorrupt),
+        (sqlite3.SQLITE_IOERR, StorageError),
+        (sqlite3.SQLITE_READONLY, StorageError),
+        (sqlite3.SQLITE_CONSTRAINT_UNIQUE, StorageError),
+    ],
+)
+def test_codes_become_storage_errors(code: int, kind: type[StorageError]) -> None:
+    """Extended codes by their primary one."""
+    assert type(translate(_error(code))) is kind
+
+
+def test_an_error_without_a_code_is_a_storage_error() -> None:
+    """The module raises some itself."""
+    assert type(translate(sqlite3.ProgrammingError("closed"))) is StorageError
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_IOERR])
+def test_the_words_of_sqlite_stand_in_the_metadata_too(code: int) -> None:
+    """A program need not read the sentence."""
+    error = translate(_error(code, "disk I/O error"))
+    assert "disk I/O error" in error.message
+    assert "disk I/O error" in error.metadata.values()
+
+
+def test_migrations_split_into_whole_statements() -> None:
+    """Nothing of a script is left out, comments apart."""
+    for script in MIGRATIONS:
+        statements = _statements(script)
+        assert "".join(statements).strip() == script.strip()
+        assert all(sqlite3.complete_statement(statement) for statement in statements)

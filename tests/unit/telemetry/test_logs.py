@@ -1,0 +1,95 @@
+"""Logs: their form, and that libraries cannot put content into them."""
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from turnwire.telemetry.logs import configure_logging
+
+
+@pytest.fixture(autouse=True)
+def _restored_logging() -> Iterator[None]:
+    """Leaves the process's logging as it was."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+def test_json_is_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Time in ISO form and UTC, level, event, facts."""
+    configure_logging("info", "json")
+    structlog.get_logger().info("turn ended", session_id="ses_1", seconds=1.5)
+    structlog.get_logger().debug("not shown")
+    [line] = capsys.readouterr().err.splitlines()
+    fields = json.loads(line)
+    assert fields.pop("time").endswith("Z")
+    assert fields == {"level": "info", "event": "turn ended", "session_id": "ses_1", "seconds": 1.5}
+
+
+def test_text_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Facts as name=value, for people and for tools that search."""
+    configure_logging("debug", "text")
+    structlog.get_logger().debug("turn ended", session_id="ses_1")
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.split("Z ", 1)[1] == 'level=debug event="turn ended" session_id=ses_1'
+
+
+@pytest.mark.parametrize("format", ["json", "text"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "openai",
+        "openai._base_client",
+        "anthropic",
+        "httpx2",
+        "httpcore2.http11",
+        "aiosqlite",
+        "grpc._cython",
+        "asyncio",
+    ],
+)
+def test_debug_does_not_make_libraries_log_content(capsys: pytest.CaptureFixture[str], name: str, format: str) -> None:
+    """Not even when a library lowers its own level, as the SDKs do for OPENAI_LOG=debug."""
+    configure_logging("debug", format)  # type: ignore[arg-type]
+    library = logging.getLogger(name)
+    level = library.level
+    library.setLevel(logging.DEBUG)
+    try:
+        library.debug("Request options: %s", {"json_data": {"messages": ["secret"]}})
+        library.info("HTTP Request: %s", "secret")
+        assert capsys.readouterr().err == ""
+        library.warning("connection lost")
+        assert "connection lost" in capsys.readouterr().err
+    finally:
+        library.setLevel(level)
+
+
+@pytest.mark.parametrize("format", ["json", "text"])
+def test_tracebacks_come_without_local_variables(capsys: pytest.CaptureFixture[str], format: str) -> None:
+    """Prompts and keys are local variables somewhere."""
+    configure_logging("info", format)  # type: ignore[arg-type]
+    prompt = "the-secret-" + "prompt"
+    try:
+        raise RuntimeError("boom")
+    except RuntimeError:
+        structlog.get_logger().exception("failed")
+        logging.getLogger("asyncio").exception("failed too")
+    text = capsys.readouterr().err
+    assert text.count("boom") >= 2
+    assert prompt not in text
+
+
+def test_configuring_twice_does_not_double_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    """The later setup replaces the earlier."""
+    configure_logging("info", "json")
+    configure_logging("error", "json")
+    logging.getLogger("grpc").warning("quiet")
+    logging.getLogger("grpc").error("once")
+    [line] = capsys.readouterr().err.splitlines()
+    assert json.loads(line)["logger"] == "grpc"

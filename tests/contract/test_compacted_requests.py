@@ -15,7 +15,7 @@ from turnwire.core.context.assembly import assemble
 from turnwire.core.context.compaction_plan import Allowance, choose_cut
 from turnwire.core.context.prefix import prefix_changed, prefix_of
 from turnwire.domain.conversation.messages import Compaction, Message, MessageType, ModelRef
-from turnwire.domain.conversation.sessions import ToolDefinition, Turn
+from turnwire.domain.conversation.turns import ToolDefinition, Turn
 from turnwire.ports.provider import ProviderRequest
 
 MODEL = ModelRef("p", "claude-opus-4-8")

@@ -12,7 +12,7 @@ import pytest_asyncio
 from tests.support.servers.provider import ProviderServer, ScriptedReply
 from turnwire.domain import errors as domain
 from turnwire.domain.conversation.messages import FinishReason
-from turnwire.domain.conversation.sessions import GenerationOptions, ToolDefinition
+from turnwire.domain.conversation.turns import GenerationOptions, ToolDefinition
 from turnwire.domain.money import Usage
 from turnwire.ports.provider import ProviderRequest, StepFinished, StreamItem, TextDelta, ToolCallDelta, UsageReported
 from turnwire.providers.registry import ConfiguredProviders

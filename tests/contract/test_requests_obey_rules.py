@@ -21,7 +21,7 @@ from tests.support.oracles.histories import (
 )
 from turnwire.core.context.assembly import assemble
 from turnwire.domain.conversation.messages import Message, ModelRef
-from turnwire.domain.conversation.sessions import GenerationOptions, ToolDefinition, Turn
+from turnwire.domain.conversation.turns import GenerationOptions, ToolDefinition, Turn
 from turnwire.ports.provider import ProviderRequest
 
 

@@ -43,23 +43,21 @@ from turnwire.domain.conversation.messages import (
     ToolStatus,
     ToolUse,
 )
-from turnwire.domain.conversation.sessions import TurnStatus
+from turnwire.domain.conversation.turns import TurnStatus
 from turnwire.domain.errors import MessageNotFound, SessionNotFound, ShuttingDown, StorageError
 from turnwire.domain.money import Usage
-from turnwire.ports.store import (
-    Bounds,
+from turnwire.ports.commit import (
     Commit,
     Committed,
     NewEvent,
-    Page,
     PutFile,
     PutMessage,
     PutSession,
     PutTurn,
     RecordRequest,
     RemoveMessage,
-    StoredRequest,
 )
+from turnwire.ports.store import Bounds, Page, StoredRequest
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from tests.support.fakes.domain_values import NOW, adding, creating, make_answer
 from tests.support.fakes.opened_store import OpenedStore, opened_store
 from turnwire.domain.conversation.messages import File, Message, MessageStatus, ToolStatus, ToolUse
 from turnwire.domain.errors import SessionNotFound, StorageError
-from turnwire.ports.store import Commit, PutFile, PutMessage, RemoveMessage
+from turnwire.ports.commit import Commit, PutFile, PutMessage, RemoveMessage
 
 PLOT, PLOT_BYTES = make_file(b"plot", "plot.png"), b"plot"
 LOG, LOG_BYTES = make_file(b"log", "log.txt"), b"log"

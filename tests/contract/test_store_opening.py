@@ -21,7 +21,8 @@ from turnwire.domain.errors import (
     StorageFull,
     StorageSchemaTooNew,
 )
-from turnwire.ports.store import Bounds, Commit, Committed, NewEvent, Page, PutTurn, RecordRequest
+from turnwire.ports.commit import Commit, Committed, NewEvent, PutTurn, RecordRequest
+from turnwire.ports.store import Bounds, Page
 from turnwire.storage.sqlite import schema
 from turnwire.storage.sqlite.changes import PRUNE_SLACK
 from turnwire.storage.sqlite.connection import run

@@ -11,10 +11,11 @@ import pytest
 from tests.support.fakes.domain_values import NOW, creating, later, make_permission, make_turn, removing
 from tests.support.fakes.opened_store import OpenedStore, opened_store
 from turnwire.domain.conversation.permissions import Permission, PermissionAnswer, PermissionResponse
-from turnwire.domain.conversation.sessions import TurnStatus
+from turnwire.domain.conversation.turns import TurnStatus
 from turnwire.domain.errors import PermissionRequestNotFound, SessionNotFound
 from turnwire.domain.money import Usage
-from turnwire.ports.store import Commit, PutPermission, PutTurn, Spent
+from turnwire.ports.commit import Commit, PutPermission, PutTurn
+from turnwire.ports.store import Spent
 from turnwire.storage.sqlite import queries
 
 ONE = make_permission("per_b", patterns=("fs.write", "fs.*"), call_id="call_1", metadata_json='{"path":"/a"}')

@@ -13,7 +13,8 @@ from tests.support.fakes.opened_store import OpenedStore, displays_in, events_in
 from turnwire.domain.conversation.events import QueueChanged
 from turnwire.domain.conversation.messages import MessageStatus
 from turnwire.domain.errors import InvalidRequest, SessionNotFound
-from turnwire.ports.store import Bounds, Commit, EventPage, NewEvent, Page, PutSession
+from turnwire.ports.commit import Commit, NewEvent, PutSession
+from turnwire.ports.store import Bounds, EventPage, Page
 from turnwire.storage.sqlite.changes import PRUNE_SLACK
 
 IDS = [f"msg_{i}" for i in range(5)] + ["msg_q0", "msg_q1"]

@@ -8,7 +8,7 @@ from msgspec import Struct
 from turnwire.config.document import VARIABLE, Document
 from turnwire.config.sections import ModelSection
 from turnwire.domain.conversation.messages import ModelRef
-from turnwire.providers.offline.provider import MODELS
+from turnwire.providers.catalog.offline_models import MODELS
 from turnwire.providers.settings import ModelSettings, ProviderSettings
 from turnwire.providers.token_prices import TokenPrices
 

@@ -7,15 +7,16 @@ from datetime import datetime
 import msgspec
 import structlog
 
-from turnwire.core.ending.closing import Work
 from turnwire.core.settings import CoreSettings
+from turnwire.core.work import Work
 from turnwire.domain.conversation.events import EphemeralKind, Event
 from turnwire.domain.conversation.messages import Message, ModelRef
 from turnwire.domain.ids import IdMaker
 from turnwire.ports.clock import Clock
+from turnwire.ports.commit import Commit, Committed
 from turnwire.ports.feed import Feed
 from turnwire.ports.provider import Providers
-from turnwire.ports.store import Commit, Committed, Store
+from turnwire.ports.store import Store
 from turnwire.ports.tools import NoServerTools, ServerTools
 
 log = structlog.get_logger()

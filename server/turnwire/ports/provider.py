@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from turnwire.domain.conversation.messages import FinishReason, Message, ModelRef
-from turnwire.domain.conversation.sessions import GenerationOptions, ToolDefinition
+from turnwire.domain.conversation.turns import GenerationOptions, ToolDefinition
 from turnwire.domain.money import Usage
 from turnwire.domain.repairs import Repair
 

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 from turnwire.domain.conversation.sessions import Session
-from turnwire.ports.store import Commit, PutSession, RemoveSession
+from turnwire.ports.commit import Commit, PutSession, RemoveSession
 
 MAX_SESSIONS = 4096
 """Sessions in use at the same time on a busy server; each takes about a kilobyte."""

@@ -8,6 +8,7 @@ from tests.support.fakes.core import FakeStore
 from turnwire.domain.conversation.messages import FinishReason, Message
 from turnwire.domain.money import Usage
 from turnwire.domain.repairs import Repair
+from turnwire.ports.commit import Commit, Committed, PutMessage
 from turnwire.ports.provider import (
     PreparedRequest,
     ProviderRequest,
@@ -16,7 +17,7 @@ from turnwire.ports.provider import (
     TextDelta,
     UsageReported,
 )
-from turnwire.ports.store import Commit, Committed, PutMessage, Spent
+from turnwire.ports.store import Spent
 
 STOP = StepFinished(FinishReason.STOP, "stop")
 

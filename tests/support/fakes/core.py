@@ -13,13 +13,15 @@ from turnwire.core.settings import CoreSettings
 from turnwire.domain.conversation.events import Event
 from turnwire.domain.conversation.messages import Message, ModelRef
 from turnwire.domain.conversation.permissions import Permission, PermissionResponse
-from turnwire.domain.conversation.sessions import Session, Turn
+from turnwire.domain.conversation.sessions import Session
+from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import SessionNotFound
 from turnwire.domain.money import Usage
 from turnwire.feed.memory.live_feed import LiveFeed
 from turnwire.ports.codec import Codec
+from turnwire.ports.commit import Commit, Committed, PutPermission
 from turnwire.ports.provider import PreparedRequest, ProviderRequest, StreamItem
-from turnwire.ports.store import Bounds, Commit, Committed, EventPage, PutPermission, StoredEvent, StoredRequest
+from turnwire.ports.store import Bounds, EventPage, StoredEvent, StoredRequest
 from turnwire.ports.tools import NoServerTools, ServerTool, ServerTools, SourceState, ToolOutcome, ToolSource
 
 

@@ -16,16 +16,9 @@ from turnwire.domain.conversation.messages import (
     Text,
 )
 from turnwire.domain.conversation.permissions import Permission
-from turnwire.domain.conversation.sessions import Session, Turn, TurnStatus
-from turnwire.ports.store import (
-    Change,
-    Commit,
-    NewEvent,
-    PutFile,
-    PutMessage,
-    PutSession,
-    RemoveSession,
-)
+from turnwire.domain.conversation.sessions import Session
+from turnwire.domain.conversation.turns import Turn, TurnStatus
+from turnwire.ports.commit import Change, Commit, NewEvent, PutFile, PutMessage, PutSession, RemoveSession
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 """The moment of everything that does not say another."""

@@ -24,7 +24,7 @@ from turnwire.domain.conversation.messages import (
     ToolStatus,
     ToolUse,
 )
-from turnwire.domain.conversation.sessions import GenerationOptions, ToolDefinition
+from turnwire.domain.conversation.turns import GenerationOptions, ToolDefinition
 from turnwire.ports.provider import PreparedRequest, ProviderRequest
 from turnwire.providers.anthropic.request import build_anthropic_request
 from turnwire.providers.openai_chat.request import build_chat_request, dialect_of

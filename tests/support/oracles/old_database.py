@@ -39,8 +39,9 @@ from turnwire.domain.conversation.messages import (
     ToolUse,
 )
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionResponse
-from turnwire.domain.conversation.sessions import Budget, ToolDefinition
-from turnwire.ports.store import Commit, PutFile, PutPermission, PutSession, PutTurn
+from turnwire.domain.conversation.sessions import Budget
+from turnwire.domain.conversation.turns import ToolDefinition
+from turnwire.ports.commit import Commit, PutFile, PutPermission, PutSession, PutTurn
 from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
 
 APPROVALS = "ses_approvals"

@@ -15,16 +15,13 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
+from turnwire.api.services.opening import STREAM_OPEN
 from turnwire.api.wire.status import internal_status, status_of
 from turnwire.domain.errors import DomainError
 from turnwire.domain.ids import new_id
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Answer = TypeVar("Answer")
-
-STREAM_OPEN = bytes(bytearray(b"stream open"))
-"""Yielded by a stream that may have nothing to say for long: sends the initial metadata, so that a client that waits
-for them knows that it misses nothing from now on. Compared by identity, never sent."""
 
 log = structlog.get_logger()
 

@@ -13,7 +13,7 @@ from opencode.event import event_pb2 as pb
 from opencode.event import session_event_pb2
 from opencode.message import content_pb2 as content
 from opencode.tool import tool_pb2
-from turnwire.api.grpc.handlers import STREAM_OPEN
+from turnwire.api.services.opening import STREAM_OPEN
 from turnwire.api.wire import to_proto
 from turnwire.core.environment import Environment
 from turnwire.core.turns.registry import Turns

@@ -4,8 +4,8 @@ from opencode.event import session_event_pb2 as pb
 from opencode.message import message_pb2
 from opencode.session import session_pb2
 from turnwire.api.wire import to_proto
-from turnwire.core.projection import project
 from turnwire.domain.conversation import events as e
+from turnwire.domain.conversation.display import project
 from turnwire.domain.conversation.messages import Message, ModelRun
 
 FRAME_TAG = b"\x0a"

@@ -13,7 +13,8 @@ from turnwire.api.wire.checks import Checks
 from turnwire.core.intake.attachments import NewFile
 from turnwire.core.intake.inputs import NewPart, NewText
 from turnwire.domain.conversation.messages import MessageType, ModelRef, ToolResult
-from turnwire.domain.conversation.sessions import MAX_TOOLS, Budget, GenerationOptions, ToolDefinition
+from turnwire.domain.conversation.sessions import Budget
+from turnwire.domain.conversation.turns import MAX_TOOLS, GenerationOptions, ToolDefinition
 
 MAX_PARTS = 1000
 MAX_SESSION_TOOLS_BYTES = 256 * 1024

@@ -17,7 +17,8 @@ from turnwire.domain.conversation import messages as m
 from turnwire.domain.conversation.display import DisplayMessage
 from turnwire.domain.conversation.events import SessionView
 from turnwire.domain.conversation.permissions import Permission
-from turnwire.domain.conversation.sessions import Budget, ToolDefinition
+from turnwire.domain.conversation.sessions import Budget
+from turnwire.domain.conversation.turns import ToolDefinition
 from turnwire.domain.money import Usage
 
 _TYPES = {

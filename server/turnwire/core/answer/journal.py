@@ -6,10 +6,10 @@ from functools import partial
 import structlog
 
 from turnwire.core.answer.message_stream import MessageStream
-from turnwire.core.ending.closing import Work
 from turnwire.core.environment import Environment
+from turnwire.core.work import Work
 from turnwire.domain.conversation.events import PartFinished
-from turnwire.ports.store import Committed, NewEvent, PutMessage
+from turnwire.ports.commit import Committed, NewEvent, PutMessage
 
 log = structlog.get_logger()
 

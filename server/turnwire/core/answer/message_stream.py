@@ -26,6 +26,7 @@ from turnwire.domain.conversation.messages import (
     ToolUse,
 )
 from turnwire.domain.ids import IdMaker
+from turnwire.domain.text import join_surrogates
 from turnwire.ports.provider import (
     PartEnded,
     PartKey,
@@ -264,10 +265,3 @@ class MessageStream:
 
     def _replace(self, **changes: object) -> None:
         self._message = msgspec.structs.replace(self._message, **changes)
-
-
-def join_surrogates(text: str) -> str:
-    """Returns the text with surrogate pairs joined and lone halves replaced by U+FFFD, so that it can be encoded."""
-    if text.isascii():
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

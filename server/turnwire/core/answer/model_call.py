@@ -9,15 +9,16 @@ from datetime import timedelta
 import msgspec
 
 from turnwire.core.answer.journal import StepJournal
-from turnwire.core.answer.message_stream import MessageStream, join_surrogates
+from turnwire.core.answer.message_stream import MessageStream
 from turnwire.core.answer.retries import delay_before_retry, may_fall_back
 from turnwire.core.answer.slots import Slot
 from turnwire.core.environment import Environment
 from turnwire.domain.conversation.events import RetryScheduled
 from turnwire.domain.conversation.messages import Failure, ModelRef
 from turnwire.domain.errors import ProviderError, ProviderStreamFailed, UnknownModel
+from turnwire.domain.text import join_surrogates
+from turnwire.ports.commit import Committed
 from turnwire.ports.provider import ProviderRequest
-from turnwire.ports.store import Committed
 
 
 def request_for(environment: Environment, request: ProviderRequest, model: ModelRef) -> ProviderRequest:

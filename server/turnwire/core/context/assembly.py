@@ -22,24 +22,11 @@ from turnwire.domain.conversation.messages import (
     ToolStatus,
     ToolUse,
 )
-from turnwire.domain.conversation.sessions import ToolDefinition, Turn
-from turnwire.domain.repairs import Repair, RepairAction, RepairReason
+from turnwire.domain.conversation.turns import ToolDefinition, Turn
+from turnwire.domain.repairs import Repair, RepairAction, RepairReason, explain
 from turnwire.ports.provider import ProviderRequest
 
 SUMMARY_TAG = "conversation_summary"
-
-_LEFT_OUT: dict[RepairReason, str] = {
-    RepairReason.HOST_MESSAGE: "host messages are for people; no model sees them",
-    RepairReason.QUEUED_MESSAGE: "the message waits; its turn has not started",
-    RepairReason.STREAMING_MESSAGE: "the message is still being written",
-    RepairReason.EMPTY: "there is nothing in it, and providers refuse that",
-    RepairReason.CUT_CALL: "the call was cut before it was complete, so it was never run",
-    RepairReason.OPEN_CALL: "the call has no result yet",
-    RepairReason.UNSEALED_REASONING: "without its provider's seal, or of a cut answer, no provider takes it back",
-    RepairReason.UNSEALED_CONTENT: "the answer was cut, so its provider would not take this content back",
-    RepairReason.RESULT_SHOWN_WITH_CALL: "the result is sent with the call that it answers",
-    RepairReason.COMPACTED: "a summary stands in its place",
-}
 
 
 class Assembled(Struct, frozen=True):
@@ -193,7 +180,7 @@ def _sendable(message: Message, repairs: list[Repair]) -> Message | None:
         if reason is None:
             parts.append(part)
         else:
-            repairs.append(_dropped(reason, message, part.index))
+            repairs.append(_dropped(reason, message, part))
     return msgspec.structs.replace(message, parts=tuple(parts)) if parts else None
 
 
@@ -216,11 +203,13 @@ def _reason_to_drop_part(part: Part, orderly: bool) -> RepairReason | None:
             return None
 
 
-def _dropped(reason: RepairReason, message: Message, part_index: int | None = None) -> Repair:
+def _dropped(reason: RepairReason, message: Message, part: Part | None = None) -> Repair:
+    shown = part if part is not None else next(iter(message.parts), None)
+    content = shown.content if shown is not None else None
     return Repair(
         action=RepairAction.REPLACED if reason is RepairReason.COMPACTED else RepairAction.DROPPED,
         reason=reason,
-        explanation=_LEFT_OUT[reason],
+        explanation=explain(reason, name=getattr(content, "name", ""), call_id=getattr(content, "call_id", "")),
         message_id=message.message_id,
-        part_index=part_index,
+        part_index=None if part is None else part.index,
     )

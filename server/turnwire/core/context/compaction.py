@@ -17,15 +17,15 @@ from turnwire.core.context.compaction_plan import Allowance, Cut, allowance, cho
 from turnwire.core.context.draft import Draft
 from turnwire.core.context.summaries import Summariser
 from turnwire.core.context.token_estimate import is_text
-from turnwire.core.ending.closing import Work
 from turnwire.core.ending.host_messages import note
 from turnwire.core.environment import Environment
+from turnwire.core.work import Work
 from turnwire.domain.conversation.events import CompactionStarted, ContextCompacted, MessageAdded
 from turnwire.domain.conversation.messages import Compaction, Message, MessageStatus, MessageType, Part, Text
-from turnwire.domain.conversation.sessions import Turn
+from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import ProviderError, UnknownModel
 from turnwire.domain.repairs import RepairReason
-from turnwire.ports.store import NewEvent, PutMessage
+from turnwire.ports.commit import NewEvent, PutMessage
 
 log = structlog.get_logger()
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from turnwire.core.settings import CompactionSettings
 from turnwire.domain.conversation.messages import FinishReason, Message, MessageType
-from turnwire.domain.conversation.sessions import Turn
+from turnwire.domain.conversation.turns import Turn
 
 DEFAULT_ANSWER_TOKENS = 4096
 """Room for an answer whose length nobody limits."""

@@ -11,7 +11,7 @@ from turnwire.core.context.token_estimate import corrected, correction, estimate
 from turnwire.core.environment import Environment
 from turnwire.core.tools.toolbox import Toolbox, open_toolbox
 from turnwire.domain.conversation.messages import Message, ModelRef, SentContext
-from turnwire.domain.conversation.sessions import Turn
+from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.repairs import Repair
 from turnwire.ports.provider import ProviderRequest
 

@@ -8,7 +8,7 @@ from turnwire.core.environment import Environment
 from turnwire.core.tools.toolbox import Toolbox
 from turnwire.domain.conversation.events import CompactionStarted
 from turnwire.domain.conversation.messages import Message, SentContext
-from turnwire.domain.conversation.sessions import Turn
+from turnwire.domain.conversation.turns import Turn
 from turnwire.ports.provider import ProviderRequest
 
 

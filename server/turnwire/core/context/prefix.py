@@ -29,7 +29,7 @@ from turnwire.domain.conversation.messages import (
     ToolResult,
     ToolUse,
 )
-from turnwire.domain.conversation.sessions import ToolDefinition
+from turnwire.domain.conversation.turns import ToolDefinition
 from turnwire.ports.provider import ProviderRequest
 
 MODEL_CHANGED = "MODEL_CHANGED"

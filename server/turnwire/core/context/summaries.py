@@ -18,7 +18,7 @@ from turnwire.domain.conversation.messages import (
     Part,
     Text,
 )
-from turnwire.domain.conversation.sessions import GenerationOptions, Turn
+from turnwire.domain.conversation.turns import GenerationOptions, Turn
 from turnwire.domain.errors import ProviderContextFull, ProviderStreamCut, ProviderStreamFailed
 from turnwire.ports.provider import ProviderRequest
 

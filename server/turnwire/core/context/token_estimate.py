@@ -25,7 +25,7 @@ from turnwire.domain.conversation.messages import (
     ToolResult,
     ToolUse,
 )
-from turnwire.domain.conversation.sessions import ToolDefinition
+from turnwire.domain.conversation.turns import ToolDefinition
 from turnwire.ports.provider import ProviderRequest
 
 REQUEST_TOKENS = 8

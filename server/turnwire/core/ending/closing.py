@@ -9,6 +9,7 @@ from datetime import datetime
 import msgspec
 from msgspec import Struct
 
+from turnwire.core.work import Work
 from turnwire.domain.conversation.events import DurableKind, MessageFinished, PartFinished, ToolCallUpdated, TurnEnded
 from turnwire.domain.conversation.messages import (
     Failure,
@@ -21,9 +22,9 @@ from turnwire.domain.conversation.messages import (
     ToolStatus,
     ToolUse,
 )
-from turnwire.domain.conversation.sessions import Turn, TurnStatus
+from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.domain.money import Usage, add_usage
-from turnwire.ports.store import Change, NewEvent, PutMessage, PutTurn
+from turnwire.ports.commit import NewEvent, PutMessage, PutTurn
 
 CUT_CALL = "the answer ended before the call was complete; it was not run"
 UNANSWERED_CALL = "the turn ended before the tool answered"
@@ -53,16 +54,6 @@ class Totals(Struct, frozen=True):
     """None as soon as a price is unknown."""
     known_cost_pico_usd: int | None = None
     """Of those whose price is known, where `cost_pico_usd` is None for those whose price is not."""
-
-
-class Work(Struct, frozen=True):
-    """What to store and what to tell, in order."""
-
-    changes: tuple[Change, ...] = ()
-    events: tuple[NewEvent, ...] = ()
-
-    def __add__(self, other: "Work") -> "Work":
-        return Work(self.changes + other.changes, self.events + other.events)
 
 
 def close_message(

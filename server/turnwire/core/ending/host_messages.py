@@ -7,12 +7,13 @@ import json
 from collections.abc import Mapping
 from datetime import datetime
 
-from turnwire.core.ending.closing import Ending, Work
+from turnwire.core.ending.closing import Ending
 from turnwire.core.environment import Environment
+from turnwire.core.work import Work
 from turnwire.domain.conversation.events import MessageAdded
 from turnwire.domain.conversation.messages import FinishReason, Message, MessageStatus, MessageType, Part, Text
-from turnwire.domain.conversation.sessions import Turn
-from turnwire.ports.store import NewEvent, PutMessage
+from turnwire.domain.conversation.turns import Turn
+from turnwire.ports.commit import NewEvent, PutMessage
 
 _TOLD = {
     FinishReason.ABORTED: ("turn_aborted", "The turn was aborted."),

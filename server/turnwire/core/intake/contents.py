@@ -9,7 +9,7 @@ from turnwire.core.intake.inputs import NewPart, NewText
 from turnwire.core.settings import CoreSettings
 from turnwire.domain.conversation.messages import Content, Part, Text
 from turnwire.domain.ids import IdMaker
-from turnwire.ports.store import PutFile
+from turnwire.ports.commit import PutFile
 
 
 class Contents(Struct, frozen=True):

@@ -4,7 +4,8 @@ from msgspec import UNSET, Struct, UnsetType
 
 from turnwire.core.intake.attachments import NewFile
 from turnwire.domain.conversation.messages import MessageType, ModelRef, ToolResult
-from turnwire.domain.conversation.sessions import Budget, GenerationOptions, ToolDefinition
+from turnwire.domain.conversation.sessions import Budget
+from turnwire.domain.conversation.turns import GenerationOptions, ToolDefinition
 
 
 class NewText(Struct, frozen=True):

@@ -5,12 +5,13 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from turnwire.core.ending.closing import Work
 from turnwire.core.intake.inputs import NewMessage
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.uncancelled import Uncancelled
+from turnwire.core.work import Work
 from turnwire.domain.errors import RequestIdReused
-from turnwire.ports.store import RecordRequest, Store
+from turnwire.ports.commit import RecordRequest
+from turnwire.ports.store import Store
 
 
 class NamedRequests:

@@ -12,11 +12,11 @@ from functools import partial
 import msgspec
 import structlog
 
-from turnwire.core.answer.message_stream import join_surrogates
-from turnwire.core.ending.closing import Work, settle_calls
+from turnwire.core.ending.closing import settle_calls
 from turnwire.core.environment import Environment
 from turnwire.core.tools.permission_requests import not_permitted, refusal, replied
 from turnwire.core.tools.results import CallResult, server_result
+from turnwire.core.work import Work
 from turnwire.domain.conversation.events import ToolLog
 from turnwire.domain.conversation.messages import Message, ToolStatus, ToolUse
 from turnwire.domain.conversation.permissions import (
@@ -33,7 +33,8 @@ from turnwire.domain.errors import (
     ToolCallAlreadySettled,
     ToolCallNotReady,
 )
-from turnwire.ports.store import Committed, PutFile, PutMessage
+from turnwire.domain.text import join_surrogates
+from turnwire.ports.commit import Committed, PutFile, PutMessage
 
 MAX_LOG_LINES = 200
 """Lines that are kept of one call; a tool may report its progress a thousand times a second."""

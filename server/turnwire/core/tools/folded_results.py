@@ -5,10 +5,11 @@ from datetime import datetime
 
 import msgspec
 
-from turnwire.core.ending.closing import UNANSWERED_CALL, Work, settle_calls
+from turnwire.core.ending.closing import UNANSWERED_CALL, settle_calls
 from turnwire.core.tools.results import CallResult
+from turnwire.core.work import Work
 from turnwire.domain.conversation.messages import Message, Part, ToolResult, ToolStatus, ToolUse
-from turnwire.ports.store import NewEvent
+from turnwire.ports.commit import NewEvent
 
 
 def fold_results(message: Message, history: Sequence[Message], now: datetime) -> tuple[Message, Work]:

@@ -6,13 +6,13 @@ from datetime import datetime
 
 import msgspec
 
-from turnwire.core.ending.closing import Work
 from turnwire.core.environment import Environment
+from turnwire.core.work import Work
 from turnwire.domain.conversation.events import PermissionAsked, PermissionReplied
 from turnwire.domain.conversation.messages import Message, Part, ToolUse
 from turnwire.domain.conversation.permissions import Permission, PermissionAction, PermissionAnswer, matches
-from turnwire.domain.conversation.sessions import Turn
-from turnwire.ports.store import NewEvent, PutPermission
+from turnwire.domain.conversation.turns import Turn
+from turnwire.ports.commit import NewEvent, PutPermission
 
 MAX_TITLE_CHARS = 200
 """A line that a dialog can show; all of the arguments stand in the metadata."""

@@ -4,12 +4,12 @@ from datetime import datetime
 
 import msgspec
 
-from turnwire.core.answer.message_stream import join_surrogates
 from turnwire.core.intake.attachments import UNKNOWN_MIME, load_file, reference_to, too_large
 from turnwire.core.intake.inputs import NewToolResult
 from turnwire.core.settings import CoreSettings, Limits
 from turnwire.domain.conversation.messages import File, ToolStatus, ToolUse
-from turnwire.ports.store import PutFile
+from turnwire.domain.text import join_surrogates
+from turnwire.ports.commit import PutFile
 from turnwire.ports.tools import ToolOutcome
 
 MAX_NAME_CHARS = 255

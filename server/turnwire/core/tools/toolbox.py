@@ -11,7 +11,7 @@ from turnwire.core.tools.permission_requests import not_permitted
 from turnwire.core.tools.schemas import problem_of_arguments, problem_of_schema
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.permissions import PermissionAction
-from turnwire.domain.conversation.sessions import MAX_TOOLS, ToolDefinition
+from turnwire.domain.conversation.turns import MAX_TOOLS, ToolDefinition
 from turnwire.ports.tools import ServerTool, ServerTools, ToolSource
 
 log = structlog.get_logger()

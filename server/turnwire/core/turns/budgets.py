@@ -10,7 +10,8 @@ from msgspec import Struct
 from turnwire.core.ending.closing import Ending
 from turnwire.core.environment import Environment
 from turnwire.domain.conversation.messages import Failure, FinishReason, Message
-from turnwire.domain.conversation.sessions import Budget, Turn
+from turnwire.domain.conversation.sessions import Budget
+from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.money import PICO_USD, Usage
 
 

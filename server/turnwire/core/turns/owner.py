@@ -10,12 +10,13 @@ from dataclasses import dataclass
 import msgspec
 import structlog
 
-from turnwire.core.ending.closing import Ending, Work, end_turn
+from turnwire.core.ending.closing import Ending, end_turn
 from turnwire.core.environment import Environment
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.turns.recovery import end_stored_turn
 from turnwire.core.turns.resuming import ResumePoint
 from turnwire.core.turns.run import TurnRun
+from turnwire.core.work import Work
 from turnwire.domain.conversation.events import (
     MessageAdded,
     MessageRemoved,
@@ -24,9 +25,9 @@ from turnwire.domain.conversation.events import (
     TurnStarted,
 )
 from turnwire.domain.conversation.messages import Failure, FinishReason, Message, MessageStatus
-from turnwire.domain.conversation.sessions import Turn, TurnStatus
+from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.domain.errors import StorageBusy, StorageError, StorageFull
-from turnwire.ports.store import Committed, NewEvent, PutMessage, PutTurn, RemoveMessage
+from turnwire.ports.commit import Committed, NewEvent, PutMessage, PutTurn, RemoveMessage
 
 RETRY_SECONDS = (0.1, 0.5, 2.0, 5.0)
 """Pauses before the end of a turn is written again after the store failed; the last one repeats."""

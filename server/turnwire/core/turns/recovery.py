@@ -1,11 +1,12 @@
 """Ending a turn with what is stored of it: after a crash, or when its own end could not be stored."""
 
-from turnwire.core.ending.closing import Ending, Work, end_turn
+from turnwire.core.ending.closing import Ending, end_turn
 from turnwire.core.ending.host_messages import note_ending
 from turnwire.core.environment import Environment
 from turnwire.core.tools.permission_requests import replied
+from turnwire.core.work import Work
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionResponse
-from turnwire.domain.conversation.sessions import Turn
+from turnwire.domain.conversation.turns import Turn
 
 
 async def end_stored_turn(environment: Environment, turn: Turn, ending: Ending) -> Work:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 import structlog
 
-from turnwire.core.ending.closing import Ending, Work
+from turnwire.core.ending.closing import Ending
 from turnwire.core.environment import Environment
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.turns.owner import SessionTurns, Waiting
@@ -19,12 +19,14 @@ from turnwire.core.turns.recovery import end_stored_turn
 from turnwire.core.turns.resuming import resume_point
 from turnwire.core.turns.run import TurnRun
 from turnwire.core.uncancelled import Uncancelled
+from turnwire.core.work import Work
 from turnwire.domain.conversation.events import CompactionStarted, RetryScheduled, SessionStatusChanged, SessionView
 from turnwire.domain.conversation.messages import Failure, FinishReason, Message
 from turnwire.domain.conversation.permissions import Permission
-from turnwire.domain.conversation.sessions import Session, Turn, TurnStatus
+from turnwire.domain.conversation.sessions import Session
+from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.domain.errors import SessionNotFound, ShuttingDown, TooManyTurns, TurnInProgress
-from turnwire.ports.store import NewEvent, PutTurn
+from turnwire.ports.commit import NewEvent, PutTurn
 
 RESTARTED = Ending(FinishReason.INTERRUPTED, Failure("SERVER_RESTARTED", "the server was restarted during the turn"))
 

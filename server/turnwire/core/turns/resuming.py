@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from turnwire.domain.conversation.messages import FinishReason, Message, MessageStatus, MessageType
 from turnwire.domain.conversation.permissions import Permission
-from turnwire.domain.conversation.sessions import Turn
+from turnwire.domain.conversation.turns import Turn
 
 MAX_RESUMES = 3
 """How often in a row a turn is resumed without a further step: one that takes the server down shall not do so for ever.

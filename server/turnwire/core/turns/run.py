@@ -13,11 +13,11 @@ import msgspec
 import structlog
 
 from turnwire.core.answer.journal import StepJournal
-from turnwire.core.answer.message_stream import MessageStream, join_surrogates
+from turnwire.core.answer.message_stream import MessageStream
 from turnwire.core.answer.model_call import ModelCall
 from turnwire.core.answer.slots import Slot
 from turnwire.core.context.next_request import StepRequest, StepRequests
-from turnwire.core.ending.closing import Ending, Work, close_message, end_turn
+from turnwire.core.ending.closing import Ending, close_message, end_turn
 from turnwire.core.ending.host_messages import note_ending
 from turnwire.core.environment import Environment
 from turnwire.core.tools.calls import ToolCalls
@@ -25,6 +25,7 @@ from turnwire.core.tools.permission_requests import ask_permissions, asked, repl
 from turnwire.core.tools.toolbox import Toolbox
 from turnwire.core.turns.budgets import check_budgets
 from turnwire.core.turns.resuming import ResumePoint, goes_on
+from turnwire.core.work import Work
 from turnwire.domain.conversation.events import CompactionStarted, EphemeralKind, MessageAdded, RetryScheduled
 from turnwire.domain.conversation.messages import (
     Failure,
@@ -38,10 +39,11 @@ from turnwire.domain.conversation.messages import (
     ToolUse,
 )
 from turnwire.domain.conversation.permissions import Permission, PermissionAnswer, PermissionResponse
-from turnwire.domain.conversation.sessions import Turn
+from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import DomainError, ProviderContextFull, ProviderError, ProviderStreamCut
+from turnwire.domain.text import join_surrogates
+from turnwire.ports.commit import Committed, NewEvent, PutMessage
 from turnwire.ports.provider import StepFinished
-from turnwire.ports.store import Committed, NewEvent, PutMessage
 
 END_WAIT_SECONDS = 2.0
 """How long a reader waits for the commit that ends a turn: many times what a commit takes."""

@@ -7,7 +7,8 @@ from turnwire.core.environment import Environment
 from turnwire.core.settings import DEFAULT_AGENT
 from turnwire.core.tools.schemas import problem_of_schema
 from turnwire.domain.conversation.messages import ModelRef
-from turnwire.domain.conversation.sessions import MAX_TOOLS, Session, ToolDefinition
+from turnwire.domain.conversation.sessions import Session
+from turnwire.domain.conversation.turns import MAX_TOOLS, ToolDefinition
 from turnwire.domain.errors import FieldViolation, InvalidRequest
 
 

@@ -13,7 +13,8 @@ from turnwire.core.intake.contents import Contents, load_contents
 from turnwire.core.intake.inputs import NewPart, NewTurn
 from turnwire.core.use_cases.choices import check_schemas, choose_agent, choose_model, choose_tools
 from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType, ModelRef, SentContext
-from turnwire.domain.conversation.sessions import Session, Turn, TurnStatus
+from turnwire.domain.conversation.sessions import Session
+from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.domain.repairs import Repair
 
 

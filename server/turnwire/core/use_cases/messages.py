@@ -5,7 +5,6 @@ from datetime import datetime
 
 import msgspec
 
-from turnwire.core.ending.closing import Work
 from turnwire.core.environment import Environment
 from turnwire.core.intake.contents import Contents, load_contents
 from turnwire.core.intake.inputs import NewMessage, NewToolResult, NewTurn
@@ -15,6 +14,7 @@ from turnwire.core.tools.folded_results import fold_results
 from turnwire.core.tools.results import client_result
 from turnwire.core.turns.registry import Aborted, Turns
 from turnwire.core.use_cases.choices import check_schemas, choose_agent, choose_model, choose_tools
+from turnwire.core.work import Work
 from turnwire.domain.conversation.events import MessageAdded, SessionCreated, SessionView
 from turnwire.domain.conversation.messages import (
     Message,
@@ -23,14 +23,16 @@ from turnwire.domain.conversation.messages import (
     Part,
     ToolResult,
 )
-from turnwire.domain.conversation.sessions import Session, Turn, TurnStatus
+from turnwire.domain.conversation.sessions import Session
+from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.domain.errors import (
     InvalidRequest,
     ToolCallAlreadySettled,
     ToolCallNotFound,
     ToolCallNotReady,
 )
-from turnwire.ports.store import Change, DisplayPage, MessagePage, NewEvent, Page, PutMessage, PutSession
+from turnwire.ports.commit import Change, NewEvent, PutMessage, PutSession
+from turnwire.ports.store import DisplayPage, MessagePage, Page
 
 
 class Conversations:

@@ -5,16 +5,17 @@ import asyncio
 import msgspec
 from msgspec import UNSET
 
-from turnwire.core.ending.closing import Work
 from turnwire.core.environment import Environment
 from turnwire.core.intake.inputs import SessionChange
 from turnwire.core.turns.registry import Turns
 from turnwire.core.uncancelled import Uncancelled
 from turnwire.core.use_cases.choices import check_agent, check_directory, check_schemas
+from turnwire.core.work import Work
 from turnwire.domain.conversation.events import SessionCreated, SessionDeleted, SessionUpdated, SessionView
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import StaleVersion
-from turnwire.ports.store import NewEvent, Page, PutSession, RemoveSession, Spent
+from turnwire.ports.commit import NewEvent, PutSession, RemoveSession
+from turnwire.ports.store import Page, Spent
 
 
 class Sessions:

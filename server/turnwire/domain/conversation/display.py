@@ -1,8 +1,19 @@
-"""The display form of a message: what a user interface shows."""
+"""The display form of a message: what a user interface shows of it, a pure function of the message."""
 
 from msgspec import Struct
 
-from turnwire.domain.conversation.messages import File, Message, ToolUse
+from turnwire.domain.conversation.messages import (
+    File,
+    Message,
+    MessageType,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolResult,
+    ToolUse,
+)
+
+_ROLES = {MessageType.USER: "user", MessageType.ASSISTANT: "assistant"}
 
 
 class DisplayToolCall(Struct, frozen=True):
@@ -22,3 +33,22 @@ class DisplayMessage(Struct, frozen=True, kw_only=True):
     reasoning_parts: tuple[str, ...]
     tool_calls: tuple[DisplayToolCall, ...]
     files: tuple[File, ...]
+
+
+def project(message: Message) -> DisplayMessage | None:
+    """Returns the display form; None for a tool result that is shown with its call (then it has a parent)."""
+    if message.type is MessageType.TOOL_RESULT and message.parent_id:
+        return None
+    contents = [part.content for part in message.parts]
+    return DisplayMessage(
+        message=message,
+        role=_ROLES.get(message.type, "system"),
+        text_parts=tuple(_shown_text(c) for c in contents if isinstance(c, Text | Refusal | ToolResult)),
+        reasoning_parts=tuple(c.text for c in contents if isinstance(c, Reasoning) and c.text),
+        tool_calls=tuple(DisplayToolCall(part.part_id, call) for part, call in message.tool_calls()),
+        files=tuple(c for c in contents if isinstance(c, File)),
+    )
+
+
+def _shown_text(content: Text | Refusal | ToolResult) -> str:
+    return content.output if isinstance(content, ToolResult) else content.text

@@ -1,25 +1,11 @@
-"""Sessions and turns."""
+"""Sessions: conversations and their settings."""
 
 from datetime import datetime
-from enum import StrEnum
 
 from msgspec import Struct
 
-from turnwire.domain.conversation.messages import Failure, FinishReason, ModelRef
-from turnwire.domain.money import Usage
-
-
-class ToolDefinition(Struct, frozen=True):
-    """Declares a tool to a model."""
-
-    name: str
-    description: str
-    input_schema_json: str
-    """JSON Schema of the arguments; "" means an object without properties."""
-
-
-MAX_TOOLS = 128
-"""Tools that a model is offered: OpenAI refuses a request with more, and no model chooses well among many."""
+from turnwire.domain.conversation.messages import ModelRef
+from turnwire.domain.conversation.turns import ToolDefinition
 
 
 class Budget(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -53,54 +39,3 @@ class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Grows with every change of the settings."""
     head_sequence: int = 0
     """Sequence of the newest durable event. Assigned by the store; ignored when a session is written."""
-
-
-class GenerationOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Settings of a generation; None or empty leaves the provider's default."""
-
-    temperature: float | None = None
-    top_p: float | None = None
-    max_output_tokens: int | None = None
-    stop_sequences: tuple[str, ...] = ()
-    reasoning_effort: str = ""
-    max_steps: int | None = None
-    max_turn_tokens: int | None = None
-    max_turn_cost_pico_usd: int | None = None
-
-
-class TurnStatus(StrEnum):
-    """How far a turn is: queued -> running -> ended, or queued -> ended when it is dropped."""
-
-    QUEUED = "queued"
-    RUNNING = "running"
-    ENDED = "ended"
-
-
-class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """All that follows from one accepted user message until its session can take the next one."""
-
-    turn_id: str
-    session_id: str
-    user_message_id: str
-    status: TurnStatus
-    created_at: datetime
-    model: ModelRef
-    """Resolved when the message was accepted, so that a restart asks the same model."""
-    agent: str = ""
-    system: str = ""
-    """System prompt of this turn; "" for the agent's."""
-    options: GenerationOptions = GenerationOptions()
-    tools: tuple[ToolDefinition, ...] = ()
-    """Tools that the client runs itself: those of the session and of the message, as they were when it was accepted."""
-    resumes: int = 0
-    """How often in a row it was resumed after a restart without a further step."""
-    ended_at: datetime | None = None
-    finish_reason: FinishReason | None = None
-    failure: Failure | None = None
-    usage: Usage | None = None
-    cost_pico_usd: int | None = None
-    """None as soon as the price of a step is unknown."""
-    known_cost_pico_usd: int | None = None
-    """Of the steps whose price is known, where `cost_pico_usd` is None for those whose price is not."""
-    steps: int = 0
-    """Model calls that were made; while it runs, those that had ended when it was last resumed."""

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from turnwire.domain.conversation.sessions import GenerationOptions
+from turnwire.domain.conversation.turns import GenerationOptions
 from turnwire.ports.provider import PreparedRequest, ProviderRequest
 from turnwire.providers.anthropic.messages import THINKING, AnthropicMessages
 from turnwire.providers.anthropic.stream import API

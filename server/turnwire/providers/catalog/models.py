@@ -6,6 +6,7 @@ from functools import cached_property
 from turnwire.domain.money import Usage
 from turnwire.ports.provider import ModelDescription
 from turnwire.providers.catalog import pricing
+from turnwire.providers.catalog.offline_models import MODELS
 from turnwire.providers.settings import ModelSettings, ProviderSettings
 
 OFFLINE_CONTEXT_WINDOW_TOKENS = 128_000
@@ -75,8 +76,6 @@ class ModelCatalog:
     def _named(self) -> Mapping[str, str]:
         """Names of the models that exist by the configuration, by id in the order in which they are listed."""
         if self._offline:
-            from turnwire.providers.offline.provider import MODELS  # noqa: PLC0415 - as the other kinds, when first used
-
             return {model.model_id: model.name for model in MODELS}
         ids = (*self._settings.models, self._settings.default_model, *self._configured)
         return {model_id: model_id for model_id in ids if model_id}

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from functools import reduce
 from typing import Any
 
-from turnwire.domain.conversation.sessions import ToolDefinition
+from turnwire.domain.conversation.turns import ToolDefinition
 
 _MAX_DEPTH = 20
 """A schema that requires itself has no finite value; this ends the search for one."""

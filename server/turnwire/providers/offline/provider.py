@@ -48,7 +48,6 @@ from turnwire.domain.conversation.messages import FinishReason, Reasoning, Refus
 from turnwire.domain.errors import ProviderRefusedRequest
 from turnwire.domain.money import Usage
 from turnwire.ports.provider import (
-    ModelDescription,
     PartEnded,
     PartKey,
     PreparedRequest,
@@ -62,6 +61,7 @@ from turnwire.ports.provider import (
     ToolCallDelta,
     UsageReported,
 )
+from turnwire.providers.catalog.offline_models import MODELS
 from turnwire.providers.offline.request import build_offline_request
 from turnwire.providers.offline.script import (
     Action,
@@ -81,19 +81,6 @@ from turnwire.providers.offline.script import (
 )
 
 DEFAULT_MODEL = "echo"
-
-MODELS: tuple[ModelDescription, ...] = (
-    ModelDescription(model_id="echo", name="Echo: answers with your text"),
-    ModelDescription(model_id="lorem", name="Lorem: a long answer"),
-    ModelDescription(model_id="reasoning", name="Reasoning: thinks aloud, then answers"),
-    ModelDescription(model_id="tools", name="Tools: calls each declared tool"),
-    ModelDescription(model_id="error", name="Error: fails before any content"),
-    ModelDescription(model_id="fail", name="Fail: fails after some content"),
-    ModelDescription(model_id="cut", name="Cut: loses the stream half way"),
-    ModelDescription(model_id="refuse", name="Refuse: declines to answer"),
-    ModelDescription(model_id="length", name="Length: stops at the output limit"),
-)
-"""The models, the default first. No other one exists."""
 
 _MODEL_IDS = frozenset(model.model_id for model in MODELS)
 

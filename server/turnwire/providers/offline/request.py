@@ -16,7 +16,7 @@ from turnwire.domain.conversation.messages import (
     ToolResult,
     ToolUse,
 )
-from turnwire.domain.conversation.sessions import GenerationOptions
+from turnwire.domain.conversation.turns import GenerationOptions
 from turnwire.domain.repairs import RepairReason
 from turnwire.ports.provider import PreparedRequest, ProviderRequest
 from turnwire.providers.request.content import strict_object

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 
 from turnwire.ports.provider import PreparedRequest, ProviderRequest, StreamItem
 from turnwire.providers.answer.stream import read_answer
-from turnwire.providers.openai_chat.provider import openai_client
+from turnwire.providers.openai_client import openai_client
 from turnwire.providers.openai_responses.request import build_responses_request
 from turnwire.providers.openai_responses.stream import API, ResponsesReader
 from turnwire.providers.request.wire_names import original_names

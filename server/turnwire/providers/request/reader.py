@@ -22,7 +22,7 @@ from turnwire.domain.conversation.messages import (
     ToolStatus,
     ToolUse,
 )
-from turnwire.domain.conversation.sessions import ToolDefinition
+from turnwire.domain.conversation.turns import ToolDefinition
 from turnwire.domain.repairs import Repair, RepairReason
 from turnwire.ports.provider import ProviderRequest
 from turnwire.providers.request.content import (

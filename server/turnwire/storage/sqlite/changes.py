@@ -8,10 +8,11 @@ import msgspec
 
 from turnwire.domain.conversation.events import Event
 from turnwire.domain.conversation.messages import File, Message, MessageStatus, Part, ToolUse
-from turnwire.domain.conversation.sessions import Session, TurnStatus
+from turnwire.domain.conversation.sessions import Session
+from turnwire.domain.conversation.turns import TurnStatus
 from turnwire.domain.errors import SessionNotFound, StaleVersion, StorageError
 from turnwire.ports.codec import Codec
-from turnwire.ports.store import (
+from turnwire.ports.commit import (
     Change,
     Commit,
     Committed,
@@ -23,8 +24,8 @@ from turnwire.ports.store import (
     RecordRequest,
     RemoveMessage,
     RemoveSession,
-    StoredEvent,
 )
+from turnwire.ports.store import StoredEvent
 
 PRUNE_SLACK = 256
 """How many events over the limit a session may have: pruning one at a time would write more than it frees."""

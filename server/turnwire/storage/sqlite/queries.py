@@ -10,7 +10,8 @@ import msgspec
 
 from turnwire.domain.conversation.messages import Message, Part
 from turnwire.domain.conversation.permissions import Permission, PermissionResponse
-from turnwire.domain.conversation.sessions import Session, Turn
+from turnwire.domain.conversation.sessions import Session
+from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import MessageNotFound, PermissionRequestNotFound, SessionNotFound
 from turnwire.domain.money import Usage, add_known, add_usage
 from turnwire.ports.store import (

@@ -11,12 +11,12 @@ from msgspec import Struct
 
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.permissions import Permission
-from turnwire.domain.conversation.sessions import Session, Turn
+from turnwire.domain.conversation.sessions import Session
+from turnwire.domain.conversation.turns import Turn
 from turnwire.ports.codec import Codec
+from turnwire.ports.commit import Commit, Committed
 from turnwire.ports.store import (
     Bounds,
-    Commit,
-    Committed,
     DisplayPage,
     EventPage,
     MessagePage,

@@ -12,7 +12,8 @@ from collections.abc import Callable
 import aiosqlite
 
 from turnwire.domain.errors import ShuttingDown
-from turnwire.ports.store import Commit, Committed, Publisher, StoredEvent
+from turnwire.ports.commit import Commit, Committed
+from turnwire.ports.store import Publisher, StoredEvent
 from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.changes import CommitWriter
 from turnwire.storage.sqlite.connection import run, translate

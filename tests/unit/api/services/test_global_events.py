@@ -9,8 +9,8 @@ import pytest
 from opencode.event import event_pb2
 from tests.support.fakes.core import FakeStore, RecordingFeed, make_environment
 from tests.support.fakes.domain_values import NOW, make_message, make_permission, make_session
-from turnwire.api.grpc.handlers import STREAM_OPEN
 from turnwire.api.services.global_events import GlobalEvents
+from turnwire.api.services.opening import STREAM_OPEN
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.domain.conversation.events import DurableKind, Event, MessageAdded, PermissionAsked, PermissionReplied
 from turnwire.domain.conversation.messages import Message

@@ -19,7 +19,7 @@ from turnwire.core.intake.attachments import NewFile
 from turnwire.core.intake.inputs import NewMessage, NewText, NewTurn, SessionChange
 from turnwire.core.use_cases.explanation import ExplainRequest
 from turnwire.core.watches.watch import WatchRequest
-from turnwire.domain.conversation import sessions
+from turnwire.domain.conversation import sessions, turns
 from turnwire.domain.conversation.messages import MessageType, ModelRef, ToolResult
 from turnwire.domain.errors import InvalidRequest
 from turnwire.ports.store import Page
@@ -89,7 +89,7 @@ def test_a_full_message_keeps_every_field() -> None:
         model=ModelRef("p", "m"),
         agent="review",
         system="be brief",
-        options=sessions.GenerationOptions(
+        options=turns.GenerationOptions(
             temperature=0,
             top_p=1,
             max_output_tokens=1,
@@ -99,7 +99,7 @@ def test_a_full_message_keeps_every_field() -> None:
             max_turn_tokens=2**64 - 1,
             max_turn_cost_pico_usd=1,
         ),
-        tools=(sessions.ToolDefinition("read", "reads", '{"type":"object"}'),),
+        tools=(turns.ToolDefinition("read", "reads", '{"type":"object"}'),),
         reject_when_busy=True,
     )
 
@@ -308,7 +308,7 @@ def test_a_session_keeps_tools_compaction_and_budget() -> None:
     declared = [ToolDefinition(name="read", description="reads", input_schema_json="{}")]
     budget = Budget(max_tokens=1, max_cost_pico_usd=2)
     settings = {
-        "tools": (sessions.ToolDefinition("read", "reads", "{}"),),
+        "tools": (turns.ToolDefinition("read", "reads", "{}"),),
         "compaction": False,
         "budget": sessions.Budget(max_tokens=1, max_cost_pico_usd=2),
     }
@@ -365,8 +365,8 @@ def test_contexts_are_explained_with_and_without_a_message() -> None:
             model=ModelRef("p", "m"),
             agent="review",
             system="be brief",
-            options=sessions.GenerationOptions(max_steps=2),
-            tools=(sessions.ToolDefinition("read", "", ""),),
+            options=turns.GenerationOptions(max_steps=2),
+            tools=(turns.ToolDefinition("read", "", ""),),
         ),
     )
     wrong = pb.ExplainContextRequest(parts=[pb.MessagePart()], options=pb.GenerationOptions(top_p=2))

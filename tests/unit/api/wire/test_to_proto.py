@@ -31,7 +31,8 @@ from turnwire.domain.conversation.messages import (
     ToolUse,
 )
 from turnwire.domain.conversation.permissions import PermissionAction
-from turnwire.domain.conversation.sessions import Budget, ToolDefinition
+from turnwire.domain.conversation.sessions import Budget
+from turnwire.domain.conversation.turns import ToolDefinition
 from turnwire.domain.money import Usage
 from turnwire.domain.repairs import Repair, RepairAction
 from turnwire.ports.tools import ServerTool, SourceState, ToolSource

@@ -13,8 +13,8 @@ from turnwire.core.settings import Limits
 from turnwire.domain.conversation.events import PartFinished
 from turnwire.domain.conversation.messages import MessageStatus, PartStatus
 from turnwire.domain.errors import StorageBusy
+from turnwire.ports.commit import Commit, Committed, NewEvent, PutMessage
 from turnwire.ports.provider import PartEnded, StreamItem, TextDelta
-from turnwire.ports.store import Commit, Committed, NewEvent, PutMessage
 
 
 class Step:

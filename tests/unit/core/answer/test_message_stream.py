@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.support.fakes.core import numbered_ids
 from tests.support.fakes.domain_values import NOW, later, make_answer, open_part
-from turnwire.core.answer.message_stream import MessageStream, join_surrogates
+from turnwire.core.answer.message_stream import MessageStream
 from turnwire.domain.conversation.events import EphemeralKind, PartDelta, PartStarted
 from turnwire.domain.conversation.messages import (
     FinishReason,
@@ -25,6 +25,7 @@ from turnwire.domain.conversation.messages import (
     ToolUse,
 )
 from turnwire.domain.money import Usage
+from turnwire.domain.text import join_surrogates
 from turnwire.ports.provider import (
     PartEnded,
     ProviderContentReceived,

@@ -21,7 +21,7 @@ from turnwire.domain.conversation.messages import (
     ToolStatus,
     ToolUse,
 )
-from turnwire.domain.conversation.sessions import GenerationOptions, ToolDefinition
+from turnwire.domain.conversation.turns import GenerationOptions, ToolDefinition
 from turnwire.ports.provider import ProviderRequest
 
 FILE = File(sha256="ab", size_bytes=1, mime="text/plain")

@@ -15,7 +15,7 @@ from turnwire.domain.conversation.messages import (
     ProviderContent,
     ToolResult,
 )
-from turnwire.domain.conversation.sessions import GenerationOptions
+from turnwire.domain.conversation.turns import GenerationOptions
 
 SETTINGS = CompactionSettings(threshold=0.8, keep=0.3)
 

@@ -29,11 +29,11 @@ from turnwire.domain.conversation.messages import (
     ToolStatus,
     ToolUse,
 )
-from turnwire.domain.conversation.sessions import Turn
+from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import ProviderContextFull, ProviderUnavailable, UnknownModel
 from turnwire.domain.money import Usage
+from turnwire.ports.commit import PutMessage
 from turnwire.ports.provider import StepFinished, StreamItem, TextDelta, UsageReported
-from turnwire.ports.store import PutMessage
 
 WORDS = "word " * 400
 """About 500 tokens."""

@@ -26,7 +26,7 @@ from turnwire.domain.conversation.messages import (
     ToolStatus,
     ToolUse,
 )
-from turnwire.domain.conversation.sessions import ToolDefinition
+from turnwire.domain.conversation.turns import ToolDefinition
 from turnwire.ports.provider import ProviderRequest
 
 MODEL = ModelRef("p", "m")

@@ -29,7 +29,7 @@ from turnwire.domain.conversation.messages import (
     ToolStatus,
     ToolUse,
 )
-from turnwire.domain.conversation.sessions import ToolDefinition
+from turnwire.domain.conversation.turns import ToolDefinition
 from turnwire.domain.money import Usage
 from turnwire.ports.provider import ProviderRequest
 

@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from tests.support.fakes.domain_values import NOW, later, make_answer, make_message, make_turn, open_part
-from turnwire.core.ending.closing import CUT_CALL, UNANSWERED_CALL, Ending, Work, close_calls, close_message, end_turn
+from turnwire.core.ending.closing import CUT_CALL, UNANSWERED_CALL, Ending, close_calls, close_message, end_turn
+from turnwire.core.work import Work
 from turnwire.domain.conversation.events import MessageFinished, PartFinished, ToolCallUpdated, TurnEnded
 from turnwire.domain.conversation.messages import (
     Failure,
@@ -17,9 +18,9 @@ from turnwire.domain.conversation.messages import (
     ToolStatus,
     ToolUse,
 )
-from turnwire.domain.conversation.sessions import TurnStatus
+from turnwire.domain.conversation.turns import TurnStatus
 from turnwire.domain.money import Usage
-from turnwire.ports.store import NewEvent, PutMessage, PutTurn
+from turnwire.ports.commit import NewEvent, PutMessage, PutTurn
 
 END = later(9)
 ABORTED = Ending(FinishReason.ABORTED)

@@ -6,12 +6,13 @@ import msgspec
 import pytest
 
 from tests.support.fakes.core import FakeStore
-from turnwire.core.ending.closing import Work
 from turnwire.core.intake.inputs import NewMessage, NewText
 from turnwire.core.intake.once import NamedRequests
 from turnwire.core.intake.receipts import Receipt
+from turnwire.core.work import Work
 from turnwire.domain.errors import RequestIdReused, StorageBusy
-from turnwire.ports.store import RecordRequest, StoredRequest
+from turnwire.ports.commit import RecordRequest
+from turnwire.ports.store import StoredRequest
 
 RECEIPT = Receipt(session_id="ses_1", message_id="msg_1", turn_id="trn_1", queued=True, queue_position=2)
 

@@ -29,7 +29,7 @@ from turnwire.domain.errors import (
     ToolCallAlreadySettled,
     ToolCallNotReady,
 )
-from turnwire.ports.store import Committed, PutMessage
+from turnwire.ports.commit import Committed, PutMessage
 from turnwire.ports.tools import ToolOutcome
 
 READ = ToolUse(name="read", call_id="c1", input_json="{}")

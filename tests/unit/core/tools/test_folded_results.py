@@ -4,11 +4,12 @@ import msgspec
 import pytest
 
 from tests.support.fakes.domain_values import NOW, later, make_answer, make_message
-from turnwire.core.ending.closing import CUT_CALL, UNANSWERED_CALL, Work
+from turnwire.core.ending.closing import CUT_CALL, UNANSWERED_CALL
 from turnwire.core.tools.folded_results import fold_results
+from turnwire.core.work import Work
 from turnwire.domain.conversation.events import ToolCallUpdated
 from turnwire.domain.conversation.messages import Message, MessageType, ToolResult, ToolStatus, ToolUse
-from turnwire.ports.store import NewEvent, PutMessage
+from turnwire.ports.commit import NewEvent, PutMessage
 
 END = later(5)
 

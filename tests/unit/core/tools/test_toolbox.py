@@ -6,7 +6,7 @@ from turnwire.core.settings import Agent, CoreSettings, PermissionRule
 from turnwire.core.tools.toolbox import Toolbox, ToolCatalog, open_toolbox
 from turnwire.domain.conversation.messages import ModelRef, ToolUse
 from turnwire.domain.conversation.permissions import PermissionAction
-from turnwire.domain.conversation.sessions import ToolDefinition
+from turnwire.domain.conversation.turns import ToolDefinition
 
 LOOK = ToolDefinition("look", "", "")
 

@@ -12,7 +12,8 @@ from turnwire.core.turns.budgets import Used, check_budgets, exhausted, smaller,
 from turnwire.core.turns.run import TurnRun
 from turnwire.domain.conversation.events import TurnEnded
 from turnwire.domain.conversation.messages import FinishReason
-from turnwire.domain.conversation.sessions import Budget, GenerationOptions
+from turnwire.domain.conversation.sessions import Budget
+from turnwire.domain.conversation.turns import GenerationOptions
 from turnwire.domain.money import PICO_USD, Usage
 from turnwire.ports.store import Spent
 

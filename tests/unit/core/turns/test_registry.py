@@ -7,10 +7,10 @@ import pytest
 
 from tests.support.fakes.core import FakeProvider, FakeProviders, FakeStore, make_environment
 from tests.support.fakes.domain_values import make_answer, make_message, make_session, make_turn, open_part
-from turnwire.core.ending.closing import Work
 from turnwire.core.tools.results import CallResult
 from turnwire.core.turns.registry import RESTARTED, Turns
 from turnwire.core.turns.run import TurnRun
+from turnwire.core.work import Work
 from turnwire.domain.conversation.events import MessageAdded, SessionStatusChanged, TurnEnded
 from turnwire.domain.conversation.messages import (
     FinishReason,
@@ -21,11 +21,11 @@ from turnwire.domain.conversation.messages import (
     ToolStatus,
     ToolUse,
 )
-from turnwire.domain.conversation.sessions import ToolDefinition
+from turnwire.domain.conversation.turns import ToolDefinition
 from turnwire.domain.errors import StorageError
 from turnwire.domain.money import Usage
+from turnwire.ports.commit import Commit, Committed, NewEvent, PutMessage, PutTurn
 from turnwire.ports.provider import StepFinished, TextDelta
-from turnwire.ports.store import Commit, Committed, NewEvent, PutMessage, PutTurn
 
 CALL = ToolUse(name="read", call_id="c1", input_json="{}")
 RUN = ModelRun(provider_id="offline", model_requested="echo")

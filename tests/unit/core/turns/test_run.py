@@ -6,17 +6,18 @@ import pytest
 
 from tests.support.fakes.core import FakeProvider, FakeProviders, FakeStore, make_environment
 from tests.support.fakes.domain_values import make_message, make_session, make_turn
-from turnwire.core.ending.closing import Ending, Work
+from turnwire.core.ending.closing import Ending
 from turnwire.core.settings import PermissionRule
 from turnwire.core.turns.run import TurnRun, step_ending
+from turnwire.core.work import Work
 from turnwire.domain.conversation.events import MessageFinished, TurnEnded
 from turnwire.domain.conversation.messages import Failure, FinishReason, MessageStatus, Text, ToolUse
 from turnwire.domain.conversation.permissions import PermissionAction
-from turnwire.domain.conversation.sessions import ToolDefinition
+from turnwire.domain.conversation.turns import ToolDefinition
 from turnwire.domain.errors import ProviderContextFull, ProviderError, ProviderStreamCut, ProviderUnavailable
 from turnwire.domain.money import Usage
+from turnwire.ports.commit import Committed, PutMessage
 from turnwire.ports.provider import PartEnded, StepFinished, StreamItem, TextDelta, ToolCallDelta, UsageReported
-from turnwire.ports.store import Committed, PutMessage
 
 USAGE = Usage(input_tokens=3, output_tokens=4)
 STOP = StepFinished(FinishReason.STOP, "end_turn")

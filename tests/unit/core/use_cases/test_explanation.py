@@ -15,7 +15,7 @@ from turnwire.core.intake.inputs import NewText, NewTurn
 from turnwire.core.settings import Agent
 from turnwire.core.use_cases.explanation import ContextExplainer, ContextExplanation, ExplainRequest
 from turnwire.domain.conversation.messages import Message, MessageType, ModelRef
-from turnwire.domain.conversation.sessions import ToolDefinition
+from turnwire.domain.conversation.turns import ToolDefinition
 from turnwire.domain.errors import InvalidRequest, SessionNotFound
 from turnwire.domain.repairs import Repair, RepairAction
 from turnwire.ports.provider import PreparedRequest, ProviderRequest

@@ -21,7 +21,7 @@ from turnwire.core.settings import Limits
 from turnwire.core.use_cases.messages import Conversations
 from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType, Text, ToolResult, ToolUse
 from turnwire.domain.errors import InvalidRequest, MessageTooLarge, SessionNotFound
-from turnwire.ports.store import Commit, PutMessage, RecordRequest
+from turnwire.ports.commit import Commit, PutMessage, RecordRequest
 
 CALL = ToolUse(name="read", call_id="c1", input_json="{}")
 RESULT = ToolResult(call_id="c1", output="1")

@@ -22,7 +22,7 @@ from turnwire.domain.conversation.messages import (
     ToolStatus,
     ToolUse,
 )
-from turnwire.domain.conversation.sessions import GenerationOptions, ToolDefinition
+from turnwire.domain.conversation.turns import GenerationOptions, ToolDefinition
 from turnwire.domain.money import Usage
 from turnwire.ports.provider import (
     PartEnded,
@@ -36,7 +36,8 @@ from turnwire.ports.provider import (
     ToolCallDelta,
     UsageReported,
 )
-from turnwire.providers.offline.provider import DEFAULT_MODEL, MODELS, OfflineProvider
+from turnwire.providers.catalog.offline_models import MODELS
+from turnwire.providers.offline.provider import DEFAULT_MODEL, OfflineProvider
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

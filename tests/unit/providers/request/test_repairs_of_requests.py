@@ -22,7 +22,7 @@ from turnwire.domain.conversation.messages import (
     ToolStatus,
     ToolUse,
 )
-from turnwire.domain.conversation.sessions import GenerationOptions, ToolDefinition
+from turnwire.domain.conversation.turns import GenerationOptions, ToolDefinition
 from turnwire.ports.provider import PreparedRequest
 from turnwire.providers.anthropic.request import build_anthropic_request
 from turnwire.providers.offline.request import build_offline_request

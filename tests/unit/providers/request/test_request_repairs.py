@@ -30,7 +30,7 @@ from turnwire.domain.conversation.messages import (
     ToolStatus,
     ToolUse,
 )
-from turnwire.domain.conversation.sessions import ToolDefinition
+from turnwire.domain.conversation.turns import ToolDefinition
 from turnwire.providers.request.image_pixels import longest_side
 
 GO_ON = {"role": "user", "content": [{"type": "text", "text": "(conversation continues)"}]}

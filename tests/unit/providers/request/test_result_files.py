@@ -17,7 +17,7 @@ from tests.support.models.provider_requests import (
     without_breakpoints,
 )
 from turnwire.domain.conversation.messages import File, Part, Text, ToolStatus, ToolUse
-from turnwire.domain.conversation.sessions import ToolDefinition
+from turnwire.domain.conversation.turns import ToolDefinition
 from turnwire.providers.anthropic.request import CACHE_BREAKPOINT
 
 BYTES = {"png": PNG, "pdf": b"%PDF", "txt": b"words", "bin": b"\xff\x00", "whole": b"all of it"}

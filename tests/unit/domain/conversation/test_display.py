@@ -3,8 +3,7 @@
 import pytest
 
 from tests.support.fakes.domain_values import make_answer, make_message, make_part
-from turnwire.core.projection import project
-from turnwire.domain.conversation.display import DisplayMessage, DisplayToolCall
+from turnwire.domain.conversation.display import DisplayMessage, DisplayToolCall, project
 from turnwire.domain.conversation.messages import (
     File,
     MessageType,

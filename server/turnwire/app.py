@@ -24,6 +24,7 @@ from turnwire.core.turns.registry import Turns
 from turnwire.core.use_cases.messages import Conversations
 from turnwire.core.use_cases.sessions import Sessions
 from turnwire.core.watches.watch import Watches
+from turnwire.domain.errors import StorageError
 from turnwire.domain.ids import new_id
 from turnwire.feed.memory.live_feed import LiveFeed
 from turnwire.ports.clock import utc_now
@@ -42,7 +43,9 @@ class Server:
         self._config = config
         self._environ = environ
         self._running = AsyncExitStack()
-        self._closed = asyncio.Event()
+        self._ended = asyncio.Event()
+        self.failure: StorageError | None = None
+        """Why it cannot go on, and must be left; None while it can."""
         self.address = ""
         """Where it serves, with the port that was bound; "" before."""
 
@@ -63,12 +66,17 @@ class Server:
     ) -> None:
         """Stops. Turns that run are ended as interrupted, with their text."""
         await self._running.aclose()
-        self._closed.set()
+        self._ended.set()
         log.debug("stopped")
 
-    async def wait_closed(self) -> None:
-        """Returns when the server has stopped."""
-        await self._closed.wait()
+    async def wait_ended(self) -> None:
+        """Returns when the server has stopped or cannot go on."""
+        await self._ended.wait()
+
+    def _fail(self, error: StorageError) -> None:
+        log.error("database_lost", reason=error.reason, message=error.message)
+        self.failure = error
+        self._ended.set()
 
     async def _start(self, stack: AsyncExitStack) -> None:
         config = self._config
@@ -83,7 +91,7 @@ class Server:
         storage = StorageSettings(
             path=config.storage.path, retained_events_per_session=config.storage.retained_events_per_session
         )
-        store = await SqliteStore.open(storage, codec, feed.publish_stored)
+        store = await SqliteStore.open(storage, codec, feed.publish_stored, self._fail)
         stack.push_async_callback(store.aclose)
         providers = ConfiguredProviders(config.providers, self._environ, config.provider_sources, config.models)
         stack.push_async_callback(providers.aclose)

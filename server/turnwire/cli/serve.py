@@ -25,7 +25,7 @@ def run_server(path: Path | None, environ: Mapping[str, str], options: Mapping[s
         options: Options that win over file and environment; see `turnwire.config.load_config`.
 
     Returns:
-        The exit code: 0 after an orderly stop, 1 when the server could not start, 2 for a wrong configuration.
+        The exit code: 0 after an orderly stop, 1 when the server could not start or go on, 2 for a wrong configuration.
     """
     try:
         config = load_config(path, environ, options)
@@ -56,13 +56,13 @@ async def _serve(config: Config, environ: Mapping[str, str]) -> int:
             return 1
         _calm_garbage_collection()
         _announce(config, server.address)
-        closed = asyncio.create_task(server.wait_closed())
+        ended = asyncio.create_task(server.wait_ended())
         stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait((closed, stopping), return_when=asyncio.FIRST_COMPLETED)
-    closed.cancel()
+        await asyncio.wait((ended, stopping), return_when=asyncio.FIRST_COMPLETED)
+    ended.cancel()
     stopping.cancel()
-    await asyncio.gather(closed, stopping, return_exceptions=True)
-    return 0
+    await asyncio.gather(ended, stopping, return_exceptions=True)
+    return 0 if server.failure is None else 1
 
 
 def _calm_garbage_collection() -> None:

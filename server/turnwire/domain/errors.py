@@ -296,7 +296,7 @@ class StorageFull(StorageError):
 
 
 class StorageCorrupt(StorageError):
-    """The database file is damaged or not a database."""
+    """The database file is damaged, not a database, or was deleted or replaced while it was open."""
 
     reason = "STORAGE_CORRUPT"
 

@@ -6,9 +6,10 @@ after it is durable and before `commit` returns. Reading never sees half a commi
 never shows an event that is not published yet: who has read the log and joins the feed meets each event once.
 """
 
+import os
 from asyncio import Future
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, Self
 
 from msgspec import Struct
 
@@ -98,6 +99,18 @@ class SessionPage(Struct, frozen=True):
 
     sessions: tuple[Session, ...]
     next_token: str
+
+
+class FileIdentity(Struct, frozen=True):
+    """Which file it is, whatever names lead to it."""
+
+    device: int
+    inode: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> Self:
+        """Returns the identity of a file that was looked at."""
+        return cls(status.st_dev, status.st_ino)
 
 
 Publisher = Callable[[Sequence[StoredEvent]], None]
@@ -207,6 +220,13 @@ class Store(Protocol):
 
     async def log_events(self, after: int, kinds: frozenset[str] | None) -> EventPage:
         """Returns a page of all sessions' events after a position; otherwise as `session_events`."""
+        ...
+
+    def own_files(self) -> frozenset[FileIdentity]:
+        """Returns the files that the store keeps its data in, which nobody else in this process may open.
+
+        Blocking, for some microseconds; may be called on any thread.
+        """
         ...
 
     async def aclose(self) -> None:

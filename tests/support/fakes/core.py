@@ -21,7 +21,7 @@ from turnwire.feed.memory.live_feed import LiveFeed
 from turnwire.ports.codec import Codec
 from turnwire.ports.commit import Commit, Committed, PutPermission
 from turnwire.ports.provider import PreparedRequest, ProviderRequest, StreamItem
-from turnwire.ports.store import Bounds, EventPage, StoredEvent, StoredRequest
+from turnwire.ports.store import Bounds, EventPage, FileIdentity, StoredEvent, StoredRequest
 from turnwire.ports.tools import NoServerTools, ServerTool, ServerTools, SourceState, ToolOutcome, ToolSource
 
 
@@ -149,6 +149,10 @@ class FakeStore:
     async def log_events(self, after: int, kinds: frozenset[str] | None) -> EventPage:
         """Returns two events at most; sequences and positions are the same here."""
         return await self.session_events("", after, kinds)
+
+    def own_files(self) -> frozenset[FileIdentity]:
+        """Returns none: it is in memory."""
+        return frozenset()
 
     def _head(self) -> int:
         return self.log[-1].event.sequence if self.log else self.earliest

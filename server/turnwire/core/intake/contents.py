@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from turnwire.core.intake.attachments import LoadedFile, NewFile, load_file, too_large
+from turnwire.core.intake.attachments import LoadedFile, NewFile, load_file
 from turnwire.core.intake.inputs import NewPart, NewText
-from turnwire.core.settings import CoreSettings
+from turnwire.core.intake.readable_files import ReadableFiles, too_large
+from turnwire.core.settings import Limits
 from turnwire.domain.conversation.messages import Content, Part, Text
 from turnwire.domain.ids import IdMaker
 from turnwire.ports.commit import PutFile
@@ -30,14 +31,14 @@ class Contents(Struct, frozen=True):
 
 
 async def load_contents(
-    parts: Sequence[NewPart], directory: str, settings: CoreSettings, other_bytes: int = 0
+    parts: Sequence[NewPart], readable: ReadableFiles, limits: Limits, other_bytes: int = 0
 ) -> Contents:
     """Reads the parts of a message.
 
     Args:
         parts: The parts.
-        directory: The session's working directory; "" for none.
-        settings: Limits, and the folders that may be read.
+        readable: Which paths may be read.
+        limits: Of a message.
         other_bytes: Size of the rest of the message, which counts against the limit as well.
 
     Raises:
@@ -50,15 +51,13 @@ async def load_contents(
             contents.append(Text(part.text))
             size += len(part.text.encode())
         elif isinstance(part, NewFile):
-            loaded = await load_file(
-                part, f"parts[{index}].file", directory, settings.file_roots, settings.limits.max_file_bytes
-            )
+            loaded = await load_file(part, f"parts[{index}].file", readable)
             contents.append(loaded.reference)
             files.append(loaded)
             size += len(loaded.content)
         else:
             contents.append(part)
             size += len(part.output.encode())
-        if size > settings.limits.max_message_bytes:
-            raise too_large("parts", size, settings.limits.max_message_bytes)
+        if size > limits.max_message_bytes:
+            raise too_large("parts", size, limits.max_message_bytes)
     return Contents(tuple(contents), tuple(files))

@@ -4,9 +4,10 @@ from datetime import datetime
 
 import msgspec
 
-from turnwire.core.intake.attachments import UNKNOWN_MIME, load_file, reference_to, too_large
+from turnwire.core.intake.attachments import UNKNOWN_MIME, load_file, reference_to
 from turnwire.core.intake.inputs import NewToolResult
-from turnwire.core.settings import CoreSettings, Limits
+from turnwire.core.intake.readable_files import ReadableFiles, too_large
+from turnwire.core.settings import Limits
 from turnwire.domain.conversation.messages import File, ToolStatus, ToolUse
 from turnwire.domain.text import join_surrogates
 from turnwire.ports.commit import PutFile
@@ -52,21 +53,20 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True):
         return call.status.settled and self.apply_to(call) == call
 
 
-async def client_result(new: NewToolResult, directory: str, settings: CoreSettings) -> CallResult:
+async def client_result(new: NewToolResult, readable: ReadableFiles, limits: Limits) -> CallResult:
     """Returns the result that a client submits, with its files read.
 
     Args:
         new: The result.
-        directory: The session's working directory; "" for none.
-        settings: Which folders may be read, and the limits, which are those of a message.
+        readable: Which paths may be read.
+        limits: Of a message.
 
     Raises:
         InvalidRequest: a file is wrong, or the whole is too large.
     """
-    limits = settings.limits
     loaded, size = [], len(new.output.encode()) + len(new.metadata_json.encode())
     for index, file in enumerate(new.files):
-        found = await load_file(file, f"files[{index}]", directory, settings.file_roots, limits.max_file_bytes)
+        found = await load_file(file, f"files[{index}]", readable)
         loaded.append(found)
         size += len(found.content)
     if size > limits.max_message_bytes:

@@ -11,6 +11,7 @@ from turnwire.core.context.draft import draft_request, with_files
 from turnwire.core.environment import Environment
 from turnwire.core.intake.contents import Contents, load_contents
 from turnwire.core.intake.inputs import NewPart, NewTurn
+from turnwire.core.intake.readable_files import readable_files
 from turnwire.core.use_cases.choices import check_schemas, choose_agent, choose_model, choose_tools
 from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType, ModelRef, SentContext
 from turnwire.domain.conversation.sessions import Session
@@ -68,7 +69,9 @@ class ContextExplainer:
         agent = choose_agent(environment, request.turn.agent, session)
         model = choose_model(environment, request.turn.model, agent, session)
         await check_schemas(request.turn.tools)
-        contents = await load_contents(request.parts, session.directory, environment.settings)
+        contents = await load_contents(
+            request.parts, readable_files(environment, session.directory), environment.settings.limits
+        )
         turn = self._turn(request.turn, session, agent, model)
         history = await environment.store.history(session.session_id)
         if contents.contents:

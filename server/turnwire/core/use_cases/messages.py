@@ -9,6 +9,7 @@ from turnwire.core.environment import Environment
 from turnwire.core.intake.contents import Contents, load_contents
 from turnwire.core.intake.inputs import NewMessage, NewToolResult, NewTurn
 from turnwire.core.intake.once import NamedRequests
+from turnwire.core.intake.readable_files import readable_files
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.tools.folded_results import fold_results
 from turnwire.core.tools.results import client_result
@@ -106,7 +107,8 @@ class Conversations:
             InvalidRequest: a file is wrong, or the result too large.
         """
         session = await self._environment.store.session(session_id)
-        result = await client_result(new, session.directory, self._environment.settings)
+        readable = readable_files(self._environment, session.directory)
+        result = await client_result(new, readable, self._environment.settings.limits)
         run = self._turns.run_of(session_id)
         calls = run.calls if run is not None else None
         if calls is not None:
@@ -216,8 +218,9 @@ class Conversations:
         return session, Work((PutSession(session),), (NewEvent(SessionCreated(SessionView(session))),))
 
     async def _contents(self, new: NewMessage, session: Session) -> Contents:
-        settings = self._environment.settings
-        return await load_contents(new.parts, session.directory, settings, len(new.metadata_json))
+        readable = readable_files(self._environment, session.directory)
+        limits = self._environment.settings.limits
+        return await load_contents(new.parts, readable, limits, len(new.metadata_json))
 
     def _new_message(
         self, new: NewMessage, message_id: str, session: Session, contents: Contents, now: datetime

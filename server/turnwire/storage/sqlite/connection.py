@@ -11,6 +11,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 import aiosqlite
 
 from turnwire.domain.errors import StorageBusy, StorageCorrupt, StorageError, StorageFull
+from turnwire.storage.sqlite.files import LOCK_SUFFIX, DatabaseFiles
 
 PAGE_BYTES = 8192
 """Twice SQLite's default: a message with its display form mostly fits one page, which halves the reads of a page."""
@@ -96,10 +97,9 @@ class ProcessLock:
     locks would let two servers write in turns, and each would be wrong about what the other one did.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Takes the database's path; nothing is locked yet."""
-        real = path.resolve()  # one lock for a file, whatever links lead to it
-        self._path = real.with_name(real.name + ".lock")
+    def __init__(self, files: DatabaseFiles) -> None:
+        """Takes the database's files; nothing is locked yet."""
+        self._path = files.beside(LOCK_SUFFIX)  # one lock for a file, whatever links lead to it
         self._descriptor: int | None = None
 
     def acquire(self) -> None:

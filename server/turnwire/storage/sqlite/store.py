@@ -13,12 +13,14 @@ from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.permissions import Permission
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn
+from turnwire.domain.errors import StorageError
 from turnwire.ports.codec import Codec
 from turnwire.ports.commit import Commit, Committed
 from turnwire.ports.store import (
     Bounds,
     DisplayPage,
     EventPage,
+    FileIdentity,
     MessagePage,
     Page,
     Publisher,
@@ -30,6 +32,7 @@ from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite import queries
 from turnwire.storage.sqlite.changes import CommitWriter
 from turnwire.storage.sqlite.connection import ProcessLock, open_connection, run
+from turnwire.storage.sqlite.files import DatabaseFiles
 from turnwire.storage.sqlite.schema import migrate
 from turnwire.storage.sqlite.writer import GroupWriter
 
@@ -54,13 +57,16 @@ class SqliteStore:
 
     def __init__(
         self,
+        files: DatabaseFiles,
         lock: ProcessLock,
         writing: aiosqlite.Connection,
         reading: aiosqlite.Connection,
+        *,
         writer: GroupWriter,
         sessions: SessionCache,
     ) -> None:
         """Use `open`."""
+        self._files = files
         self._lock = lock
         self._writing = writing
         self._reading = reading
@@ -69,8 +75,21 @@ class SqliteStore:
         self._closed = False
 
     @classmethod
-    async def open(cls, settings: StorageSettings, codec: Codec, publish: Publisher) -> "SqliteStore":
+    async def open(
+        cls,
+        settings: StorageSettings,
+        codec: Codec,
+        publish: Publisher,
+        on_loss: Callable[[StorageError], None] = lambda _: None,
+    ) -> "SqliteStore":
         """Opens the file, makes it when it is not there, and brings it to the newest schema. Close with `aclose`.
+
+        Args:
+            settings: Where the file is.
+            codec: Writes events and display messages.
+            publish: Told what was committed.
+            on_loss: Told once, on the event loop, when a file of the database was deleted or replaced: nothing can be
+                stored any more, and closing saves what can be saved.
 
         Raises:
             StorageBusy: another server has the file open.
@@ -78,22 +97,24 @@ class SqliteStore:
             StorageCorrupt: it is damaged or no database.
             StorageError: it cannot be opened.
         """
-        lock = ProcessLock(settings.path)
+        files = DatabaseFiles(settings.path)
+        lock = ProcessLock(files)
         lock.acquire()
         opened: list[aiosqlite.Connection] = []
         try:
             opened.append(writing := await open_connection(settings.path, read_only=False))
             await run(writing, migrate)
             opened.append(reading := await open_connection(settings.path, read_only=True))
-            sessions = SessionCache()
-            writer = GroupWriter(writing, CommitWriter(codec, settings.retained_events_per_session), sessions, publish)
+            files.remember()
+            sessions, changes = SessionCache(), CommitWriter(codec, settings.retained_events_per_session)
+            writer = GroupWriter(writing, files, changes, sessions, publish=publish, on_loss=on_loss)
             await writer.start()
         except BaseException:
             for connection in opened:
                 await connection.close()
             lock.release()
             raise
-        return cls(lock, writing, reading, writer, sessions)
+        return cls(files, lock, writing, reading, writer=writer, sessions=sessions)
 
     def commit(self, commit: Commit) -> Future[Committed]:
         """Stores one unit of work."""
@@ -191,6 +212,10 @@ class SqliteStore:
         result = await run(self._reading, query, *args, **kwargs)
         await self._writer.published()
         return result
+
+    def own_files(self) -> frozenset[FileIdentity]:
+        """Returns the database and the files beside it."""
+        return self._files.identities()
 
     async def aclose(self) -> None:
         """Closes the database; see `Store.aclose`."""

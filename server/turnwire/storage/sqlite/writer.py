@@ -11,12 +11,13 @@ from collections.abc import Callable
 
 import aiosqlite
 
-from turnwire.domain.errors import ShuttingDown
+from turnwire.domain.errors import ShuttingDown, StorageError
 from turnwire.ports.commit import Commit, Committed
 from turnwire.ports.store import Publisher, StoredEvent
 from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.changes import CommitWriter
 from turnwire.storage.sqlite.connection import run, translate
+from turnwire.storage.sqlite.files import DatabaseFiles
 
 MAX_BATCH = 512
 """Commits in one transaction at most: bounds how long the first of them waits for the last."""
@@ -35,9 +36,19 @@ class GroupWriter:
     """
 
     def __init__(
-        self, connection: aiosqlite.Connection, changes: CommitWriter, sessions: SessionCache, publish: Publisher
+        self,
+        connection: aiosqlite.Connection,
+        files: DatabaseFiles,
+        changes: CommitWriter,
+        sessions: SessionCache,
+        *,
+        publish: Publisher,
+        on_loss: Callable[[StorageError], None],
     ) -> None:
-        """Takes the connection to write on; the caller closes it after `aclose`."""
+        """Takes the connection to write on, which the caller closes after `aclose`; see `SqliteStore.open`."""
+        self._files = files
+        self._on_loss = on_loss
+        self._loss: StorageError | None = None  # set once, on the writer's thread; read between its batches
         self._sessions = sessions
         self._connection = connection
         self._changes = changes
@@ -89,10 +100,13 @@ class GroupWriter:
                 return
 
     async def _write_batch(self, batch: list[tuple[Commit, asyncio.Future[Committed]]]) -> None:
+        was_whole = self._loss is None
         try:
             outcomes, stored = await run(self._connection, self._transact, [commit for commit, _ in batch])
         except Exception as error:  # the writer must outlive every failure: the whole server waits for it
             outcomes, stored = [error] * len(batch), []
+        if was_whole and self._loss is not None:
+            self._on_loss(self._loss)
         self._sessions.forget_changed(commit for commit, _ in batch)
         if stored:
             self._publish(stored)
@@ -109,10 +123,12 @@ class GroupWriter:
 
         Hardly ever does one fail, and savepoints cost a fifth of the statements: they are set only in a second try.
         """
+        if self._loss is not None:
+            raise self._loss
         try:
             return self._try(db, commits, self._changes.apply)
         except Exception as error:
-            if isinstance(error, sqlite3.OperationalError):
+            if self._loss is not None or isinstance(error, sqlite3.OperationalError):
                 raise  # the disk or another process is in the way of them all
             return self._try(db, commits, self._apply_alone)
 
@@ -128,13 +144,20 @@ class GroupWriter:
                 outcome, events = apply(db, commit)
                 outcomes.append(outcome)
                 stored += events
+            self._check_files()
             db.execute("COMMIT")
         except BaseException:
             self._changes.next_position = first_position
             if db.in_transaction:
                 db.execute("ROLLBACK")
             raise
+        self._check_files()  # what went into a file that is gone by now must not be confirmed
         return outcomes, stored
+
+    def _check_files(self) -> None:
+        self._loss = self._files.loss()
+        if self._loss is not None:
+            raise self._loss
 
     def _apply_alone(self, db: sqlite3.Connection, commit: Commit) -> tuple[Outcome, list[StoredEvent]]:
         position = self._changes.next_position

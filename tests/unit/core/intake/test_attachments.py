@@ -10,6 +10,7 @@ import pytest
 
 from turnwire.core.intake.attachments import LoadedFile, NewFile, decode_data_uri, load_file
 from turnwire.core.intake.languages import language_of
+from turnwire.core.intake.readable_files import ReadableFiles
 from turnwire.domain.conversation.messages import File
 from turnwire.domain.errors import InvalidRequest, MessageTooLarge
 
@@ -17,8 +18,8 @@ FIELD = "parts[2].file"
 DESCRIPTORS = Path("/proc/self/fd")
 
 
-def _load(new: NewFile, directory: str = "", roots: tuple[Path, ...] = (), max_bytes: int = 100) -> LoadedFile:
-    return asyncio.run(load_file(new, FIELD, directory, roots, max_bytes))
+def _load(new: NewFile, directory: str = "", roots: tuple[Path, ...] = ()) -> LoadedFile:
+    return asyncio.run(load_file(new, FIELD, ReadableFiles(directory=directory, roots=roots, max_bytes=100)))
 
 
 def _violation(new: NewFile, directory: str = "", roots: tuple[Path, ...] = ()) -> tuple[str, str]:

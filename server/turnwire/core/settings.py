@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from turnwire.domain.conversation.messages import ModelRef
-from turnwire.domain.conversation.permissions import PermissionAction, matches
+from turnwire.domain.conversation.permissions import PermissionAction, matches_glob
 from turnwire.domain.conversation.sessions import Budget
 
 DEFAULT_AGENT = "default"
@@ -41,7 +41,7 @@ class Agent(Struct, frozen=True, kw_only=True):
 
     def may_use(self, tool: str) -> bool:
         """Tells whether the agent may use a tool of the server."""
-        return self.tools is None or matches(self.tools, tool)
+        return self.tools is None or matches_glob(self.tools, tool)
 
 
 class Retries(Struct, frozen=True, kw_only=True):
@@ -133,6 +133,6 @@ class CoreSettings(Struct, frozen=True, kw_only=True):
         """Returns what happens to an agent's calls of a tool."""
         action = PermissionAction.ALLOW
         for rule in (*self.permissions, *self.agent(agent).permissions):
-            if matches((rule.pattern,), tool):
+            if matches_glob((rule.pattern,), tool):
                 action = rule.action
         return action

@@ -24,7 +24,7 @@ from turnwire.domain.conversation.permissions import (
     PermissionAction,
     PermissionAnswer,
     PermissionResponse,
-    matches,
+    matches_glob,
 )
 from turnwire.domain.errors import (
     PermissionAlreadyAnswered,
@@ -167,7 +167,7 @@ class ToolCalls:
         if permission.answer is None:
             asked = [permission]
             if answer.response is PermissionResponse.ALWAYS:
-                asked = [other for other in self.open_permissions if matches(permission.patterns, other.tool)]
+                asked = [other for other in self.open_permissions if matches_glob(permission.patterns, other.tool)]
             await asyncio.shield(self._answer(asked, answer))
         elif permission.answer.response is not answer.response:
             raise already_answered(permission)

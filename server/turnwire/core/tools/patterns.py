@@ -9,7 +9,7 @@ _MAX_COST = 1_000_000
 _TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{\d*,?\d*\}|\(\?[#=!<:P]?[=!]?|.", re.DOTALL)
 
 
-def matches(pattern: str, text: str) -> bool:
+def regex_matches(pattern: str, text: str) -> bool:
     """Tells whether the pattern is found in the text; also True when it cannot be run, or might take for ever."""
     choices = _choices(pattern)
     if choices is None or (len(text) + 1) ** (choices + 1) > _MAX_COST:

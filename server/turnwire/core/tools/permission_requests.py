@@ -10,7 +10,7 @@ from turnwire.core.environment import Environment
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import PermissionAsked, PermissionReplied
 from turnwire.domain.conversation.messages import Message, Part, ToolUse
-from turnwire.domain.conversation.permissions import Permission, PermissionAction, PermissionAnswer, matches
+from turnwire.domain.conversation.permissions import Permission, PermissionAction, PermissionAnswer, matches_glob
 from turnwire.domain.conversation.turns import Turn
 from turnwire.ports.commit import NewEvent, PutPermission
 
@@ -45,7 +45,9 @@ async def ask_permissions(
         return message, ()
     allowed = await environment.store.always_allowed(turn.session_id)
     permissions = tuple(
-        _request(environment, turn, message, part, call) for part, call in asking if not matches(allowed, call.name)
+        _request(environment, turn, message, part, call)
+        for part, call in asking
+        if not matches_glob(allowed, call.name)
     )
     by_index = {permission.part_index: permission.permission_id for permission in permissions}
     parts = tuple(_asking(part, by_index.get(part.index, "")) for part in message.parts)

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from turnwire.core.tools.patterns import matches
+from turnwire.core.tools.patterns import regex_matches
 
 MAX_STEPS = 50_000
 """Steps of one check, about as many as values times keywords: half a second. Honest calls need some hundreds."""
@@ -197,7 +197,7 @@ def _pattern(_validator: Any, pattern: Any, instance: Any, _schema: Any) -> Iter
     from jsonschema.exceptions import ValidationError  # noqa: PLC0415
 
     _budget.get().spend(pattern)
-    if isinstance(instance, str) and not matches(pattern, instance):
+    if isinstance(instance, str) and not regex_matches(pattern, instance):
         yield ValidationError(f"{instance!r} does not match {pattern!r}")
 
 
@@ -206,7 +206,7 @@ def _pattern_properties(validator: Any, patterns: Any, instance: Any, _schema: A
         for pattern, subschema in patterns.items():
             for name, value in instance.items():
                 _budget.get().spend(pattern)
-                if matches(pattern, name):
+                if regex_matches(pattern, name):
                     yield from validator.descend(value, subschema, path=name, schema_path=pattern)
 
 
@@ -218,7 +218,7 @@ def _additional_properties(validator: Any, additional: Any, instance: Any, schem
     named, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
     for name, value in instance.items():
         _budget.get().spend(patterns)
-        if name in named or any(matches(pattern, name) for pattern in patterns):
+        if name in named or any(regex_matches(pattern, name) for pattern in patterns):
             continue
         if isinstance(additional, dict):
             yield from validator.descend(value, additional, path=name)

@@ -68,6 +68,6 @@ class Permission(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """None while it is open."""
 
 
-def matches(patterns: Iterable[str], tool: str) -> bool:
+def matches_glob(patterns: Iterable[str], tool: str) -> bool:
     """Tells whether one of the patterns, such as "fs.write_*", matches the name of a tool. Case counts."""
     return any(fnmatchcase(tool, pattern) for pattern in patterns)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.fakes.domain_values import NOW, creating, later, make_permission, make_turn, removing
 from tests.support.fakes.opened_store import OpenedStore, opened_store
-from turnwire.domain.conversation.permissions import Permission, PermissionAnswer, PermissionResponse
+from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice, PermissionRequest
 from turnwire.domain.conversation.turns import TurnStatus
 from turnwire.domain.errors import PermissionRequestNotFound, SessionNotFound
 from turnwire.domain.money import Usage
@@ -34,12 +34,12 @@ async def opened(tmp_path: Path) -> AsyncIterator[OpenedStore]:
         yield running
 
 
-async def _put(opened: OpenedStore, permission: Permission) -> None:
+async def _put(opened: OpenedStore, permission: PermissionRequest) -> None:
     change = PutPermission(permission)
     await opened.store.commit(Commit(session_id=permission.session_id, at=NOW, changes=(change,)))
 
 
-async def _answer(opened: OpenedStore, permission: Permission, response: PermissionResponse) -> Permission:
+async def _answer(opened: OpenedStore, permission: PermissionRequest, response: PermissionChoice) -> PermissionRequest:
     answered = msgspec.structs.replace(permission, answer=PermissionAnswer(response, "because"))
     await _put(opened, answered)
     return answered
@@ -49,7 +49,7 @@ async def test_open_requests_come_oldest_first(opened: OpenedStore) -> None:
     """Of one session, or of all; the answered ones are not among them."""
     assert await opened.store.open_permissions("ses_1") == (ONE, TWO)
     assert await opened.store.open_permissions(None) == (ONE, TWO, OTHER)
-    await _answer(opened, ONE, PermissionResponse.REJECT)
+    await _answer(opened, ONE, PermissionChoice.REJECT)
     assert await opened.store.open_permissions("ses_1") == (TWO,)
     assert await opened.store.open_permissions(None) == (TWO, OTHER)
 
@@ -57,7 +57,7 @@ async def test_open_requests_come_oldest_first(opened: OpenedStore) -> None:
 async def test_a_request_is_read_open_and_answered(opened: OpenedStore) -> None:
     """With everything that it was stored with."""
     assert await opened.store.permission("ses_1", "per_b") == ONE
-    answered = await _answer(opened, ONE, PermissionResponse.ONCE)
+    answered = await _answer(opened, ONE, PermissionChoice.ONCE)
     assert await opened.store.permission("ses_1", "per_b") == answered
 
 
@@ -79,18 +79,18 @@ async def test_open_requests_of_an_unknown_session_are_an_error(opened: OpenedSt
 async def test_what_was_allowed_for_the_session_is_remembered(opened: OpenedStore) -> None:
     """The patterns of all requests of the session that were answered with always, and of no others."""
     assert await opened.store.always_allowed("ses_1") == frozenset()
-    await _answer(opened, ONE, PermissionResponse.ALWAYS)
-    await _answer(opened, TWO, PermissionResponse.ONCE)
-    await _answer(opened, OTHER, PermissionResponse.ALWAYS)
-    await _answer(opened, make_permission("per_d", patterns=("fs.*", "web.get")), PermissionResponse.ALWAYS)
-    await _answer(opened, make_permission("per_e", patterns=("rejected",)), PermissionResponse.REJECT)
+    await _answer(opened, ONE, PermissionChoice.ALWAYS)
+    await _answer(opened, TWO, PermissionChoice.ONCE)
+    await _answer(opened, OTHER, PermissionChoice.ALWAYS)
+    await _answer(opened, make_permission("per_d", patterns=("fs.*", "web.get")), PermissionChoice.ALWAYS)
+    await _answer(opened, make_permission("per_e", patterns=("rejected",)), PermissionChoice.REJECT)
     assert await opened.store.always_allowed("ses_1") == {"fs.write", "fs.*", "web.get"}
     assert await opened.store.always_allowed("ses_none") == frozenset()
 
 
 async def test_requests_survive_a_restart(opened: OpenedStore, tmp_path: Path) -> None:
     """Open ones are open, answered ones keep their answer."""
-    answered = await _answer(opened, TWO, PermissionResponse.ALWAYS)
+    answered = await _answer(opened, TWO, PermissionChoice.ALWAYS)
     await opened.store.aclose()
     async with opened_store(tmp_path) as again:
         assert await again.store.open_permissions(None) == (ONE, OTHER)
@@ -100,7 +100,7 @@ async def test_requests_survive_a_restart(opened: OpenedStore, tmp_path: Path) -
 
 async def test_requests_go_with_their_session(opened: OpenedStore) -> None:
     """A deleted session asks for nothing and has allowed nothing."""
-    await _answer(opened, ONE, PermissionResponse.ALWAYS)
+    await _answer(opened, ONE, PermissionChoice.ALWAYS)
     await opened.store.commit(removing("ses_1"))
     assert await opened.store.open_permissions(None) == (OTHER,)
     assert await opened.store.always_allowed("ses_1") == frozenset()

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from turnwire.domain.conversation.events import DurableKind
 from turnwire.domain.conversation.messages import Message
-from turnwire.domain.conversation.permissions import Permission
+from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn
 
@@ -71,7 +71,7 @@ class RecordRequest(Struct, frozen=True):
 class PutPermission(Struct, frozen=True):
     """Creates or replaces a permission request."""
 
-    permission: Permission
+    permission: PermissionRequest
 
 
 Change = PutSession | RemoveSession | PutTurn | PutMessage | RemoveMessage | PutFile | RecordRequest | PutPermission

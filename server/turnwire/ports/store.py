@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from turnwire.domain.conversation.events import Event
 from turnwire.domain.conversation.messages import Message
-from turnwire.domain.conversation.permissions import Permission
+from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.money import Usage
@@ -176,7 +176,7 @@ class Store(Protocol):
         """Returns what the ended turns of a session have used."""
         ...
 
-    async def permission(self, session_id: str, permission_id: str) -> Permission:
+    async def permission(self, session_id: str, permission_id: str) -> PermissionRequest:
         """Returns a permission request, open or not.
 
         Raises:
@@ -184,7 +184,7 @@ class Store(Protocol):
         """
         ...
 
-    async def open_permissions(self, session_id: str | None) -> tuple[Permission, ...]:
+    async def open_permissions(self, session_id: str | None) -> tuple[PermissionRequest, ...]:
         """Returns the open permission requests of a session, or of all when None, oldest first."""
         ...
 

@@ -12,7 +12,7 @@ from turnwire.core.environment import Environment
 from turnwire.core.settings import CoreSettings
 from turnwire.domain.conversation.events import Event
 from turnwire.domain.conversation.messages import Message, ModelRef
-from turnwire.domain.conversation.permissions import Permission, PermissionResponse
+from turnwire.domain.conversation.permissions import PermissionChoice, PermissionRequest
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import SessionNotFound
@@ -111,7 +111,7 @@ class FakeStore:
         """Returns those of the conversation."""
         return tuple(message for message in self.conversation if message.turn_id == turn_id)
 
-    async def open_permissions(self, session_id: str | None) -> tuple[Permission, ...]:
+    async def open_permissions(self, session_id: str | None) -> tuple[PermissionRequest, ...]:
         """Returns those that were stored and have no answer."""
         stored = {c.permission.permission_id: c.permission for c in self._changes(PutPermission)}
         return tuple(permission for permission in stored.values() if permission.answer is None)
@@ -119,7 +119,7 @@ class FakeStore:
     async def always_allowed(self, session_id: str) -> frozenset[str]:
         """Returns the patterns of those that were answered so."""
         answered = [c.permission for c in self._changes(PutPermission)]
-        always = [p for p in answered if p.answer and p.answer.response is PermissionResponse.ALWAYS]
+        always = [p for p in answered if p.answer and p.answer.response is PermissionChoice.ALWAYS]
         return frozenset(pattern for permission in always for pattern in permission.patterns)
 
     def _changes(self, kind: type[Any]) -> list[Any]:

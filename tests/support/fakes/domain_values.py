@@ -15,7 +15,7 @@ from turnwire.domain.conversation.messages import (
     PartStatus,
     Text,
 )
-from turnwire.domain.conversation.permissions import Permission
+from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.ports.commit import Change, Commit, NewEvent, PutFile, PutMessage, PutSession, RemoveSession
@@ -47,7 +47,7 @@ def make_turn(turn_id: str = "trn_1", session_id: str = "ses_1", **fields: objec
     return Turn(**{**defaults, **fields})
 
 
-def make_permission(permission_id: str = "per_1", session_id: str = "ses_1", **fields: object) -> Permission:
+def make_permission(permission_id: str = "per_1", session_id: str = "ses_1", **fields: object) -> PermissionRequest:
     """Returns an open request for the tool fs.write."""
     defaults = {
         "permission_id": permission_id,
@@ -61,7 +61,7 @@ def make_permission(permission_id: str = "per_1", session_id: str = "ses_1", **f
         "title": "fs.write wants to write",
         "created_at": NOW,
     }
-    return Permission(**{**defaults, **fields})
+    return PermissionRequest(**{**defaults, **fields})
 
 
 def make_file(content: bytes, filename: str = "a.txt", mime: str = "text/plain") -> File:

@@ -38,7 +38,7 @@ from turnwire.domain.conversation.messages import (
     ToolStatus,
     ToolUse,
 )
-from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionResponse
+from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice
 from turnwire.domain.conversation.sessions import Budget
 from turnwire.domain.conversation.turns import ToolDefinition
 from turnwire.ports.commit import Commit, PutFile, PutPermission, PutSession, PutTurn
@@ -95,7 +95,7 @@ ANSWERED = make_permission(
     tool_call_id="prt_drawn",
     tool="draw",
     patterns=("draw",),
-    answer=PermissionAnswer(PermissionResponse.ALWAYS, "it is a nice one"),
+    answer=PermissionAnswer(PermissionChoice.ALWAYS, "it is a nice one"),
 )
 OPEN = make_permission(
     "per_open",

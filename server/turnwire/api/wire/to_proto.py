@@ -16,7 +16,7 @@ from turnwire.core.use_cases.explanation import ContextExplanation
 from turnwire.domain.conversation import messages as m
 from turnwire.domain.conversation.display import DisplayMessage
 from turnwire.domain.conversation.events import SessionView
-from turnwire.domain.conversation.permissions import Permission
+from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.sessions import Budget
 from turnwire.domain.conversation.turns import ToolDefinition
 from turnwire.domain.money import Usage
@@ -124,7 +124,7 @@ def tool_file(value: m.File) -> tool_pb2.ToolFile:
     return tool_pb2.ToolFile(sha256=value.sha256, size_bytes=value.size_bytes, mime=value.mime, filename=value.filename)
 
 
-def permission(value: Permission) -> tool_pb2.PermissionRequest:
+def permission(value: PermissionRequest) -> tool_pb2.PermissionRequest:
     """Returns a permission request."""
     return tool_pb2.PermissionRequest(
         id=value.permission_id,

@@ -5,16 +5,16 @@ from turnwire.api.wire import fields
 from turnwire.api.wire.checks import Checks
 from turnwire.core.intake.attachments import NewFile
 from turnwire.core.intake.inputs import NewToolResult
-from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionResponse
+from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice
 
 MAX_RESULT_FILES = 20
 MAX_REASON_CHARACTERS = 4096
 
 _RESPONSES = {
-    "approve": PermissionResponse.ONCE,
-    "once": PermissionResponse.ONCE,
-    "always": PermissionResponse.ALWAYS,
-    "reject": PermissionResponse.REJECT,
+    "approve": PermissionChoice.ONCE,
+    "once": PermissionChoice.ONCE,
+    "always": PermissionChoice.ALWAYS,
+    "reject": PermissionChoice.REJECT,
 }
 
 

@@ -20,10 +20,10 @@ from turnwire.core.work import Work
 from turnwire.domain.conversation.events import ToolLog
 from turnwire.domain.conversation.messages import Message, ToolStatus, ToolUse
 from turnwire.domain.conversation.permissions import (
-    Permission,
     PermissionAction,
     PermissionAnswer,
-    PermissionResponse,
+    PermissionChoice,
+    PermissionRequest,
     matches_glob,
 )
 from turnwire.domain.errors import (
@@ -65,7 +65,7 @@ class ToolCalls:
         environment: Environment,
         message: Message,
         client_tools: frozenset[str],
-        permissions: Iterable[Permission] = (),
+        permissions: Iterable[PermissionRequest] = (),
         agent: str = "",
     ) -> None:
         """Args:
@@ -90,7 +90,7 @@ class ToolCalls:
         """The message with the results so far."""
 
     @property
-    def open_permissions(self) -> tuple[Permission, ...]:
+    def open_permissions(self) -> tuple[PermissionRequest, ...]:
         """The requests that nobody has answered, oldest first."""
         return tuple(permission for permission in self._permissions.values() if permission.answer is None)
 
@@ -166,7 +166,7 @@ class ToolCalls:
         permission = self._permissions[permission_id]
         if permission.answer is None:
             asked = [permission]
-            if answer.response is PermissionResponse.ALWAYS:
+            if answer.response is PermissionChoice.ALWAYS:
                 asked = [other for other in self.open_permissions if matches_glob(permission.patterns, other.tool)]
             await asyncio.shield(self._answer(asked, answer))
         elif permission.answer.response is not answer.response:
@@ -285,7 +285,7 @@ class ToolCalls:
         settled = {index: result.apply_to(self._call(index), now) for index, result in results.items()}
         return self._replace(settled, Work(contents))
 
-    def _answer(self, asked: list[Permission], answer: PermissionAnswer) -> asyncio.Future[Committed]:
+    def _answer(self, asked: list[PermissionRequest], answer: PermissionAnswer) -> asyncio.Future[Committed]:
         """Stores an answer to open requests, with what it means for their calls."""
         now = self._environment.clock()
         refused = CallResult(output=refusal(answer), is_error=True)
@@ -301,7 +301,7 @@ class ToolCalls:
         storing.add_done_callback(partial(self._answered, asked))
         return storing
 
-    def _answered(self, asked: list[Permission], storing: asyncio.Future[Committed]) -> None:
+    def _answered(self, asked: list[PermissionRequest], storing: asyncio.Future[Committed]) -> None:
         if storing.cancelled() or storing.exception() is not None:
             for permission in asked:
                 self._permissions[permission.permission_id] = permission
@@ -330,9 +330,9 @@ class ToolCalls:
         self._changed = asyncio.Event()
 
 
-def already_answered(permission: Permission) -> PermissionAlreadyAnswered:
+def already_answered(permission: PermissionRequest) -> PermissionAlreadyAnswered:
     """Returns the error for a second, other answer."""
-    response = permission.answer.response if permission.answer is not None else PermissionResponse.CANCELLED
+    response = permission.answer.response if permission.answer is not None else PermissionChoice.CANCELLED
     return PermissionAlreadyAnswered(
         f"permission request {permission.permission_id!r} was answered: {response.value}", permission.permission_id
     )

@@ -10,7 +10,7 @@ from turnwire.core.environment import Environment
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import PermissionAsked, PermissionReplied
 from turnwire.domain.conversation.messages import Message, Part, ToolUse
-from turnwire.domain.conversation.permissions import Permission, PermissionAction, PermissionAnswer, matches_glob
+from turnwire.domain.conversation.permissions import PermissionAction, PermissionAnswer, PermissionRequest, matches_glob
 from turnwire.domain.conversation.turns import Turn
 from turnwire.ports.commit import NewEvent, PutPermission
 
@@ -23,7 +23,7 @@ MAX_ARGUMENTS_CHARS = 16 * 1024
 
 async def ask_permissions(
     environment: Environment, turn: Turn, message: Message, problems: Mapping[int, str]
-) -> tuple[Message, tuple[Permission, ...]]:
+) -> tuple[Message, tuple[PermissionRequest, ...]]:
     """Finds the calls of a message that a person must allow first.
 
     Args:
@@ -54,7 +54,7 @@ async def ask_permissions(
     return msgspec.structs.replace(message, parts=parts), permissions
 
 
-def asked(permissions: Iterable[Permission]) -> Work:
+def asked(permissions: Iterable[PermissionRequest]) -> Work:
     """Returns the work that opens requests."""
     opened = tuple(permissions)
     return Work(
@@ -63,7 +63,7 @@ def asked(permissions: Iterable[Permission]) -> Work:
     )
 
 
-def replied(permissions: Iterable[Permission], answer: PermissionAnswer) -> Work:
+def replied(permissions: Iterable[PermissionRequest], answer: PermissionAnswer) -> Work:
     """Returns the work that closes open requests with an answer."""
     closed = tuple(msgspec.structs.replace(permission, answer=answer) for permission in permissions)
     return Work(
@@ -82,11 +82,11 @@ def not_permitted(tool: str) -> str:
     return f"the tool {tool!r} is not permitted"
 
 
-def _request(environment: Environment, turn: Turn, message: Message, part: Part, call: ToolUse) -> Permission:
+def _request(environment: Environment, turn: Turn, message: Message, part: Part, call: ToolUse) -> PermissionRequest:
     now: datetime = environment.clock()
     arguments = call.input_json if len(call.input_json) <= MAX_ARGUMENTS_CHARS else ""
     title = " ".join(f"{call.name} {call.input_json[:MAX_TITLE_CHARS]}".split())
-    return Permission(
+    return PermissionRequest(
         permission_id=environment.new_id("per"),
         session_id=turn.session_id,
         turn_id=turn.turn_id,

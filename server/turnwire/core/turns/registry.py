@@ -22,7 +22,7 @@ from turnwire.core.uncancelled import Uncancelled
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import CompactionStarted, RetryScheduled, SessionStatusChanged, SessionView
 from turnwire.domain.conversation.messages import Failure, FinishReason, Message
-from turnwire.domain.conversation.permissions import Permission
+from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.domain.errors import SessionNotFound, ShuttingDown, TooManyTurns, TurnInProgress
@@ -159,7 +159,7 @@ class Turns:
         owner = self._owners.get(session_id)
         return owner.run if owner is not None else None
 
-    def open_permissions(self, session_id: str | None) -> tuple[Permission, ...]:
+    def open_permissions(self, session_id: str | None) -> tuple[PermissionRequest, ...]:
         """Returns the permission requests that nobody has answered, of one session or of all."""
         return tuple(asked for run in self._runs(session_id) for asked in run.open_permissions)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from turnwire.domain.conversation.messages import FinishReason, Message, MessageStatus, MessageType
-from turnwire.domain.conversation.permissions import Permission
+from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.turns import Turn
 
 MAX_RESUMES = 3
@@ -25,7 +25,7 @@ class ResumePoint(Struct, frozen=True):
     """Messages of the steps that ended, in order; calls of the last one may be open."""
     open_message: Message | None
     """The stored message of a step whose model had said nothing yet."""
-    permissions: tuple[Permission, ...] = ()
+    permissions: tuple[PermissionRequest, ...] = ()
     """Open requests of the last step's calls."""
     summaries: tuple[Message, ...] = ()
     """Summaries of older messages that were made in the turn."""
@@ -36,7 +36,9 @@ class ResumePoint(Struct, frozen=True):
         return bool(self.steps) and any(not call.status.settled for _, call in self.steps[-1].tool_calls())
 
 
-def resume_point(turn: Turn, messages: Iterable[Message], permissions: Iterable[Permission]) -> ResumePoint | None:
+def resume_point(
+    turn: Turn, messages: Iterable[Message], permissions: Iterable[PermissionRequest]
+) -> ResumePoint | None:
     """Returns where a turn goes on; None when it must be ended.
 
     Args:

@@ -38,7 +38,7 @@ from turnwire.domain.conversation.messages import (
     SentContext,
     ToolUse,
 )
-from turnwire.domain.conversation.permissions import Permission, PermissionAnswer, PermissionResponse
+from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice, PermissionRequest
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import DomainError, ProviderContextFull, ProviderError, ProviderStreamCut
 from turnwire.domain.text import join_surrogates
@@ -69,7 +69,7 @@ class TurnRun:
         self._environment = environment
         self._messages: list[Message] = list(resume.steps) if resume else []
         self._reopened = resume.open_message if resume else None
-        self._permissions: tuple[Permission, ...] = resume.permissions if resume else ()
+        self._permissions: tuple[PermissionRequest, ...] = resume.permissions if resume else ()
         self._stream: MessageStream | None = None
         self._journal: StepJournal | None = None
         self._model_call: ModelCall | None = None
@@ -109,7 +109,7 @@ class TurnRun:
         self._ending = True
         self._stream = self._journal = None  # a reader's flush must not write the open message over the ended one
         now = self._environment.clock()
-        further = replied(self._permissions, PermissionAnswer(PermissionResponse.CANCELLED))
+        further = replied(self._permissions, PermissionAnswer(PermissionChoice.CANCELLED))
         further += note_ending(self._environment, self.turn, ending, now)
         return work + end_turn(self.turn, messages, ending, now, further)
 
@@ -140,7 +140,7 @@ class TurnRun:
         return None
 
     @property
-    def open_permissions(self) -> tuple[Permission, ...]:
+    def open_permissions(self) -> tuple[PermissionRequest, ...]:
         """The permission requests that nobody has answered, oldest first."""
         return self.calls.open_permissions if self.calls is not None else ()
 
@@ -244,7 +244,7 @@ class TurnRun:
         ending = step_ending(stream.finished, failure, stream.snapshot())
         answer = environment.priced(stream.snapshot())
         problems: dict[int, str] = {}
-        permissions: tuple[Permission, ...] = ()
+        permissions: tuple[PermissionRequest, ...] = ()
         if ending.finish_reason is FinishReason.TOOL_USE:
             problems = await self._toolbox.problems(answer)
             answer, permissions = await ask_permissions(environment, turn, answer, problems)

@@ -3,7 +3,7 @@
 from turnwire.core.environment import Environment
 from turnwire.core.tools.calls import already_answered
 from turnwire.core.turns.registry import Turns
-from turnwire.domain.conversation.permissions import Permission, PermissionAnswer
+from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionRequest
 
 
 class Permissions:
@@ -32,7 +32,7 @@ class Permissions:
         if permission.answer is None or permission.answer.response is not answer.response:
             raise already_answered(permission)
 
-    async def open(self, session_id: str) -> tuple[Permission, ...]:
+    async def open(self, session_id: str) -> tuple[PermissionRequest, ...]:
         """Returns the requests that nobody has answered, oldest first, of one session or of all when it is ""."""
         if session_id:
             await self._environment.store.settings(session_id)

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 
 from turnwire.domain.conversation.messages import Compaction, Failure, FinishReason, Message, ModelRef, Part, ToolUse
-from turnwire.domain.conversation.permissions import Permission, PermissionAnswer
+from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionRequest
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.money import Usage
 
@@ -106,7 +106,7 @@ class QueueChanged(Struct, frozen=True):
 class PermissionAsked(Struct, frozen=True):
     """A tool call asks for permission."""
 
-    permission: Permission
+    permission: PermissionRequest
 
 
 class PermissionReplied(Struct, frozen=True):
@@ -227,7 +227,7 @@ class CompactionStarted(Struct, frozen=True):
 class PermissionSnapshot(Struct, frozen=True):
     """A permission request that is open. Not durable."""
 
-    permission: Permission
+    permission: PermissionRequest
 
 
 EphemeralKind = (

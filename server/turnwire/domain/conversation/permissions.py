@@ -18,7 +18,7 @@ class PermissionAction(StrEnum):
     """Models are not offered the tool."""
 
 
-class PermissionResponse(StrEnum):
+class PermissionChoice(StrEnum):
     """How a request was closed."""
 
     ONCE = "once"
@@ -31,18 +31,18 @@ class PermissionResponse(StrEnum):
     @property
     def allows(self) -> bool:
         """True when the call may run."""
-        return self in (PermissionResponse.ONCE, PermissionResponse.ALWAYS)
+        return self in (PermissionChoice.ONCE, PermissionChoice.ALWAYS)
 
 
 class PermissionAnswer(Struct, frozen=True, omit_defaults=True):
     """An answer."""
 
-    response: PermissionResponse
+    response: PermissionChoice
     reason: str = ""
     """In the words of whoever answered; "" when not said."""
 
 
-class Permission(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class PermissionRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A request to let one tool call run. Immutable once it has its answer."""
 
     permission_id: str

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from turnwire.domain.conversation.messages import Message, Part
-from turnwire.domain.conversation.permissions import Permission, PermissionResponse
+from turnwire.domain.conversation.permissions import PermissionChoice, PermissionRequest
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import MessageNotFound, PermissionRequestNotFound, SessionNotFound
@@ -31,7 +31,7 @@ EVENT_PAGE_BYTES = 64 * 1024
 
 _message = msgspec.json.Decoder(Message).decode
 _part = msgspec.json.Decoder(Part).decode
-_permission = msgspec.json.Decoder(Permission).decode
+_permission = msgspec.json.Decoder(PermissionRequest).decode
 _session = msgspec.json.Decoder(Session).decode
 _turn = msgspec.json.Decoder(Turn).decode
 _usage = msgspec.json.Decoder(Usage).decode
@@ -144,7 +144,7 @@ def spent(db: sqlite3.Connection, session_id: str) -> Spent:
     return Spent(total, total_cost)
 
 
-def permission(db: sqlite3.Connection, session_id: str, permission_id: str) -> Permission:
+def permission(db: sqlite3.Connection, session_id: str, permission_id: str) -> PermissionRequest:
     """Returns a permission request; see `Store.permission`."""
     row = db.execute(
         "SELECT permissions.body FROM permissions JOIN sessions ON sessions.id = permissions.session"
@@ -156,7 +156,7 @@ def permission(db: sqlite3.Connection, session_id: str, permission_id: str) -> P
     return _permission(row[0])
 
 
-def open_permissions(db: sqlite3.Connection, session_id: str | None) -> tuple[Permission, ...]:
+def open_permissions(db: sqlite3.Connection, session_id: str | None) -> tuple[PermissionRequest, ...]:
     """Returns open permission requests; see `Store.open_permissions`."""
     if session_id is None:
         rows = db.execute("SELECT body FROM permissions WHERE open = 1 ORDER BY id")
@@ -171,7 +171,7 @@ def always_allowed(db: sqlite3.Connection, session_id: str) -> frozenset[str]:
     rows = db.execute(
         "SELECT permissions.body FROM permissions JOIN sessions ON sessions.id = permissions.session"
         " WHERE session_id = ? AND json_extract(permissions.body, '$.answer.response') = ?",
-        (session_id, PermissionResponse.ALWAYS.value),
+        (session_id, PermissionChoice.ALWAYS.value),
     )
     return frozenset(pattern for (body,) in rows for pattern in _permission(body).patterns)
 

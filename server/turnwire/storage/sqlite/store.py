@@ -10,7 +10,7 @@ import aiosqlite
 from msgspec import Struct
 
 from turnwire.domain.conversation.messages import Message
-from turnwire.domain.conversation.permissions import Permission
+from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import StorageError
@@ -169,11 +169,11 @@ class SqliteStore:
         """Returns what the ended turns have used."""
         return await run(self._reading, queries.spent, session_id)
 
-    async def permission(self, session_id: str, permission_id: str) -> Permission:
+    async def permission(self, session_id: str, permission_id: str) -> PermissionRequest:
         """Returns a permission request."""
         return await run(self._reading, queries.permission, session_id, permission_id)
 
-    async def open_permissions(self, session_id: str | None) -> tuple[Permission, ...]:
+    async def open_permissions(self, session_id: str | None) -> tuple[PermissionRequest, ...]:
         """Returns the open permission requests."""
         return await run(self._reading, queries.open_permissions, session_id)
 

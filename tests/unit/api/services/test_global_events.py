@@ -14,7 +14,7 @@ from turnwire.api.services.opening import STREAM_OPEN
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.domain.conversation.events import DurableKind, Event, MessageAdded, PermissionAsked, PermissionReplied
 from turnwire.domain.conversation.messages import Message
-from turnwire.domain.conversation.permissions import Permission, PermissionAnswer, PermissionResponse
+from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice, PermissionRequest
 from turnwire.feed.memory import live_feed
 from turnwire.ports.store import StoredEvent
 
@@ -31,11 +31,11 @@ class NoTurns:
 class PermissionStore(FakeStore):
     """A store that knows which requests are open."""
 
-    open: tuple[Permission, ...] = ()
+    open: tuple[PermissionRequest, ...] = ()
     before_permissions: Callable[[], None] = lambda: None
     after_permissions: Callable[[], None] = lambda: None
 
-    async def open_permissions(self, session_id: str | None) -> tuple[Permission, ...]:
+    async def open_permissions(self, session_id: str | None) -> tuple[PermissionRequest, ...]:
         """Returns those of all sessions, and lets things happen before and after."""
         assert session_id is None
         self.before_permissions()
@@ -72,7 +72,7 @@ class World:
     def answer(self, permission_id: str) -> None:
         """Answers a request."""
         self.store.open = tuple(p for p in self.store.open if p.permission_id != permission_id)
-        self.happen(PermissionReplied(permission_id, "prt_0", PermissionAnswer(PermissionResponse.ONCE)))
+        self.happen(PermissionReplied(permission_id, "prt_0", PermissionAnswer(PermissionChoice.ONCE)))
 
     def mark(self, message_id: str = "mark") -> None:
         """Stores a message, up to which a test reads."""

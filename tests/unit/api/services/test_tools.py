@@ -6,7 +6,7 @@ from opencode.tool import tool_pb2 as pb
 from tests.support.fakes.domain_values import make_permission
 from turnwire.api.services.tools import PermissionService
 from turnwire.api.wire import to_proto
-from turnwire.domain.conversation.permissions import Permission, PermissionAnswer, PermissionResponse
+from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice, PermissionRequest
 
 
 class FakePermissions:
@@ -20,7 +20,7 @@ class FakePermissions:
         """Remembers the answer."""
         self.answers.append((session_id, permission_id, answer))
 
-    async def open(self, session_id: str) -> tuple[Permission, ...]:
+    async def open(self, session_id: str) -> tuple[PermissionRequest, ...]:
         """Returns the open ones."""
         return tuple(make_permission(f"per_{name}", name) for name in ("a", "b") if session_id in ("", name))
 
@@ -28,13 +28,13 @@ class FakePermissions:
 @pytest.mark.parametrize(
     ("word", "response"),
     [
-        ("approve", PermissionResponse.ONCE),
-        ("once", PermissionResponse.ONCE),
-        ("always", PermissionResponse.ALWAYS),
-        ("reject", PermissionResponse.REJECT),
+        ("approve", PermissionChoice.ONCE),
+        ("once", PermissionChoice.ONCE),
+        ("always", PermissionChoice.ALWAYS),
+        ("reject", PermissionChoice.REJECT),
     ],
 )
-async def test_an_answer_is_handed_on(word: str, response: PermissionResponse) -> None:
+async def test_an_answer_is_handed_on(word: str, response: PermissionChoice) -> None:
     """Each of the four words, with the reason."""
     permissions = FakePermissions()
     service = PermissionService(permissions)  # type: ignore[arg-type]

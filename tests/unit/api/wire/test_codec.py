@@ -43,7 +43,7 @@ from turnwire.domain.conversation.messages import (
     ToolStatus,
     ToolUse,
 )
-from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionResponse
+from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice
 from turnwire.domain.money import Usage
 
 CODEC = ProtoCodec()
@@ -110,7 +110,7 @@ KINDS: list[tuple[e.DurableKind | e.EphemeralKind, dict[str, object]]] = [
     (e.QueueChanged(()), {"queue_changed": pb.QueueChanged()}),
     (e.PermissionAsked(PERMISSION), {"permission_asked": pb.PermissionAsked(permission=ASKED)}),
     (
-        e.PermissionReplied("per_1", "prt_2", PermissionAnswer(PermissionResponse.REJECT, "no")),
+        e.PermissionReplied("per_1", "prt_2", PermissionAnswer(PermissionChoice.REJECT, "no")),
         {
             "permission_replied": pb.PermissionReplied(
                 permission_id="per_1", response="reject", reason="no", tool_call_id="prt_2"
@@ -118,7 +118,7 @@ KINDS: list[tuple[e.DurableKind | e.EphemeralKind, dict[str, object]]] = [
         },
     ),
     (
-        e.PermissionReplied("per_1", "prt_2", PermissionAnswer(PermissionResponse.CANCELLED)),
+        e.PermissionReplied("per_1", "prt_2", PermissionAnswer(PermissionChoice.CANCELLED)),
         {"permission_replied": pb.PermissionReplied(permission_id="per_1", response="cancelled", tool_call_id="prt_2")},
     ),
     (

@@ -9,7 +9,7 @@ from opencode.tool.tool_pb2 import SubmitToolResultRequest, ToolResultFile
 from turnwire.api.wire import tool_requests
 from turnwire.core.intake.attachments import NewFile
 from turnwire.core.intake.inputs import NewToolResult
-from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionResponse
+from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice
 from turnwire.domain.errors import InvalidRequest
 
 URL = "data:text/plain;base64,QQ=="
@@ -95,7 +95,7 @@ def test_an_answer_to_a_permission_request_is_one_of_four_words() -> None:
     assert tool_requests.permission_answer(request) == (
         "s",
         "p",
-        PermissionAnswer(PermissionResponse.ONCE, "x" * 4096),
+        PermissionAnswer(PermissionChoice.ONCE, "x" * 4096),
     )
     wrong = Response(response="cancelled", reason="x" * 4097)
     assert _violations(tool_requests.permission_answer, wrong) == [

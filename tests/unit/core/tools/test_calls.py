@@ -20,7 +20,12 @@ from turnwire.core.tools.calls import INTERRUPTED_RUN, ToolCalls
 from turnwire.core.tools.results import CallResult, bounded, server_result
 from turnwire.domain.conversation.events import PermissionReplied, ToolLog
 from turnwire.domain.conversation.messages import Message, ToolStatus, ToolUse
-from turnwire.domain.conversation.permissions import Permission, PermissionAction, PermissionAnswer, PermissionResponse
+from turnwire.domain.conversation.permissions import (
+    PermissionAction,
+    PermissionAnswer,
+    PermissionChoice,
+    PermissionRequest,
+)
 from turnwire.domain.errors import (
     PermissionAlreadyAnswered,
     StorageBusy,
@@ -381,7 +386,7 @@ def _asking(
     calls = [ToolUse(name=name, input_json="{}", permission_id=f"per_{i}") for i, name in enumerate(names)]
     message = make_answer("msg_1", *calls)
     permissions = [
-        Permission(
+        PermissionRequest(
             permission_id=f"per_{index}",
             session_id="ses_1",
             turn_id="trn_1",
@@ -399,9 +404,7 @@ def _asking(
     return ToolCalls(environment, message, CLIENT_TOOLS, permissions), tools
 
 
-ONCE, ALWAYS, REJECT = map(
-    PermissionAnswer, (PermissionResponse.ONCE, PermissionResponse.ALWAYS, PermissionResponse.REJECT)
-)
+ONCE, ALWAYS, REJECT = map(PermissionAnswer, (PermissionChoice.ONCE, PermissionChoice.ALWAYS, PermissionChoice.REJECT))
 
 
 async def test_a_call_runs_only_when_it_was_allowed_durably() -> None:
@@ -471,7 +474,7 @@ async def test_a_client_tool_waits_for_its_permission_too() -> None:
         await calls.submit(0, CallResult(output="early"))
     await calls.reply("per_0", ONCE)
     await calls.submit(0, CallResult(output="in time"))
-    await calls.reply("per_1", PermissionAnswer(PermissionResponse.REJECT, "use the other one"))
+    await calls.reply("per_1", PermissionAnswer(PermissionChoice.REJECT, "use the other one"))
     await settling
     assert _results(calls.message) == [
         (ToolStatus.SUCCESS, "in time", None),

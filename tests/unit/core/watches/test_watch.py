@@ -22,7 +22,7 @@ from turnwire.domain.conversation.events import (
     SessionView,
 )
 from turnwire.domain.conversation.messages import Message, MessageStatus
-from turnwire.domain.conversation.permissions import Permission
+from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import EventsCompacted, SequenceInFuture, SessionNotFound, ShuttingDown, TooManyWatchers
 from turnwire.feed.memory import live_feed
@@ -36,10 +36,10 @@ class FakeTurns:
     """Says what streams."""
 
     message: Message | None = None
-    permissions: tuple[Permission, ...] = ()
+    permissions: tuple[PermissionRequest, ...] = ()
     delay: CompactionStarted | None = None
 
-    def open_permissions(self, session_id: str | None) -> tuple[Permission, ...]:
+    def open_permissions(self, session_id: str | None) -> tuple[PermissionRequest, ...]:
         """Returns the requests."""
         return self.permissions
 

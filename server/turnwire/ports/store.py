@@ -136,7 +136,7 @@ class Store(Protocol):
         """Returns a session."""
         ...
 
-    async def settings(self, session_id: str) -> Session:
+    async def cached_session(self, session_id: str) -> Session:
         """As `session`, but cheap; head_sequence and updated_at may be of an earlier moment."""
         ...
 

@@ -89,7 +89,7 @@ class FakeStore:
         await asyncio.sleep(0)
         return self.requests.get(request_id)
 
-    async def settings(self, session_id: str) -> Session:
+    async def cached_session(self, session_id: str) -> Session:
         """Returns a session."""
         return await self.session(session_id)
 

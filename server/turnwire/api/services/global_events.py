@@ -215,7 +215,7 @@ class _GlobalStream:
 
     async def _directory(self, session_id: str) -> str:
         try:
-            return (await self._environment.store.settings(session_id)).directory
+            return (await self._environment.store.cached_session(session_id)).directory
         except SessionNotFound:
             return ""
 

@@ -82,7 +82,7 @@ async def plan_after_refusal(environment: Environment, draft: Draft) -> Plan | N
 
 
 async def _is_wanted(environment: Environment, session_id: str) -> bool:
-    session = await environment.store.settings(session_id)
+    session = await environment.store.cached_session(session_id)
     return environment.settings.compaction.enabled if session.compaction is None else session.compaction
 
 

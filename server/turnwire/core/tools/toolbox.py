@@ -44,7 +44,7 @@ class ToolCatalog:
         environment, settings = self._environment, self._environment.settings
         agent, agent_name = Agent(), DEFAULT_AGENT
         if session_id:
-            agent_name = (await environment.store.settings(session_id)).agent or DEFAULT_AGENT
+            agent_name = (await environment.store.cached_session(session_id)).agent or DEFAULT_AGENT
             agent = settings.agent(agent_name)
         tools = tuple(tool for tool in environment.tools.tools() if agent.may_use(tool.name))
         problems = {tool.name: await problem_of_schema(tool.input_schema_json) for tool in tools}

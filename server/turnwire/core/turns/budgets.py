@@ -80,7 +80,7 @@ async def check_budgets(environment: Environment, turn: Turn, messages: Iterable
     ending = exhausted(smaller(asked, limits.turn_budget), this_turn, "turn")
     if ending is not None:
         return ending
-    session = await environment.store.settings(turn.session_id)
+    session = await environment.store.cached_session(turn.session_id)
     of_session = smaller(session.budget, limits.session_budget)
     if of_session == Budget():
         return None

@@ -65,7 +65,7 @@ class ContextExplainer:
             StorageError: the conversation could not be read.
         """
         environment = self._environment
-        session = await environment.store.settings(request.session_id)
+        session = await environment.store.cached_session(request.session_id)
         agent = choose_agent(environment, request.turn.agent, session)
         model = choose_model(environment, request.turn.model, agent, session)
         await check_schemas(request.turn.tools)

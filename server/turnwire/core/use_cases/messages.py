@@ -89,7 +89,7 @@ class Conversations:
 
     async def abort(self, session_id: str, expected_turn_id: str, *, keep_queue: bool) -> Aborted:
         """Ends the running turn and returns when that is durable; see `Turns.abort`. Idempotent."""
-        await self._environment.store.settings(session_id)
+        await self._environment.store.cached_session(session_id)
         return await self._turns.abort(session_id, expected_turn_id, keep_queue=keep_queue)
 
     async def submit_tool_result(self, session_id: str, part_id: str, new: NewToolResult) -> tuple[Part, int]:
@@ -162,7 +162,7 @@ class Conversations:
     async def _append(self, new: NewMessage) -> Receipt:
         environment = self._environment
         now = environment.clock()
-        session = await environment.store.settings(new.session_id)
+        session = await environment.store.cached_session(new.session_id)
         contents = await self._contents(new, session)
         files = contents.changes()
         message = self._new_message(new, environment.new_id("msg"), session, contents, now)
@@ -213,7 +213,7 @@ class Conversations:
     async def _session_for(self, new: NewMessage, now: datetime) -> tuple[Session, Work]:
         """Returns the message's session, and the work that creates it when the message names none."""
         if new.session_id:
-            return await self._environment.store.settings(new.session_id), Work()
+            return await self._environment.store.cached_session(new.session_id), Work()
         session = Session(session_id=self._environment.new_id("ses"), created_at=now, updated_at=now)
         return session, Work((PutSession(session),), (NewEvent(SessionCreated(SessionView(session))),))
 

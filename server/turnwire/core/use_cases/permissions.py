@@ -23,7 +23,7 @@ class Permissions:
             PermissionRequestNotFound: the session never had such a request.
             PermissionAlreadyAnswered: it has another answer, or its turn has ended.
         """
-        await self._environment.store.settings(session_id)
+        await self._environment.store.cached_session(session_id)
         run = self._turns.run_of(session_id)
         if run is not None and run.calls is not None and run.calls.has_permission(permission_id):
             await run.calls.reply(permission_id, answer)
@@ -35,5 +35,5 @@ class Permissions:
     async def open(self, session_id: str) -> tuple[PermissionRequest, ...]:
         """Returns the requests that nobody has answered, oldest first, of one session or of all when it is ""."""
         if session_id:
-            await self._environment.store.settings(session_id)
+            await self._environment.store.cached_session(session_id)
         return await self._environment.store.open_permissions(session_id or None)

@@ -124,7 +124,7 @@ class SqliteStore:
         """Returns a session."""
         return await run(self._reading, queries.session, session_id)
 
-    async def settings(self, session_id: str) -> Session:
+    async def cached_session(self, session_id: str) -> Session:
         """Returns a session's settings."""
         session = self._sessions.get(session_id)
         if session is None:

@@ -24,7 +24,6 @@ from turnwire.ports.feed import Entry, Subscription
 UPDATE_SECONDS = 0.05
 """Shortest time between two updates of one part: 20 a second look continuous to an eye."""
 
-_ROLES = {content.MESSAGE_TYPE_USER: "user", content.MESSAGE_TYPE_ASSISTANT: "assistant"}
 _BROKEN = (content.MESSAGE_STATUS_INTERRUPTED, content.MESSAGE_STATUS_FAILED)
 
 PartPlace = tuple[str, str, int]
@@ -229,7 +228,7 @@ def message_updated(message: content.Message) -> pb.GlobalEvent:
     """Returns the change of a message, in the words of the fixed contract."""
     updated = pb.MessageUpdated(
         message_id=message.message_id,
-        role=_ROLES.get(message.type, "system"),
+        role=to_proto.role(message.type),
         created_at=message.create_time.ToMilliseconds(),
         updated_at=message.update_time.ToMilliseconds(),
         session_id=message.session_id,

@@ -14,7 +14,7 @@ from opencode.tool import tool_pb2
 from turnwire.core.tools.toolbox import ToolList
 from turnwire.core.use_cases.explanation import ContextExplanation
 from turnwire.domain.conversation import messages as m
-from turnwire.domain.conversation.display import DisplayMessage
+from turnwire.domain.conversation.display import DisplayMessage, role_of
 from turnwire.domain.conversation.events import SessionView
 from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.sessions import Budget
@@ -28,6 +28,7 @@ _TYPES = {
     m.MessageType.HOST: content.MESSAGE_TYPE_HOST,
     m.MessageType.TOOL_RESULT: content.MESSAGE_TYPE_TOOL_RESULT,
 }
+_ROLES = {number: role_of(message_type) for message_type, number in _TYPES.items()}
 _STATUSES = {status: content.MessageStatus.Value(f"MESSAGE_STATUS_{status.name}") for status in m.MessageStatus}
 _PART_STATUSES = {status: content.PartStatus.Value(f"PART_STATUS_{status.name}") for status in m.PartStatus}
 _FINISH_REASONS = {reason: content.FinishReason.Value(f"FINISH_REASON_{reason.name}") for reason in m.FinishReason}
@@ -49,6 +50,11 @@ def duration(value: timedelta) -> Duration:
 def milliseconds(at: datetime) -> int:
     """Returns the moment in milliseconds since the Unix epoch, rounded down."""
     return _microseconds(at) // 1000
+
+
+def role(message_type: content.MessageType.ValueType) -> str:
+    """Returns who speaks in a message of this type: "user", "assistant" or "system", the last for unknown ones too."""
+    return _ROLES.get(message_type, "system")
 
 
 def finish_reason(reason: m.FinishReason | None) -> content.FinishReason.ValueType:

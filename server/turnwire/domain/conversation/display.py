@@ -42,12 +42,17 @@ def project(message: Message) -> DisplayMessage | None:
     contents = [part.content for part in message.parts]
     return DisplayMessage(
         message=message,
-        role=_ROLES.get(message.type, "system"),
+        role=role_of(message.type),
         text_parts=tuple(_shown_text(c) for c in contents if isinstance(c, Text | Refusal | ToolResult)),
         reasoning_parts=tuple(c.text for c in contents if isinstance(c, Reasoning) and c.text),
         tool_calls=tuple(DisplayToolCall(part.part_id, call) for part, call in message.tool_calls()),
         files=tuple(c for c in contents if isinstance(c, File)),
     )
+
+
+def role_of(message_type: MessageType) -> str:
+    """Returns who speaks in a message of this type: "user", "assistant" or "system"."""
+    return _ROLES.get(message_type, "system")
 
 
 def _shown_text(content: Text | Refusal | ToolResult) -> str:

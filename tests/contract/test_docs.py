@@ -177,19 +177,19 @@ def test_next_free_numbers_are_true() -> None:
 
 
 def next_free(message: Descriptor, fixed: set[str]) -> int:
-    """Returns the number after the highest, for a fixed message at least 16, in Event below the range from 32 on."""
+    """Returns the number after the highest, for a fixed message at least 16, for a durable kind below 32."""
     last = 15 if message.full_name in fixed else 0
     proto = descriptor_pb2.DescriptorProto()
     message.CopyToProto(proto)
     numbers = [field.number for field in proto.field] + [gap.end - 1 for gap in proto.reserved_range]
-    if message.full_name == "opencode.event.Event":
+    if message.full_name == "opencode.event.SessionEvent":
         numbers = [number for number in numbers if number < 32]
     return max([last, *numbers]) + 1
 
 
 def test_event_numbers_from_32_on_are_as_written() -> None:
     """docs/contract.md gives the next free number of the kinds that are not durable."""
-    event = next(message for message in messages() if message.full_name == "opencode.event.Event")
+    event = next(message for message in messages() if message.full_name == "opencode.event.SessionEvent")
     written = re.search(r"kinds that are not durable at (\d+)", (ROOT / "docs/contract.md").read_text())
     assert written
     assert int(written[1]) == max(field.number for field in event.fields) + 1

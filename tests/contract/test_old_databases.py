@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from opencode.file.file_pb2 import DownloadFileRequest
 from opencode.message.content_pb2 import (
     MESSAGE_STATUS_COMPLETE,
     MESSAGE_STATUS_INTERRUPTED,
@@ -12,7 +13,6 @@ from opencode.message.content_pb2 import (
     MESSAGE_TYPE_HOST,
     MESSAGE_TYPE_USER,
 )
-from opencode.message.file_pb2 import DownloadFileRequest
 from opencode.message.message_pb2 import DISPOSITION_DUPLICATE, MessageList
 from opencode.session.session_pb2 import ListSessionsRequest
 from tests.support.clients.conversation import ask, displayed, messages_of, talk, tool, turn_ended, watching, words_of

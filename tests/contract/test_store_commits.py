@@ -416,7 +416,7 @@ _messages = st.builds(
             "status": st.sampled_from(MessageStatus),
             "finish_reason": st.none() | st.sampled_from(FinishReason),
             "provider_finish_reason": _texts,
-            "parent_id": st.sampled_from(["", "msg_0"]),
+            "answers_message_id": st.sampled_from(["", "msg_0"]),
             "turn_id": st.sampled_from(["", "trn_1"]),
             "usage": st.none()
             | st.builds(

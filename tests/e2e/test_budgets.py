@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from opencode.message.content_pb2 import FINISH_REASON_BUDGET, FINISH_REASON_STOP
-from opencode.message.message_pb2 import GenerationOptions
 from opencode.session.session_pb2 import Budget, UpdateSessionRequest
+from opencode.turn.turn_pb2 import GenerationOptions
 from tests.support.clients.conversation import ask, model, new_session, talk, turn_ended
 from tests.support.models.scripts import Call, Say, Tokens, answer
 from tests.support.servers.provider import ProviderServer, RecordedRequest, ScriptedReply

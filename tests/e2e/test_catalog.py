@@ -5,7 +5,16 @@ from pathlib import Path
 from opencode.agent.agent_pb2 import AgentInfo, ListAgentsRequest, PermissionRule
 from opencode.model.model_pb2 import ModelCapabilities, ModelInfo
 from opencode.provider.provider_pb2 import GetProvidersRequest
-from tests.support.clients.conversation import answer_to, displayed, model, new_session, talk, tool, words_of
+from tests.support.clients.conversation import (
+    answer_to,
+    displayed,
+    model,
+    model_name,
+    new_session,
+    talk,
+    tool,
+    words_of,
+)
 from tests.support.servers.running import connect, running_server
 
 MICRO_USD = 10**6
@@ -15,9 +24,7 @@ MICRO_USD = 10**6
 def choice(text: str) -> object:
     """Returns a model as the catalog names it."""
     provider_id, _, model_id = text.partition("/")
-    found = model(model_id, provider_id)
-    found.name = model_id
-    return found
+    return model_name(model_id, provider_id)
 
 
 async def test_agents_tell_all_that_matters_before_they_are_chosen(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from opencode.message.content_pb2 import (
     FINISH_REASON_STOP,
     MESSAGE_TYPE_ASSISTANT,
     MESSAGE_TYPE_SYSTEM,
-    Message,
+    SessionMessage,
 )
 from opencode.message.message_pb2 import AbortSessionRequest, AppendMessageRequest
 from opencode.session.session_pb2 import UpdateSessionRequest
@@ -109,7 +109,7 @@ keep = 0.2
             assert [CHECKS[API_OF_PATH[r.path]](r.body) for r in provider.requests] == [[]] * len(provider.requests)
 
 
-def summaries(messages: list[Message]) -> list[Message]:
+def summaries(messages: list[SessionMessage]) -> list[SessionMessage]:
     """Returns the summaries among messages."""
     return [message for message in messages if message.HasField("compaction")]
 

@@ -11,7 +11,6 @@ from opencode.message.content_pb2 import MESSAGE_TYPE_HOST
 from opencode.message.message_pb2 import (
     AbortSessionRequest,
     AppendMessageRequest,
-    GenerationOptions,
     GetMessagesRequest,
     ListMessagesRequest,
     MessagePart,
@@ -28,7 +27,19 @@ from opencode.session.session_pb2 import (
     UpdateSessionRequest,
 )
 from opencode.tool.tool_pb2 import PermissionResponse, SubmitToolResultRequest, ToolResultFile
-from tests.support.clients.conversation import ask, file, model, new_session, refused, session_of, talk, text, tool
+from opencode.turn.turn_pb2 import GenerationOptions
+from tests.support.clients.conversation import (
+    ask,
+    file,
+    model,
+    model_name,
+    new_session,
+    refused,
+    session_of,
+    talk,
+    text,
+    tool,
+)
 from tests.support.servers.process import server_process
 from tests.support.servers.running import Client, connect, running_server
 
@@ -80,7 +91,7 @@ BAD: list[tuple[str, Calls, str, list[str]]] = [
     ("bad base64", send(file(url="data:a/b;base64,@@")), "INVALID_REQUEST", ["parts[0].file.url"]),
     ("file without content", send(text("a"), file(mime="image/png")), "INVALID_REQUEST", ["parts[1].file.url"]),
     ("unknown model", send(text("a"), model=model("nonsense")), "MODEL_UNKNOWN", ["model.model_id"]),
-    ("unknown provider", send(text("a"), model=model("echo", "nobody")), "MODEL_UNKNOWN", ["model.provider.id"]),
+    ("unknown provider", send(text("a"), model=model("echo", "nobody")), "MODEL_UNKNOWN", ["model"]),
     ("empty model", send(text("a"), model=model("")), "INVALID_REQUEST", ["model.model_id"]),
     ("model without provider", send(text("a"), model=model("echo", "")), "INVALID_REQUEST", ["model.provider.id"]),
     ("unknown agent", send(text("a"), agent="nobody"), "INVALID_REQUEST", ["agent"]),
@@ -137,11 +148,13 @@ BAD: list[tuple[str, Calls, str, list[str]]] = [
     ),
     ("long title", create(title=LONG), "INVALID_REQUEST", ["title"]),
     ("relative directory", create(directory="work"), "INVALID_REQUEST", ["directory"]),
-    ("model of a new session", create(model=model("nonsense")), "MODEL_UNKNOWN", ["model.model_id"]),
+    ("model of a new session", create(model=model_name("nonsense")), "MODEL_UNKNOWN", ["model.model_id"]),
+    ("provider of a new session", create(model=model_name("echo", "nobody")), "MODEL_UNKNOWN", ["model"]),
+    ("no provider of a new session", create(model=model_name("echo", "")), "INVALID_REQUEST", ["model.provider_id"]),
     ("agent of a new session", create(agent="nobody"), "INVALID_REQUEST", ["agent"]),
     ("new title", update(title=LONG), "INVALID_REQUEST", ["title"]),
     ("new directory", update(directory="../work"), "INVALID_REQUEST", ["directory"]),
-    ("new model", update(model=model("nonsense")), "MODEL_UNKNOWN", ["model.model_id"]),
+    ("new model", update(model=model_name("nonsense")), "MODEL_UNKNOWN", ["model.model_id"]),
     ("new agent", update(agent="nobody"), "INVALID_REQUEST", ["agent"]),
     (
         "directory alone",
@@ -271,9 +284,9 @@ async def test_missing_key_is_told_before_anything_is_stored(tmp_path: Path) -> 
     """FAILED_PRECONDITION, PROVIDER_CREDENTIALS_REJECTED, in every call that names the model."""
     toml = '[providers.mine]\nkind = "openai_chat"\nbase_url = "http://127.0.0.1:1/v1"\napi_key_env = "MY_KEY"'
     async with running_server(tmp_path, toml) as server, connect(server.address) as client:
-        mine = model("m", "mine")
+        mine = model_name("m", "mine")
         session_id = await new_session(client)
-        for call in (send(text("a"), model=mine), update(model=mine), create(model=mine)):
+        for call in (send(text("a"), model=model("m", "mine")), update(model=mine), create(model=mine)):
             refusal = await refused(call(client, session_id))
             assert (refusal.code, refusal.reason) == (
                 grpc.StatusCode.FAILED_PRECONDITION,

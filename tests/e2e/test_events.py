@@ -336,7 +336,7 @@ async def append(client: Client, session_id: str, count: int) -> None:
 
 
 async def test_dropped_position_resets(tmp_path: Path) -> None:
-    """A position that is no longer kept brings reset with the oldest one, a snapshot, then live events."""
+    """A position that is no longer kept brings resync with the oldest one, a snapshot, then live events."""
     toml = "[storage]\nretained_events_per_session = 10"
     async with running_server(tmp_path, toml) as server, connect(server.address) as client:
         session_id = await new_session(client)
@@ -347,8 +347,8 @@ async def test_dropped_position_resets(tmp_path: Path) -> None:
             await watch.until_kind("caught_up")
             await append(client, session_id, 1)
             await watch.until_kind("message_added")
-        assert kinds(watch.events) == ["reset", "session_snapshot", "caught_up", "message_added"]
-        (earliest,) = fold.resets
+        assert kinds(watch.events) == ["resync", "session_snapshot", "caught_up", "message_added"]
+        (earliest,) = fold.resyncs
         assert 5 < earliest <= head - 10
         assert fold.caught_up == [head]
         async with watching(client, session_id, SessionFold(session_id, earliest), after_sequence=earliest) as watch:
@@ -398,7 +398,7 @@ async def test_watch_that_joins_at_the_end_of_a_turn_shows_it_ended(client: Clie
             async with watching(client, accepted.session_id, fold, after_sequence=0) as watch:
                 await watch.until_kind("caught_up")
                 if accepted.turn_id in fold.ended_turns:
-                    seen = fold.status, {m.status for m in fold.listed() if m.parent_id}
+                    seen = fold.status, {m.status for m in fold.listed() if m.answers_message_id}
                     worst = seen if seen != (SESSION_STATUS_IDLE, {MESSAGE_STATUS_INTERRUPTED}) else worst
         return worst
 
@@ -460,7 +460,7 @@ async def test_watch_survives_tools_and_settings(client: Client, tmp_path: Path)
         assert pending.tool_call_updated.state.name == "none"
         await client.sessions.UpdateSession(UpdateSessionRequest(session_id=session_id, title="t"))
         await append(client, session_id, 2)
-        answer = next(m for m in fold.listed() if m.parent_id)
+        answer = next(m for m in fold.listed() if m.answers_message_id)
         for part in answer.parts:
             if part.tool_use.status == "pending":
                 await client.tools.SubmitToolResult(

@@ -7,13 +7,19 @@ import grpc
 import pytest
 
 from opencode.message.content_pb2 import MESSAGE_TYPE_HOST
-from opencode.message.message_pb2 import (
-    AppendMessageRequest,
-    ExplainContextRequest,
-    GenerationOptions,
-    SendMessageRequest,
+from opencode.message.message_pb2 import AppendMessageRequest, ExplainContextRequest, SendMessageRequest
+from opencode.turn.turn_pb2 import GenerationOptions
+from tests.support.clients.conversation import (
+    file,
+    messages_of,
+    model,
+    model_name,
+    refused,
+    talk,
+    text,
+    tool,
+    turn_ended,
 )
-from tests.support.clients.conversation import file, messages_of, model, refused, talk, text, tool, turn_ended
 from tests.support.models.scripts import API_OF_PATH, APIS, Say, answer
 from tests.support.servers.provider import ProviderServer, RecordedRequest, ScriptedReply
 from tests.support.servers.running import Client, connect, running_server
@@ -37,7 +43,6 @@ async def test_the_explained_request_is_the_one_that_is_sent(api: str, tmp_path:
             note = AppendMessageRequest(session_id=session_id, parts=[text(SECRET)], type=MESSAGE_TYPE_HOST)
             await client.messages.AppendMessage(note)
             same = {
-                "model": MODEL,
                 "tools": [tool("look")],
                 "options": GenerationOptions(temperature=0.5, max_output_tokens=100),
                 "system": "be brief",
@@ -45,11 +50,13 @@ async def test_the_explained_request_is_the_one_that_is_sent(api: str, tmp_path:
             parts = [text("and now?"), file(url="data:text/plain;base64,aGVsbG8=", filename="a.txt")]
             before = await messages_of(client, session_id)
             told = await client.messages.ExplainContext(
-                ExplainContextRequest(session_id=session_id, parts=parts, **same)
+                ExplainContextRequest(session_id=session_id, parts=parts, model=model_name("m", "mine"), **same)
             )
             assert await messages_of(client, session_id) == before
             assert len(provider.requests) == 1
-            events = client.messages.StreamMessage(SendMessageRequest(session_id=session_id, parts=parts, **same))
+            events = client.messages.StreamMessage(
+                SendMessageRequest(session_id=session_id, parts=parts, model=MODEL, **same)
+            )
             assert [event async for event in events]
             sent = provider.requests[1].body
             answered = (await messages_of(client, session_id))[-1]
@@ -81,7 +88,7 @@ async def test_what_cannot_be_explained_is_refused(client: Client) -> None:
     session_id = (await talk(client, "hi")).session_id
     nobody = ExplainContextRequest(session_id=session_id, agent="nobody")
     assert (await refused(client.messages.ExplainContext(nobody))).fields == ["agent"]
-    nothing = ExplainContextRequest(session_id=session_id, model=model("x", "nowhere"))
+    nothing = ExplainContextRequest(session_id=session_id, model=model_name("x", "nowhere"))
     assert (await refused(client.messages.ExplainContext(nothing))).reason == "MODEL_UNKNOWN"
     strange = ExplainContextRequest(session_id=session_id, tools=[tool("look", '{"type": "strange"}')])
     assert (await refused(client.messages.ExplainContext(strange))).fields == ["tools[0].input_schema_json"]
@@ -101,7 +108,7 @@ async def test_pictures_are_for_models_that_can_see_them(tmp_path: Path) -> None
                 asked = SendMessageRequest(parts=[text("look"), picture], model=model(name, "mine"))
                 accepted = await client.messages.SendMessage(asked)
                 await turn_ended(client, accepted)
-                request = ExplainContextRequest(session_id=accepted.session_id, model=model(name, "mine"))
+                request = ExplainContextRequest(session_id=accepted.session_id, model=model_name(name, "mine"))
                 explained = await client.messages.ExplainContext(request)
                 assert ["image_url" in str(provider.requests[-1].body), "image_url" in explained.request_json] == [
                     shown

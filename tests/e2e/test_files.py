@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from opencode.message.file_pb2 import DownloadFileRequest, DownloadFileResponse
+from opencode.file.file_pb2 import DownloadFileRequest, DownloadFileResponse
 from opencode.message.message_pb2 import SendMessageRequest
 from opencode.session.session_pb2 import DeleteSessionRequest, ListSessionsRequest
 from tests.support.clients.conversation import (

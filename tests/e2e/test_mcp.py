@@ -13,7 +13,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from opencode.event.session_event_pb2 import Event
+from opencode.event.session_event_pb2 import SessionEvent
 from opencode.message.content_pb2 import FINISH_REASON_ERROR, FINISH_REASON_STOP
 from opencode.message.message_pb2 import AbortSessionRequest, SendMessageResponse
 from opencode.tool.tool_pb2 import ListToolsRequest, ListToolsResponse, SubmitToolResultRequest, ToolCallState
@@ -91,7 +91,7 @@ async def calls_of(client: Client, accepted: SendMessageResponse) -> list[ToolCa
     return [call for message in await displayed(client, accepted.session_id) for call in message.tool_calls]
 
 
-def tool_spoke(event: Event) -> bool:
+def tool_spoke(event: SessionEvent) -> bool:
     """Tells whether an event shows a line of a tool: live, or in the snapshot of who came later."""
     return event.HasField("tool_log") or any(part.tool_use.logs for part in event.message_snapshot.message.parts)
 

@@ -8,6 +8,7 @@ import pytest
 from opencode.message import content_pb2, message_pb2
 from opencode.message.content_pb2 import MESSAGE_STATUS_COMPLETE, ToolResultContent
 from opencode.message.message_pb2 import AppendMessageRequest, GetMessageRequest, GetMessagesRequest, MessagePart
+from opencode.turn import turn_pb2
 from tests.support.clients.conversation import (
     FOREVER,
     answer_to,
@@ -114,7 +115,7 @@ async def test_read_shows_all_that_a_watcher_holds(client: Client) -> None:
         watch.fold = SessionFold(accepted.session_id, accepted.sequence)
         for _ in range(8):
             await watch.batch()
-            streaming = [m for m in watch.fold.listed() if m.parent_id]
+            streaming = [m for m in watch.fold.listed() if m.answers_message_id]
             if streaming:
                 held = words_of(streaming[-1])
                 read = words_of((await messages_of(client, accepted.session_id))[-1])
@@ -204,7 +205,7 @@ async def test_message_of_a_cancelled_send_is_whole_or_not_there(client: Client)
     await talk(client, "last", session_id)
     listed = await messages_of(client, session_id)
     asked = [m.message_id for m in listed if m.type == content_pb2.MESSAGE_TYPE_USER]
-    assert [m.parent_id for m in listed if m.parent_id] == asked
+    assert [m.answers_message_id for m in listed if m.answers_message_id] == asked
     assert words_of(listed[-1]) == "last"
     fold = SessionFold(session_id)
     async with watching(client, session_id, fold, after_sequence=0) as watch:
@@ -262,8 +263,8 @@ async def test_thousand_messages_at_once(client: Client) -> None:
         mine = sorted((a for a in accepted if a.session_id == session_id), key=lambda a: a.sequence)
         await asyncio.gather(*(turn_ended(client, a) for a in mine))
         listed = await messages_of(client, session_id)
-        assert [m.message_id for m in listed if not m.parent_id] == [a.message_id for a in mine]
-        assert [m.parent_id for m in listed if m.parent_id] == [a.message_id for a in mine]
+        assert [m.message_id for m in listed if not m.answers_message_id] == [a.message_id for a in mine]
+        assert [m.answers_message_id for m in listed if m.answers_message_id] == [a.message_id for a in mine]
         assert [words_of(m) for m in listed[::2]] == [words_of(m) for m in listed[1::2]]
 
 
@@ -316,8 +317,8 @@ async def test_reject_refuses_while_a_turn_runs(client: Client) -> None:
     """FAILED_PRECONDITION, and nothing is stored."""
     accepted = await client.messages.SendMessage(ask(FOREVER))
     refusal = await refused(
-        client.messages.SendMessage(ask("me too", accepted.session_id, busy_policy=message_pb2.BUSY_POLICY_REJECT))
+        client.messages.SendMessage(ask("me too", accepted.session_id, busy_policy=turn_pb2.BUSY_POLICY_REJECT))
     )
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "TURN_IN_PROGRESS")
     assert refusal.metadata["subject"] == accepted.turn_id
-    assert len([m for m in await messages_of(client, accepted.session_id) if not m.parent_id]) == 1
+    assert len([m for m in await messages_of(client, accepted.session_id) if not m.answers_message_id]) == 1

@@ -59,7 +59,7 @@ async def test_queue_is_first_in_first_out(client: Client) -> None:
         await watch.until_turn_ended(rest[-1].turn_id)
         await watch.until(lambda e: e.HasField("session_status_changed") and e.session_status_changed.status == 1)
     listed = await messages_of(client, first.session_id)
-    assert [m.parent_id for m in listed if m.parent_id] == [a.message_id for a in (first, *rest)]
+    assert [m.answers_message_id for m in listed if m.answers_message_id] == [a.message_id for a in (first, *rest)]
     assert [words_of(m) for m in listed[2:]] == [word for n in range(5) for word in (f"n{n}", f"n{n}")]
     assert comparable(fold.listed()) == comparable(listed)
 
@@ -75,7 +75,7 @@ async def test_queued_message_is_not_in_the_context(client: Client, tmp_path: Pa
     usages = []
     for accepted in (alone, first):
         listed = await messages_of(client, accepted.session_id)
-        usages.append([m.usage for m in listed if m.parent_id == accepted.message_id])
+        usages.append([m.usage for m in listed if m.answers_message_id == accepted.message_id])
     assert len(usages[0]) == 2
     assert usages[0] == usages[1]
 
@@ -102,7 +102,7 @@ async def test_queue_is_bounded(tmp_path: Path) -> None:
         refusal = await refused(client.messages.SendMessage(ask("no room", first.session_id)))
         assert (refusal.code, refusal.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "CONCURRENCY_LIMIT")
         assert {"QuotaFailure", "RetryInfo"} <= set(refusal.details)
-        assert len([m for m in await messages_of(client, first.session_id) if not m.parent_id]) == 3
+        assert len([m for m in await messages_of(client, first.session_id) if not m.answers_message_id]) == 3
 
 
 async def test_sessions_do_not_wait_for_each_other(client: Client) -> None:

@@ -133,5 +133,5 @@ def comparable(answer: message_pb2.DisplayMessage) -> dict[str, Any]:
     }
 
 
-def _known(counts: message_pb2.DisplayMessage | content_pb2.Usage, name: str) -> int | None:
+def _known(counts: message_pb2.DisplayMessage | content_pb2.TokenUsage, name: str) -> int | None:
     return getattr(counts, name) if counts.HasField(name) else None  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from opencode.event.session_event_pb2 import Event
+from opencode.event.session_event_pb2 import SessionEvent
 from opencode.message.content_pb2 import FINISH_REASON_INTERRUPTED
 from opencode.tool.tool_pb2 import SubmitToolResultRequest, ToolCallState, ToolDefinition
 from tests.support.clients.conversation import Watch, ask, displayed, model, talk, watching
@@ -136,7 +136,7 @@ def without_end(recording: Recording, all_of_it: bool) -> bytes:
 async def calls_to_run(watch: Watch) -> list[ToolCallState]:
     """Reads until the first answer and what becomes of its calls is known. Returns those that a client shall run."""
 
-    def is_known(event: Event) -> bool:
+    def is_known(event: SessionEvent) -> bool:
         if event.HasField("message_added"):
             return sum(e.HasField("message_added") for e in watch.events) == 3  # of the next step
         return event.HasField("turn_ended") or bool(waiting())

@@ -13,7 +13,7 @@ from tests.support.servers.running import Client, connect, running_server
 SERVICES = {
     "opencode.agent.AgentService",
     "opencode.event.EventService",
-    "opencode.message.FileService",
+    "opencode.file.FileService",
     "opencode.message.MessageService",
     "opencode.provider.ProviderService",
     "opencode.session.SessionService",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from opencode.event.session_event_pb2 import Event
+from opencode.event.session_event_pb2 import SessionEvent
 from opencode.message.content_pb2 import (
     FINISH_REASON_ABORTED,
     FINISH_REASON_ERROR,
@@ -67,7 +67,9 @@ async def test_a_wait_is_told_to_the_stream_and_to_who_joins_during_it(tmp_path:
         client = await stack.enter_async_context(connect(server.address))
         stream = client.messages.StreamMessage(ask("/flaky unavailable 1"))
         told = [event async for event in _until_retry(stream)]
-        [answer] = [event.message_added.message for event in told[:-1] if event.message_added.message.parent_id]
+        [answer] = [
+            event.message_added.message for event in told[:-1] if event.message_added.message.answers_message_id
+        ]
         notice = told[-1].retry_scheduled
         assert (notice.attempt, notice.message_id) == (1, answer.message_id)
         assert notice.delay.ToMilliseconds() > 10_000
@@ -79,7 +81,7 @@ async def test_a_wait_is_told_to_the_stream_and_to_who_joins_during_it(tmp_path:
         await client.messages.AbortSession(AbortSessionRequest(session_id=answer.session_id))
 
 
-async def _until_retry(stream: AsyncIterable[StreamMessageResponse]) -> AsyncIterator[Event]:
+async def _until_retry(stream: AsyncIterable[StreamMessageResponse]) -> AsyncIterator[SessionEvent]:
     async for answer in stream:
         for event in answer.events:
             yield event

@@ -8,7 +8,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from opencode.message.file_pb2 import DownloadFileRequest
+from opencode.file.file_pb2 import DownloadFileRequest
 from opencode.message.message_pb2 import SendMessageResponse
 from opencode.session.session_pb2 import CreateSessionRequest, SessionTools, UpdateSessionRequest
 from opencode.tool.tool_pb2 import SubmitToolResultRequest, ToolCallState, ToolResultFile

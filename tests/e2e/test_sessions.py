@@ -23,6 +23,7 @@ from tests.support.clients.conversation import (
     answer_to,
     ask,
     model,
+    model_name,
     new_session,
     refused,
     session_of,
@@ -103,10 +104,10 @@ async def test_update_of_nothing_changes_nothing(client: Client) -> None:
 async def test_model_of_the_session_answers(client: Client) -> None:
     """A chosen model counts from the next turn on; an empty one goes back to the default."""
     session_id = await new_session(client)
-    await update(client, session_id, model=model("refuse"))
+    await update(client, session_id, model=model_name("refuse"))
     accepted = await talk(client, "hello", session_id)
     assert (await answer_to(client, accepted)).model_run.model_requested == "refuse"
-    changed = await update(client, session_id, model=model("", ""))
+    changed = await update(client, session_id, model=model_name("", ""))
     assert not changed.HasField("model")
     accepted = await talk(client, "hello", session_id)
     assert words_of(await answer_to(client, accepted)) == "hello"
@@ -114,7 +115,7 @@ async def test_model_of_the_session_answers(client: Client) -> None:
 
 async def test_message_wins_over_the_session(client: Client) -> None:
     """The model that a message names answers it."""
-    session_id = await new_session(client, model=model("refuse"))
+    session_id = await new_session(client, model=model_name("refuse"))
     accepted = await talk(client, "hello", session_id, model=model("echo"))
     assert words_of(await answer_to(client, accepted)) == "hello"
 

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from opencode.message.file_pb2 import DownloadFileRequest
+from opencode.file.file_pb2 import DownloadFileRequest
 from opencode.tool.tool_pb2 import ListToolsRequest, ToolCallState
 from tests.support.clients.conversation import ask, displayed, model, new_session, refused, talk
 from tests.support.models.scripts import Call, Say, answer

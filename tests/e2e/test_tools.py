@@ -18,11 +18,11 @@ from opencode.message.content_pb2 import (
 from opencode.message.message_pb2 import (
     AbortSessionRequest,
     AppendMessageRequest,
-    GenerationOptions,
     MessagePart,
     SendMessageResponse,
 )
 from opencode.tool.tool_pb2 import SubmitToolResultRequest, ToolCallState
+from opencode.turn.turn_pb2 import GenerationOptions
 from tests.support.clients.conversation import (
     answer_to,
     ask,

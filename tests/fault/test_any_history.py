@@ -32,15 +32,10 @@ from opencode.message.content_pb2 import (
     MESSAGE_TYPE_USER,
     ToolResultContent,
 )
-from opencode.message.message_pb2 import (
-    AppendMessageRequest,
-    FilePart,
-    GenerationOptions,
-    MessagePart,
-    SendMessageRequest,
-)
+from opencode.message.message_pb2 import AppendMessageRequest, FilePart, MessagePart, SendMessageRequest
 from opencode.tool.tool_pb2 import ToolResultFile
-from tests.support.clients.conversation import model, text, tool
+from opencode.turn.turn_pb2 import GenerationOptions
+from tests.support.clients.conversation import model, model_name, text, tool
 from tests.support.clients.followed_session import SETTLED, Followed
 from tests.support.models.odd_answers import ENDINGS, STATUSES, Reply
 from tests.support.models.scripts import Call, HostedCall, HostedResult, Refuse, Say, Think
@@ -199,7 +194,7 @@ class AnyHistory(RuleBasedStateMachine):
             sessions.append(sessions.pop(0))
         elif how == "new" or not sessions:
             tools = [KEPT] if keeps_tools else []
-            self._do(self._world.new_session(tools=tools, model=model(chosen[1], chosen[0])))
+            self._do(self._world.new_session(tools=tools, model=model_name(chosen[1], chosen[0])))
 
     @rule(
         script=scripts,

@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from opencode.event.session_event_pb2 import Event, SessionDeleted
+from opencode.event.session_event_pb2 import SessionDeleted, SessionEvent
 from opencode.message.content_pb2 import (
     FINISH_REASON_INTERRUPTED,
     MESSAGE_STATUS_INTERRUPTED,
@@ -99,8 +99,8 @@ class Witness:
         full = await self._full_answers(client)
         prompts = {a.message_id: w for a, w in self.accepted}
         for message in stored.values():
-            if message.parent_id in prompts:
-                whole = full[prompts[message.parent_id]]
+            if message.answers_message_id in prompts:
+                whole = full[prompts[message.answers_message_id]]
                 assert whole.startswith(words_of(message))
                 if message.status == MESSAGE_STATUS_INTERRUPTED:
                     assert message.finish_reason == FINISH_REASON_INTERRUPTED
@@ -205,4 +205,4 @@ async def test_fold_notices_a_broken_stream() -> None:
     """The witness itself is worth something: a repeated sequence is found."""
     fold = SessionFold("s", 4)
     with pytest.raises(ContractBroken):
-        fold.apply(Event(session_id="s", sequence=4, position=9, session_deleted=SessionDeleted()))
+        fold.apply(SessionEvent(session_id="s", sequence=4, position=9, session_deleted=SessionDeleted()))

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from opencode.event.session_event_pb2 import Event
+from opencode.event.session_event_pb2 import SessionEvent
 from opencode.message.content_pb2 import FINISH_REASON_INTERRUPTED, FINISH_REASON_STOP, MESSAGE_TYPE_ASSISTANT
-from opencode.message.message_pb2 import GenerationOptions, SendMessageResponse
+from opencode.message.message_pb2 import SendMessageResponse
 from opencode.tool.tool_pb2 import SubmitToolResultRequest, ToolCallState
+from opencode.turn.turn_pb2 import GenerationOptions
 from tests.e2e.test_mcp import ENVIRON, stdio
 from tests.support.clients.conversation import (
     answer_to,
@@ -52,7 +53,7 @@ def reply_to(api: str, steps: int, speaks: asyncio.Event) -> ProviderServer:
 async def next_call(client: Client, accepted: SendMessageResponse, number: int) -> ToolCallState:
     """Waits until the call of a step is open: in its event, or in the snapshot of who came later."""
 
-    def call_of(event: Event) -> ToolCallState | None:
+    def call_of(event: SessionEvent) -> ToolCallState | None:
         states = [part.tool_use for part in event.message_snapshot.message.parts if part.HasField("tool_use")]
         states.append(event.tool_call_updated.state)
         wanted = f"call_{number}"

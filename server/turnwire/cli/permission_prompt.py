@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 import grpc
 from rich.console import Console
 
-from opencode.event.session_event_pb2 import Event
+from opencode.event.session_event_pb2 import SessionEvent
 from opencode.tool.tool_pb2 import PermissionRequest, PermissionResponse
 from opencode.tool.tool_pb2_grpc import PermissionServiceStub
 from turnwire.cli.connection import describe
@@ -35,7 +35,7 @@ class PermissionPrompt:
         self._ask = ask if ask is not None or not sys.stdin.isatty() else input
         self._seen: set[str] = set()
 
-    def answer(self, events: Iterable[Event]) -> None:
+    def answer(self, events: Iterable[SessionEvent]) -> None:
         """Asks for each request that the events open. Returns when all are answered, by whomever."""
         for event in events:
             kind = event.WhichOneof("kind")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from rich.console import Console
 from rich.segment import Segment, Segments
 
-from opencode.event.session_event_pb2 import Event, PartDelta, TurnEnded
+from opencode.event.session_event_pb2 import PartDelta, SessionEvent, TurnEnded
 from opencode.message.content_pb2 import FinishReason, Part
 from opencode.tool.tool_pb2 import ToolCallState
 
@@ -29,7 +29,7 @@ class TurnPrinter:
         self.ended: TurnEnded | None = None
         """The turn's last event, once it came."""
 
-    def show(self, events: Iterable[Event]) -> None:
+    def show(self, events: Iterable[SessionEvent]) -> None:
         """Prints what the events add. Kinds of events and parts that are newer than this code are skipped."""
         for event in events:
             kind = event.WhichOneof("kind")

@@ -11,7 +11,7 @@ there is one, else none. Every key may be left out. Relative paths in the file s
 
     [storage]
     path = "turnwire.db"              the SQLite file
-    retained_events_per_session = 10000   older events are dropped; a watcher that asks for them is reset
+    retained_events_per_session = 10000   older events are dropped; a watcher that asks for them gets resync
 
     [defaults]
     model = "offline/echo"            "provider/model" where neither session, agent nor message names one

@@ -51,7 +51,7 @@ class ConfiguredProviders:
         """See `Providers.check`."""
         if model.provider_id not in self._settings:
             raise UnknownModel.of(
-                "model.provider.id",
+                "model",
                 f"there is no provider {model.provider_id!r}; there are: {', '.join(sorted(self._settings))}",
                 "PROVIDER_UNKNOWN",
                 providerId=model.provider_id,

@@ -11,8 +11,8 @@ from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
 from opencode.event.event_pb2 import WatchEventsRequest
-from opencode.event.session_event_pb2 import Event
-from opencode.message.content_pb2 import Message
+from opencode.event.session_event_pb2 import SessionEvent
+from opencode.message.content_pb2 import SessionMessage
 from opencode.message.message_pb2 import (
     FilePart,
     GetMessagesRequest,
@@ -22,6 +22,7 @@ from opencode.message.message_pb2 import (
     SendMessageResponse,
     TextPart,
 )
+from opencode.model.model_pb2 import ModelName
 from opencode.model.selection_pb2 import ModelSelection
 from opencode.provider.provider_pb2 import ProviderInfo
 from opencode.session.session_pb2 import CreateSessionRequest, GetSessionRequest
@@ -44,8 +45,13 @@ def file(**fields: Any) -> MessagePart:
 
 
 def model(model_id: str, provider_id: str = "offline") -> ModelSelection:
-    """Returns a choice of a model."""
+    """Returns a choice of a model, as SendMessageRequest takes it."""
     return ModelSelection(provider=ProviderInfo(id=provider_id), model_id=model_id)
+
+
+def model_name(model_id: str, provider_id: str = "offline") -> ModelName:
+    """Returns the name of a model, as every other request takes it."""
+    return ModelName(provider_id=provider_id, model_id=model_id)
 
 
 def tool(name: str, schema: str = "") -> ToolDefinition:
@@ -68,7 +74,7 @@ async def session_of(client: Client, session_id: str) -> Any:
     return (await client.sessions.GetSession(GetSessionRequest(session_id=session_id))).session
 
 
-async def messages_of(client: Client, session_id: str) -> list[Message]:
+async def messages_of(client: Client, session_id: str) -> list[SessionMessage]:
     """Returns all messages of a session in full."""
     return list(
         (await client.messages.ListMessages(ListMessagesRequest(session_id=session_id, page_size=1000))).messages
@@ -80,12 +86,12 @@ async def displayed(client: Client, session_id: str) -> list[Any]:
     return list((await client.messages.GetMessages(GetMessagesRequest(session_id=session_id))).messages)
 
 
-def words_of(message: Message) -> str:
+def words_of(message: SessionMessage) -> str:
     """Returns the text parts of a message, joined."""
     return "".join(part.text.text for part in message.parts)
 
 
-def kinds(events: list[Event]) -> list[str]:
+def kinds(events: list[SessionEvent]) -> list[str]:
     """Returns the names of the events' kinds."""
     return [event.WhichOneof("kind") or "" for event in events]
 
@@ -97,9 +103,9 @@ class Watch:
         """Takes the running call."""
         self.call = call
         self.fold = fold
-        self.events: list[Event] = []
+        self.events: list[SessionEvent] = []
 
-    async def batch(self) -> list[Event]:
+    async def batch(self) -> list[SessionEvent]:
         """Reads one batch; empty at the end of the stream."""
         response = await self.call.read()
         if response is grpc.aio.EOF:
@@ -111,7 +117,7 @@ class Watch:
                 self.fold.apply(event)
         return list(response.events)
 
-    async def until(self, found: Callable[[Event], bool]) -> Event:
+    async def until(self, found: Callable[[SessionEvent], bool]) -> SessionEvent:
         """Reads until an event is the wanted one, in those read before too, and returns the first such."""
         seen = 0
         while True:
@@ -122,11 +128,11 @@ class Watch:
             if not await self.batch():
                 raise AssertionError(f"the stream ended after {kinds(self.events)}")
 
-    async def until_kind(self, kind: str, count: int = 1) -> Event:
+    async def until_kind(self, kind: str, count: int = 1) -> SessionEvent:
         """Reads until the count-th event of a kind."""
         left = count
 
-        def found(event: Event) -> bool:
+        def found(event: SessionEvent) -> bool:
             nonlocal left
             left -= event.WhichOneof("kind") == kind
             return left == 0
@@ -137,7 +143,7 @@ class Watch:
         """Reads until text has streamed that holds the words; it comes in deltas, or in a snapshot."""
         seen = ""
 
-        def found(event: Event) -> bool:
+        def found(event: SessionEvent) -> bool:
             nonlocal seen
             if event.HasField("part_delta"):
                 seen += event.part_delta.text
@@ -147,7 +153,7 @@ class Watch:
 
         await self.until(found)
 
-    async def until_turn_ended(self, turn_id: str) -> Event:
+    async def until_turn_ended(self, turn_id: str) -> SessionEvent:
         """Reads until a turn's end."""
         return await self.until(lambda event: event.HasField("turn_ended") and event.turn_id == turn_id)
 
@@ -164,7 +170,7 @@ async def watching(
         call.cancel()
 
 
-async def turn_ended(client: Client, accepted: SendMessageResponse) -> Event:
+async def turn_ended(client: Client, accepted: SendMessageResponse) -> SessionEvent:
     """Waits for the end of the turn that an answer names, and returns its turn_ended."""
     async with watching(client, accepted.session_id, after_sequence=accepted.sequence, kinds=["turn_ended"]) as watch:
         return await watch.until_turn_ended(accepted.turn_id)
@@ -177,9 +183,9 @@ async def talk(client: Client, words: str, session_id: str = "", **fields: Any) 
     return accepted
 
 
-async def answer_to(client: Client, accepted: SendMessageResponse) -> Message:
+async def answer_to(client: Client, accepted: SendMessageResponse) -> SessionMessage:
     """Returns the last assistant message of a turn."""
-    found = [m for m in await messages_of(client, accepted.session_id) if m.parent_id == accepted.message_id]
+    found = [m for m in await messages_of(client, accepted.session_id) if m.answers_message_id == accepted.message_id]
     return found[-1]
 
 

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from opencode.message.content_pb2 import MESSAGE_STATUS_COMPLETE, MESSAGE_STATUS_STREAMING, Message
+from opencode.message.content_pb2 import MESSAGE_STATUS_COMPLETE, MESSAGE_STATUS_STREAMING, SessionMessage
 from opencode.message.message_pb2 import SendMessageRequest, SendMessageResponse
 from opencode.tool.tool_pb2 import ToolCallState
 from tests.support.models.odd_answers import Hold, Reply
@@ -54,11 +54,11 @@ class Followed:
         return [state for state in self.waiting_calls() if not state.permission_id]
 
 
-def _calls(message: Message) -> list[ToolCallState]:
+def _calls(message: SessionMessage) -> list[ToolCallState]:
     return [part.tool_use for part in message.parts if part.HasField("tool_use")]
 
 
-def told(messages: Iterable[Message]) -> list[Message]:
+def told(messages: Iterable[SessionMessage]) -> list[SessionMessage]:
     """Returns copies with what watchers are told: who answers, and for how much, only when the answer has ended."""
     copies = comparable(messages)
     for message in copies:

@@ -102,7 +102,7 @@ def make_message(message_id: str = "msg_1", *contents: Content | str | Part, **f
 
 def make_answer(message_id: str = "msg_1", *contents: Content | str | Part, **fields: object) -> Message:
     """Returns a complete assistant message of turn trn_1."""
-    defaults = {"type": MessageType.ASSISTANT, "turn_id": "trn_1", "parent_id": "msg_user"}
+    defaults = {"type": MessageType.ASSISTANT, "turn_id": "trn_1", "answers_message_id": "msg_user"}
     return make_message(message_id, *contents, **{**defaults, **fields})
 
 

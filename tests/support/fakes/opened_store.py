@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from opencode.event.event_pb2 import WatchEventsResponse
-from opencode.event.session_event_pb2 import Event as WireEvent
+from opencode.event.session_event_pb2 import SessionEvent
 from opencode.message.message_pb2 import DisplayMessage, MessageList
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.ports.store import StoredEvent
@@ -39,7 +39,7 @@ async def opened_store(folder: Path, retained_events: int = 10_000) -> AsyncIter
         await store.aclose()
 
 
-def events_in(frames: bytes | Sequence[bytes]) -> list[WireEvent]:
+def events_in(frames: bytes | Sequence[bytes]) -> list[SessionEvent]:
     """Returns the events in joined or separate frames, as a client reads them."""
     joined = frames if isinstance(frames, bytes) else b"".join(frames)
     return list(WatchEventsResponse.FromString(joined).events)

@@ -6,12 +6,12 @@ promises about the stream itself, and raises `ContractBroken` where the stream b
 
 from collections.abc import Iterable
 
-from opencode.event.session_event_pb2 import Event
+from opencode.event.session_event_pb2 import SessionEvent
 from opencode.message.content_pb2 import (
     MESSAGE_STATUS_COMPLETE,
     MESSAGE_STATUS_QUEUED,
-    Message,
     Part,
+    SessionMessage,
 )
 from opencode.session.session_pb2 import SESSION_STATUS_IDLE, SESSION_STATUS_UNSPECIFIED
 from opencode.tool.tool_pb2 import PermissionRequest
@@ -24,7 +24,7 @@ EPHEMERAL = frozenset(
         "session_snapshot",
         "caught_up",
         "heartbeat",
-        "reset",
+        "resync",
         "tool_log",
         "permission_snapshot",
         "compaction_started",
@@ -44,7 +44,7 @@ class SessionFold:
         self,
         session_id: str,
         head: int | None = 0,
-        messages: Iterable[Message] = (),
+        messages: Iterable[SessionMessage] = (),
         *,
         filtered: bool = False,
     ) -> None:
@@ -57,7 +57,7 @@ class SessionFold:
         self.session_id = session_id
         self.head = head
         self.filtered = filtered
-        self.messages: dict[str, Message] = {message.message_id: message for message in messages}
+        self.messages: dict[str, SessionMessage] = {message.message_id: message for message in messages}
         self.queue: list[str] = [m.message_id for m in self.messages.values() if m.status == MESSAGE_STATUS_QUEUED]
         self.status = SESSION_STATUS_UNSPECIFIED
         self._growing: dict[tuple[str, int], _Growing] = {}
@@ -66,7 +66,7 @@ class SessionFold:
         """Turn id -> its finish reason."""
         self.caught_up: list[int] = []
         self.heartbeats: list[int] = []
-        self.resets: list[int] = []
+        self.resyncs: list[int] = []
         self.waited = 0
         """Deltas that came too early: the client waits for a snapshot. A stream without loss has none."""
         self.deltas = 0
@@ -74,7 +74,7 @@ class SessionFold:
         self.permissions: dict[str, PermissionRequest] = {}
         """The open permission requests."""
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: SessionEvent) -> None:
         """Takes in one event.
 
         Raises:
@@ -86,7 +86,7 @@ class SessionFold:
         self._check(event, kind)
         getattr(self, f"_on_{kind}")(event, getattr(event, kind))
 
-    def listed(self) -> list[Message]:
+    def listed(self) -> list[SessionMessage]:
         """Returns the messages in conversation order, queued ones last, next first."""
         for message_id, index in list(self._growing):
             self._part(message_id, index)
@@ -99,7 +99,7 @@ class SessionFold:
         self.listed()
         return "".join(part.text.text for part in self.messages[message_id].parts)
 
-    def _check(self, event: Event, kind: str) -> None:
+    def _check(self, event: SessionEvent, kind: str) -> None:
         if event.session_id != self.session_id:
             raise ContractBroken(f"an event of session {event.session_id!r} in {self.session_id!r}")
         if self.deleted:
@@ -145,7 +145,7 @@ class SessionFold:
         del message.parts[:]
         message.parts.extend(parts)
 
-    def _on_part_delta(self, _: Event, delta: object) -> None:
+    def _on_part_delta(self, _: SessionEvent, delta: object) -> None:
         self.deltas += 1
         place = delta.message_id, delta.part_index
         grown = self._growing.get(place)
@@ -161,21 +161,21 @@ class SessionFold:
         elif grown.size - delta.offset < len(text):
             grown.add(text[grown.size - delta.offset :].decode())
 
-    def _on_part_started(self, _: Event, started: object) -> None:
+    def _on_part_started(self, _: SessionEvent, started: object) -> None:
         if self._part(started.message_id, started.part.index) is None:
             self._put_part(started.message_id, started.part)
 
-    def _on_part_finished(self, _: Event, finished: object) -> None:
+    def _on_part_finished(self, _: SessionEvent, finished: object) -> None:
         self._put_part(finished.message_id, finished.part)
 
-    def _on_message_added(self, _: Event, added: object) -> None:
+    def _on_message_added(self, _: SessionEvent, added: object) -> None:
         message = added.message
         held = self.messages.get(message.message_id)
         if held is None:
-            self.messages[message.message_id] = Message()
+            self.messages[message.message_id] = SessionMessage()
             self.messages[message.message_id].CopyFrom(message)
 
-    def _on_message_finished(self, _: Event, finished: object) -> None:
+    def _on_message_finished(self, _: SessionEvent, finished: object) -> None:
         held = self.messages.get(finished.message.message_id)
         if finished.message.parts:
             raise ContractBroken("message_finished carries parts")
@@ -184,12 +184,12 @@ class SessionFold:
             held.CopyFrom(finished.message)
             held.parts.extend(parts)
 
-    def _on_tool_call_updated(self, _: Event, updated: object) -> None:
+    def _on_tool_call_updated(self, _: SessionEvent, updated: object) -> None:
         part = self._part(updated.message_id, updated.part_index)
         if part is not None:
             part.tool_use.CopyFrom(updated.state)
 
-    def _on_turn_started(self, event: Event, started: object) -> None:
+    def _on_turn_started(self, event: SessionEvent, started: object) -> None:
         self.open_turns.add(event.turn_id)
         if started.user_message_id in self.queue:
             self.queue.remove(started.user_message_id)
@@ -198,86 +198,86 @@ class SessionFold:
             message.status = MESSAGE_STATUS_COMPLETE
             self.messages[started.user_message_id] = message
 
-    def _on_turn_ended(self, event: Event, ended: object) -> None:
+    def _on_turn_ended(self, event: SessionEvent, ended: object) -> None:
         self.open_turns.discard(event.turn_id)
         self.ended_turns[event.turn_id] = ended.finish_reason
 
-    def _on_session_status_changed(self, _: Event, changed: object) -> None:
+    def _on_session_status_changed(self, _: SessionEvent, changed: object) -> None:
         if changed.status == SESSION_STATUS_IDLE and self.open_turns:
             raise ContractBroken("the session is idle while a turn is open")
         self.status = changed.status
 
-    def _on_session_created(self, _: Event, created: object) -> None:
+    def _on_session_created(self, _: SessionEvent, created: object) -> None:
         if created.session.id != self.session_id:
             raise ContractBroken("session_created names another session")
 
-    def _on_session_updated(self, _: Event, updated: object) -> None:
+    def _on_session_updated(self, _: SessionEvent, updated: object) -> None:
         if updated.session.id != self.session_id:
             raise ContractBroken("session_updated names another session")
 
-    def _on_session_deleted(self, _: Event, __: object) -> None:
+    def _on_session_deleted(self, _: SessionEvent, __: object) -> None:
         self.deleted = True
 
-    def _on_message_removed(self, _: Event, removed: object) -> None:
+    def _on_message_removed(self, _: SessionEvent, removed: object) -> None:
         self.messages.pop(removed.message_id, None)
         if removed.message_id in self.queue:
             self.queue.remove(removed.message_id)
 
-    def _on_queue_changed(self, _: Event, changed: object) -> None:
+    def _on_queue_changed(self, _: SessionEvent, changed: object) -> None:
         self.queue = list(changed.message_ids)
 
-    def _on_message_snapshot(self, _: Event, snapshot: object) -> None:
+    def _on_message_snapshot(self, _: SessionEvent, snapshot: object) -> None:
         for part in snapshot.message.parts:
             self._growing.pop((snapshot.message.message_id, part.index), None)
-        held = self.messages.setdefault(snapshot.message.message_id, Message())
+        held = self.messages.setdefault(snapshot.message.message_id, SessionMessage())
         held.CopyFrom(snapshot.message)
 
-    def _on_session_snapshot(self, _: Event, snapshot: object) -> None:
+    def _on_session_snapshot(self, _: SessionEvent, snapshot: object) -> None:
         self.queue = list(snapshot.queued_message_ids)
         self.status = snapshot.session.status
 
-    def _on_caught_up(self, _: Event, caught_up: object) -> None:
+    def _on_caught_up(self, _: SessionEvent, caught_up: object) -> None:
         self.caught_up.append(caught_up.head)
         if self.head is None:
             self.head = caught_up.head
         elif not self.filtered and caught_up.head != self.head:
             raise ContractBroken(f"caught up at {caught_up.head} with {self.head} delivered")
 
-    def _on_heartbeat(self, _: Event, heartbeat: object) -> None:
+    def _on_heartbeat(self, _: SessionEvent, heartbeat: object) -> None:
         self.heartbeats.append(heartbeat.head)
         if self.head is not None and not self.filtered and heartbeat.head != self.head:
             raise ContractBroken(f"heartbeat with head {heartbeat.head} while {self.head} was delivered")
 
-    def _on_tool_log(self, _: Event, line: object) -> None:
+    def _on_tool_log(self, _: SessionEvent, line: object) -> None:
         part = self._part(line.message_id, line.part_index)
         if part is not None and line.line_index == len(part.tool_use.logs):
             part.tool_use.logs.append(line.text)
 
-    def _on_permission_asked(self, _: Event, asked: object) -> None:
+    def _on_permission_asked(self, _: SessionEvent, asked: object) -> None:
         self.permissions[asked.permission.id] = asked.permission
 
-    def _on_permission_snapshot(self, _: Event, snapshot: object) -> None:
+    def _on_permission_snapshot(self, _: SessionEvent, snapshot: object) -> None:
         self.permissions[snapshot.permission.id] = snapshot.permission
 
-    def _on_permission_replied(self, _: Event, replied: object) -> None:
+    def _on_permission_replied(self, _: SessionEvent, replied: object) -> None:
         self.permissions.pop(replied.permission_id, None)
 
-    def _on_retry_scheduled(self, _: Event, scheduled: object) -> None:
+    def _on_retry_scheduled(self, _: SessionEvent, scheduled: object) -> None:
         if scheduled.attempt < 1:
             raise ContractBroken("a retry before the first attempt")
 
-    def _on_compaction_started(self, _: Event, started: object) -> None:
+    def _on_compaction_started(self, _: SessionEvent, started: object) -> None:
         if not started.message_count:
             raise ContractBroken("nothing is being summarised")
 
-    def _on_context_compacted(self, _: Event, compacted: object) -> None:
+    def _on_context_compacted(self, _: SessionEvent, compacted: object) -> None:
         held = self.messages.get(compacted.message_id)
         if held is not None and held.compaction != compacted.compaction:
             raise ContractBroken("the summary stands for something else than the event says")
 
-    def _on_reset(self, _: Event, reset: object) -> None:
+    def _on_resync(self, _: SessionEvent, resync: object) -> None:
         self.permissions = {}
-        self.resets.append(reset.earliest)
+        self.resyncs.append(resync.earliest)
         self.messages, self.queue, self.head = {}, [], None
         self.open_turns, self.status = set(), SESSION_STATUS_UNSPECIFIED
         self._growing.clear()
@@ -304,7 +304,7 @@ class Fold:
         self.sessions: dict[str, SessionFold] = {}
         self.caught_up: list[int] = []
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: SessionEvent) -> None:
         """Takes in one event; raises as `SessionFold.apply`, and when positions do not grow."""
         if event.position:
             if self.position is not None and event.position <= self.position:
@@ -319,15 +319,15 @@ class Fold:
         elif event.HasField("caught_up"):
             self.caught_up.append(event.caught_up.head)
             self.position = max(self.position or 0, event.caught_up.head)
-        elif event.WhichOneof("kind") not in ("heartbeat", "reset"):
+        elif event.WhichOneof("kind") not in ("heartbeat", "resync"):
             raise ContractBroken(f"{event.WhichOneof('kind')} names no session")
 
 
-def comparable(messages: Iterable[Message]) -> list[Message]:
+def comparable(messages: Iterable[SessionMessage]) -> list[SessionMessage]:
     """Returns copies without the time of last change: a write of growing text changes it without an event."""
     copies = []
     for message in messages:
-        copies.append(Message())
+        copies.append(SessionMessage())
         copies[-1].CopyFrom(message)
         copies[-1].ClearField("update_time")
     return copies

@@ -172,7 +172,7 @@ _SAID = (
     _user(Text("Never mind.")),
     _answer(LOCAL, reason=FinishReason.ABORTED, status=MessageStatus.INTERRUPTED),
     _result(ToolResult(call_id="call_far", output="42 knots")),
-    _result(ToolResult(call_id="toolu_01", output="a plot of the tide"), parent_id="msg_04"),
+    _result(ToolResult(call_id="toolu_01", output="a plot of the tide"), answers_message_id="msg_04"),
     # a turn that its provider paused, and one that it paused and nobody continued
     _user(Text("Look up the tides.")),
     _answer(

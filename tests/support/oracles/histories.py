@@ -241,7 +241,7 @@ def _other_messages(draw: st.DrawFn, within: Conversation) -> Message:
         (ToolResult(call_id=draw(st.sampled_from(_CALL_IDS)), output=draw(st.sampled_from(_TEXTS))), None)
         for _ in range(draw(st.integers(1, 2)))
     ]
-    return _message(draw, within, kind, results, parent_id=draw(st.sampled_from(("", "", "msg_0"))))
+    return _message(draw, within, kind, results, answers_message_id=draw(st.sampled_from(("", "", "msg_0"))))
 
 
 @st.composite

@@ -83,7 +83,7 @@ CALLS = make_answer(
     ),
     session_id=APPROVALS,
     turn_id=TURN.turn_id,
-    parent_id=QUESTION.message_id,
+    answers_message_id=QUESTION.message_id,
     finish_reason=FinishReason.TOOL_USE,
     sent_context=SentContext(system_hash="s", tools_hash="t", prefix_hash="p", message_count=2, estimated_tokens=10),
 )

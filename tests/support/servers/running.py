@@ -8,7 +8,7 @@ import grpc
 
 from opencode.agent.agent_pb2_grpc import AgentServiceStub
 from opencode.event.event_pb2_grpc import EventServiceStub
-from opencode.message.file_pb2_grpc import FileServiceStub
+from opencode.file.file_pb2_grpc import FileServiceStub
 from opencode.message.message_pb2_grpc import MessageServiceStub
 from opencode.provider.provider_pb2_grpc import ProviderServiceStub
 from opencode.session.session_pb2_grpc import SessionServiceStub

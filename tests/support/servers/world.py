@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from opencode.message.content_pb2 import FINISH_REASON_STOP, Message
+from opencode.message.content_pb2 import FINISH_REASON_STOP, SessionMessage
 from opencode.message.message_pb2 import (
     DISPOSITION_DUPLICATE,
     AbortSessionRequest,
@@ -34,6 +34,7 @@ from tests.support.clients.conversation import (
     ask,
     messages_of,
     model,
+    model_name,
     refused,
     session_of,
     watching,
@@ -293,7 +294,7 @@ class World:
 
     async def _check_fold(self, one: Followed) -> None:
         """Checks that the watch says what is stored. While an answer is held, its text may still be on its way."""
-        stored: list[Message] = []
+        stored: list[SessionMessage] = []
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while True:
@@ -311,7 +312,7 @@ class World:
         """Checks what one of the models would be sent now, the next one at each call."""
         provider_id, model_id = MODELS[next(self._explained) % len(MODELS)]
         told = await self.client.messages.ExplainContext(
-            ExplainContextRequest(session_id=one.session_id, model=model(model_id, provider_id))
+            ExplainContextRequest(session_id=one.session_id, model=model_name(model_id, provider_id))
         )
         found = violations(told.api, json.loads(told.request_json), one.paused)
         assert not found, f"what {model_id} would be sent: {found}"

@@ -6,14 +6,14 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from opencode.event.session_event_pb2 import Event, PermissionAsked, PermissionSnapshot
+from opencode.event.session_event_pb2 import PermissionAsked, PermissionSnapshot, SessionEvent
 from opencode.tool.tool_pb2 import PermissionRequest, PermissionResponse
 from turnwire.cli.permission_prompt import NOBODY, PermissionPrompt
 
 REQUEST = PermissionRequest(id="per_1", session_id="ses_1", title='fs.write {"path": "a"}\x1b[2J')
 EVENTS = [
-    Event(permission_asked=PermissionAsked(permission=REQUEST)),
-    Event(permission_snapshot=PermissionSnapshot(permission=REQUEST)),
+    SessionEvent(permission_asked=PermissionAsked(permission=REQUEST)),
+    SessionEvent(permission_snapshot=PermissionSnapshot(permission=REQUEST)),
 ]
 
 

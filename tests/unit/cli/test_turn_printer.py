@@ -6,51 +6,51 @@ import pytest
 from rich.console import Console
 
 from opencode.event.session_event_pb2 import (
-    Event,
     MessageSnapshot,
     PartDelta,
     PartFinished,
     PartStarted,
+    SessionEvent,
     ToolCallUpdated,
     TurnEnded,
 )
 from opencode.message.content_pb2 import (
     Failure,
     FinishReason,
-    Message,
     Part,
     ReasoningContent,
+    SessionMessage,
     TextContent,
 )
 from opencode.tool.tool_pb2 import ToolCallState
 from turnwire.cli.turn_printer import TurnPrinter, finish_reason_name
 
 
-def shown(*events: Event) -> str:
+def shown(*events: SessionEvent) -> str:
     """Returns what is printed for these events."""
     console = Console(file=io.StringIO(), width=40)
     TurnPrinter(console).show(events)
     return console.file.getvalue()
 
 
-def text_started(index: int = 0) -> Event:
+def text_started(index: int = 0) -> SessionEvent:
     """Announces a text part."""
-    return Event(part_started=PartStarted(message_id="m", part=Part(index=index, text=TextContent())))
+    return SessionEvent(part_started=PartStarted(message_id="m", part=Part(index=index, text=TextContent())))
 
 
-def delta(offset: int, text: str, index: int = 0) -> Event:
+def delta(offset: int, text: str, index: int = 0) -> SessionEvent:
     """Adds text to a part."""
-    return Event(part_delta=PartDelta(message_id="m", part_index=index, offset=offset, text=text))
+    return SessionEvent(part_delta=PartDelta(message_id="m", part_index=index, offset=offset, text=text))
 
 
-def text_finished(text: str, index: int = 0) -> Event:
+def text_finished(text: str, index: int = 0) -> SessionEvent:
     """Gives a whole text part."""
-    return Event(part_finished=PartFinished(message_id="m", part=Part(index=index, text=TextContent(text=text))))
+    return SessionEvent(part_finished=PartFinished(message_id="m", part=Part(index=index, text=TextContent(text=text))))
 
 
-def ended(reason: "FinishReason.ValueType", failure: Failure | None = None) -> Event:
+def ended(reason: "FinishReason.ValueType", failure: Failure | None = None) -> SessionEvent:
     """Ends the turn."""
-    return Event(turn_ended=TurnEnded(finish_reason=reason, failure=failure))
+    return SessionEvent(turn_ended=TurnEnded(finish_reason=reason, failure=failure))
 
 
 STOPPED = ended(FinishReason.FINISH_REASON_STOP)
@@ -60,9 +60,9 @@ def test_deltas_are_printed_as_they_come_and_parts_on_lines_of_their_own() -> No
     """Nothing is wrapped, nothing printed twice."""
     reasoning = Part(index=0, reasoning=ReasoningContent(text="hm"))
     events = (
-        Event(part_started=PartStarted(message_id="m", part=Part(index=0, reasoning=ReasoningContent()))),
+        SessionEvent(part_started=PartStarted(message_id="m", part=Part(index=0, reasoning=ReasoningContent()))),
         delta(0, "hm"),
-        Event(part_finished=PartFinished(message_id="m", part=reasoning)),
+        SessionEvent(part_finished=PartFinished(message_id="m", part=reasoning)),
         text_started(1),
         delta(0, "a " * 30, 1),
         delta(60, "ü", 1),
@@ -86,17 +86,19 @@ def test_the_whole_part_wins_over_the_deltas() -> None:
 
 def test_a_snapshot_is_gone_on_with() -> None:
     """As after a reconnect."""
-    snapshot = Event(
-        message_snapshot=MessageSnapshot(message=Message(message_id="m", parts=[Part(text=TextContent(text="so "))]))
+    snapshot = SessionEvent(
+        message_snapshot=MessageSnapshot(
+            message=SessionMessage(message_id="m", parts=[Part(text=TextContent(text="so "))])
+        )
     )
     assert shown(snapshot, delta(3, "far"), STOPPED) == "so far\n"
 
 
 def test_tool_calls_show_arguments_and_result() -> None:
     """On two lines."""
-    started = Event(part_started=PartStarted(message_id="m", part=Part(tool_use=ToolCallState(name="clock"))))
+    started = SessionEvent(part_started=PartStarted(message_id="m", part=Part(tool_use=ToolCallState(name="clock"))))
     result = ToolCallUpdated(message_id="m", state=ToolCallState(name="clock", output="noon"))
-    assert shown(started, delta(0, "{}"), Event(tool_call_updated=result)) == "clock {}\nclock -> noon\n"
+    assert shown(started, delta(0, "{}"), SessionEvent(tool_call_updated=result)) == "clock {}\nclock -> noon\n"
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,7 @@ def test_tool_calls_show_arguments_and_result() -> None:
         (ended(FinishReason.FINISH_REASON_ERROR, Failure(reason="R", message="why")), "[R: why]"),
     ],
 )
-def test_an_end_other_than_stop_is_told(event: Event, line: str) -> None:
+def test_an_end_other_than_stop_is_told(event: SessionEvent, line: str) -> None:
     """In brackets, after what was said."""
     assert shown(delta(0, "half"), event) == f"half\n{line}\n"
 
@@ -118,6 +120,6 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
 
 def test_newer_events_and_reasons_are_skipped() -> None:
     """A server may be newer than its client."""
-    assert shown(Event(sequence=1)) == ""
+    assert shown(SessionEvent(sequence=1)) == ""
     assert finish_reason_name(999) == "finish reason 999"
     assert finish_reason_name(FinishReason.FINISH_REASON_MAX_STEPS) == "max_steps"

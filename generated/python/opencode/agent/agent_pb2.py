@@ -22,10 +22,10 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
-from opencode.model import selection_pb2 as opencode_dot_model_dot_selection__pb2
+from opencode.model import model_pb2 as opencode_dot_model_dot_model__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aopencode/agent/agent.proto\x12\x0eopencode.agent\x1a\x1eopencode/model/selection.proto\"\x13\n\x11ListAgentsRequest\"6\n\tAgentList\x12)\n\x06\x61gents\x18\x01 \x03(\x0b\x32\x19.opencode.agent.AgentInfo\"\xe5\x02\n\tAgentInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x18\n\x0b\x64\x65scription\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x11\n\x04mode\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x10\n\x08\x62uilt_in\x18\x04 \x01(\x08\x12\x12\n\x05\x63olor\x18\x05 \x01(\tH\x02\x88\x01\x01\x12\x32\n\x05model\x18\x10 \x01(\x0b\x32\x1e.opencode.model.ModelSelectionH\x03\x88\x01\x01\x12\x37\n\x0f\x66\x61llback_models\x18\x11 \x03(\x0b\x32\x1e.opencode.model.ModelSelection\x12\r\n\x05tools\x18\x12 \x03(\t\x12\x33\n\x0bpermissions\x18\x13 \x03(\x0b\x32\x1e.opencode.agent.PermissionRule\x12\x19\n\x11has_system_prompt\x18\x14 \x01(\x08\x42\x0e\n\x0c_descriptionB\x07\n\x05_modeB\x08\n\x06_colorB\x08\n\x06_model\"1\n\x0ePermissionRule\x12\x0f\n\x07pattern\x18\x01 \x01(\t\x12\x0e\n\x06\x61\x63tion\x18\x02 \x01(\t2Z\n\x0c\x41gentService\x12J\n\nListAgents\x12!.opencode.agent.ListAgentsRequest\x1a\x19.opencode.agent.AgentListB=Z;github.com/turnwire/turnwire/generated/go/opencode;opencodeb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aopencode/agent/agent.proto\x12\x0eopencode.agent\x1a\x1aopencode/model/model.proto\"\x13\n\x11ListAgentsRequest\"6\n\tAgentList\x12)\n\x06\x61gents\x18\x01 \x03(\x0b\x32\x19.opencode.agent.AgentInfo\"\xdb\x02\n\tAgentInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x18\n\x0b\x64\x65scription\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x11\n\x04mode\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x10\n\x08\x62uilt_in\x18\x04 \x01(\x08\x12\x12\n\x05\x63olor\x18\x05 \x01(\tH\x02\x88\x01\x01\x12-\n\x05model\x18\x10 \x01(\x0b\x32\x19.opencode.model.ModelNameH\x03\x88\x01\x01\x12\x32\n\x0f\x66\x61llback_models\x18\x11 \x03(\x0b\x32\x19.opencode.model.ModelName\x12\r\n\x05tools\x18\x12 \x03(\t\x12\x33\n\x0bpermissions\x18\x13 \x03(\x0b\x32\x1e.opencode.agent.PermissionRule\x12\x19\n\x11has_system_prompt\x18\x14 \x01(\x08\x42\x0e\n\x0c_descriptionB\x07\n\x05_modeB\x08\n\x06_colorB\x08\n\x06_model\"1\n\x0ePermissionRule\x12\x0f\n\x07pattern\x18\x01 \x01(\t\x12\x0e\n\x06\x61\x63tion\x18\x02 \x01(\t2Z\n\x0c\x41gentService\x12J\n\nListAgents\x12!.opencode.agent.ListAgentsRequest\x1a\x19.opencode.agent.AgentListB=Z;github.com/turnwire/turnwire/generated/go/opencode;opencodeb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,14 +33,14 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'opencode.agent.agent_pb2', 
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'Z;github.com/turnwire/turnwire/generated/go/opencode;opencode'
-  _globals['_LISTAGENTSREQUEST']._serialized_start=78
-  _globals['_LISTAGENTSREQUEST']._serialized_end=97
-  _globals['_AGENTLIST']._serialized_start=99
-  _globals['_AGENTLIST']._serialized_end=153
-  _globals['_AGENTINFO']._serialized_start=156
-  _globals['_AGENTINFO']._serialized_end=513
-  _globals['_PERMISSIONRULE']._serialized_start=515
-  _globals['_PERMISSIONRULE']._serialized_end=564
-  _globals['_AGENTSERVICE']._serialized_start=566
-  _globals['_AGENTSERVICE']._serialized_end=656
+  _globals['_LISTAGENTSREQUEST']._serialized_start=74
+  _globals['_LISTAGENTSREQUEST']._serialized_end=93
+  _globals['_AGENTLIST']._serialized_start=95
+  _globals['_AGENTLIST']._serialized_end=149
+  _globals['_AGENTINFO']._serialized_start=152
+  _globals['_AGENTINFO']._serialized_end=499
+  _globals['_PERMISSIONRULE']._serialized_start=501
+  _globals['_PERMISSIONRULE']._serialized_end=550
+  _globals['_AGENTSERVICE']._serialized_start=552
+  _globals['_AGENTSERVICE']._serialized_end=642
 # @@protoc_insertion_point(module_scope)

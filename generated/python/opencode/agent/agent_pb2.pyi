@@ -7,7 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
-from opencode.model import selection_pb2 as _selection_pb2
+from opencode.model import model_pb2 as _model_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -89,11 +89,11 @@ class AgentInfo(_message.Message):
     has_system_prompt: _builtins.bool
     """True when it has a system prompt of its own."""
     @_builtins.property
-    def model(self) -> _selection_pb2.ModelSelection:
+    def model(self) -> _model_pb2.ModelName:
         """The model that its turns use unless the message names another. Absent: the session's or the server's default."""
 
     @_builtins.property
-    def fallback_models(self) -> _containers.RepeatedCompositeFieldContainer[_selection_pb2.ModelSelection]:
+    def fallback_models(self) -> _containers.RepeatedCompositeFieldContainer[_model_pb2.ModelName]:
         """Asked in this order when the model's provider does not answer."""
 
     @_builtins.property
@@ -112,8 +112,8 @@ class AgentInfo(_message.Message):
         mode: _builtins.str | None = ...,
         built_in: _builtins.bool = ...,
         color: _builtins.str | None = ...,
-        model: _selection_pb2.ModelSelection | None = ...,
-        fallback_models: _abc.Iterable[_selection_pb2.ModelSelection] | None = ...,
+        model: _model_pb2.ModelName | None = ...,
+        fallback_models: _abc.Iterable[_model_pb2.ModelName] | None = ...,
         tools: _abc.Iterable[_builtins.str] | None = ...,
         permissions: _abc.Iterable[Global___PermissionRule] | None = ...,
         has_system_prompt: _builtins.bool = ...,

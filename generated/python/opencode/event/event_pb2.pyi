@@ -345,13 +345,13 @@ class WatchEventsRequest(_message.Message):
     include_deltas: _builtins.bool
     """False leaves out part_started and part_delta. Absent means true."""
     fail_if_compacted: _builtins.bool
-    """True answers OUT_OF_RANGE (EVENTS_COMPACTED) for a position that is no longer kept. False answers a reset event and
+    """True answers OUT_OF_RANGE (EVENTS_COMPACTED) for a position that is no longer kept. False answers a resync event and
     then goes on as without a position.
     """
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Only these kinds of durable events, by their field names in Event ("turn_ended"). Empty for all. Snapshots, caught_up,
-        heartbeat and reset always come.
+        """Only these kinds of durable events, by their field names in SessionEvent ("turn_ended"). Empty for all. Snapshots, caught_up,
+        heartbeat and resync always come.
         """
 
     def __init__(
@@ -391,13 +391,13 @@ class WatchEventsResponse(_message.Message):
 
     EVENTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def events(self) -> _containers.RepeatedCompositeFieldContainer[_session_event_pb2.Event]:
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[_session_event_pb2.SessionEvent]:
         """The events, in order; at least one."""
 
     def __init__(
         self,
         *,
-        events: _abc.Iterable[_session_event_pb2.Event] | None = ...,
+        events: _abc.Iterable[_session_event_pb2.SessionEvent] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

@@ -24,7 +24,7 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
-class Event(_message.Message):
+class SessionEvent(_message.Message):
     """Tells one fact about a session. Durable events have a sequence and are stored; the others (sequence 0) are hints that
     can always be rebuilt from what is stored.
     """
@@ -56,7 +56,7 @@ class Event(_message.Message):
     CAUGHT_UP_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     RETRY_SCHEDULED_FIELD_NUMBER: _builtins.int
-    RESET_FIELD_NUMBER: _builtins.int
+    RESYNC_FIELD_NUMBER: _builtins.int
     TOOL_LOG_FIELD_NUMBER: _builtins.int
     COMPACTION_STARTED_FIELD_NUMBER: _builtins.int
     PERMISSION_SNAPSHOT_FIELD_NUMBER: _builtins.int
@@ -67,7 +67,7 @@ class Event(_message.Message):
     Of a deleted session only session_deleted is kept, with the sequence that it had.
     """
     session_id: _builtins.str
-    """The session; "" for heartbeats, caught_up and reset of a watch over all sessions."""
+    """The session; "" for heartbeats, caught_up and resync of a watch over all sessions."""
     position: _builtins.int
     """Position among all sessions' durable events: grows, with gaps. 0 for an event that is not durable."""
     turn_id: _builtins.str
@@ -161,7 +161,7 @@ class Event(_message.Message):
         """A model call failed before its first content and will be tried again. Not durable."""
 
     @_builtins.property
-    def reset(self) -> Global___Reset:
+    def resync(self) -> Global___Resync:
         """The position asked for is no longer kept: drop what you hold and read again. Not durable."""
 
     @_builtins.property
@@ -208,22 +208,22 @@ class Event(_message.Message):
         caught_up: Global___CaughtUp | None = ...,
         heartbeat: Global___Heartbeat | None = ...,
         retry_scheduled: Global___RetryScheduled | None = ...,
-        reset: Global___Reset | None = ...,
+        resync: Global___Resync | None = ...,
         tool_log: Global___ToolLog | None = ...,
         compaction_started: Global___CompactionStarted | None = ...,
         permission_snapshot: Global___PermissionSnapshot | None = ...,
         event_time: _timestamp_pb2.Timestamp | None = ...,
         turn_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "compaction_started", b"compaction_started", "context_compacted", b"context_compacted", "event_time", b"event_time", "heartbeat", b"heartbeat", "kind", b"kind", "message_added", b"message_added", "message_finished", b"message_finished", "message_removed", b"message_removed", "message_snapshot", b"message_snapshot", "part_delta", b"part_delta", "part_finished", b"part_finished", "part_started", b"part_started", "permission_asked", b"permission_asked", "permission_replied", b"permission_replied", "permission_snapshot", b"permission_snapshot", "queue_changed", b"queue_changed", "reset", b"reset", "retry_scheduled", b"retry_scheduled", "session_created", b"session_created", "session_deleted", b"session_deleted", "session_snapshot", b"session_snapshot", "session_status_changed", b"session_status_changed", "session_updated", b"session_updated", "tool_call_updated", b"tool_call_updated", "tool_log", b"tool_log", "turn_ended", b"turn_ended", "turn_started", b"turn_started"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "compaction_started", b"compaction_started", "context_compacted", b"context_compacted", "event_time", b"event_time", "heartbeat", b"heartbeat", "kind", b"kind", "message_added", b"message_added", "message_finished", b"message_finished", "message_removed", b"message_removed", "message_snapshot", b"message_snapshot", "part_delta", b"part_delta", "part_finished", b"part_finished", "part_started", b"part_started", "permission_asked", b"permission_asked", "permission_replied", b"permission_replied", "permission_snapshot", b"permission_snapshot", "queue_changed", b"queue_changed", "resync", b"resync", "retry_scheduled", b"retry_scheduled", "session_created", b"session_created", "session_deleted", b"session_deleted", "session_snapshot", b"session_snapshot", "session_status_changed", b"session_status_changed", "session_updated", b"session_updated", "tool_call_updated", b"tool_call_updated", "tool_log", b"tool_log", "turn_ended", b"turn_ended", "turn_started", b"turn_started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "compaction_started", b"compaction_started", "context_compacted", b"context_compacted", "event_time", b"event_time", "heartbeat", b"heartbeat", "kind", b"kind", "message_added", b"message_added", "message_finished", b"message_finished", "message_removed", b"message_removed", "message_snapshot", b"message_snapshot", "part_delta", b"part_delta", "part_finished", b"part_finished", "part_started", b"part_started", "permission_asked", b"permission_asked", "permission_replied", b"permission_replied", "permission_snapshot", b"permission_snapshot", "position", b"position", "queue_changed", b"queue_changed", "reset", b"reset", "retry_scheduled", b"retry_scheduled", "sequence", b"sequence", "session_created", b"session_created", "session_deleted", b"session_deleted", "session_id", b"session_id", "session_snapshot", b"session_snapshot", "session_status_changed", b"session_status_changed", "session_updated", b"session_updated", "tool_call_updated", b"tool_call_updated", "tool_log", b"tool_log", "turn_ended", b"turn_ended", "turn_id", b"turn_id", "turn_started", b"turn_started"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "compaction_started", b"compaction_started", "context_compacted", b"context_compacted", "event_time", b"event_time", "heartbeat", b"heartbeat", "kind", b"kind", "message_added", b"message_added", "message_finished", b"message_finished", "message_removed", b"message_removed", "message_snapshot", b"message_snapshot", "part_delta", b"part_delta", "part_finished", b"part_finished", "part_started", b"part_started", "permission_asked", b"permission_asked", "permission_replied", b"permission_replied", "permission_snapshot", b"permission_snapshot", "position", b"position", "queue_changed", b"queue_changed", "resync", b"resync", "retry_scheduled", b"retry_scheduled", "sequence", b"sequence", "session_created", b"session_created", "session_deleted", b"session_deleted", "session_id", b"session_id", "session_snapshot", b"session_snapshot", "session_status_changed", b"session_status_changed", "session_updated", b"session_updated", "tool_call_updated", b"tool_call_updated", "tool_log", b"tool_log", "turn_ended", b"turn_ended", "turn_id", b"turn_id", "turn_started", b"turn_started"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["part_delta", "part_started", "part_finished", "message_added", "message_finished", "tool_call_updated", "turn_started", "turn_ended", "session_status_changed", "session_created", "session_updated", "session_deleted", "message_removed", "queue_changed", "permission_asked", "permission_replied", "context_compacted", "message_snapshot", "session_snapshot", "caught_up", "heartbeat", "retry_scheduled", "reset", "tool_log", "compaction_started", "permission_snapshot"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["part_delta", "part_started", "part_finished", "message_added", "message_finished", "tool_call_updated", "turn_started", "turn_ended", "session_status_changed", "session_created", "session_updated", "session_deleted", "message_removed", "queue_changed", "permission_asked", "permission_replied", "context_compacted", "message_snapshot", "session_snapshot", "caught_up", "heartbeat", "retry_scheduled", "resync", "tool_log", "compaction_started", "permission_snapshot"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
-Global___Event: _TypeAlias = Event  # noqa: Y015
+Global___SessionEvent: _TypeAlias = SessionEvent  # noqa: Y015
 
 @_typing.final
 class PartDelta(_message.Message):
@@ -325,13 +325,13 @@ class MessageAdded(_message.Message):
 
     MESSAGE_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def message(self) -> _content_pb2.Message:
+    def message(self) -> _content_pb2.SessionMessage:
         """The message."""
 
     def __init__(
         self,
         *,
-        message: _content_pb2.Message | None = ...,
+        message: _content_pb2.SessionMessage | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -349,13 +349,13 @@ class MessageFinished(_message.Message):
 
     MESSAGE_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def message(self) -> _content_pb2.Message:
+    def message(self) -> _content_pb2.SessionMessage:
         """The message without parts."""
 
     def __init__(
         self,
         *,
-        message: _content_pb2.Message | None = ...,
+        message: _content_pb2.SessionMessage | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -478,7 +478,7 @@ class TurnEnded(_message.Message):
         """What went wrong. Absent when nothing did."""
 
     @_builtins.property
-    def usage(self) -> _content_pb2.Usage:
+    def usage(self) -> _content_pb2.TokenUsage:
         """Tokens of all steps. Absent when no provider said."""
 
     def __init__(
@@ -486,7 +486,7 @@ class TurnEnded(_message.Message):
         *,
         finish_reason: _content_pb2.FinishReason.ValueType = ...,
         failure: _content_pb2.Failure | None = ...,
-        usage: _content_pb2.Usage | None = ...,
+        usage: _content_pb2.TokenUsage | None = ...,
         cost_pico_usd: _builtins.int | None = ...,
         steps: _builtins.int = ...,
     ) -> None: ...
@@ -783,13 +783,13 @@ class MessageSnapshot(_message.Message):
 
     MESSAGE_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def message(self) -> _content_pb2.Message:
+    def message(self) -> _content_pb2.SessionMessage:
         """The message with its parts."""
 
     def __init__(
         self,
         *,
-        message: _content_pb2.Message | None = ...,
+        message: _content_pb2.SessionMessage | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -918,7 +918,7 @@ class Heartbeat(_message.Message):
 Global___Heartbeat: _TypeAlias = Heartbeat  # noqa: Y015
 
 @_typing.final
-class Reset(_message.Message):
+class Resync(_message.Message):
     """Tells that the position asked for is no longer kept."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -937,4 +937,4 @@ class Reset(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Reset: _TypeAlias = Reset  # noqa: Y015
+Global___Resync: _TypeAlias = Resync  # noqa: Y015

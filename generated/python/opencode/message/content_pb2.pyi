@@ -9,6 +9,7 @@ from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from opencode.file import file_pb2 as _file_pb2
 from opencode.tool import tool_pb2 as _tool_pb2
 import builtins as _builtins
 import sys
@@ -186,7 +187,7 @@ PART_STATUS_INTERRUPTED: PartStatus.ValueType  # 3
 Global___PartStatus: _TypeAlias = PartStatus  # noqa: Y015
 
 @_typing.final
-class Message(_message.Message):
+class SessionMessage(_message.Message):
     """Holds one entry of a conversation with all its parts."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -197,7 +198,7 @@ class Message(_message.Message):
     STATUS_FIELD_NUMBER: _builtins.int
     PARTS_FIELD_NUMBER: _builtins.int
     TURN_ID_FIELD_NUMBER: _builtins.int
-    PARENT_ID_FIELD_NUMBER: _builtins.int
+    ANSWERS_MESSAGE_ID_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
     FINISH_REASON_FIELD_NUMBER: _builtins.int
@@ -221,8 +222,10 @@ class Message(_message.Message):
     """How far it is."""
     turn_id: _builtins.str
     """The turn it belongs to; "" for messages stored outside a turn."""
-    parent_id: _builtins.str
-    """For an assistant message: the user message it answers. "" otherwise."""
+    answers_message_id: _builtins.str
+    """What it answers. Of an assistant message: the user message. Of a message of type TOOL_RESULT: the assistant message
+    that made the call; "" when no known call has its call_id. "" for all others.
+    """
     finish_reason: Global___FinishReason.ValueType
     """Why the answer ended. Unspecified unless an assistant message has ended."""
     provider_finish_reason: _builtins.str
@@ -254,7 +257,7 @@ class Message(_message.Message):
         """Which model was asked and which one answered. Absent unless type is ASSISTANT."""
 
     @_builtins.property
-    def usage(self) -> Global___Usage:
+    def usage(self) -> Global___TokenUsage:
         """Tokens used. Absent when the provider did not say."""
 
     @_builtins.property
@@ -278,13 +281,13 @@ class Message(_message.Message):
         status: Global___MessageStatus.ValueType = ...,
         parts: _abc.Iterable[Global___Part] | None = ...,
         turn_id: _builtins.str = ...,
-        parent_id: _builtins.str = ...,
+        answers_message_id: _builtins.str = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
         update_time: _timestamp_pb2.Timestamp | None = ...,
         finish_reason: Global___FinishReason.ValueType = ...,
         provider_finish_reason: _builtins.str = ...,
         model_run: Global___ModelRun | None = ...,
-        usage: Global___Usage | None = ...,
+        usage: Global___TokenUsage | None = ...,
         cost_pico_usd: _builtins.int | None = ...,
         failure: Global___Failure | None = ...,
         sender: _builtins.str = ...,
@@ -295,7 +298,7 @@ class Message(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_compaction", b"_compaction", "_cost_pico_usd", b"_cost_pico_usd", "_sent_context", b"_sent_context", "compaction", b"compaction", "cost_pico_usd", b"cost_pico_usd", "create_time", b"create_time", "failure", b"failure", "model_run", b"model_run", "sent_context", b"sent_context", "update_time", b"update_time", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_compaction", b"_compaction", "_cost_pico_usd", b"_cost_pico_usd", "_sent_context", b"_sent_context", "compaction", b"compaction", "cost_pico_usd", b"cost_pico_usd", "create_time", b"create_time", "failure", b"failure", "finish_reason", b"finish_reason", "message_id", b"message_id", "metadata_json", b"metadata_json", "model_run", b"model_run", "parent_id", b"parent_id", "parts", b"parts", "provider_finish_reason", b"provider_finish_reason", "sender", b"sender", "sender_name", b"sender_name", "sent_context", b"sent_context", "session_id", b"session_id", "status", b"status", "turn_id", b"turn_id", "type", b"type", "update_time", b"update_time", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_compaction", b"_compaction", "_cost_pico_usd", b"_cost_pico_usd", "_sent_context", b"_sent_context", "answers_message_id", b"answers_message_id", "compaction", b"compaction", "cost_pico_usd", b"cost_pico_usd", "create_time", b"create_time", "failure", b"failure", "finish_reason", b"finish_reason", "message_id", b"message_id", "metadata_json", b"metadata_json", "model_run", b"model_run", "parts", b"parts", "provider_finish_reason", b"provider_finish_reason", "sender", b"sender", "sender_name", b"sender_name", "sent_context", b"sent_context", "session_id", b"session_id", "status", b"status", "turn_id", b"turn_id", "type", b"type", "update_time", b"update_time", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__compaction: _TypeAlias = _typing.Literal["compaction"]  # noqa: Y015
     _WhichOneofArgType__compaction: _TypeAlias = _typing.Literal["_compaction", b"_compaction"]  # noqa: Y015
@@ -310,7 +313,7 @@ class Message(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__sent_context) -> _WhichOneofReturnType__sent_context | None: ...
 
-Global___Message: _TypeAlias = Message  # noqa: Y015
+Global___SessionMessage: _TypeAlias = SessionMessage  # noqa: Y015
 
 @_typing.final
 class Compaction(_message.Message):
@@ -414,7 +417,7 @@ class Part(_message.Message):
         """Readable reasoning of a model; its text is "" when the provider gave only sealed reasoning."""
 
     @_builtins.property
-    def file(self) -> Global___FileContent:
+    def file(self) -> _file_pb2.FileRef:
         """A file or image."""
 
     @_builtins.property
@@ -441,7 +444,7 @@ class Part(_message.Message):
         status: Global___PartStatus.ValueType = ...,
         text: Global___TextContent | None = ...,
         reasoning: Global___ReasoningContent | None = ...,
-        file: Global___FileContent | None = ...,
+        file: _file_pb2.FileRef | None = ...,
         tool_use: _tool_pb2.ToolCallState | None = ...,
         tool_result: Global___ToolResultContent | None = ...,
         refusal: Global___RefusalContent | None = ...,
@@ -522,48 +525,6 @@ class RefusalContent(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RefusalContent: _TypeAlias = RefusalContent  # noqa: Y015
-
-@_typing.final
-class FileContent(_message.Message):
-    """Refers to a stored file. The bytes are stored once, by their hash."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SHA256_FIELD_NUMBER: _builtins.int
-    SIZE_BYTES_FIELD_NUMBER: _builtins.int
-    MIME_FIELD_NUMBER: _builtins.int
-    FILENAME_FIELD_NUMBER: _builtins.int
-    PATH_FIELD_NUMBER: _builtins.int
-    LANGUAGE_FIELD_NUMBER: _builtins.int
-    sha256: _builtins.str
-    """Lower-case hexadecimal SHA-256 of the bytes."""
-    size_bytes: _builtins.int
-    """Size in bytes."""
-    mime: _builtins.str
-    """Media type, such as "image/png"."""
-    filename: _builtins.str
-    """File name without folders; "" when not said."""
-    path: _builtins.str
-    """Path as the client gave it; "" for uploaded bytes."""
-    language: _builtins.str
-    """Programming or markup language by the file name, such as "python"; "" when unknown."""
-    def __init__(
-        self,
-        *,
-        sha256: _builtins.str = ...,
-        size_bytes: _builtins.int = ...,
-        mime: _builtins.str = ...,
-        filename: _builtins.str = ...,
-        path: _builtins.str = ...,
-        language: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["filename", b"filename", "language", b"language", "mime", b"mime", "path", b"path", "sha256", b"sha256", "size_bytes", b"size_bytes"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___FileContent: _TypeAlias = FileContent  # noqa: Y015
 
 @_typing.final
 class ToolResultContent(_message.Message):
@@ -652,7 +613,7 @@ class ModelRun(_message.Message):
 Global___ModelRun: _TypeAlias = ModelRun  # noqa: Y015
 
 @_typing.final
-class Usage(_message.Message):
+class TokenUsage(_message.Message):
     """Counts tokens in buckets that do not overlap. A bucket is absent when the provider did not say."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -716,7 +677,7 @@ class Usage(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__reported_output_tokens) -> _WhichOneofReturnType__reported_output_tokens | None: ...
 
-Global___Usage: _TypeAlias = Usage  # noqa: Y015
+Global___TokenUsage: _TypeAlias = TokenUsage  # noqa: Y015
 
 @_typing.final
 class Failure(_message.Message):

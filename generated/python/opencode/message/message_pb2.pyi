@@ -9,9 +9,12 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from opencode.event import session_event_pb2 as _session_event_pb2
+from opencode.file import file_pb2 as _file_pb2
 from opencode.message import content_pb2 as _content_pb2
+from opencode.model import model_pb2 as _model_pb2
 from opencode.model import selection_pb2 as _selection_pb2
 from opencode.tool import tool_pb2 as _tool_pb2
+from opencode.turn import turn_pb2 as _turn_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -22,30 +25,6 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
-
-class _BusyPolicy:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _BusyPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_BusyPolicy.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    BUSY_POLICY_UNSPECIFIED: _BusyPolicy.ValueType  # 0
-    """As QUEUE."""
-    BUSY_POLICY_QUEUE: _BusyPolicy.ValueType  # 1
-    """Waits its turn, first in first out."""
-    BUSY_POLICY_REJECT: _BusyPolicy.ValueType  # 2
-    """Is refused with FAILED_PRECONDITION (TURN_IN_PROGRESS); nothing is stored."""
-
-class BusyPolicy(_BusyPolicy, metaclass=_BusyPolicyEnumTypeWrapper):
-    """Says what to do with a message that comes while a turn runs. Values may be added."""
-
-BUSY_POLICY_UNSPECIFIED: BusyPolicy.ValueType  # 0
-"""As QUEUE."""
-BUSY_POLICY_QUEUE: BusyPolicy.ValueType  # 1
-"""Waits its turn, first in first out."""
-BUSY_POLICY_REJECT: BusyPolicy.ValueType  # 2
-"""Is refused with FAILED_PRECONDITION (TURN_IN_PROGRESS); nothing is stored."""
-Global___BusyPolicy: _TypeAlias = BusyPolicy  # noqa: Y015
 
 class _Disposition:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -102,7 +81,7 @@ class SendMessageRequest(_message.Message):
     name and content gets the first answer, with other content INVALID_ARGUMENT (REQUEST_ID_REUSED). "" is no name.
     At most 128 characters. Remembered as long as the session lives.
     """
-    busy_policy: Global___BusyPolicy.ValueType
+    busy_policy: _turn_pb2.BusyPolicy.ValueType
     """What to do while a turn runs."""
     system: _builtins.str
     """System prompt for this turn, in place of the agent's. "" leaves the agent's."""
@@ -127,7 +106,7 @@ class SendMessageRequest(_message.Message):
         """
 
     @_builtins.property
-    def options(self) -> Global___GenerationOptions:
+    def options(self) -> _turn_pb2.GenerationOptions:
         """Settings of the generation. Absent: the provider's defaults."""
 
     def __init__(
@@ -138,9 +117,9 @@ class SendMessageRequest(_message.Message):
         model: _selection_pb2.ModelSelection | None = ...,
         agent: _builtins.str | None = ...,
         request_id: _builtins.str = ...,
-        busy_policy: Global___BusyPolicy.ValueType = ...,
+        busy_policy: _turn_pb2.BusyPolicy.ValueType = ...,
         tools: _abc.Iterable[_tool_pb2.ToolDefinition] | None = ...,
-        options: Global___GenerationOptions | None = ...,
+        options: _turn_pb2.GenerationOptions | None = ...,
         system: _builtins.str = ...,
         metadata_json: _builtins.str = ...,
         sender: _builtins.str = ...,
@@ -160,83 +139,6 @@ class SendMessageRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__model) -> _WhichOneofReturnType__model | None: ...
 
 Global___SendMessageRequest: _TypeAlias = SendMessageRequest  # noqa: Y015
-
-@_typing.final
-class GenerationOptions(_message.Message):
-    """Settings of a generation. Those that a provider does not take are left out of its request."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TEMPERATURE_FIELD_NUMBER: _builtins.int
-    TOP_P_FIELD_NUMBER: _builtins.int
-    MAX_OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
-    STOP_SEQUENCES_FIELD_NUMBER: _builtins.int
-    REASONING_EFFORT_FIELD_NUMBER: _builtins.int
-    MAX_STEPS_FIELD_NUMBER: _builtins.int
-    MAX_TURN_TOKENS_FIELD_NUMBER: _builtins.int
-    MAX_TURN_COST_PICO_USD_FIELD_NUMBER: _builtins.int
-    temperature: _builtins.float
-    """Sampling temperature, 0 to 2."""
-    top_p: _builtins.float
-    """Nucleus sampling share, above 0 up to 1."""
-    max_output_tokens: _builtins.int
-    """Most tokens to generate in a step, at least 1."""
-    reasoning_effort: _builtins.str
-    """How much the model should reason: "none", "minimal", "low", "medium", "high" or "xhigh". "" leaves it to the provider."""
-    max_steps: _builtins.int
-    """Most steps (model calls) of this turn, at least 1. Absent: the server's limit, which is also the maximum."""
-    max_turn_tokens: _builtins.int
-    """Most tokens of this turn, prompts and answers of all its steps together. When they are used up no further step
-    begins, and the turn ends with FINISH_REASON_BUDGET. Absent: the server's limit, which is also the maximum.
-    """
-    max_turn_cost_pico_usd: _builtins.int
-    """Most money for this turn, in pico-USD (1e-12 USD); as max_turn_tokens. Steps whose price is unknown count nothing."""
-    @_builtins.property
-    def stop_sequences(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Texts that end the generation. At most 4, none empty."""
-
-    def __init__(
-        self,
-        *,
-        temperature: _builtins.float | None = ...,
-        top_p: _builtins.float | None = ...,
-        max_output_tokens: _builtins.int | None = ...,
-        stop_sequences: _abc.Iterable[_builtins.str] | None = ...,
-        reasoning_effort: _builtins.str = ...,
-        max_steps: _builtins.int | None = ...,
-        max_turn_tokens: _builtins.int | None = ...,
-        max_turn_cost_pico_usd: _builtins.int | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens", "_max_steps", b"_max_steps", "_max_turn_cost_pico_usd", b"_max_turn_cost_pico_usd", "_max_turn_tokens", b"_max_turn_tokens", "_temperature", b"_temperature", "_top_p", b"_top_p", "max_output_tokens", b"max_output_tokens", "max_steps", b"max_steps", "max_turn_cost_pico_usd", b"max_turn_cost_pico_usd", "max_turn_tokens", b"max_turn_tokens", "temperature", b"temperature", "top_p", b"top_p"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens", "_max_steps", b"_max_steps", "_max_turn_cost_pico_usd", b"_max_turn_cost_pico_usd", "_max_turn_tokens", b"_max_turn_tokens", "_temperature", b"_temperature", "_top_p", b"_top_p", "max_output_tokens", b"max_output_tokens", "max_steps", b"max_steps", "max_turn_cost_pico_usd", b"max_turn_cost_pico_usd", "max_turn_tokens", b"max_turn_tokens", "reasoning_effort", b"reasoning_effort", "stop_sequences", b"stop_sequences", "temperature", b"temperature", "top_p", b"top_p"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__max_output_tokens: _TypeAlias = _typing.Literal["max_output_tokens"]  # noqa: Y015
-    _WhichOneofArgType__max_output_tokens: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens"]  # noqa: Y015
-    _WhichOneofReturnType__max_steps: _TypeAlias = _typing.Literal["max_steps"]  # noqa: Y015
-    _WhichOneofArgType__max_steps: _TypeAlias = _typing.Literal["_max_steps", b"_max_steps"]  # noqa: Y015
-    _WhichOneofReturnType__max_turn_cost_pico_usd: _TypeAlias = _typing.Literal["max_turn_cost_pico_usd"]  # noqa: Y015
-    _WhichOneofArgType__max_turn_cost_pico_usd: _TypeAlias = _typing.Literal["_max_turn_cost_pico_usd", b"_max_turn_cost_pico_usd"]  # noqa: Y015
-    _WhichOneofReturnType__max_turn_tokens: _TypeAlias = _typing.Literal["max_turn_tokens"]  # noqa: Y015
-    _WhichOneofArgType__max_turn_tokens: _TypeAlias = _typing.Literal["_max_turn_tokens", b"_max_turn_tokens"]  # noqa: Y015
-    _WhichOneofReturnType__temperature: _TypeAlias = _typing.Literal["temperature"]  # noqa: Y015
-    _WhichOneofArgType__temperature: _TypeAlias = _typing.Literal["_temperature", b"_temperature"]  # noqa: Y015
-    _WhichOneofReturnType__top_p: _TypeAlias = _typing.Literal["top_p"]  # noqa: Y015
-    _WhichOneofArgType__top_p: _TypeAlias = _typing.Literal["_top_p", b"_top_p"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_output_tokens) -> _WhichOneofReturnType__max_output_tokens | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_steps) -> _WhichOneofReturnType__max_steps | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_turn_cost_pico_usd) -> _WhichOneofReturnType__max_turn_cost_pico_usd | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_turn_tokens) -> _WhichOneofReturnType__max_turn_tokens | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__temperature) -> _WhichOneofReturnType__temperature | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__top_p) -> _WhichOneofReturnType__top_p | None: ...
-
-Global___GenerationOptions: _TypeAlias = GenerationOptions  # noqa: Y015
 
 @_typing.final
 class SendMessageResponse(_message.Message):
@@ -291,7 +193,7 @@ class StreamMessageResponse(_message.Message):
     EVENTS_FIELD_NUMBER: _builtins.int
     ACCEPTED_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def events(self) -> _containers.RepeatedCompositeFieldContainer[_session_event_pb2.Event]:
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[_session_event_pb2.SessionEvent]:
         """Events of the turn, in order. May be empty in the first answer."""
 
     @_builtins.property
@@ -301,7 +203,7 @@ class StreamMessageResponse(_message.Message):
     def __init__(
         self,
         *,
-        events: _abc.Iterable[_session_event_pb2.Event] | None = ...,
+        events: _abc.Iterable[_session_event_pb2.SessionEvent] | None = ...,
         accepted: Global___SendMessageResponse | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted"]  # noqa: Y015
@@ -466,7 +368,7 @@ class DisplayMessage(_message.Message):
     turn_id: _builtins.str
     """The turn it belongs to; "" for messages stored outside a turn."""
     parent_id: _builtins.str
-    """For an assistant message: the user message it answers."""
+    """What it answers: SessionMessage.answers_message_id."""
     sender: _builtins.str
     """The client's name for whoever sent it."""
     sender_name: _builtins.str
@@ -488,11 +390,11 @@ class DisplayMessage(_message.Message):
         """The tool calls, in order."""
 
     @_builtins.property
-    def files(self) -> _containers.RepeatedCompositeFieldContainer[_content_pb2.FileContent]:
+    def files(self) -> _containers.RepeatedCompositeFieldContainer[_file_pb2.FileRef]:
         """The files, in order."""
 
     @_builtins.property
-    def usage(self) -> _content_pb2.Usage:
+    def usage(self) -> _content_pb2.TokenUsage:
         """Tokens in buckets that do not overlap. Absent when the provider did not say."""
 
     @_builtins.property
@@ -522,8 +424,8 @@ class DisplayMessage(_message.Message):
         status: _content_pb2.MessageStatus.ValueType = ...,
         finish_reason: _content_pb2.FinishReason.ValueType = ...,
         provider_finish_reason: _builtins.str = ...,
-        files: _abc.Iterable[_content_pb2.FileContent] | None = ...,
-        usage: _content_pb2.Usage | None = ...,
+        files: _abc.Iterable[_file_pb2.FileRef] | None = ...,
+        usage: _content_pb2.TokenUsage | None = ...,
         cost_pico_usd: _builtins.int | None = ...,
         model_run: _content_pb2.ModelRun | None = ...,
         metadata_json: _builtins.str = ...,
@@ -734,13 +636,13 @@ class GetMessageResponse(_message.Message):
 
     MESSAGE_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def message(self) -> _content_pb2.Message:
+    def message(self) -> _content_pb2.SessionMessage:
         """The message with its parts."""
 
     def __init__(
         self,
         *,
-        message: _content_pb2.Message | None = ...,
+        message: _content_pb2.SessionMessage | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -798,13 +700,13 @@ class ListMessagesResponse(_message.Message):
     sequence: _builtins.int
     """The session's head when the page was read: watch after it to miss nothing."""
     @_builtins.property
-    def messages(self) -> _containers.RepeatedCompositeFieldContainer[_content_pb2.Message]:
+    def messages(self) -> _containers.RepeatedCompositeFieldContainer[_content_pb2.SessionMessage]:
         """The messages with their parts."""
 
     def __init__(
         self,
         *,
-        messages: _abc.Iterable[_content_pb2.Message] | None = ...,
+        messages: _abc.Iterable[_content_pb2.SessionMessage] | None = ...,
         next_page_token: _builtins.str = ...,
         sequence: _builtins.int = ...,
     ) -> None: ...
@@ -910,7 +812,7 @@ class ExplainContextRequest(_message.Message):
     system: _builtins.str
     """System prompt in place of the agent's."""
     @_builtins.property
-    def model(self) -> _selection_pb2.ModelSelection:
+    def model(self) -> _model_pb2.ModelName:
         """The model to ask. Absent: as in SendMessageRequest."""
 
     @_builtins.property
@@ -918,7 +820,7 @@ class ExplainContextRequest(_message.Message):
         """Tools of the client, besides those kept on the session."""
 
     @_builtins.property
-    def options(self) -> Global___GenerationOptions:
+    def options(self) -> _turn_pb2.GenerationOptions:
         """Settings of the generation."""
 
     @_builtins.property
@@ -929,11 +831,11 @@ class ExplainContextRequest(_message.Message):
         self,
         *,
         session_id: _builtins.str = ...,
-        model: _selection_pb2.ModelSelection | None = ...,
+        model: _model_pb2.ModelName | None = ...,
         agent: _builtins.str | None = ...,
         system: _builtins.str = ...,
         tools: _abc.Iterable[_tool_pb2.ToolDefinition] | None = ...,
-        options: Global___GenerationOptions | None = ...,
+        options: _turn_pb2.GenerationOptions | None = ...,
         parts: _abc.Iterable[Global___MessagePart] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_agent", b"_agent", "_model", b"_model", "agent", b"agent", "model", b"model", "options", b"options"]  # noqa: Y015

@@ -112,6 +112,32 @@ class ModelInfo(_message.Message):
 Global___ModelInfo: _TypeAlias = ModelInfo  # noqa: Y015
 
 @_typing.final
+class ModelName(_message.Message):
+    """Names a model of a provider."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROVIDER_ID_FIELD_NUMBER: _builtins.int
+    MODEL_ID_FIELD_NUMBER: _builtins.int
+    provider_id: _builtins.str
+    """Id of the provider; a key of ProviderList. Required when the name is present."""
+    model_id: _builtins.str
+    """The model's id at that provider. Required when the name is present."""
+    def __init__(
+        self,
+        *,
+        provider_id: _builtins.str = ...,
+        model_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model_id", b"model_id", "provider_id", b"provider_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelName: _TypeAlias = ModelName  # noqa: Y015
+
+@_typing.final
 class ModelCapabilities(_message.Message):
     """Lists what a model can do."""
 

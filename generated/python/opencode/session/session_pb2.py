@@ -23,11 +23,11 @@ _sym_db = _symbol_database.Default()
 
 
 from opencode.message import content_pb2 as opencode_dot_message_dot_content__pb2
-from opencode.model import selection_pb2 as opencode_dot_model_dot_selection__pb2
+from opencode.model import model_pb2 as opencode_dot_model_dot_model__pb2
 from opencode.tool import tool_pb2 as opencode_dot_tool_dot_tool__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eopencode/session/session.proto\x12\x10opencode.session\x1a\x1eopencode/message/content.proto\x1a\x1eopencode/model/selection.proto\x1a\x18opencode/tool/tool.proto\"\xa7\x04\n\x0bSessionInfo\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05title\x18\x02 \x01(\t\x12\x11\n\tdirectory\x18\x03 \x01(\t\x12\x14\n\x07version\x18\x04 \x01(\tH\x00\x88\x01\x01\x12\x30\n\x04time\x18\x05 \x01(\x0b\x32\x1d.opencode.session.SessionTimeH\x01\x88\x01\x01\x12/\n\x06status\x18\x10 \x01(\x0e\x32\x1f.opencode.session.SessionStatus\x12\x32\n\x05model\x18\x11 \x01(\x0b\x32\x1e.opencode.model.ModelSelectionH\x02\x88\x01\x01\x12\x12\n\x05\x61gent\x18\x12 \x01(\tH\x03\x88\x01\x01\x12\x15\n\rhead_sequence\x18\x13 \x01(\x04\x12\x10\n\x08revision\x18\x14 \x01(\x04\x12\x1b\n\x0e\x61\x63tive_turn_id\x18\x15 \x01(\tH\x04\x88\x01\x01\x12\x17\n\x0fqueued_messages\x18\x16 \x01(\r\x12,\n\x05tools\x18\x17 \x03(\x0b\x32\x1d.opencode.tool.ToolDefinition\x12\x17\n\ncompaction\x18\x18 \x01(\x08H\x05\x88\x01\x01\x12-\n\x06\x62udget\x18\x19 \x01(\x0b\x32\x18.opencode.session.BudgetH\x06\x88\x01\x01\x42\n\n\x08_versionB\x07\n\x05_timeB\x08\n\x06_modelB\x08\n\x06_agentB\x11\n\x0f_active_turn_idB\r\n\x0b_compactionB\t\n\x07_budget\"f\n\x06\x42udget\x12\x17\n\nmax_tokens\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x1e\n\x11max_cost_pico_usd\x18\x02 \x01(\x03H\x01\x88\x01\x01\x42\r\n\x0b_max_tokensB\x14\n\x12_max_cost_pico_usd\"<\n\x0cSessionTools\x12,\n\x05tools\x18\x01 \x03(\x0b\x32\x1d.opencode.tool.ToolDefinition\"/\n\x0bSessionTime\x12\x0f\n\x07\x63reated\x18\x01 \x01(\x03\x12\x0f\n\x07updated\x18\x02 \x01(\x03\"<\n\x13ListSessionsRequest\x12\x11\n\tpage_size\x18\x10 \x01(\r\x12\x12\n\npage_token\x18\x11 \x01(\t\"W\n\x0bSessionList\x12/\n\x08sessions\x18\x01 \x03(\x0b\x32\x1d.opencode.session.SessionInfo\x12\x17\n\x0fnext_page_token\x18\x10 \x01(\t\"\xb3\x02\n\x14\x43reateSessionRequest\x12\x12\n\x05title\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x11\n\tdirectory\x18\x10 \x01(\t\x12\x32\n\x05model\x18\x11 \x01(\x0b\x32\x1e.opencode.model.ModelSelectionH\x01\x88\x01\x01\x12\x12\n\x05\x61gent\x18\x12 \x01(\tH\x02\x88\x01\x01\x12,\n\x05tools\x18\x13 \x03(\x0b\x32\x1d.opencode.tool.ToolDefinition\x12\x17\n\ncompaction\x18\x14 \x01(\x08H\x03\x88\x01\x01\x12-\n\x06\x62udget\x18\x15 \x01(\x0b\x32\x18.opencode.session.BudgetH\x04\x88\x01\x01\x42\x08\n\x06_titleB\x08\n\x06_modelB\x08\n\x06_agentB\r\n\x0b_compactionB\t\n\x07_budget\"*\n\x14\x44\x65leteSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"\x17\n\x15\x44\x65leteSessionResponse\"?\n\x16UpdateDirectoryRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tdirectory\x18\x02 \x01(\t\"\'\n\x11GetSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"\x9a\x01\n\x12GetSessionResponse\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x1d.opencode.session.SessionInfo\x12&\n\x05usage\x18\x02 \x01(\x0b\x32\x17.opencode.message.Usage\x12\x1a\n\rcost_pico_usd\x18\x03 \x01(\x03H\x00\x88\x01\x01\x42\x10\n\x0e_cost_pico_usd\"\xa0\x03\n\x14UpdateSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\x05title\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x16\n\tdirectory\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x32\n\x05model\x18\x04 \x01(\x0b\x32\x1e.opencode.model.ModelSelectionH\x02\x88\x01\x01\x12\x12\n\x05\x61gent\x18\x05 \x01(\tH\x03\x88\x01\x01\x12\x1e\n\x11\x65xpected_revision\x18\x06 \x01(\x04H\x04\x88\x01\x01\x12\x32\n\x05tools\x18\x07 \x01(\x0b\x32\x1e.opencode.session.SessionToolsH\x05\x88\x01\x01\x12\x17\n\ncompaction\x18\x08 \x01(\x08H\x06\x88\x01\x01\x12-\n\x06\x62udget\x18\t \x01(\x0b\x32\x18.opencode.session.BudgetH\x07\x88\x01\x01\x42\x08\n\x06_titleB\x0c\n\n_directoryB\x08\n\x06_modelB\x08\n\x06_agentB\x14\n\x12_expected_revisionB\x08\n\x06_toolsB\r\n\x0b_compactionB\t\n\x07_budget\"G\n\x15UpdateSessionResponse\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x1d.opencode.session.SessionInfo*d\n\rSessionStatus\x12\x1e\n\x1aSESSION_STATUS_UNSPECIFIED\x10\x00\x12\x17\n\x13SESSION_STATUS_IDLE\x10\x01\x12\x1a\n\x16SESSION_STATUS_RUNNING\x10\x02\x32\xc8\x04\n\x0eSessionService\x12T\n\x0cListSessions\x12%.opencode.session.ListSessionsRequest\x1a\x1d.opencode.session.SessionList\x12V\n\rCreateSession\x12&.opencode.session.CreateSessionRequest\x1a\x1d.opencode.session.SessionInfo\x12`\n\rDeleteSession\x12&.opencode.session.DeleteSessionRequest\x1a\'.opencode.session.DeleteSessionResponse\x12\x61\n\x16UpdateSessionDirectory\x12(.opencode.session.UpdateDirectoryRequest\x1a\x1d.opencode.session.SessionInfo\x12\\\n\nGetSession\x12#.opencode.session.GetSessionRequest\x1a$.opencode.session.GetSessionResponse\"\x03\x90\x02\x01\x12\x65\n\rUpdateSession\x12&.opencode.session.UpdateSessionRequest\x1a\'.opencode.session.UpdateSessionResponse\"\x03\x90\x02\x02\x42=Z;github.com/turnwire/turnwire/generated/go/opencode;opencodeb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eopencode/session/session.proto\x12\x10opencode.session\x1a\x1eopencode/message/content.proto\x1a\x1aopencode/model/model.proto\x1a\x18opencode/tool/tool.proto\"\xa2\x04\n\x0bSessionInfo\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05title\x18\x02 \x01(\t\x12\x11\n\tdirectory\x18\x03 \x01(\t\x12\x14\n\x07version\x18\x04 \x01(\tH\x00\x88\x01\x01\x12\x30\n\x04time\x18\x05 \x01(\x0b\x32\x1d.opencode.session.SessionTimeH\x01\x88\x01\x01\x12/\n\x06status\x18\x10 \x01(\x0e\x32\x1f.opencode.session.SessionStatus\x12-\n\x05model\x18\x11 \x01(\x0b\x32\x19.opencode.model.ModelNameH\x02\x88\x01\x01\x12\x12\n\x05\x61gent\x18\x12 \x01(\tH\x03\x88\x01\x01\x12\x15\n\rhead_sequence\x18\x13 \x01(\x04\x12\x10\n\x08revision\x18\x14 \x01(\x04\x12\x1b\n\x0e\x61\x63tive_turn_id\x18\x15 \x01(\tH\x04\x88\x01\x01\x12\x17\n\x0fqueued_messages\x18\x16 \x01(\r\x12,\n\x05tools\x18\x17 \x03(\x0b\x32\x1d.opencode.tool.ToolDefinition\x12\x17\n\ncompaction\x18\x18 \x01(\x08H\x05\x88\x01\x01\x12-\n\x06\x62udget\x18\x19 \x01(\x0b\x32\x18.opencode.session.BudgetH\x06\x88\x01\x01\x42\n\n\x08_versionB\x07\n\x05_timeB\x08\n\x06_modelB\x08\n\x06_agentB\x11\n\x0f_active_turn_idB\r\n\x0b_compactionB\t\n\x07_budget\"f\n\x06\x42udget\x12\x17\n\nmax_tokens\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x1e\n\x11max_cost_pico_usd\x18\x02 \x01(\x03H\x01\x88\x01\x01\x42\r\n\x0b_max_tokensB\x14\n\x12_max_cost_pico_usd\"<\n\x0cSessionTools\x12,\n\x05tools\x18\x01 \x03(\x0b\x32\x1d.opencode.tool.ToolDefinition\"/\n\x0bSessionTime\x12\x0f\n\x07\x63reated\x18\x01 \x01(\x03\x12\x0f\n\x07updated\x18\x02 \x01(\x03\"<\n\x13ListSessionsRequest\x12\x11\n\tpage_size\x18\x10 \x01(\r\x12\x12\n\npage_token\x18\x11 \x01(\t\"W\n\x0bSessionList\x12/\n\x08sessions\x18\x01 \x03(\x0b\x32\x1d.opencode.session.SessionInfo\x12\x17\n\x0fnext_page_token\x18\x10 \x01(\t\"\xae\x02\n\x14\x43reateSessionRequest\x12\x12\n\x05title\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x11\n\tdirectory\x18\x10 \x01(\t\x12-\n\x05model\x18\x11 \x01(\x0b\x32\x19.opencode.model.ModelNameH\x01\x88\x01\x01\x12\x12\n\x05\x61gent\x18\x12 \x01(\tH\x02\x88\x01\x01\x12,\n\x05tools\x18\x13 \x03(\x0b\x32\x1d.opencode.tool.ToolDefinition\x12\x17\n\ncompaction\x18\x14 \x01(\x08H\x03\x88\x01\x01\x12-\n\x06\x62udget\x18\x15 \x01(\x0b\x32\x18.opencode.session.BudgetH\x04\x88\x01\x01\x42\x08\n\x06_titleB\x08\n\x06_modelB\x08\n\x06_agentB\r\n\x0b_compactionB\t\n\x07_budget\"*\n\x14\x44\x65leteSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"\x17\n\x15\x44\x65leteSessionResponse\"?\n\x16UpdateDirectoryRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tdirectory\x18\x02 \x01(\t\"\'\n\x11GetSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"\x9f\x01\n\x12GetSessionResponse\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x1d.opencode.session.SessionInfo\x12+\n\x05usage\x18\x02 \x01(\x0b\x32\x1c.opencode.message.TokenUsage\x12\x1a\n\rcost_pico_usd\x18\x03 \x01(\x03H\x00\x88\x01\x01\x42\x10\n\x0e_cost_pico_usd\"\x9b\x03\n\x14UpdateSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\x05title\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x16\n\tdirectory\x18\x03 \x01(\tH\x01\x88\x01\x01\x12-\n\x05model\x18\x04 \x01(\x0b\x32\x19.opencode.model.ModelNameH\x02\x88\x01\x01\x12\x12\n\x05\x61gent\x18\x05 \x01(\tH\x03\x88\x01\x01\x12\x1e\n\x11\x65xpected_revision\x18\x06 \x01(\x04H\x04\x88\x01\x01\x12\x32\n\x05tools\x18\x07 \x01(\x0b\x32\x1e.opencode.session.SessionToolsH\x05\x88\x01\x01\x12\x17\n\ncompaction\x18\x08 \x01(\x08H\x06\x88\x01\x01\x12-\n\x06\x62udget\x18\t \x01(\x0b\x32\x18.opencode.session.BudgetH\x07\x88\x01\x01\x42\x08\n\x06_titleB\x0c\n\n_directoryB\x08\n\x06_modelB\x08\n\x06_agentB\x14\n\x12_expected_revisionB\x08\n\x06_toolsB\r\n\x0b_compactionB\t\n\x07_budget\"G\n\x15UpdateSessionResponse\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x1d.opencode.session.SessionInfo*d\n\rSessionStatus\x12\x1e\n\x1aSESSION_STATUS_UNSPECIFIED\x10\x00\x12\x17\n\x13SESSION_STATUS_IDLE\x10\x01\x12\x1a\n\x16SESSION_STATUS_RUNNING\x10\x02\x32\xc8\x04\n\x0eSessionService\x12T\n\x0cListSessions\x12%.opencode.session.ListSessionsRequest\x1a\x1d.opencode.session.SessionList\x12V\n\rCreateSession\x12&.opencode.session.CreateSessionRequest\x1a\x1d.opencode.session.SessionInfo\x12`\n\rDeleteSession\x12&.opencode.session.DeleteSessionRequest\x1a\'.opencode.session.DeleteSessionResponse\x12\x61\n\x16UpdateSessionDirectory\x12(.opencode.session.UpdateDirectoryRequest\x1a\x1d.opencode.session.SessionInfo\x12\\\n\nGetSession\x12#.opencode.session.GetSessionRequest\x1a$.opencode.session.GetSessionResponse\"\x03\x90\x02\x01\x12\x65\n\rUpdateSession\x12&.opencode.session.UpdateSessionRequest\x1a\'.opencode.session.UpdateSessionResponse\"\x03\x90\x02\x02\x42=Z;github.com/turnwire/turnwire/generated/go/opencode;opencodeb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,36 +39,36 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SESSIONSERVICE'].methods_by_name['GetSession']._serialized_options = b'\220\002\001'
   _globals['_SESSIONSERVICE'].methods_by_name['UpdateSession']._loaded_options = None
   _globals['_SESSIONSERVICE'].methods_by_name['UpdateSession']._serialized_options = b'\220\002\002'
-  _globals['_SESSIONSTATUS']._serialized_start=2196
-  _globals['_SESSIONSTATUS']._serialized_end=2296
-  _globals['_SESSIONINFO']._serialized_start=143
-  _globals['_SESSIONINFO']._serialized_end=694
-  _globals['_BUDGET']._serialized_start=696
-  _globals['_BUDGET']._serialized_end=798
-  _globals['_SESSIONTOOLS']._serialized_start=800
-  _globals['_SESSIONTOOLS']._serialized_end=860
-  _globals['_SESSIONTIME']._serialized_start=862
-  _globals['_SESSIONTIME']._serialized_end=909
-  _globals['_LISTSESSIONSREQUEST']._serialized_start=911
-  _globals['_LISTSESSIONSREQUEST']._serialized_end=971
-  _globals['_SESSIONLIST']._serialized_start=973
-  _globals['_SESSIONLIST']._serialized_end=1060
-  _globals['_CREATESESSIONREQUEST']._serialized_start=1063
-  _globals['_CREATESESSIONREQUEST']._serialized_end=1370
-  _globals['_DELETESESSIONREQUEST']._serialized_start=1372
-  _globals['_DELETESESSIONREQUEST']._serialized_end=1414
-  _globals['_DELETESESSIONRESPONSE']._serialized_start=1416
-  _globals['_DELETESESSIONRESPONSE']._serialized_end=1439
-  _globals['_UPDATEDIRECTORYREQUEST']._serialized_start=1441
-  _globals['_UPDATEDIRECTORYREQUEST']._serialized_end=1504
-  _globals['_GETSESSIONREQUEST']._serialized_start=1506
-  _globals['_GETSESSIONREQUEST']._serialized_end=1545
-  _globals['_GETSESSIONRESPONSE']._serialized_start=1548
-  _globals['_GETSESSIONRESPONSE']._serialized_end=1702
-  _globals['_UPDATESESSIONREQUEST']._serialized_start=1705
-  _globals['_UPDATESESSIONREQUEST']._serialized_end=2121
-  _globals['_UPDATESESSIONRESPONSE']._serialized_start=2123
-  _globals['_UPDATESESSIONRESPONSE']._serialized_end=2194
-  _globals['_SESSIONSERVICE']._serialized_start=2299
-  _globals['_SESSIONSERVICE']._serialized_end=2883
+  _globals['_SESSIONSTATUS']._serialized_start=2182
+  _globals['_SESSIONSTATUS']._serialized_end=2282
+  _globals['_SESSIONINFO']._serialized_start=139
+  _globals['_SESSIONINFO']._serialized_end=685
+  _globals['_BUDGET']._serialized_start=687
+  _globals['_BUDGET']._serialized_end=789
+  _globals['_SESSIONTOOLS']._serialized_start=791
+  _globals['_SESSIONTOOLS']._serialized_end=851
+  _globals['_SESSIONTIME']._serialized_start=853
+  _globals['_SESSIONTIME']._serialized_end=900
+  _globals['_LISTSESSIONSREQUEST']._serialized_start=902
+  _globals['_LISTSESSIONSREQUEST']._serialized_end=962
+  _globals['_SESSIONLIST']._serialized_start=964
+  _globals['_SESSIONLIST']._serialized_end=1051
+  _globals['_CREATESESSIONREQUEST']._serialized_start=1054
+  _globals['_CREATESESSIONREQUEST']._serialized_end=1356
+  _globals['_DELETESESSIONREQUEST']._serialized_start=1358
+  _globals['_DELETESESSIONREQUEST']._serialized_end=1400
+  _globals['_DELETESESSIONRESPONSE']._serialized_start=1402
+  _globals['_DELETESESSIONRESPONSE']._serialized_end=1425
+  _globals['_UPDATEDIRECTORYREQUEST']._serialized_start=1427
+  _globals['_UPDATEDIRECTORYREQUEST']._serialized_end=1490
+  _globals['_GETSESSIONREQUEST']._serialized_start=1492
+  _globals['_GETSESSIONREQUEST']._serialized_end=1531
+  _globals['_GETSESSIONRESPONSE']._serialized_start=1534
+  _globals['_GETSESSIONRESPONSE']._serialized_end=1693
+  _globals['_UPDATESESSIONREQUEST']._serialized_start=1696
+  _globals['_UPDATESESSIONREQUEST']._serialized_end=2107
+  _globals['_UPDATESESSIONRESPONSE']._serialized_start=2109
+  _globals['_UPDATESESSIONRESPONSE']._serialized_end=2180
+  _globals['_SESSIONSERVICE']._serialized_start=2285
+  _globals['_SESSIONSERVICE']._serialized_end=2869
 # @@protoc_insertion_point(module_scope)

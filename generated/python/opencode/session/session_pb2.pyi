@@ -9,7 +9,7 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from opencode.message import content_pb2 as _content_pb2
-from opencode.model import selection_pb2 as _selection_pb2
+from opencode.model import model_pb2 as _model_pb2
 from opencode.tool import tool_pb2 as _tool_pb2
 import builtins as _builtins
 import sys
@@ -94,7 +94,7 @@ class SessionInfo(_message.Message):
         """When it was created and last changed."""
 
     @_builtins.property
-    def model(self) -> _selection_pb2.ModelSelection:
+    def model(self) -> _model_pb2.ModelName:
         """The model that turns of this session use unless a message names another. Absent: the agent's or server's default."""
 
     @_builtins.property
@@ -114,7 +114,7 @@ class SessionInfo(_message.Message):
         version: _builtins.str | None = ...,
         time: Global___SessionTime | None = ...,
         status: Global___SessionStatus.ValueType = ...,
-        model: _selection_pb2.ModelSelection | None = ...,
+        model: _model_pb2.ModelName | None = ...,
         agent: _builtins.str | None = ...,
         head_sequence: _builtins.int = ...,
         revision: _builtins.int = ...,
@@ -318,7 +318,7 @@ class CreateSessionRequest(_message.Message):
     compaction: _builtins.bool
     """Whether older messages are summarised when the context would not fit. Absent: as the server is configured."""
     @_builtins.property
-    def model(self) -> _selection_pb2.ModelSelection:
+    def model(self) -> _model_pb2.ModelName:
         """Model for the session's turns. Absent: the default."""
 
     @_builtins.property
@@ -334,7 +334,7 @@ class CreateSessionRequest(_message.Message):
         *,
         title: _builtins.str | None = ...,
         directory: _builtins.str = ...,
-        model: _selection_pb2.ModelSelection | None = ...,
+        model: _model_pb2.ModelName | None = ...,
         agent: _builtins.str | None = ...,
         tools: _abc.Iterable[_tool_pb2.ToolDefinition] | None = ...,
         compaction: _builtins.bool | None = ...,
@@ -470,14 +470,14 @@ class GetSessionResponse(_message.Message):
         """The session."""
 
     @_builtins.property
-    def usage(self) -> _content_pb2.Usage:
+    def usage(self) -> _content_pb2.TokenUsage:
         """Tokens that its turns have used. Absent when no provider said."""
 
     def __init__(
         self,
         *,
         session: Global___SessionInfo | None = ...,
-        usage: _content_pb2.Usage | None = ...,
+        usage: _content_pb2.TokenUsage | None = ...,
         cost_pico_usd: _builtins.int | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd", "cost_pico_usd", b"cost_pico_usd", "session", b"session", "usage", b"usage"]  # noqa: Y015
@@ -518,8 +518,8 @@ class UpdateSessionRequest(_message.Message):
     compaction: _builtins.bool
     """Whether older messages are summarised when the context would not fit."""
     @_builtins.property
-    def model(self) -> _selection_pb2.ModelSelection:
-        """New model. Present with an empty model_id and provider: back to the default."""
+    def model(self) -> _model_pb2.ModelName:
+        """New model. Present with empty provider_id and model_id: back to the default."""
 
     @_builtins.property
     def tools(self) -> Global___SessionTools:
@@ -535,7 +535,7 @@ class UpdateSessionRequest(_message.Message):
         session_id: _builtins.str = ...,
         title: _builtins.str | None = ...,
         directory: _builtins.str | None = ...,
-        model: _selection_pb2.ModelSelection | None = ...,
+        model: _model_pb2.ModelName | None = ...,
         agent: _builtins.str | None = ...,
         expected_revision: _builtins.int | None = ...,
         tools: Global___SessionTools | None = ...,

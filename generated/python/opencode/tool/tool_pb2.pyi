@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from opencode.file import file_pb2 as _file_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -67,11 +68,11 @@ class ToolCallState(_message.Message):
         """Lines the tool logged while running, oldest first."""
 
     @_builtins.property
-    def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolFile]:
+    def files(self) -> _containers.RepeatedCompositeFieldContainer[_file_pb2.FileRef]:
         """Files of the result, in order; models that can see them get them."""
 
     @_builtins.property
-    def full_output(self) -> Global___ToolFile:
+    def full_output(self) -> _file_pb2.FileRef:
         """All of the output, when the output above was cut at the limit. Absent otherwise. DownloadFile reads it."""
 
     def __init__(
@@ -89,8 +90,8 @@ class ToolCallState(_message.Message):
         started_at: _builtins.int | None = ...,
         finished_at: _builtins.int | None = ...,
         permission_id: _builtins.str | None = ...,
-        files: _abc.Iterable[Global___ToolFile] | None = ...,
-        full_output: Global___ToolFile | None = ...,
+        files: _abc.Iterable[_file_pb2.FileRef] | None = ...,
+        full_output: _file_pb2.FileRef | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_call_id", b"_call_id", "_error", b"_error", "_finished_at", b"_finished_at", "_full_output", b"_full_output", "_output", b"_output", "_permission_id", b"_permission_id", "_started_at", b"_started_at", "call_id", b"call_id", "error", b"error", "finished_at", b"finished_at", "full_output", b"full_output", "output", b"output", "permission_id", b"permission_id", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -126,40 +127,6 @@ class ToolCallState(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__started_at) -> _WhichOneofReturnType__started_at | None: ...
 
 Global___ToolCallState: _TypeAlias = ToolCallState  # noqa: Y015
-
-@_typing.final
-class ToolFile(_message.Message):
-    """Refers to a stored file of a tool result. FileService.DownloadFile reads its bytes."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SHA256_FIELD_NUMBER: _builtins.int
-    SIZE_BYTES_FIELD_NUMBER: _builtins.int
-    MIME_FIELD_NUMBER: _builtins.int
-    FILENAME_FIELD_NUMBER: _builtins.int
-    sha256: _builtins.str
-    """Lower-case hexadecimal SHA-256 of the bytes."""
-    size_bytes: _builtins.int
-    """Size in bytes."""
-    mime: _builtins.str
-    """Media type, such as "image/png"."""
-    filename: _builtins.str
-    """File name without folders; "" when not said."""
-    def __init__(
-        self,
-        *,
-        sha256: _builtins.str = ...,
-        size_bytes: _builtins.int = ...,
-        mime: _builtins.str = ...,
-        filename: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["filename", b"filename", "mime", b"mime", "sha256", b"sha256", "size_bytes", b"size_bytes"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ToolFile: _TypeAlias = ToolFile  # noqa: Y015
 
 @_typing.final
 class PermissionRequest(_message.Message):

@@ -12,7 +12,8 @@ from grpc_reflection.v1alpha import reflection
 
 from opencode.agent import agent_pb2
 from opencode.event import event_pb2
-from opencode.message import file_pb2, message_pb2
+from opencode.file import file_pb2
+from opencode.message import message_pb2
 from opencode.provider import provider_pb2
 from opencode.session import session_pb2
 from opencode.tool import tool_pb2

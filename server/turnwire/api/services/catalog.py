@@ -48,8 +48,8 @@ class AgentService:
             mode="primary",
             built_in=name not in settings.agents,
             color=agent.color or None,
-            model=None if agent.model is None else to_proto.selection(agent.model),
-            fallback_models=map(to_proto.selection, settings.fallbacks(name)),
+            model=None if agent.model is None else to_proto.model_name(agent.model),
+            fallback_models=map(to_proto.model_name, settings.fallbacks(name)),
             tools=_ALL_TOOLS if agent.tools is None else agent.tools,
             permissions=[
                 agent_pb2.PermissionRule(pattern=rule.pattern, action=rule.action.value)

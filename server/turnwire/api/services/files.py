@@ -1,8 +1,8 @@
-"""opencode.message.FileService."""
+"""opencode.file.FileService."""
 
 from collections.abc import AsyncGenerator
 
-from opencode.message import file_pb2 as pb
+from opencode.file import file_pb2 as pb
 from turnwire.api.wire import from_proto
 from turnwire.domain.errors import StoredFileNotFound
 from turnwire.ports.store import Store

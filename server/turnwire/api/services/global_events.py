@@ -163,7 +163,7 @@ class _GlobalStream:
                 found.append(change)
         return found
 
-    def _changes_of(self, event: session_event_pb2.Event) -> list[pb.GlobalEvent]:
+    def _changes_of(self, event: session_event_pb2.SessionEvent) -> list[pb.GlobalEvent]:
         match event.WhichOneof("kind"):
             case "message_added":
                 message = event.message_added.message
@@ -185,7 +185,7 @@ class _GlobalStream:
             case _:
                 return []
 
-    def _permission_changes(self, event: session_event_pb2.Event) -> list[pb.GlobalEvent]:
+    def _permission_changes(self, event: session_event_pb2.SessionEvent) -> list[pb.GlobalEvent]:
         self._asked.discard(event.permission_replied.permission_id)
         permission = event.permission_asked.permission
         if not permission.id or permission.id in self._asked:
@@ -224,7 +224,7 @@ def permission_created(permission: tool_pb2.PermissionRequest) -> pb.GlobalEvent
     return pb.GlobalEvent(permission_created=pb.PermissionCreated(permission=permission))
 
 
-def message_updated(message: content.Message) -> pb.GlobalEvent:
+def message_updated(message: content.SessionMessage) -> pb.GlobalEvent:
     """Returns the change of a message, in the words of the fixed contract."""
     updated = pb.MessageUpdated(
         message_id=message.message_id,

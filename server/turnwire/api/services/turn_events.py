@@ -40,7 +40,7 @@ class _TurnSelection:
         self._started = False
         self.ended = False
 
-    def of(self, events: Iterable[pb.Event]) -> Iterator[pb.Event]:
+    def of(self, events: Iterable[pb.SessionEvent]) -> Iterator[pb.SessionEvent]:
         """Yields the events of the turn, up to its end."""
         for event in events:
             self._note(event)
@@ -50,7 +50,7 @@ class _TurnSelection:
                 self.ended = True
                 return
 
-    def _note(self, event: pb.Event) -> None:
+    def _note(self, event: pb.SessionEvent) -> None:
         """Remembers what tells the turn's own hints from those of others."""
         if event.turn_id == self._turn_id:
             if event.HasField("message_added"):
@@ -58,7 +58,7 @@ class _TurnSelection:
             elif event.HasField("turn_started"):
                 self._started = True
 
-    def _is_wanted(self, event: pb.Event) -> bool:
+    def _is_wanted(self, event: pb.SessionEvent) -> bool:
         match event.WhichOneof("kind"):
             case "part_delta" | "part_started" | "tool_log" | "retry_scheduled" as kind:
                 return getattr(event, kind).message_id in self._messages

@@ -37,8 +37,8 @@ class ProtoCodec:
             delta = pb.PartDelta(
                 message_id=kind.message_id, part_index=kind.part_index, offset=kind.offset, text=kind.text
             )
-            return frame(pb.Event(session_id=event.session_id, part_delta=delta).SerializeToString())
-        result = pb.Event(
+            return frame(pb.SessionEvent(session_id=event.session_id, part_delta=delta).SerializeToString())
+        result = pb.SessionEvent(
             sequence=event.sequence,
             session_id=event.session_id,
             position=event.position,
@@ -54,7 +54,7 @@ class ProtoCodec:
         return frame(to_proto.display(shown).SerializeToString()) if shown is not None else b""
 
 
-def _fill_kind(result: pb.Event, event: e.Event) -> None:
+def _fill_kind(result: pb.SessionEvent, event: e.Event) -> None:
     """Sets the one field of the event's kind."""
     match event.kind:
         case e.PartStarted(message_id, part):
@@ -84,7 +84,7 @@ def _fill_kind(result: pb.Event, event: e.Event) -> None:
             _fill_session_kind(result, event)
 
 
-def _fill_session_kind(result: pb.Event, event: e.Event) -> None:
+def _fill_session_kind(result: pb.SessionEvent, event: e.Event) -> None:
     match event.kind:
         case e.SessionCreated(view):
             result.session_created.session.CopyFrom(_session_at(view, event.sequence))
@@ -121,7 +121,7 @@ def _fill_session_kind(result: pb.Event, event: e.Event) -> None:
             _fill_hint(result, event)
 
 
-def _fill_hint(result: pb.Event, event: e.Event) -> None:
+def _fill_hint(result: pb.SessionEvent, event: e.Event) -> None:
     match event.kind:
         case e.CompactionStarted(message_count, estimated_tokens, context_window_tokens):
             result.compaction_started.CopyFrom(
@@ -141,8 +141,8 @@ def _fill_hint(result: pb.Event, event: e.Event) -> None:
             result.caught_up.CopyFrom(pb.CaughtUp(head=head))
         case e.Heartbeat(head):
             result.heartbeat.CopyFrom(pb.Heartbeat(head=head))
-        case e.Reset(earliest):
-            result.reset.CopyFrom(pb.Reset(earliest=earliest))
+        case e.Resync(earliest):
+            result.resync.CopyFrom(pb.Resync(earliest=earliest))
         case other:
             raise TypeError(f"no field for {type(other).__name__}")
 

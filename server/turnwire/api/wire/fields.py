@@ -3,12 +3,13 @@
 import math
 from collections.abc import Sequence
 
-from google.protobuf.message import Message as AnyMessage
+from google.protobuf.message import Message
 
 from opencode.message import message_pb2
-from opencode.model import selection_pb2
+from opencode.model import model_pb2, selection_pb2
 from opencode.session import session_pb2
 from opencode.tool import tool_pb2
+from opencode.turn import turn_pb2
 from turnwire.api.wire.checks import Checks
 from turnwire.core.intake.attachments import NewFile
 from turnwire.core.intake.inputs import NewPart, NewText
@@ -72,12 +73,13 @@ def file(checks: Checks, field: str, sent: message_pb2.FilePart | tool_pb2.ToolR
     )
 
 
-def model(checks: Checks, selection: selection_pb2.ModelSelection) -> ModelRef:
-    """Returns a chosen model."""
-    return ModelRef(
-        checks.required("model.provider.id", selection.provider.id),
-        checks.required("model.model_id", selection.model_id),
-    )
+def model(checks: Checks, sent: model_pb2.ModelName | selection_pb2.ModelSelection) -> ModelRef:
+    """Returns a chosen model; only SendMessageRequest names it by a ModelSelection."""
+    if isinstance(sent, model_pb2.ModelName):
+        provider_id = checks.required("model.provider_id", sent.provider_id)
+    else:
+        provider_id = checks.required("model.provider.id", sent.provider.id)
+    return ModelRef(provider_id, checks.required("model.model_id", sent.model_id))
 
 
 def tools(
@@ -107,7 +109,7 @@ def session_tools(
     return tools(checks, declared, field)
 
 
-def options(checks: Checks, sent: message_pb2.GenerationOptions) -> GenerationOptions:
+def options(checks: Checks, sent: turn_pb2.GenerationOptions) -> GenerationOptions:
     """Returns the settings of a generation."""
     temperature = sent.temperature if sent.HasField("temperature") else None
     top_p = sent.top_p if sent.HasField("top_p") else None
@@ -137,7 +139,7 @@ def budget(checks: Checks, sent: session_pb2.Budget) -> Budget:
     )
 
 
-def _at_least_one(checks: Checks, field: str, sent: AnyMessage, name: str) -> int | None:
+def _at_least_one(checks: Checks, field: str, sent: Message, name: str) -> int | None:
     """Returns a count, None when it is absent."""
     if not sent.HasField(name):
         return None

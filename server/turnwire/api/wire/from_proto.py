@@ -3,12 +3,13 @@
 import hashlib
 
 import msgspec
-from google.protobuf.message import Message as AnyMessage
+from google.protobuf.message import Message
 from msgspec import UNSET
 
 from opencode.event import event_pb2, session_event_pb2
 from opencode.message import content_pb2, message_pb2
 from opencode.session import session_pb2
+from opencode.turn import turn_pb2
 from turnwire.api.wire import fields
 from turnwire.api.wire.checks import Checks
 from turnwire.core.intake.inputs import NewMessage, NewTurn, SessionChange
@@ -26,17 +27,17 @@ _APPENDABLE = {
     content_pb2.MESSAGE_TYPE_TOOL_RESULT: MessageType.TOOL_RESULT,
 }
 _POLICIES = (
-    message_pb2.BUSY_POLICY_UNSPECIFIED,
-    message_pb2.BUSY_POLICY_QUEUE,
-    message_pb2.BUSY_POLICY_REJECT,
+    turn_pb2.BUSY_POLICY_UNSPECIFIED,
+    turn_pb2.BUSY_POLICY_QUEUE,
+    turn_pb2.BUSY_POLICY_REJECT,
 )
 
 DURABLE_KINDS = {
     field.name: "".join(word.capitalize() for word in field.name.split("_"))
-    for field in session_event_pb2.Event.DESCRIPTOR.oneofs_by_name["kind"].fields
+    for field in session_event_pb2.SessionEvent.DESCRIPTOR.oneofs_by_name["kind"].fields
     if 6 <= field.number < 32
 }
-"""Field names of the durable kinds of Event to their class names in `domain.events`."""
+"""Field names of the durable kinds of SessionEvent to their class names in `domain.events`."""
 
 
 def send_request(request: message_pb2.SendMessageRequest) -> tuple[NewMessage, NewTurn]:
@@ -54,7 +55,7 @@ def send_request(request: message_pb2.SendMessageRequest) -> tuple[NewMessage, N
         sender_name=checks.at_most("sender_name", request.sender_name, 1024),
     )
     turn = _turn(checks, request)
-    turn = msgspec.structs.replace(turn, reject_when_busy=request.busy_policy == message_pb2.BUSY_POLICY_REJECT)
+    turn = msgspec.structs.replace(turn, reject_when_busy=request.busy_policy == turn_pb2.BUSY_POLICY_REJECT)
     checks.done()
     return message, turn
 
@@ -113,7 +114,7 @@ def update_session_request(request: session_pb2.UpdateSessionRequest) -> Session
     checks = Checks()
     checks.required("session_id", request.session_id)
     model: ModelRef | None = None
-    if request.model.provider.id or request.model.model_id:
+    if request.model.provider_id or request.model.model_id:
         model = fields.model(checks, request.model)
     change = SessionChange(
         title=checks.at_most("title", request.title, 1024) if request.HasField("title") else UNSET,
@@ -139,7 +140,7 @@ def watch_request(request: event_pb2.WatchEventsRequest) -> WatchRequest:
         scope = "one session" if request.session_id else "all sessions"
         checks.fail(wrong, f"is not for a watch of {scope}: use {right}")
     for index, kind in enumerate(request.kinds):
-        checks.one_of(f"kinds[{index}]", kind, DURABLE_KINDS, "the durable kinds of Event")
+        checks.one_of(f"kinds[{index}]", kind, DURABLE_KINDS, "the durable kinds of SessionEvent")
     checks.done()
     return WatchRequest(
         session_id=request.session_id or None,
@@ -179,7 +180,7 @@ def _turn(checks: Checks, request: message_pb2.SendMessageRequest | message_pb2.
     )
 
 
-def _fingerprint(method: str, request: AnyMessage) -> str:
+def _fingerprint(method: str, request: Message) -> str:
     """Digests the content of a named request, its name left out: equal requests have equal digests, on every run."""
     if not request.request_id:  # type: ignore[attr-defined]
         return ""

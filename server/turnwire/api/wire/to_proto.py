@@ -5,10 +5,10 @@ from datetime import datetime, timedelta
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from opencode.file import file_pb2
 from opencode.message import content_pb2 as content
 from opencode.message import message_pb2 as message_pb
-from opencode.model import selection_pb2
-from opencode.provider import provider_pb2
+from opencode.model import model_pb2
 from opencode.session import session_pb2
 from opencode.tool import tool_pb2
 from turnwire.core.tools.toolbox import ToolList
@@ -62,11 +62,11 @@ def finish_reason(reason: m.FinishReason | None) -> content.FinishReason.ValueTy
     return content.FINISH_REASON_UNSPECIFIED if reason is None else _FINISH_REASONS[reason]
 
 
-def usage(value: Usage | None) -> content.Usage | None:
+def usage(value: Usage | None) -> content.TokenUsage | None:
     """Returns the token buckets; unknown ones stay absent."""
     if value is None:
         return None
-    return content.Usage(
+    return content.TokenUsage(
         input_tokens=value.input_tokens,
         cache_read_tokens=value.cache_read_tokens,
         cache_write_tokens=value.cache_write_tokens,
@@ -93,9 +93,9 @@ def model_run(value: m.ModelRun | None) -> content.ModelRun | None:
     )
 
 
-def file(value: m.File) -> content.FileContent:
-    """Returns a reference to a file."""
-    return content.FileContent(
+def file(value: m.File) -> file_pb2.FileRef:
+    """Returns a reference to a file of a message or of a tool result."""
+    return file_pb2.FileRef(
         sha256=value.sha256,
         size_bytes=value.size_bytes,
         mime=value.mime,
@@ -120,14 +120,9 @@ def tool_call(part_id: str, call: m.ToolUse) -> tool_pb2.ToolCallState:
         started_at=None if call.started_at is None else milliseconds(call.started_at),
         finished_at=None if call.finished_at is None else milliseconds(call.finished_at),
         permission_id=call.permission_id or None,
-        files=map(tool_file, call.files),
-        full_output=None if call.full_output is None else tool_file(call.full_output),
+        files=map(file, call.files),
+        full_output=None if call.full_output is None else file(call.full_output),
     )
-
-
-def tool_file(value: m.File) -> tool_pb2.ToolFile:
-    """Returns a reference to a file of a tool result."""
-    return tool_pb2.ToolFile(sha256=value.sha256, size_bytes=value.size_bytes, mime=value.mime, filename=value.filename)
 
 
 def permission(value: PermissionRequest) -> tool_pb2.PermissionRequest:
@@ -197,16 +192,16 @@ def part(value: m.Part) -> content.Part:
     return result
 
 
-def message(value: m.Message) -> content.Message:
+def message(value: m.Message) -> content.SessionMessage:
     """Returns a full message."""
-    return content.Message(
+    return content.SessionMessage(
         message_id=value.message_id,
         session_id=value.session_id,
         type=_TYPES[value.type],
         status=_STATUSES[value.status],
         parts=map(part, value.parts),
         turn_id=value.turn_id,
-        parent_id=value.parent_id,
+        answers_message_id=value.answers_message_id,
         create_time=timestamp(value.created_at),
         update_time=timestamp(value.updated_at),
         finish_reason=finish_reason(value.finish_reason),
@@ -270,7 +265,7 @@ def display(value: DisplayMessage) -> message_pb.DisplayMessage:
         model_run=model_run(source.model_run),
         metadata_json=source.metadata_json,
         turn_id=source.turn_id,
-        parent_id=source.parent_id,
+        parent_id=source.answers_message_id,
         sender=source.sender,
         sender_name=source.sender_name,
         created_at=milliseconds(source.created_at),
@@ -290,7 +285,7 @@ def session(view: SessionView) -> session_pb2.SessionInfo:
         directory=value.directory,
         time=session_pb2.SessionTime(created=milliseconds(value.created_at), updated=milliseconds(value.updated_at)),
         status=session_pb2.SESSION_STATUS_RUNNING if running else session_pb2.SESSION_STATUS_IDLE,
-        model=None if value.model is None else selection(value.model),
+        model=None if value.model is None else model_name(value.model),
         agent=value.agent or None,
         head_sequence=value.head_sequence,
         revision=value.revision,
@@ -340,11 +335,9 @@ def explanation(value: ContextExplanation) -> message_pb.ExplainContextResponse:
     )
 
 
-def selection(model: m.ModelRef) -> selection_pb2.ModelSelection:
-    """Returns a chosen model."""
-    return selection_pb2.ModelSelection(
-        provider=provider_pb2.ProviderInfo(id=model.provider_id), model_id=model.model_id, name=model.model_id
-    )
+def model_name(model: m.ModelRef) -> model_pb2.ModelName:
+    """Returns the name of a model."""
+    return model_pb2.ModelName(provider_id=model.provider_id, model_id=model.model_id)
 
 
 def _microseconds(at: datetime) -> int:

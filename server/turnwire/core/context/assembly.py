@@ -138,7 +138,7 @@ def _reason_to_drop(message: Message, covered: dict[str, bool]) -> RepairReason 
         return RepairReason.STREAMING_MESSAGE
     if not covered.get(message.message_id, True):
         return RepairReason.COMPACTED
-    if message.type is MessageType.TOOL_RESULT and message.parent_id:
+    if message.type is MessageType.TOOL_RESULT and message.answers_message_id:
         return RepairReason.RESULT_SHOWN_WITH_CALL
     return None if message.parts else RepairReason.EMPTY
 

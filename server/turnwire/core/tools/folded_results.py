@@ -47,4 +47,4 @@ def _fold(
     caller, work = settle_calls(caller, settled, now)
     # the calls' turn is over, and turn_ended is its last event
     told = Work(work.changes, tuple(NewEvent(event.kind) for event in work.events))
-    return msgspec.structs.replace(message, parent_id=caller.message_id), told
+    return msgspec.structs.replace(message, answers_message_id=caller.message_id), told

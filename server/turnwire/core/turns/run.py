@@ -268,7 +268,7 @@ class TurnRun:
             created_at=now,
             updated_at=now,
             turn_id=turn.turn_id,
-            parent_id=turn.user_message_id,
+            answers_message_id=turn.user_message_id,
             model_run=ModelRun(provider_id=turn.model.provider_id, model_requested=turn.model.model_id),
             sent_context=sent,
         )

@@ -24,7 +24,7 @@ from turnwire.domain.conversation.events import (
     PartDelta,
     PartStarted,
     PermissionSnapshot,
-    Reset,
+    Resync,
     SessionSnapshot,
     ToolLog,
 )
@@ -122,7 +122,7 @@ class _Watch:
         self._filtered = request.kinds is not None or not request.include_deltas
         self._position = 0
         self._known_head = 0
-        self._reset: Reset | None = None
+        self._resync: Resync | None = None
         self._seconds = made_by.seconds
         self._last_write = self._seconds()
         self._session: Session | None = None
@@ -148,13 +148,13 @@ class _Watch:
         elif request.after >= bounds.earliest:
             self._position = request.after
         else:
-            self._reset = self._compacted(bounds, request.after)
+            self._resync = self._compacted(bounds, request.after)
 
     async def replay(self) -> AsyncGenerator[bytes]:
         """Yields the stored events after the position, until the log has no more."""
-        if self._reset is not None:
-            yield self.frame(self._reset)
-            self._reset = None
+        if self._resync is not None:
+            yield self.frame(self._resync)
+            self._resync = None
         while True:
             page = await self._page()
             if page.earliest > self._position:
@@ -235,7 +235,7 @@ class _Watch:
             self._wrote()
         return frames
 
-    def _compacted(self, bounds: Bounds, asked: int) -> Reset:
+    def _compacted(self, bounds: Bounds, asked: int) -> Resync:
         """Starts anew at the head, as events after a position are no longer kept; fails if the caller wished so."""
         if self._request.fail_if_compacted:
             raise EventsCompacted(
@@ -245,7 +245,7 @@ class _Watch:
                 bounds.head,
             )
         self._position = bounds.head
-        return Reset(bounds.earliest)
+        return Resync(bounds.earliest)
 
     def _session_snapshot(self) -> bytes:
         if self._session is None:

@@ -37,7 +37,7 @@ class DisplayMessage(Struct, frozen=True, kw_only=True):
 
 def project(message: Message) -> DisplayMessage | None:
     """Returns the display form; None for a tool result that is shown with its call (then it has a parent)."""
-    if message.type is MessageType.TOOL_RESULT and message.parent_id:
+    if message.type is MessageType.TOOL_RESULT and message.answers_message_id:
         return None
     contents = [part.content for part in message.parts]
     return DisplayMessage(

@@ -199,7 +199,7 @@ class Heartbeat(Struct, frozen=True):
     head: int
 
 
-class Reset(Struct, frozen=True):
+class Resync(Struct, frozen=True):
     """The position asked for is no longer kept. Not durable."""
 
     earliest: int
@@ -241,7 +241,7 @@ EphemeralKind = (
     | SessionSnapshot
     | CaughtUp
     | Heartbeat
-    | Reset
+    | Resync
 )
 
 

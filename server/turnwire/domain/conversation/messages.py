@@ -7,7 +7,7 @@ holds what is told by the type of `Part.content`; new types may be added, so a r
 from datetime import datetime
 from enum import StrEnum
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from turnwire.domain.money import Usage
 
@@ -222,8 +222,11 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     parts: tuple[Part, ...] = ()
     turn_id: str = ""
     """"" for messages stored outside a turn."""
-    parent_id: str = ""
-    """For an assistant message: the user message it answers."""
+    answers_message_id: str = field(default="", name="parent_id")
+    """What it answers: of an assistant message the user message, of a tool result the assistant message with its call.
+
+    Stored under its former name.
+    """
     finish_reason: FinishReason | None = None
     provider_finish_reason: str = ""
     """The provider's own word."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from opencode.event import event_pb2
 from opencode.event import session_event_pb2 as pb
+from opencode.file import file_pb2
 from opencode.message import content_pb2, message_pb2
 from opencode.session import session_pb2
 from opencode.tool import tool_pb2
@@ -84,7 +85,7 @@ KINDS: list[tuple[e.DurableKind | e.EphemeralKind, dict[str, object]]] = [
             "turn_ended": pb.TurnEnded(
                 finish_reason=content_pb2.FINISH_REASON_ERROR,
                 failure=content_pb2.Failure(reason="R", message="m"),
-                usage=content_pb2.Usage(output_tokens=0),
+                usage=content_pb2.TokenUsage(output_tokens=0),
                 cost_pico_usd=0,
                 steps=2,
             )
@@ -155,7 +156,7 @@ KINDS: list[tuple[e.DurableKind | e.EphemeralKind, dict[str, object]]] = [
             )
         },
     ),
-    (e.Reset(3), {"reset": pb.Reset(earliest=3)}),
+    (e.Resync(3), {"resync": pb.Resync(earliest=3)}),
 ]
 
 
@@ -168,7 +169,7 @@ def test_every_kind_has_its_field(kind: e.DurableKind | e.EphemeralKind, field: 
     """The event carries session, turn, sequence, position, time and its kind, even when that is empty."""
     encoded = CODEC.encode_event(_event(kind, turn_id="trn_1", sequence=7, position=8))
     [event] = event_pb2.WatchEventsResponse.FromString(encoded).events
-    assert event == pb.Event(
+    assert event == pb.SessionEvent(
         session_id="ses_1", turn_id="trn_1", sequence=7, position=8, event_time=to_proto.timestamp(NOW), **field
     )
     assert event.WhichOneof("kind") == next(iter(field))
@@ -184,7 +185,7 @@ def test_a_delta_carries_only_what_it_needs() -> None:
     """Session, message, part, offset, text: it is by far the most frequent event."""
     encoded = CODEC.encode_event(_event(e.PartDelta("msg_1", 2, 3, "é"), at=None, turn_id="trn_1"))
     [event] = event_pb2.WatchEventsResponse.FromString(encoded).events
-    assert event == pb.Event(
+    assert event == pb.SessionEvent(
         session_id="ses_1", part_delta=pb.PartDelta(message_id="msg_1", part_index=2, offset=3, text="é")
     )
 
@@ -199,7 +200,7 @@ def test_the_names_of_durable_kinds_are_the_domains() -> None:
 @given(st.lists(st.integers(0, 300), max_size=20))
 def test_joined_frames_are_a_batch(sizes: list[int]) -> None:
     """In order, whatever the length of each."""
-    events = [pb.Event(session_id="s" * size, sequence=index) for index, size in enumerate(sizes)]
+    events = [pb.SessionEvent(session_id="s" * size, sequence=index) for index, size in enumerate(sizes)]
     joined = b"".join(frame(event.SerializeToString()) for event in events)
     assert joined == event_pb2.WatchEventsResponse(events=events).SerializeToString()
 
@@ -217,7 +218,9 @@ def test_lengths_of_every_width_are_right(length: int) -> None:
 
 def test_joined_display_forms_and_token_are_a_message_list() -> None:
     """Rows of the store become an answer without parsing; a message without display form gives nothing."""
-    folded = make_message("msg_3", ToolResult(call_id="c", output="o"), type=MessageType.TOOL_RESULT, parent_id="p")
+    folded = make_message(
+        "msg_3", ToolResult(call_id="c", output="o"), type=MessageType.TOOL_RESULT, answers_message_id="p"
+    )
     frames = [CODEC.encode_display(message) for message in (make_message("msg_1", "a"), folded, ANSWER)]
     assert frames[1] == b""
     listed = message_pb2.MessageList.FromString(b"".join(frames) + next_page_token("next"))
@@ -260,7 +263,9 @@ def test_a_display_form_has_every_field() -> None:
         compaction=COMPACTION,
         updated_at=later(1),
     )
-    shown_file = tool_pb2.ToolFile(sha256="ab", size_bytes=1, mime="text/x-python", filename="a.py")
+    shown_file = file_pb2.FileRef(
+        sha256="ab", size_bytes=1, mime="text/x-python", filename="a.py", path="/a.py", language="python"
+    )
     created = 1767323045678
     shown = message_pb2.DisplayMessage(
         message_id="msg_1",
@@ -291,12 +296,8 @@ def test_a_display_form_has_every_field() -> None:
         status=content_pb2.MESSAGE_STATUS_COMPLETE,
         finish_reason=content_pb2.FINISH_REASON_TOOL_USE,
         provider_finish_reason="tool_calls",
-        files=[
-            content_pb2.FileContent(
-                sha256="ab", size_bytes=1, mime="text/x-python", filename="a.py", path="/a.py", language="python"
-            )
-        ],
-        usage=content_pb2.Usage(
+        files=[shown_file],
+        usage=content_pb2.TokenUsage(
             input_tokens=1, cache_read_tokens=2, cache_write_tokens=3, output_tokens=4, reasoning_tokens=5
         ),
         cost_pico_usd=7,
@@ -337,7 +338,7 @@ def test_a_reader_of_the_fixed_contract_reads_display_forms() -> None:
 
 def test_a_reader_that_is_older_than_a_kind_sees_no_kind() -> None:
     """An event of a newer server has its sequence and an unset oneof."""
-    newer = pb.Event(session_id="ses_1", sequence=7).SerializeToString() + b"\xaa\x06\x02\x08\x01"  # field 101
+    newer = pb.SessionEvent(session_id="ses_1", sequence=7).SerializeToString() + b"\xaa\x06\x02\x08\x01"  # field 101
     [event] = event_pb2.WatchEventsResponse.FromString(frame(newer)).events
     assert (event.sequence, event.WhichOneof("kind")) == (7, None)
 
@@ -346,7 +347,7 @@ def test_a_sessions_choice_of_model_is_shown() -> None:
     """And an idle session without choices leaves those fields absent."""
     view = e.SessionView(make_session(model=ModelRef("p", "m"), agent="review"))
     info = to_proto.session(view)
-    assert (info.model.provider.id, info.model.model_id, info.agent) == ("p", "m", "review")
+    assert (info.model.provider_id, info.model.model_id, info.agent) == ("p", "m", "review")
     plain = to_proto.session(e.SessionView(make_session()))
     absent = [plain.HasField(name) for name in ("model", "agent", "active_turn_id")]
     assert (absent, plain.status) == ([False] * 3, session_pb2.SESSION_STATUS_IDLE)

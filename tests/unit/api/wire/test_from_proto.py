@@ -9,10 +9,12 @@ from msgspec import UNSET
 from opencode.event.event_pb2 import WatchEventsRequest
 from opencode.message import content_pb2 as content
 from opencode.message import message_pb2 as pb
+from opencode.model.model_pb2 import ModelName
 from opencode.model.selection_pb2 import ModelSelection
 from opencode.provider.provider_pb2 import ProviderInfo
 from opencode.session.session_pb2 import Budget, CreateSessionRequest, SessionTools, UpdateSessionRequest
 from opencode.tool.tool_pb2 import ToolDefinition
+from opencode.turn import turn_pb2
 from turnwire.api.wire import from_proto
 from turnwire.api.wire.checks import MAX_METADATA_BYTES
 from turnwire.core.intake.attachments import NewFile
@@ -25,7 +27,8 @@ from turnwire.domain.errors import InvalidRequest
 from turnwire.ports.store import Page
 
 TEXT = pb.MessagePart(text=pb.TextPart(text="hi"))
-MODEL = ModelSelection(provider=ProviderInfo(id="p"), model_id="m")
+SELECTION = ModelSelection(provider=ProviderInfo(id="p"), model_id="m")
+MODEL = ModelName(provider_id="p", model_id="m")
 
 
 def _send(**fields: object) -> pb.SendMessageRequest:
@@ -55,12 +58,12 @@ def test_a_full_message_keeps_every_field() -> None:
     message, turn = from_proto.send_request(
         _send(
             parts=[TEXT, pb.MessagePart(file=pb.FilePart(mime="a/b", filename="f", url="data:;base64,", path=""))],
-            model=MODEL,
+            model=SELECTION,
             agent="review",
             request_id="req",
-            busy_policy=pb.BUSY_POLICY_REJECT,
+            busy_policy=turn_pb2.BUSY_POLICY_REJECT,
             tools=[ToolDefinition(name="read", description="reads", input_schema_json='{"type":"object"}')],
-            options=pb.GenerationOptions(
+            options=turn_pb2.GenerationOptions(
                 temperature=0,
                 top_p=1,
                 max_output_tokens=1,
@@ -169,13 +172,13 @@ def test_a_wrong_field_of_a_message_is_named(fields: dict[str, object], violatio
 )
 def test_options_out_of_range_are_named(options: dict[str, object], field: str) -> None:
     """Not a number and infinity too."""
-    [(found, _)] = _violations(from_proto.send_request, _send(options=pb.GenerationOptions(**options)))
+    [(found, _)] = _violations(from_proto.send_request, _send(options=turn_pb2.GenerationOptions(**options)))
     assert found == f"options.{field}"
 
 
 def test_all_wrong_fields_come_in_one_answer() -> None:
     """A client mends them at once."""
-    request = pb.SendMessageRequest(busy_policy=9, request_id="x" * 200, options=pb.GenerationOptions(top_p=2))
+    request = pb.SendMessageRequest(busy_policy=9, request_id="x" * 200, options=turn_pb2.GenerationOptions(top_p=2))
     assert [field for field, _ in _violations(from_proto.send_request, request)] == [
         "busy_policy",
         "parts",
@@ -192,7 +195,7 @@ def test_the_longest_values_allowed_pass() -> None:
             sender="x" * 1024,
             sender_name="x" * 1024,
             tools=[ToolDefinition(name="a" * 60 + f"{i:04}") for i in range(128)],
-            options=pb.GenerationOptions(temperature=2, top_p=1, stop_sequences=["a"] * 4),
+            options=turn_pb2.GenerationOptions(temperature=2, top_p=1, stop_sequences=["a"] * 4),
         )
     )
 
@@ -272,9 +275,7 @@ def test_settings_that_are_not_given_stay() -> None:
     """Absent is not empty."""
     assert from_proto.update_session_request(UpdateSessionRequest(session_id="s")) == SessionChange()
     assert from_proto.update_session_request(
-        UpdateSessionRequest(
-            session_id="s", title="", directory="", model=ModelSelection(), agent="", expected_revision=0
-        )
+        UpdateSessionRequest(session_id="s", title="", directory="", model=ModelName(), agent="", expected_revision=0)
     ) == SessionChange(title="", directory="", model=None, agent="", expected_revision=0)
     assert from_proto.update_session_request(
         UpdateSessionRequest(session_id="s", title="t", directory="/d", model=MODEL, agent="a", expected_revision=3)
@@ -283,10 +284,10 @@ def test_settings_that_are_not_given_stay() -> None:
 
 def test_wrong_settings_are_named() -> None:
     """All at once."""
-    request = UpdateSessionRequest(title="x" * 1025, directory="/" * 4097, model=ModelSelection(model_id="m"))
+    request = UpdateSessionRequest(title="x" * 1025, directory="/" * 4097, model=ModelName(model_id="m"))
     assert _violations(from_proto.update_session_request, request) == [
         ("session_id", "REQUIRED"),
-        ("model.provider.id", "REQUIRED"),
+        ("model.provider_id", "REQUIRED"),
         ("title", "TOO_LONG"),
         ("directory", "TOO_LONG"),
     ]
@@ -297,8 +298,8 @@ def test_a_new_session_takes_what_is_given() -> None:
     assert from_proto.create_session_request(CreateSessionRequest(title="t")) == SessionChange(
         title="t", directory="", model=UNSET, agent=""
     )
-    assert _violations(from_proto.create_session_request, CreateSessionRequest(model=ModelSelection())) == [
-        ("model.provider.id", "REQUIRED"),
+    assert _violations(from_proto.create_session_request, CreateSessionRequest(model=ModelName())) == [
+        ("model.provider_id", "REQUIRED"),
         ("model.model_id", "REQUIRED"),
     ]
 
@@ -355,7 +356,7 @@ def test_contexts_are_explained_with_and_without_a_message() -> None:
         agent="review",
         system="be brief",
         tools=[ToolDefinition(name="read")],
-        options=pb.GenerationOptions(max_steps=2),
+        options=turn_pb2.GenerationOptions(max_steps=2),
         parts=[TEXT],
     )
     assert from_proto.explain_request(full) == ExplainRequest(
@@ -369,7 +370,7 @@ def test_contexts_are_explained_with_and_without_a_message() -> None:
             tools=(turns.ToolDefinition("read", "", ""),),
         ),
     )
-    wrong = pb.ExplainContextRequest(parts=[pb.MessagePart()], options=pb.GenerationOptions(top_p=2))
+    wrong = pb.ExplainContextRequest(parts=[pb.MessagePart()], options=turn_pb2.GenerationOptions(top_p=2))
     assert _violations(from_proto.explain_request, wrong) == [
         ("session_id", "REQUIRED"),
         ("parts[0]", "REQUIRED"),

@@ -68,7 +68,9 @@ def test_folded_results_go_with_their_call() -> None:
     """A tool result that stands with its call is not sent a second time."""
     call = ToolUse(name="read", call_id="c", status=ToolStatus.SUCCESS, output="1")
     answer = make_answer("msg_1", call)
-    folded = make_message("msg_2", ToolResult(call_id="c", output="1"), type=MessageType.TOOL_RESULT, parent_id="msg_1")
+    folded = make_message(
+        "msg_2", ToolResult(call_id="c", output="1"), type=MessageType.TOOL_RESULT, answers_message_id="msg_1"
+    )
     assert _sent(answer, folded) == (answer,)
 
 
@@ -155,7 +157,7 @@ def test_what_is_sent_as_it_is_needs_no_repair() -> None:
         (make_answer("m", Reasoning("hm")), "UNSEALED_REASONING", 0),
         (make_answer("m", ProviderContent("search")), "UNSEALED_CONTENT", 0),
         (
-            make_message("m", ToolResult(call_id="c", output=""), type=MessageType.TOOL_RESULT, parent_id="a"),
+            make_message("m", ToolResult(call_id="c", output=""), type=MessageType.TOOL_RESULT, answers_message_id="a"),
             "RESULT_SHOWN_WITH_CALL",
             None,
         ),

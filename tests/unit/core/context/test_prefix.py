@@ -114,7 +114,9 @@ def _with_call(**fields: object) -> Message:
 @pytest.mark.parametrize(
     "same",
     [
-        msgspec.structs.replace(ANSWER, message_id="other", turn_id="o", parent_id="o", metadata_json="{}", sender="x"),
+        msgspec.structs.replace(
+            ANSWER, message_id="other", turn_id="o", answers_message_id="o", metadata_json="{}", sender="x"
+        ),
         msgspec.structs.replace(
             ANSWER, updated_at=NOW + timedelta(1), cost_pico_usd=3, finish_reason=FinishReason.STOP
         ),

@@ -28,7 +28,9 @@ def test_a_result_settles_its_call() -> None:
     message, work = fold_results(_results(ToolResult(call_id="c1", output="42")), [answer], END)
     settled = _call(status=ToolStatus.SUCCESS, output="42", finished_at=END)
     changed = make_answer("msg_1", "text", settled, updated_at=END)
-    assert message == msgspec.structs.replace(_results(ToolResult(call_id="c1", output="42")), parent_id="msg_1")
+    assert message == msgspec.structs.replace(
+        _results(ToolResult(call_id="c1", output="42")), answers_message_id="msg_1"
+    )
     # of no turn: that of the call is over
     assert work == Work((PutMessage(changed, (1,)),), (NewEvent(ToolCallUpdated("msg_1", "prt_1", 1, settled)),))
 
@@ -75,7 +77,7 @@ def test_the_newest_call_of_that_id_is_answered() -> None:
     """Providers use an id again."""
     history = [make_answer("msg_1", _call()), make_answer("msg_2", _call())]
     message, _ = fold_results(_results(ToolResult(call_id="c1", output="1")), history, END)
-    assert message.parent_id == "msg_2"
+    assert message.answers_message_id == "msg_2"
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,9 @@ async def test_a_result_for_a_finished_turn_is_folded() -> None:
     conversations, store = _conversations(answer)
     await conversations.append(_new(RESULT, type=MessageType.TOOL_RESULT))
     [commit] = store.commits
-    written = [(c.message.message_id, c.message.parent_id) for c in commit.changes if isinstance(c, PutMessage)]
+    written = [
+        (c.message.message_id, c.message.answers_message_id) for c in commit.changes if isinstance(c, PutMessage)
+    ]
     assert written == [("msg_1", "msg_a"), ("msg_a", "msg_user")]
     assert [type(event.kind).__name__ for event in commit.events] == ["MessageAdded", "ToolCallUpdated"]
 

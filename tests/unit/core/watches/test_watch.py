@@ -229,7 +229,7 @@ async def test_a_position_that_is_gone_resets() -> None:
     world = World(stored=9)
     world.store.earliest = 5
     async with contextlib.aclosing(world.watches.watch(_request(after=4))) as batches:
-        assert await _until(batches, "0:CaughtUp") == ["0:Reset", "0:SessionSnapshot", "0:CaughtUp"]
+        assert await _until(batches, "0:CaughtUp") == ["0:Resync", "0:SessionSnapshot", "0:CaughtUp"]
 
 
 async def test_the_earliest_position_that_is_kept_is_replayed() -> None:
@@ -334,7 +334,7 @@ async def test_every_end_gives_the_place_back() -> None:
 
 
 async def test_a_log_that_is_pruned_during_the_replay_starts_the_watch_anew() -> None:
-    """It says so with a reset; nothing is skipped in silence."""
+    """It says so with a resync; nothing is skipped in silence."""
     world = World(stored=9)
 
     def prune() -> None:
@@ -344,5 +344,5 @@ async def test_a_log_that_is_pruned_during_the_replay_starts_the_watch_anew() ->
     async with contextlib.aclosing(world.watches.watch(_request(after=2))) as batches:
         world.store.on_read = prune
         words = await _until(batches, "0:CaughtUp")
-    assert "0:Reset" in words
+    assert "0:Resync" in words
     assert words[-1] == "0:CaughtUp"

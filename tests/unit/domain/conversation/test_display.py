@@ -54,7 +54,7 @@ def test_parts_are_sorted_by_what_they_are() -> None:
 def test_a_folded_result_is_shown_only_with_its_call() -> None:
     """It has no display form of its own."""
     result = ToolResult(call_id="c", output="1")
-    assert project(make_message("msg_1", result, type=MessageType.TOOL_RESULT, parent_id="msg_0")) is None
+    assert project(make_message("msg_1", result, type=MessageType.TOOL_RESULT, answers_message_id="msg_0")) is None
 
 
 def test_an_unpaired_result_is_shown_by_itself() -> None:

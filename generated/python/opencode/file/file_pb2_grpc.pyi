@@ -5,7 +5,7 @@ Files: the bytes behind the references that messages carry."""
 
 from collections import abc as _abc
 from grpc import aio as _aio
-from opencode.message import file_pb2 as _file_pb2
+from opencode.file import file_pb2 as _file_pb2
 import abc as _abc_1
 import grpc as _grpc
 import sys

@@ -17,6 +17,50 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class FileRef(_message.Message):
+    """Refers to a stored file of a message or of a tool result. The bytes are stored once, by their hash;
+    FileService.DownloadFile reads them.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHA256_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    MIME_FIELD_NUMBER: _builtins.int
+    FILENAME_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    LANGUAGE_FIELD_NUMBER: _builtins.int
+    sha256: _builtins.str
+    """Lower-case hexadecimal SHA-256 of the bytes."""
+    size_bytes: _builtins.int
+    """Size in bytes."""
+    mime: _builtins.str
+    """Media type, such as "image/png"."""
+    filename: _builtins.str
+    """File name without folders; "" when not said."""
+    path: _builtins.str
+    """Path as the client gave it; "" for bytes that were sent or that a tool made."""
+    language: _builtins.str
+    """Programming or markup language by the file name, such as "python"; "" when unknown."""
+    def __init__(
+        self,
+        *,
+        sha256: _builtins.str = ...,
+        size_bytes: _builtins.int = ...,
+        mime: _builtins.str = ...,
+        filename: _builtins.str = ...,
+        path: _builtins.str = ...,
+        language: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filename", b"filename", "language", b"language", "mime", b"mime", "path", b"path", "sha256", b"sha256", "size_bytes", b"size_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FileRef: _TypeAlias = FileRef  # noqa: Y015
+
+@_typing.final
 class DownloadFileRequest(_message.Message):
     """Asks for a file."""
 

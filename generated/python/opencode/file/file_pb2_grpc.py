@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from opencode.message import file_pb2 as opencode_dot_message_dot_file__pb2
+from opencode.file import file_pb2 as opencode_dot_file_dot_file__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -18,7 +18,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in opencode/message/file_pb2_grpc.py depends on'
+        + ' but the generated code in opencode/file/file_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -36,9 +36,9 @@ class FileServiceStub:
             channel: A grpc.Channel.
         """
         self.DownloadFile = channel.unary_stream(
-                '/opencode.message.FileService/DownloadFile',
-                request_serializer=opencode_dot_message_dot_file__pb2.DownloadFileRequest.SerializeToString,
-                response_deserializer=opencode_dot_message_dot_file__pb2.DownloadFileResponse.FromString,
+                '/opencode.file.FileService/DownloadFile',
+                request_serializer=opencode_dot_file_dot_file__pb2.DownloadFileRequest.SerializeToString,
+                response_deserializer=opencode_dot_file_dot_file__pb2.DownloadFileResponse.FromString,
                 _registered_method=True)
 
 
@@ -59,14 +59,14 @@ def add_FileServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'DownloadFile': grpc.unary_stream_rpc_method_handler(
                     servicer.DownloadFile,
-                    request_deserializer=opencode_dot_message_dot_file__pb2.DownloadFileRequest.FromString,
-                    response_serializer=opencode_dot_message_dot_file__pb2.DownloadFileResponse.SerializeToString,
+                    request_deserializer=opencode_dot_file_dot_file__pb2.DownloadFileRequest.FromString,
+                    response_serializer=opencode_dot_file_dot_file__pb2.DownloadFileResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
-            'opencode.message.FileService', rpc_method_handlers)
+            'opencode.file.FileService', rpc_method_handlers)
     server.add_generic_rpc_handlers((generic_handler,))
-    server.add_registered_method_handlers('opencode.message.FileService', rpc_method_handlers)
+    server.add_registered_method_handlers('opencode.file.FileService', rpc_method_handlers)
 
 
  # This class is part of an EXPERIMENTAL API.
@@ -88,9 +88,9 @@ class FileService:
         return grpc.experimental.unary_stream(
             request,
             target,
-            '/opencode.message.FileService/DownloadFile',
-            opencode_dot_message_dot_file__pb2.DownloadFileRequest.SerializeToString,
-            opencode_dot_message_dot_file__pb2.DownloadFileResponse.FromString,
+            '/opencode.file.FileService/DownloadFile',
+            opencode_dot_file_dot_file__pb2.DownloadFileRequest.SerializeToString,
+            opencode_dot_file_dot_file__pb2.DownloadFileResponse.FromString,
             options,
             channel_credentials,
             insecure,

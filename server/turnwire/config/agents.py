@@ -1,11 +1,10 @@
-"""The agents and permissions of a configuration; `turnwire.config` describes their tables."""
+"""The agents and permissions of a configuration; docs/configuration.md describes their tables."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from turnwire.config.document import Document
 from turnwire.config.providers import ConfiguredModels
-from turnwire.config.sections import AgentSection
 from turnwire.core.settings import Agent, PermissionRule
 from turnwire.domain.conversation.permissions import PermissionAction
 
@@ -41,17 +40,12 @@ def read_permissions(document: Document, key: str, table: Mapping[str, Any]) -> 
 
 def _agent(document: Document, key: str, table: object, models: ConfiguredModels) -> Agent:
     if key == "agents.":
-        raise document.error('agents.""', 'is an agent without a name; the one of sessions that name none is "default"')
-    section = document.converted(key, table, AgentSection)
-    if "" in (section.tools or ()):
+        raise document.error('agents.""', 'is an agent without a name; sessions that name no agent have "default"')
+    found = models.resolved(key, table)
+    if isinstance(found, dict) and "permissions" in found:
+        rules = document.converted(f"{key}.permissions", found["permissions"], dict[str, Any])
+        found["permissions"] = read_permissions(document, f"{key}.permissions", rules)
+    agent = document.converted(key, found, Agent)
+    if "" in (agent.tools or ()):
         raise document.error(f"{key}.tools", "has an empty pattern, which no tool matches")
-    fallbacks = section.fallback_models
-    return Agent(
-        system=section.system,
-        model=models.ref(f"{key}.model", section.model) if section.model else None,
-        description=section.description,
-        color=section.color,
-        tools=section.tools,
-        permissions=read_permissions(document, f"{key}.permissions", section.permissions),
-        fallback_models=None if fallbacks is None else models.refs(f"{key}.fallback_models", fallbacks),
-    )
+    return agent

@@ -129,17 +129,16 @@ from turnwire.config.agents import read_agents, read_permissions
 from turnwire.config.document import ConfigError, Document
 from turnwire.config.mcp import read_mcp
 from turnwire.config.providers import ConfiguredModels, read_models
-from turnwire.config.sections import (
-    CompactionSection,
-    DefaultsSection,
-    FilesSection,
-    LimitsSection,
-    LogConfig,
-    RetriesSection,
-    ServerConfig,
-    StorageConfig,
+from turnwire.config.sections import DefaultsSection, LogConfig, ServerConfig, StorageConfig
+from turnwire.core.settings import (
+    Agent,
+    CompactionSettings,
+    CoreSettings,
+    FileSettings,
+    Limits,
+    PermissionRule,
+    Retries,
 )
-from turnwire.core.settings import Agent, CompactionSettings, CoreSettings, Limits, PermissionRule, Retries
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.providers.settings import ModelSettings, ProviderSettings
 from turnwire.tools.settings import McpSettings
@@ -162,8 +161,8 @@ class Config(Struct, frozen=True, kw_only=True):
     models: Mapping[ModelRef, ModelSettings] = {}
     agents: Mapping[str, Agent] = {}
     permissions: tuple[PermissionRule, ...] = ()
-    file_roots: tuple[Path, ...] = ()
-    """Absolute."""
+    files: FileSettings = FileSettings()
+    """The roots are absolute."""
     limits: Limits = Limits()
     retries: Retries = Retries()
     fallback_models: tuple[ModelRef, ...] = ()
@@ -176,7 +175,7 @@ class Config(Struct, frozen=True, kw_only=True):
         return CoreSettings(
             default_model=self.default_model,
             agents=self.agents,
-            file_roots=self.file_roots,
+            files=self.files,
             limits=self.limits,
             retries=self.retries,
             fallback_models=self.fallback_models,
@@ -190,8 +189,8 @@ def load_config(path: Path | None, environ: Mapping[str, str], options: Mapping[
     """Reads the configuration.
 
     Args:
-        path: The file; None looks for one as this module's docstring says.
-        environ: The environment; only the variables named in the module's docstring are read.
+        path: The file; None takes the one that TURNWIRE_CONFIG names, else `./turnwire.toml`, else none.
+        environ: The environment; only the variables of docs/configuration.md are read.
         options: Options of the command line that were given: "--listen", "--db".
 
     Raises:
@@ -199,8 +198,7 @@ def load_config(path: Path | None, environ: Mapping[str, str], options: Mapping[
     """
     document = Document(_file(path, environ), {**environ, **(options or {})})
     defaults = document.section("defaults", DefaultsSection)
-    files = document.section("files", FilesSection)
-    limits = document.section("limits", LimitsSection)
+    limits = document.section("limits", Limits)
     models = read_models(document, defaults.builtin_providers)
     return Config(
         server=_server(document, limits.max_message_bytes),
@@ -212,9 +210,9 @@ def load_config(path: Path | None, environ: Mapping[str, str], options: Mapping[
         models=models.models,
         agents=read_agents(document, models),
         permissions=read_permissions(document, "permissions", document.table("permissions")),
-        file_roots=tuple(_root(document, f"files.roots[{index}]", root) for index, root in enumerate(files.roots)),
-        limits=limits.limits(files.max_bytes),
-        retries=document.section("retries", RetriesSection).retries(),
+        files=_files(document),
+        limits=limits,
+        retries=document.section("retries", Retries),
         fallback_models=models.refs("defaults.fallback_models", defaults.fallback_models),
         compaction=_compaction(document, models),
         host_messages=defaults.host_messages,
@@ -253,15 +251,17 @@ def _storage(document: Document) -> StorageConfig:
 
 
 def _compaction(document: Document, models: ConfiguredModels) -> CompactionSettings:
-    section = document.section("compaction", CompactionSection)
-    if section.keep >= section.threshold:
-        raise document.error("compaction.keep", f"must be less than compaction.threshold, {section.threshold:g}")
-    return CompactionSettings(
-        enabled=section.enabled,
-        threshold=section.threshold,
-        keep=section.keep,
-        model=models.ref("compaction.model", section.model) if section.model else None,
-    )
+    table = models.resolved("compaction", document.table("compaction"))
+    settings = document.converted("compaction", table, CompactionSettings)
+    if settings.keep >= settings.threshold:
+        raise document.error("compaction.keep", f"must be less than compaction.threshold, {settings.threshold:g}")
+    return settings
+
+
+def _files(document: Document) -> FileSettings:
+    files = document.section("files", FileSettings)
+    roots = tuple(_root(document, f"files.roots[{index}]", root) for index, root in enumerate(files.roots))
+    return msgspec.structs.replace(files, roots=roots)
 
 
 def _root(document: Document, key: str, root: Path) -> Path:

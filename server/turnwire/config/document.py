@@ -1,6 +1,6 @@
 """The document of a configuration: the tables of the file under the overrides, and where each value stands.
 
-`turnwire.config` says what the tables hold.
+docs/configuration.md says what the tables hold.
 """
 
 import tomllib
@@ -11,30 +11,14 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from turnwire.config.sections import custom_value, explained
+from turnwire.config.sections import SECTIONS, TABLES, custom_value, explained
 
 VARIABLE = r"[A-Za-z_][A-Za-z0-9_]{0,99}"
 """What the name of an environment variable looks like."""
 
-_SECTIONS = frozenset(
-    {
-        "server",
-        "storage",
-        "defaults",
-        "files",
-        "limits",
-        "retries",
-        "compaction",
-        "log",
-        "providers",
-        "models",
-        "agents",
-        "permissions",
-        "mcp",
-    }
-)
+_NAMES = frozenset({*SECTIONS, *TABLES, "permissions"})
 
-_KEY_OF_OVERRIDE = {
+KEY_OF_OVERRIDE = {
     "TURNWIRE_LISTEN": ("server", "listen"),
     "TURNWIRE_STORAGE_PATH": ("storage", "path"),
     "TURNWIRE_DEFAULT_MODEL": ("defaults", "model"),
@@ -72,11 +56,11 @@ class Document:
         """Key path -> variable or option."""
         self.environ = overrides
         for name, table in self._tables.items():
-            if name not in _SECTIONS:
+            if name not in _NAMES:
                 raise self.error(name, "is not a known section")
             if not isinstance(table, dict):
                 raise self.error(name, "must be a table")
-        for override, (section, key) in _KEY_OF_OVERRIDE.items():
+        for override, (section, key) in KEY_OF_OVERRIDE.items():
             if value := overrides.get(override):
                 self._tables.setdefault(section, {})[key] = value
                 self._overridden_by[f"{section}.{key}"] = override

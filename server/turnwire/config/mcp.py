@@ -1,4 +1,4 @@
-"""The MCP servers of a configuration; `turnwire.config` describes their tables."""
+"""The MCP servers of a configuration; docs/configuration.md describes their tables."""
 
 import importlib.util
 import re
@@ -40,9 +40,6 @@ def _server(document: Document, key: str, table: object) -> McpSettings:
             raise document.error(key, "env and headers_env take names of environment variables")
     if settings.url and not re.fullmatch(r"https?://[^/@\s]+(/[^@\s]*)?", settings.url):
         raise document.error(f"{key}.url", "must be http:// or https:// and a host, without user name or password")
-    for field in ("timeout_seconds", "start_timeout_seconds"):
-        if not 0 < getattr(settings, field) <= 86_400:
-            raise document.error(f"{key}.{field}", "must be more than 0 and at most a day")
     if settings.cwd is None:
         return settings
     folder = document.path(f"{key}.cwd", settings.cwd)

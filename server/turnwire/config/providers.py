@@ -1,4 +1,4 @@
-"""The providers and models of a configuration; `turnwire.config` describes their tables."""
+"""The providers and models of a configuration; docs/configuration.md describes their tables."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,6 @@ from turnwire.config.sections import ModelSection
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.providers.catalog.offline_models import MODELS
 from turnwire.providers.settings import ModelSettings, ProviderSettings
-from turnwire.providers.token_prices import TokenPrices
 
 _PROVIDERS_BY_KEY_VARIABLE = {
     "openai": ProviderSettings(
@@ -47,6 +46,27 @@ class ConfiguredModels(Struct, frozen=True):
     def refs(self, key: str, texts: Iterable[str]) -> tuple[ModelRef, ...]:
         """Returns the models that a list names, in its order. Raises ConfigError."""
         return tuple(self.ref(f"{key}[{index}]", text) for index, text in enumerate(texts))
+
+    def resolved(self, key: str, table: object) -> object:
+        """Returns a table whose `model` and `fallback_models` are references instead of texts; "" is no model.
+
+        Args:
+            key: Path of the table.
+            table: As it was written.
+
+        Raises:
+            ConfigError: it names a model that no provider takes.
+        """
+        if not isinstance(table, dict):
+            return table
+        found = dict(table)
+        if "model" in table:
+            text = self.document.converted(f"{key}.model", table["model"], str)
+            found["model"] = self.ref(f"{key}.model", text) if text else None
+        if "fallback_models" in table:
+            texts = self.document.converted(f"{key}.fallback_models", table["fallback_models"], list[str])
+            found["fallback_models"] = self.refs(f"{key}.fallback_models", texts)
+        return found
 
 
 def read_models(document: Document, builtin_providers: bool) -> ConfiguredModels:
@@ -85,10 +105,6 @@ def _provider(document: Document, key: str, table: object) -> ProviderSettings:
     # Clients are told the address, so it must not carry a password.
     if settings.base_url and not re.fullmatch(r"https?://[^/@\s]+(/[^@\s]*)?", settings.base_url):
         raise document.error(f"{key}.base_url", "must be http:// or https:// and a host, without user name or password")
-    if not 0 < settings.timeout_seconds <= 86_400:
-        raise document.error(f"{key}.timeout_seconds", "must be more than 0 and at most a day")
-    if settings.max_output_tokens < 1:
-        raise document.error(f"{key}.max_output_tokens", "must be at least 1")
     return settings
 
 
@@ -103,20 +119,7 @@ def _model(
         offline.model_id for offline in MODELS
     }:
         raise document.error(key, "does not exist: offline models cannot be added")
-    section = document.converted(key, table, ModelSection)
-    return model, ModelSettings(
-        name=section.name,
-        description=section.description,
-        context_window_tokens=section.context_window_tokens,
-        max_output_tokens=section.max_output_tokens,
-        prices=TokenPrices(
-            input=section.input_usd_per_million,
-            output=section.output_usd_per_million,
-            cache_read=section.cache_read_usd_per_million,
-            cache_write=section.cache_write_usd_per_million,
-        ),
-        capabilities=section.capabilities,
-    )
+    return model, document.converted(key, table, ModelSection).settings()
 
 
 def _ref(document: Document, key: str, text: str, providers: Mapping[str, ProviderSettings]) -> ModelRef:

@@ -1,166 +1,114 @@
-"""The sections of `turnwire.toml` as types; `turnwire.config` describes them and reads them."""
+"""The sections of `turnwire.toml` as types: the settings themselves where the server takes them as they are written."""
 
 import re
-from datetime import timedelta
+from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct
 
-from turnwire.core.settings import CompactionSettings, Limits, Retries
-from turnwire.domain.conversation.sessions import Budget
-from turnwire.domain.money import PICO_USD
-
-MAX_USD = 1_000_000
-"""Largest price or budget: in pico-USD it still fits the 64 bits of the contract and the database."""
-
-Count = Annotated[int, Meta(ge=1)]
-Tokens = Annotated[int, Meta(ge=1, le=10**15)]
-TokenLimit = Annotated[int, Meta(ge=0, le=10**15)]
-"""0 sets no limit."""
-Seconds = Annotated[float, Meta(gt=0, le=86_400)]
+from turnwire.core.settings import Agent, CompactionSettings, FileSettings, Limits, Retries
+from turnwire.domain.bounds import Count, Seconds
+from turnwire.domain.money import MAX_USD, PICO_USD, PicoUsd
+from turnwire.providers.settings import ModelFacts, ModelSettings, ProviderSettings
+from turnwire.providers.token_prices import TokenPrices
+from turnwire.tools.settings import McpSettings
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
-Capability = Literal["tools", "images", "documents", "reasoning"]
-
-
-class PicoUsd(int):
-    """Money in pico-USD. The file has USD, as a number or a text such as "0.075"; nothing is rounded."""
 
 
 class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[server]`."""
+    """Where and how the server answers."""
 
     listen: str = "127.0.0.1:50051"
+    """Address to serve on: `host:port`, where port 0 takes any free one, `[ipv6]:port` or `unix:path`."""
     max_message_bytes: Count = 64 * 2**20
-    """Twice the limit of a message's content: data URIs need a third more, JSON and names the rest."""
+    """Largest gRPC request; at least `limits.max_message_bytes`. Twice that by default: data URIs need a third more,
+    JSON and names the rest."""
     shutdown_grace_seconds: Annotated[float, Meta(ge=0, le=3600)] = 1.0
-    """Leaves a stop within two seconds."""
+    """How long requests may go on when the server stops. The default leaves a stop within two seconds."""
     heartbeat_seconds: Seconds = 15.0
+    """Silence after which a watcher gets a heartbeat."""
 
 
 class StorageConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[storage]`."""
+    """Where conversations are kept."""
 
     path: Path = Path("turnwire.db")
+    """The SQLite file."""
     retained_events_per_session: Count = 10_000
+    """The newest events that a session keeps; a watcher that asks for older ones is reset."""
 
 
 class LogConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[log]`."""
+    """What is written to standard error."""
 
     level: LogLevel = "info"
+    """The least level that is written."""
     format: LogFormat = "text"
+    """Lines to read, or a JSON object a line."""
 
 
 class DefaultsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[defaults]`."""
+    """What holds where sessions, messages and agents leave it open."""
 
     model: str = "offline/echo"
+    """`PROVIDER/MODEL` that answers where neither message, session nor agent names a model."""
     fallback_models: tuple[str, ...] = ()
+    """Asked in this order when the provider of the chosen model does not answer."""
     builtin_providers: bool = True
+    """False leaves only the providers of the file."""
     host_messages: bool = True
+    """Whether errors, aborts and compactions leave a HOST message in the conversation."""
 
 
-class FilesSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[files]`."""
+class ModelSection(ModelFacts, frozen=True, kw_only=True):
+    """A model: what the price list does not know or has wrong."""
 
-    roots: tuple[Path, ...] = ()
-    max_bytes: Count = Limits().max_file_bytes
-
-
-class LimitsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[limits]`; see `turnwire.core.settings.Limits`."""
-
-    max_steps: Count = Limits().max_steps
-    max_running_turns: Count = Limits().max_running_turns
-    max_queued_messages: Annotated[int, Meta(ge=0)] = Limits().max_queued_messages
-    max_watchers: Count = Limits().max_watchers
-    max_message_bytes: Count = Limits().max_message_bytes
-    max_answer_bytes: Count = Limits().max_answer_bytes
-    flush_interval_seconds: Annotated[float, Meta(gt=0, le=0.2)] = Limits().flush_interval.total_seconds()
-    client_tool_timeout_seconds: Seconds = Limits().client_tool_timeout.total_seconds()
-    max_parallel_tool_calls: Count = Limits().max_parallel_tool_calls
-    max_tool_output_bytes: Count = Limits().max_tool_output_bytes
-    max_repeated_calls: Annotated[int, Meta(ge=2)] = Limits().max_repeated_calls
-    max_turn_tokens: TokenLimit = 0
-    max_turn_cost_usd: PicoUsd = PicoUsd(0)
-    max_session_tokens: TokenLimit = 0
-    max_session_cost_usd: PicoUsd = PicoUsd(0)
-
-    def limits(self, max_file_bytes: int) -> Limits:
-        """Returns the limits as the core takes them."""
-        return Limits(
-            max_steps=self.max_steps,
-            max_running_turns=self.max_running_turns,
-            max_queued_messages=self.max_queued_messages,
-            max_watchers=self.max_watchers,
-            max_message_bytes=self.max_message_bytes,
-            max_answer_bytes=self.max_answer_bytes,
-            max_file_bytes=max_file_bytes,
-            flush_interval=timedelta(seconds=self.flush_interval_seconds),
-            client_tool_timeout=timedelta(seconds=self.client_tool_timeout_seconds),
-            max_parallel_tool_calls=self.max_parallel_tool_calls,
-            max_tool_output_bytes=self.max_tool_output_bytes,
-            max_repeated_calls=self.max_repeated_calls,
-            turn_budget=_budget(self.max_turn_tokens, self.max_turn_cost_usd),
-            session_budget=_budget(self.max_session_tokens, self.max_session_cost_usd),
-        )
-
-
-class RetriesSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[retries]`; see `turnwire.core.settings.Retries`."""
-
-    max_retries: Annotated[int, Meta(ge=0, le=20)] = Retries().max_retries
-    first_delay_seconds: Seconds = Retries().first_delay.total_seconds()
-    longest_delay_seconds: Seconds = Retries().longest_delay.total_seconds()
-
-    def retries(self) -> Retries:
-        """Returns the pace of retries as the core takes it; the first pause is never longer than the longest."""
-        return Retries(
-            max_retries=self.max_retries,
-            first_delay=timedelta(seconds=self.first_delay_seconds),
-            longest_delay=timedelta(seconds=self.longest_delay_seconds),
-        )
-
-
-class CompactionSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[compaction]`; see `turnwire.core.settings.CompactionSettings`."""
-
-    enabled: bool = CompactionSettings().enabled
-    threshold: Annotated[float, Meta(ge=0.1, le=0.99)] = CompactionSettings().threshold
-    keep: Annotated[float, Meta(ge=0.05, le=0.9)] = CompactionSettings().keep
-    model: str = ""
-
-
-class ModelSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[models."PROVIDER/MODEL"]`; see `turnwire.providers.settings.ModelSettings`."""
-
-    name: str = ""
-    description: str = ""
-    context_window_tokens: Tokens | None = None
-    max_output_tokens: Tokens | None = None
     input_usd_per_million: PicoUsd | None = None
+    """Price of prompt tokens neither read from nor written to a cache."""
     output_usd_per_million: PicoUsd | None = None
+    """Price of generated tokens, reasoning included."""
     cache_read_usd_per_million: PicoUsd | None = None
+    """Price of prompt tokens read from a cache; repeat the input's where there is no rebate."""
     cache_write_usd_per_million: PicoUsd | None = None
-    capabilities: tuple[Capability, ...] | None = None
+    """Price of prompt tokens written to a cache; repeat the input's where there is no surcharge."""
+
+    def settings(self) -> ModelSettings:
+        """Returns the model with its prices."""
+        description = {field: getattr(self, field) for field in ModelFacts.__struct_fields__}
+        prices = TokenPrices(
+            input=self.input_usd_per_million,
+            output=self.output_usd_per_million,
+            cache_read=self.cache_read_usd_per_million,
+            cache_write=self.cache_write_usd_per_million,
+        )
+        return ModelSettings(**description, prices=prices)
 
 
-class AgentSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[agents.NAME]`."""
+SECTIONS: Mapping[str, type[Struct]] = {
+    "server": ServerConfig,
+    "storage": StorageConfig,
+    "defaults": DefaultsSection,
+    "files": FileSettings,
+    "limits": Limits,
+    "retries": Retries,
+    "compaction": CompactionSettings,
+    "log": LogConfig,
+}
+"""The sections of which there is one, by name."""
 
-    system: str = ""
-    model: str = ""
-    fallback_models: tuple[str, ...] | None = None
-    description: str = ""
-    color: Annotated[str, Meta(pattern="^(#[0-9a-fA-F]{6})?$")] = ""
-    tools: tuple[str, ...] | None = None
-    permissions: dict[str, Any] = {}
+TABLES: Mapping[str, type[Struct]] = {
+    "providers": ProviderSettings,
+    "models": ModelSection,
+    "agents": Agent,
+    "mcp": McpSettings,
+}
+"""The sections that hold a table for each thing, by name: what the type of such a table is."""
 
 
 def custom_value(kind: type, value: object) -> Path | PicoUsd:
@@ -187,10 +135,6 @@ def _pico_usd(value: object) -> PicoUsd:
     return PicoUsd(pico.numerator)
 
 
-def _budget(max_tokens: int, max_cost: PicoUsd) -> Budget:
-    return Budget(max_tokens=max_tokens or None, max_cost_pico_usd=int(max_cost) or None)
-
-
 def explained(key: str, error: msgspec.ValidationError, kind: type) -> tuple[str, str]:
     """Returns the full key path and the problem out of msgspec's message."""
     problem, _, inner = str(error).partition(" - at `$")
@@ -199,7 +143,8 @@ def explained(key: str, error: msgspec.ValidationError, kind: type) -> tuple[str
         return f"{path}.{unknown[1]}", "is not a known key"
     if missing := re.search(r"missing required field `(.*)`", problem):
         return f"{path}.{missing[1]}", "is required"
-    hint = get_type_hints(kind).get(re.sub(r"\[.*", "", inner.strip(".`")))
+    hints = get_type_hints(kind) if isinstance(kind, type) and issubclass(kind, Struct) else {}
+    hint = hints.get(re.sub(r"\[.*", "", inner.strip(".`")))
     if choices := _choices(hint):
         problem += f"; one of {', '.join(choices)}"
     return path, problem[:1].lower() + problem[1:]

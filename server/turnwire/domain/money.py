@@ -5,6 +5,13 @@ from msgspec import Struct
 PICO_USD = 10**12
 """Pico-USD in one USD: a price of 0.1 USD per million tokens is a whole number of pico-USD per token."""
 
+MAX_USD = 1_000_000
+"""Largest price or budget: in pico-USD it still fits the 64 bits of the contract and the database."""
+
+
+class PicoUsd(int):
+    """Money in pico-USD. The configuration has USD, as a number or a text such as "0.075"; nothing is rounded."""
+
 
 class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Token counts in buckets that do not overlap. None: the provider did not say."""

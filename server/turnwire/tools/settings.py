@@ -1,10 +1,16 @@
-"""Settings of MCP servers, as they stand in the configuration."""
+"""Settings of MCP servers.
+
+The configuration reads its tables as `McpSettings`: the fields, defaults, ranges and docstrings of that type are the
+reference of the keys (docs/configuration.md).
+"""
 
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
 from msgspec import Struct
+
+from turnwire.domain.bounds import Seconds
 
 
 class McpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -13,17 +19,18 @@ class McpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     command: str = ""
     """Program to start; it speaks MCP on its standard input and output."""
     args: tuple[str, ...] = ()
+    """Arguments of the program."""
     env: tuple[str, ...] = ()
-    """Names of the variables that the program gets besides the usual ones (HOME, PATH and the like); never values."""
+    """NAMES of the variables that the program gets besides the usual ones (HOME, PATH and the like); never values."""
     cwd: Path | None = None
-    """Folder that the program starts in; None for the server's own."""
+    """Folder that the program starts in. Left out: the server's own."""
     url: str = ""
     """Address of a server that speaks streamable HTTP."""
     headers_env: Mapping[str, str] = {}
-    """Headers of each request, with the names of the variables that hold their values."""
-    timeout_seconds: float = 60.0
+    """Headers of each request, with the NAMES of the variables that hold their values."""
+    timeout_seconds: Seconds = 60.0
     """Longest time of one call."""
-    start_timeout_seconds: float = 30.0
+    start_timeout_seconds: Seconds = 30.0
     """Longest time from the start of a connection to its list of tools; programs that install themselves take long."""
 
 

@@ -1,13 +1,12 @@
 """The configuration: defaults, precedence, and errors that name the place."""
 
 import importlib.util
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from turnwire.config.configuration import Config, ConfigError, LogConfig, ServerConfig, StorageConfig, load_config
-from turnwire.core.settings import Agent, CompactionSettings, CoreSettings, Limits, PermissionRule
+from turnwire.core.settings import Agent, CompactionSettings, CoreSettings, FileSettings, Limits, PermissionRule
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.conversation.permissions import PermissionAction
 from turnwire.domain.conversation.sessions import Budget
@@ -84,7 +83,7 @@ def test_builtin_providers_can_be_left_out() -> None:
 
 
 def test_core_settings_hold_what_the_core_needs(tmp_path: Path) -> None:
-    """Seconds become durations, roots absolute paths, models references."""
+    """Roots become absolute paths, models references."""
     (tmp_path / "shared").mkdir()
     config = load(
         """
@@ -114,13 +113,8 @@ def test_core_settings_hold_what_the_core_needs(tmp_path: Path) -> None:
     assert config.core_settings() == CoreSettings(
         default_model=ModelRef("router", "vendor/model"),
         agents={"poet": Agent(system="Rhyme.", model=ModelRef("offline", "lorem"), color="#00ff00")},
-        file_roots=(tmp_path / "shared",),
-        limits=Limits(
-            max_steps=3,
-            max_file_bytes=5,
-            flush_interval=timedelta(seconds=0.1),
-            client_tool_timeout=timedelta(seconds=5),
-        ),
+        files=FileSettings(roots=(tmp_path / "shared",), max_bytes=5),
+        limits=Limits(max_steps=3, flush_interval_seconds=0.1, client_tool_timeout_seconds=5.0),
         compaction=CompactionSettings(enabled=False, threshold=0.5, keep=0.05, model=ModelRef("offline", "echo")),
         host_messages=False,
     )
@@ -269,6 +263,24 @@ MODEL = '[models."offline/echo"]\n'
         ("[compaction]\nthreshold = 0.95\nkeep = 0.91", "compaction.keep: expected `float` <= 0.9"),
         ("[compaction]\nthreshold = 0.3", "compaction.keep: must be less than compaction.threshold, 0.3"),
         ('[compaction]\nmodel = "echo"', "compaction.model: 'echo' is not of the form provider/model"),
+        ("[agents]\nx = 1", "agents.x: expected `object`, got `int`"),
+        ("[agents.x]\nshape = 1", "agents.x.shape: is not a known key"),
+        ("[agents.x]\nmodel = 1", "agents.x.model: expected `str`, got `int`"),
+        ('[agents.x]\nmodel = {provider_id = "offline", model_id = "echo"}', "agents.x.model: expected `str`, got"),
+        ("[agents.x]\nfallback_models = 1", "agents.x.fallback_models: expected `array`, got `int`"),
+        ("[agents.x]\nfallback_models = [1]", "agents.x.fallback_models[0]: expected `str`, got `int`"),
+        (MODEL + "prices = 1", 'models."offline/echo".prices: is not a known key'),
+        ('[providers.x]\nkind = "anthropic"\ntimeout_seconds = 0', "providers.x.timeout_seconds: expected `float` > 0"),
+        (
+            '[providers.x]\nkind = "anthropic"\nmax_output_tokens = 0',
+            "providers.x.max_output_tokens: expected `int` >= 1",
+        ),
+        ("[retries]\nmax_retries = 21", "retries.max_retries: expected `int` <= 20"),
+        ("[retries]\nfirst_delay_seconds = 0", "retries.first_delay_seconds: expected `float` > 0"),
+        ("[limits]\nflush_interval_seconds = 0.21", "limits.flush_interval_seconds: expected `float` <= 0.2"),
+        ("[limits]\nmax_file_bytes = 1", "limits.max_file_bytes: is not a known key"),
+        ("[limits]\nmax_turn_cost_pico_usd = 1", "limits.max_turn_cost_pico_usd: is not a known key"),
+        ("[files]\nmax_bytes = 0", "files.max_bytes: expected `int` >= 1"),
         ("[limits]\nmax_turn_tokens = -1", "limits.max_turn_tokens: expected `int` >= 0"),
         ("[limits]\nmax_session_cost_usd = -1", "limits.max_session_cost_usd: expected from 0 to 1000000 USD"),
         ('[limits]\nmax_turn_cost_usd = "much"', "limits.max_turn_cost_usd: expected USD as a number or a text"),
@@ -443,7 +455,7 @@ def test_mcp_servers_are_read() -> None:
             '[mcp.a]\ncommand = "x"\nenv = ["sk-secret"]',
             "mcp.a: env and headers_env take names of environment variables",
         ),
-        ('[mcp.a]\ncommand = "x"\ntimeout_seconds = 0', "mcp.a.timeout_seconds: must be more than 0"),
+        ('[mcp.a]\ncommand = "x"\ntimeout_seconds = 0', "mcp.a.timeout_seconds: expected `float` > 0"),
         ('[mcp.a]\ncommand = "x"\nwhat = 0', "mcp.a.what: is not a known key"),
         ('[mcp.a]\nurl = "http://a"\nargs = ["x"]', "mcp.a.args: is not for a server with an url"),
         ('[mcp.a]\ncommand = "x"\nheaders_env = {A = "B"}', "mcp.a.headers_env: is not for a server with a command"),

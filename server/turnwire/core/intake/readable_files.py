@@ -132,8 +132,8 @@ def readable_files(environment: Environment, directory: str) -> ReadableFiles:
     """Returns the files that a session may name by path; its working directory is "" when it has none."""
     return ReadableFiles(
         directory=directory,
-        roots=environment.settings.file_roots,
-        max_bytes=environment.settings.limits.max_file_bytes,
+        roots=environment.settings.files.roots,
+        max_bytes=environment.settings.files.max_bytes,
         own_files=environment.store.own_files,
     )
 

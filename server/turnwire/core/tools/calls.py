@@ -217,7 +217,9 @@ class ToolCalls:
             # durable before it runs: after a crash, a call that is not marked has not been run
             await asyncio.shield(self._replace({index: running}))
             outcome = await self._environment.tools.call(call.name, call.input_json or "{}", partial(self._log, index))
-            await self._store_surely(index, server_result(outcome, self._environment.settings.limits))
+            settings = self._environment.settings
+            result = server_result(outcome, settings.limits.max_tool_output_bytes, settings.files.max_bytes)
+            await self._store_surely(index, result)
 
     async def _store_surely(self, index: int, result: CallResult) -> None:
         """Stores the result of a tool that has had its effect, again and again while the store is busy or full."""

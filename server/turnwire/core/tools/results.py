@@ -80,18 +80,18 @@ async def client_result(new: NewToolResult, readable: ReadableFiles, limits: Lim
     )
 
 
-def server_result(outcome: ToolOutcome, limits: Limits) -> CallResult:
+def server_result(outcome: ToolOutcome, max_output_bytes: int, max_file_bytes: int) -> CallResult:
     """Returns the result of a tool of the server: its output cut to the limit, then with all of it as a file."""
     output = join_surrogates(outcome.output)
-    kept = bounded(output, limits.max_tool_output_bytes)
-    fitting = [file for file in outcome.files if len(file.content) <= limits.max_file_bytes]
+    kept = bounded(output, max_output_bytes)
+    fitting = [file for file in outcome.files if len(file.content) <= max_file_bytes]
     files = [(_reference(file.content, file.mime, file.filename), file.content) for file in fitting]
     whole = []
-    if kept is not output and len(data := output.encode()) <= limits.max_file_bytes:
+    if kept is not output and len(data := output.encode()) <= max_file_bytes:
         whole = [(_reference(data, "text/plain", "output.txt"), data)]
     if len(fitting) < len(outcome.files):
         left_out = len(outcome.files) - len(fitting)
-        kept += f"\n[{left_out} files of the result are larger than {limits.max_file_bytes} bytes and were left out]"
+        kept += f"\n[{left_out} files of the result are larger than {max_file_bytes} bytes and were left out]"
     return CallResult(
         output=kept,
         is_error=outcome.is_error,

@@ -97,7 +97,8 @@ class ModelCatalog:
         settings = self._settings_of(model_id)
         listed = None if self._offline else pricing.listed_model(self._vendor, self._settings.base_url, model_id)
         prices = settings.prices if listed is None else settings.prices.completed(listed.prices)
-        window, capabilities = settings.context_window_tokens, settings.capabilities
+        window = settings.context_window_tokens
+        capabilities: tuple[str, ...] | None = settings.capabilities
         if self._offline:
             window = OFFLINE_CONTEXT_WINDOW_TOKENS if window is None else window
             capabilities = OFFLINE_CAPABILITIES if capabilities is None else capabilities

@@ -24,7 +24,7 @@ class Step:
         self.store = FakeStore(automatic=False)
         self.clock = ManualClock()
         environment = make_environment(
-            self.store, clock=self.clock, settings={"limits": Limits(flush_interval=interval)}
+            self.store, clock=self.clock, settings={"limits": Limits(flush_interval_seconds=interval.total_seconds())}
         )
         message = make_answer("msg_1", status=MessageStatus.STREAMING)
         self.stream = MessageStream(message, lambda _: None, environment.new_id)

@@ -8,7 +8,7 @@ from turnwire.core.answer.retries import delay_before_retry, may_fall_back
 from turnwire.core.settings import Retries
 from turnwire.domain import errors as e
 
-RETRIES = Retries(max_retries=3, first_delay=timedelta(seconds=1), longest_delay=timedelta(seconds=3))
+RETRIES = Retries(max_retries=3, first_delay_seconds=1, longest_delay_seconds=3)
 
 
 @pytest.mark.parametrize(("attempt", "longest"), [(1, 1.0), (2, 2.0), (3, 3.0)])

@@ -43,7 +43,9 @@ NEVER = timedelta(hours=1)
 
 
 def _calls(*calls: ToolUse, store: FakeStore | None = None, timeout: timedelta = NEVER) -> ToolCalls:
-    environment = make_environment(store, settings={"limits": Limits(client_tool_timeout=timeout)})
+    environment = make_environment(
+        store, settings={"limits": Limits(client_tool_timeout_seconds=timeout.total_seconds())}
+    )
     return ToolCalls(environment, make_answer("msg_1", *calls), CLIENT_TOOLS)
 
 
@@ -400,7 +402,9 @@ def _asking(
         )
         for index, name in enumerate(names)
     ]
-    environment = make_environment(store, settings={"limits": Limits(client_tool_timeout=timeout)}, tools=tools)
+    environment = make_environment(
+        store, settings={"limits": Limits(client_tool_timeout_seconds=timeout.total_seconds())}, tools=tools
+    )
     return ToolCalls(environment, message, CLIENT_TOOLS, permissions), tools
 
 
@@ -507,9 +511,9 @@ async def test_a_client_cannot_answer_before_its_permission_is_stored() -> None:
 def test_all_of_a_cut_output_is_kept_as_a_file() -> None:
     """Unless it is larger than a file may be."""
     outcome = ToolOutcome(output="é" * 11)
-    kept = server_result(outcome, Limits(max_tool_output_bytes=20))
+    kept = server_result(outcome, 20, 1000)
     assert kept.full_output is not None
     assert (kept.full_output.size_bytes, kept.full_output.mime) == (22, "text/plain")
     assert [file.content.decode() for file in kept.contents] == ["é" * 11]
-    assert server_result(outcome, Limits(max_tool_output_bytes=20, max_file_bytes=10)).full_output is None
-    assert server_result(outcome, Limits()).full_output is None
+    assert server_result(outcome, 20, 10).full_output is None
+    assert server_result(outcome, 1000, 1000).full_output is None

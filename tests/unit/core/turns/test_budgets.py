@@ -62,19 +62,19 @@ class SpentStore(KeepingStore):
     ("limits", "budget", "options", "whose"),
     [
         ({}, Budget(), {}, ""),
-        ({"turn_budget": Budget(max_tokens=15)}, Budget(), {}, "turn"),
-        ({"turn_budget": Budget(max_tokens=16)}, Budget(), {}, ""),
-        ({"turn_budget": Budget(max_tokens=16)}, Budget(), {"max_turn_tokens": 15}, "turn"),
-        ({"turn_budget": Budget(max_tokens=15)}, Budget(), {"max_turn_tokens": 99}, "turn"),
+        ({"max_turn_tokens": 15}, Budget(), {}, "turn"),
+        ({"max_turn_tokens": 16}, Budget(), {}, ""),
+        ({"max_turn_tokens": 16}, Budget(), {"max_turn_tokens": 15}, "turn"),
+        ({"max_turn_tokens": 15}, Budget(), {"max_turn_tokens": 99}, "turn"),
         ({}, Budget(), {"max_turn_cost_pico_usd": 7}, "turn"),
         ({}, Budget(max_tokens=115), {}, "session"),
         ({}, Budget(max_tokens=116), {}, ""),
         ({}, Budget(max_cost_pico_usd=1007), {}, "session"),
-        ({"session_budget": Budget(max_tokens=115)}, Budget(max_tokens=999), {}, "session"),
+        ({"max_session_tokens": 115}, Budget(max_tokens=999), {}, "session"),
     ],
 )
 async def test_turn_and_session_are_checked(
-    limits: dict[str, Budget], budget: Budget, options: dict[str, int], whose: str
+    limits: dict[str, int], budget: Budget, options: dict[str, int], whose: str
 ) -> None:
     """The session with what its ended turns have spent, which is read only where there is a limit."""
     store = SpentStore(sessions_by_id={"ses_1": make_session(budget=budget)})
@@ -84,7 +84,7 @@ async def test_turn_and_session_are_checked(
     ending = await check_budgets(environment, turn, [make_answer("a", usage=USAGE, cost_pico_usd=7)])
     assert (ending is not None) == bool(whose)
     assert ending is None or (ending.failure and whose in ending.failure.message)
-    assert store.asked == (budget != Budget() or "session_budget" in limits)
+    assert store.asked == (budget != Budget() or "max_session_tokens" in limits)
 
 
 async def test_a_session_without_means_asks_no_model() -> None:

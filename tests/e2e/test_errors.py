@@ -304,7 +304,8 @@ async def test_logs_hold_no_content(tmp_path: Path) -> None:
         'base_url = "http://127.0.0.1:1/v1"\napi_key_env = "MY_KEY"'
     )
     environ = {"MY_KEY": "Wombat-key", "OPENAI_LOG": "debug"}
-    async with server_process(tmp_path, toml, environ) as server, connect(server.address) as client:
+    # not forked: the SDK looks for OPENAI_LOG when it is imported
+    async with server_process(tmp_path, toml, environ, forked=False) as server, connect(server.address) as client:
         (tmp_path / "a.txt").write_text("Wombat-file")
         session_id = await new_session(client, directory=str(tmp_path))
         full = {

@@ -4,9 +4,10 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+
+from tests.support.servers.commands import Command, start_command
 
 _PREFIX = "listening on "
 
@@ -14,7 +15,7 @@ _PREFIX = "listening on "
 class ServerProcess:
     """One `turnwire serve`. Make it with `start`; end it with `kill` or `terminate`."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: Command) -> None:
         """Takes the process; use `start`."""
         self._process = process
         self._listening: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -25,9 +26,22 @@ class ServerProcess:
 
     @classmethod
     async def start(
-        cls, folder: Path, toml: str = "", environ: Mapping[str, str] | None = None, *, name: str = "turnwire"
+        cls,
+        folder: Path,
+        toml: str = "",
+        environ: Mapping[str, str] | None = None,
+        *,
+        name: str = "turnwire",
+        forked: bool = True,
     ) -> "ServerProcess":
         """Starts a server on a free port with the database `folder/NAME.db`.
+
+        Args:
+            folder: Where configuration and database live; an existing database is opened.
+            toml: Configuration, without `server.listen` and `storage.path`.
+            environ: Variables besides those of this process.
+            name: Of the database and the configuration.
+            forked: False for a new interpreter, whose modules see `environ` when they are imported.
 
         Raises:
             RuntimeError: the process ended before it served; the text is its stderr.
@@ -35,12 +49,12 @@ class ServerProcess:
         file = folder / f"{name}.toml"
         file.write_text(toml)
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("TURNWIRE_", "OPENAI_", "ANTHROPIC_"))}
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "turnwire", "serve", "--config", str(file)),
-            *("--listen", "127.0.0.1:0", "--db", str(folder / f"{name}.db")),
+        process = await start_command(
+            *("serve", "--config", str(file), "--listen", "127.0.0.1:0", "--db", str(folder / f"{name}.db")),
             cwd=folder,
-            env={**clean, **(environ or {})},
-            stderr=asyncio.subprocess.PIPE,
+            environ={**clean, **(environ or {})},
+            toml=toml,
+            forked=forked,
         )
         server = cls(process)
         await asyncio.wait((server._listening, server._reading), return_when=asyncio.FIRST_COMPLETED)
@@ -53,7 +67,7 @@ class ServerProcess:
     async def kill(self) -> None:
         """Ends the process with SIGKILL. Idempotent."""
         with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+            self._process.send_signal(signal.SIGKILL)
         await self.ended()
 
     async def terminate(self) -> int:
@@ -78,10 +92,10 @@ class ServerProcess:
 
 @contextlib.asynccontextmanager
 async def server_process(
-    folder: Path, toml: str = "", environ: Mapping[str, str] | None = None
+    folder: Path, toml: str = "", environ: Mapping[str, str] | None = None, *, forked: bool = True
 ) -> AsyncIterator[ServerProcess]:
-    """Runs a server process; kills it at the end when it still runs."""
-    server = await ServerProcess.start(folder, toml, environ)
+    """Runs a server process as `ServerProcess.start` does; kills it at the end when it still runs."""
+    server = await ServerProcess.start(folder, toml, environ, forked=forked)
     try:
         yield server
     finally:

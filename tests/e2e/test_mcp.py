@@ -1,26 +1,21 @@
 """Tools of real MCP servers, over standard input and output and over streamable HTTP."""
 
 import asyncio
-import contextlib
 import json
 import os
-import socket
-import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import grpc
 import pytest
 
-from opencode.event.session_event_pb2 import SessionEvent
 from opencode.message.content_pb2 import FINISH_REASON_ERROR, FINISH_REASON_STOP
-from opencode.message.message_pb2 import AbortSessionRequest, SendMessageResponse
-from opencode.tool.tool_pb2 import ListToolsRequest, ListToolsResponse, SubmitToolResultRequest, ToolCallState
+from opencode.message.message_pb2 import AbortSessionRequest
+from opencode.tool.tool_pb2 import ListToolsRequest, SubmitToolResultRequest
 from tests.support.clients.conversation import (
     answer_to,
     ask,
-    displayed,
     new_session,
     refused,
     talk,
@@ -29,71 +24,19 @@ from tests.support.clients.conversation import (
     watching,
     words_of,
 )
+from tests.support.servers.mcp import (
+    ENVIRON,
+    calls_of,
+    http_server,
+    listed,
+    mcp_client,
+    own_port,
+    ready,
+    stdio,
+    tool_spoke,
+    until,
+)
 from tests.support.servers.running import Client, connect, running_server
-
-ROOT = Path(__file__).parents[2]
-ENVIRON = {**os.environ, "MCP_TEST_TOKEN": "secret words"}
-
-
-def stdio(folder: Path, name: str = "test", *more: str) -> str:
-    """Returns the configuration of the test server as a child."""
-    args = ["-m", "tests.support.servers.mcp", "stdio", str(folder)]
-    lines = [f"[mcp.{name}]", f"command = {json.dumps(sys.executable)}", f"args = {json.dumps(args)}"]
-    return "\n".join([*lines, f'cwd = "{ROOT}"', 'env = ["PYTHONPATH", "MCP_TEST_TOKEN"]', *more, ""])
-
-
-@contextlib.asynccontextmanager
-async def http_server(port: int, folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Runs the test server over HTTP."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.support.servers.mcp", "http", str(port), str(folder)),
-        cwd=ROOT,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    try:
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
-
-
-def free_port() -> int:
-    """Returns a port that nobody listens on."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
-
-
-async def until(true: Callable[[], bool]) -> None:
-    """Waits for a state that nobody tells of."""
-    async with asyncio.timeout(20):
-        while not true():
-            await asyncio.sleep(0.02)
-
-
-async def listed(client: Client, found: Callable[[ListToolsResponse], bool]) -> ListToolsResponse:
-    """Asks for the tools until the answer is the wanted one."""
-    async with asyncio.timeout(20):
-        while not found(answer := await client.tools.ListTools(ListToolsRequest())):
-            await asyncio.sleep(0.02)
-    return answer
-
-
-async def ready(client: Client) -> ListToolsResponse:
-    """Waits until every source is ready."""
-    return await listed(client, lambda answer: all(source.state == "ready" for source in answer.sources))
-
-
-async def calls_of(client: Client, accepted: SendMessageResponse) -> list[ToolCallState]:
-    """Returns all calls of a session."""
-    return [call for message in await displayed(client, accepted.session_id) for call in message.tool_calls]
-
-
-def tool_spoke(event: SessionEvent) -> bool:
-    """Tells whether an event shows a line of a tool: live, or in the snapshot of who came later."""
-    return event.HasField("tool_log") or any(part.tool_use.logs for part in event.message_snapshot.message.parts)
 
 
 def alive(pid: int) -> bool:
@@ -105,13 +48,31 @@ def alive(pid: int) -> bool:
     return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-@pytest.fixture
-async def client(tmp_path: Path) -> AsyncIterator[Client]:
-    """A client of a server with the MCP server "test", which is ready."""
-    toml = stdio(tmp_path, "test", "timeout_seconds = 20")
-    async with running_server(tmp_path, toml, ENVIRON) as server, connect(server.address) as connected:
-        await ready(connected)
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the module's server and of its MCP server."""
+    return tmp_path_factory.mktemp("mcp")
+
+
+@pytest.fixture(scope="module")
+async def shared_client(folder: Path) -> AsyncIterator[Client]:
+    """A client of the module's server, which has the MCP server "test"."""
+    async with mcp_client(folder, stdio(folder, "test", "timeout_seconds = 600")) as connected:
         yield connected
+
+
+@pytest.fixture
+async def client(shared_client: Client) -> Client:
+    """A client of that server once its MCP server is ready, whatever another test did to it."""
+    await ready(shared_client)
+    return shared_client
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """A port for an MCP server, also for one that comes back."""
+    with own_port() as own:
+        yield own
 
 
 async def test_tools_are_listed_with_source_schema_and_state(client: Client) -> None:
@@ -182,17 +143,15 @@ async def test_variables_are_passed_by_name_only(client: Client) -> None:
     assert [call.output for call in await calls_of(client, accepted)] == ["secret words", "not set"]
 
 
-async def test_an_abort_cancels_the_call_at_the_server(client: Client, tmp_path: Path) -> None:
-    """The call ends as an error at once, the tool is told, and the server is there for the next call."""
-    accepted = await client.messages.SendMessage(ask("/tool test.slow {}"))
+async def test_an_abort_cancels_the_call_at_the_server(client: Client, folder: Path) -> None:
+    """The call ends as an error, long before it would; the tool is told, and the server is there for the next call."""
+    accepted = await client.messages.SendMessage(ask('/tool test.slow {"name": "aborted"}'))
     async with watching(client, accepted.session_id, after_sequence=accepted.sequence) as watch:
         await watch.until(tool_spoke)
-    began = time.monotonic()
     await client.messages.AbortSession(AbortSessionRequest(session_id=accepted.session_id))
-    assert time.monotonic() - began < 1
     (call,) = await calls_of(client, accepted)
     assert (call.status, list(call.logs)) == ("error", ["0/1 began"])
-    await until((tmp_path / "slow_cancelled").exists)
+    await until((folder / "aborted_cancelled").exists)
     again = await talk(client, '/tool test.add {"a": 2, "b": 2}', accepted.session_id)
     assert "the sum is 4" in words_of(await answer_to(client, again))
 
@@ -209,13 +168,13 @@ async def test_a_running_call_is_in_the_snapshot_and_not_the_clients(client: Cli
     assert [list(stored.logs) for stored in await calls_of(client, accepted)] == [["0/1 began"]]
     request = SubmitToolResultRequest(session_id=accepted.session_id, tool_call_id=call.id, output="mine")
     assert (await refused(client.tools.SubmitToolResult(request))).reason == "TOOL_CALL_ALREADY_SETTLED"
+    await client.messages.AbortSession(AbortSessionRequest(session_id=accepted.session_id))
 
 
 async def test_calls_of_a_step_run_at_once(client: Client) -> None:
-    """Four of them take about as long as one."""
-    began = time.monotonic()
-    await talk(client, "\n".join(['/tool test.pause {"seconds": 0.5}'] * 4))
-    assert time.monotonic() - began < 1.5
+    """Each of four waits for the other three."""
+    accepted = await talk(client, "\n".join(['/tool test.meet {"others": 3}'] * 4))
+    assert [call.output for call in await calls_of(client, accepted)] == ["met"] * 4
 
 
 async def test_a_list_that_changes_is_read_again(client: Client) -> None:
@@ -238,8 +197,7 @@ async def test_a_server_that_dies_comes_back(client: Client) -> None:
 async def test_agents_name_the_tools_that_they_may_use(tmp_path: Path) -> None:
     """All others are unknown to them."""
     toml = stdio(tmp_path) + '[agents.careful]\ntools = ["test.add", "other.*"]\n'
-    async with running_server(tmp_path, toml, ENVIRON) as server, connect(server.address) as client:
-        await ready(client)
+    async with mcp_client(tmp_path, toml) as client:
         session_id = await new_session(client, agent="careful")
         answer = await client.tools.ListTools(ListToolsRequest(session_id=session_id))
         assert [tool.name for tool in answer.tools] == ["test.add"]
@@ -251,8 +209,7 @@ async def test_agents_name_the_tools_that_they_may_use(tmp_path: Path) -> None:
 async def test_long_output_is_cut_and_a_slow_call_ends(tmp_path: Path) -> None:
     """Both limits leave the turn in order."""
     toml = stdio(tmp_path, "test", "timeout_seconds = 0.5") + "[limits]\nmax_tool_output_bytes = 101\n"
-    async with running_server(tmp_path, toml, ENVIRON) as server, connect(server.address) as client:
-        await ready(client)
+    async with mcp_client(tmp_path, toml) as client:
         accepted = await talk(client, '/tool test.long {"chars": 1000}\n/tool test.slow {}')
         long, slow = await calls_of(client, accepted)
         assert long.output == "é" * 50 + "\n[cut: the output has 2000 bytes, these are the first 101]"
@@ -283,8 +240,7 @@ async def test_the_first_message_after_the_start_is_offered_the_tools(
 async def test_denied_tools_of_the_server_are_not_run(tmp_path: Path) -> None:
     """The model reads that they are not permitted; the others run."""
     toml = stdio(tmp_path) + '[permissions]\n"*" = "deny"\n"test.add" = "allow"\n'
-    async with running_server(tmp_path, toml, ENVIRON) as server, connect(server.address) as client:
-        await ready(client)
+    async with mcp_client(tmp_path, toml) as client:
         accepted = await talk(client, '/tool test.fail {}\n/tool test.add {"a": 1, "b": 2}')
         fail, add = await calls_of(client, accepted)
         assert (fail.status, fail.error) == ("error", "the tool 'test.fail' is not permitted")
@@ -329,8 +285,9 @@ async def test_servers_that_hang_or_fail_hold_up_nothing(tmp_path: Path, monkeyp
     assert time.monotonic() - began < 2
 
 
-async def test_children_go_with_the_server(tmp_path: Path) -> None:
+async def test_children_go_with_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the stop no process is left, not even one that does not want to end; a call under way ends too."""
+    monkeypatch.setattr("turnwire.tools.mcp.servers.DISCOVERY_SECONDS", 0.0)  # the stubborn one never has tools
     stubborn = tmp_path / "stubborn"
     script = f"trap '' TERM; echo $$ > {stubborn}; while :; do sleep 1; done"
     toml = stdio(tmp_path) + f'[mcp.stubborn]\ncommand = "sh"\nargs = ["-c", {json.dumps(script)}]\n'
@@ -347,9 +304,8 @@ async def test_children_go_with_the_server(tmp_path: Path) -> None:
     await until(lambda: not any(map(alive, pids)))
 
 
-async def test_streamable_http(tmp_path: Path) -> None:
+async def test_streamable_http(tmp_path: Path, port: int) -> None:
     """Calls, progress and cancelling work; a server that dies is connected again when it is back."""
-    port = free_port()
     toml = f'[mcp.web]\nurl = "http://127.0.0.1:{port}/mcp"\n'
     async with running_server(tmp_path, toml, ENVIRON) as server, connect(server.address) as client:
         async with http_server(port, tmp_path):

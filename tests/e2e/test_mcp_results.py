@@ -1,57 +1,41 @@
 """What real MCP servers answer besides short text: files, and very long text."""
 
-import asyncio
 import contextlib
 import os
-import socket
 import sys
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
-from tests.support.servers.mcp import PICTURE
+from tests.support.servers.mcp import PROGRAM, ROOT, http_server, own_port, until
+from tests.support.servers.mcp_program import PICTURE
 from turnwire.ports.tools import SourceState, ToolFile, ToolOutcome
 from turnwire.tools.mcp.servers import McpServers
 from turnwire.tools.settings import McpSettings
 
-ROOT = Path(__file__).parents[2]
-SERVER = ("-m", "tests.support.servers.mcp")
-
 
 @contextlib.asynccontextmanager
 async def stdio_settings() -> AsyncIterator[McpSettings]:
-    """Settings of the test server as a child."""
-    yield McpSettings(command=sys.executable, args=(*SERVER, "stdio"), env=("PYTHONPATH",), cwd=ROOT)
+    """Settings of the program as a child."""
+    yield McpSettings(command=sys.executable, args=(*PROGRAM, "stdio"), env=("PYTHONPATH",), cwd=ROOT)
 
 
 @contextlib.asynccontextmanager
 async def http_settings() -> AsyncIterator[McpSettings]:
-    """Settings of the test server over HTTP, which runs meanwhile."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-    quiet = asyncio.subprocess.DEVNULL
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, *SERVER, "http", str(port), cwd=ROOT, stdout=quiet, stderr=quiet
-    )
-    try:
-        yield McpSettings(url=f"http://127.0.0.1:{port}/mcp")
-    finally:
-        process.kill()
-        await process.wait()
+    """Settings of the program over HTTP, which runs meanwhile."""
+    with own_port() as port:
+        async with http_server(port):
+            yield McpSettings(url=f"http://127.0.0.1:{port}/mcp")
 
 
-@pytest.fixture(params=[stdio_settings, http_settings], ids=["stdio", "http"])
+@pytest.fixture(scope="module", params=[stdio_settings, http_settings], ids=["stdio", "http"])
 async def servers(request: pytest.FixtureRequest) -> AsyncIterator[McpServers]:
-    """The test server "test", ready."""
+    """The MCP server "test", ready."""
     async with request.param() as settings:
         connected = McpServers({"test": settings}, os.environ)
         connected.start()
         try:
-            async with asyncio.timeout(20):
-                while connected.sources()[0].state is not SourceState.READY:
-                    await asyncio.sleep(0.02)
+            await until(lambda: connected.sources()[0].state is SourceState.READY)
             yield connected
         finally:
             await connected.aclose()

@@ -15,13 +15,10 @@ from opencode.tool.tool_pb2 import (
     PermissionRequest,
     PermissionResponse,
     SubmitToolResultRequest,
-    ToolCallState,
 )
-from tests.e2e.test_mcp import ENVIRON, ready, stdio
 from tests.support.clients.conversation import (
     answer_to,
     ask,
-    displayed,
     kinds,
     new_session,
     refused,
@@ -32,6 +29,7 @@ from tests.support.clients.conversation import (
     watching,
     words_of,
 )
+from tests.support.servers.mcp import ENVIRON, calls_of, mcp_client, stdio
 from tests.support.servers.running import Client, connect, running_server
 
 RULES = """
@@ -46,15 +44,20 @@ RULES = """
 ADD = '/tool test.add {"a": 2, "b": 3}'
 
 
-@pytest.fixture
-async def client(tmp_path: Path) -> AsyncIterator[Client]:
+@pytest.fixture(scope="module")
+async def shared_client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
     """A client of a server whose MCP server's tools ask, all but one."""
-    async with (
-        running_server(tmp_path, stdio(tmp_path) + RULES, ENVIRON) as server,
-        connect(server.address) as connected,
-    ):
-        await ready(connected)
+    folder = tmp_path_factory.mktemp("permissions")
+    async with mcp_client(folder, stdio(folder) + RULES) as connected:
         yield connected
+
+
+@pytest.fixture
+async def client(shared_client: Client) -> AsyncIterator[Client]:
+    """A client of that server. Turns that a test leaves waiting for an answer end with the test."""
+    yield shared_client
+    for request in (await shared_client.permissions.ListPermissions(ListPermissionsRequest())).permissions:
+        await shared_client.messages.AbortSession(AbortSessionRequest(session_id=request.session_id))
 
 
 async def asked(
@@ -70,11 +73,6 @@ async def asked(
 def response(request: PermissionRequest, word: str, **fields: str) -> PermissionResponse:
     """Returns an answer."""
     return PermissionResponse(session_id=request.session_id, permission_id=request.id, response=word, **fields)
-
-
-async def calls_of(client: Client, accepted: SendMessageResponse) -> list[ToolCallState]:
-    """Returns all calls of a session as they are shown."""
-    return [call for message in await displayed(client, accepted.session_id) for call in message.tool_calls]
 
 
 @pytest.mark.parametrize("word", ["approve", "once"])
@@ -209,8 +207,7 @@ async def test_client_tool_waits_for_permission(client: Client) -> None:
 async def test_requests_survive_a_restart(tmp_path: Path) -> None:
     """After it the same request is open, its answer counts, and the call runs once."""
     toml = stdio(tmp_path) + RULES
-    async with running_server(tmp_path, toml, ENVIRON) as server, connect(server.address) as client:
-        await ready(client)
+    async with mcp_client(tmp_path, toml) as client:
         accepted, (request,) = await asked(client, f"{ADD}\n/step\nDone.")
     async with running_server(tmp_path, toml, ENVIRON) as server, connect(server.address) as client:
         assert (await session_of(client, accepted.session_id)).active_turn_id == accepted.turn_id

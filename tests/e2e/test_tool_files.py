@@ -1,10 +1,7 @@
 """Files that tools make, and outputs that are too long for a model: what models get, and what clients can read."""
 
-import asyncio
 import base64
-import json
-import os
-import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -12,33 +9,26 @@ import grpc
 import pytest
 
 from opencode.file.file_pb2 import DownloadFileRequest
-from opencode.tool.tool_pb2 import ListToolsRequest, ToolCallState
+from opencode.tool.tool_pb2 import ToolCallState
 from tests.support.clients.conversation import ask, displayed, model, new_session, refused, talk
 from tests.support.models.scripts import Call, Say, answer
 from tests.support.rules import check_anthropic
-from tests.support.servers.mcp import PICTURE
+from tests.support.servers.mcp import mcp_client, stdio
+from tests.support.servers.mcp_program import PICTURE
 from tests.support.servers.provider import ProviderServer
-from tests.support.servers.running import Client, connect, running_server
+from tests.support.servers.running import Client
 from turnwire.providers.request.wire_names import wire_name
 
-ROOT = Path(__file__).parents[2]
 LIMIT = 1000
-TOOLS = f"""
-    [mcp.test]
-    command = {json.dumps(sys.executable)}
-    args = ["-m", "tests.support.servers.mcp", "stdio"]
-    cwd = "{ROOT}"
-    env = ["PYTHONPATH"]
-    [limits]
-    max_tool_output_bytes = {LIMIT}
-"""
+LIMITS = f"[limits]\nmax_tool_output_bytes = {LIMIT}\n"
 
 
-async def ready(client: Client) -> None:
-    """Waits until the tools are there."""
-    async with asyncio.timeout(20):
-        while not (await client.tools.ListTools(ListToolsRequest())).tools:
-            await asyncio.sleep(0.02)
+@pytest.fixture(scope="module")
+async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
+    """A client of a server whose limit is reached early."""
+    folder = tmp_path_factory.mktemp("tools")
+    async with mcp_client(folder, stdio(folder) + LIMITS) as connected:
+        yield connected
 
 
 async def call_of(client: Client, session_id: str) -> ToolCallState:
@@ -64,9 +54,8 @@ def blocks_of(body: dict[str, Any]) -> list[dict[str, Any]]:
 async def test_a_picture_of_a_tool_reaches_the_model(tmp_path: Path) -> None:
     """As an image block of the very next request; clients get the bytes too."""
     async with ProviderServer() as provider:
-        toml = f"{TOOLS}\n[providers.mine]\nkind = 'anthropic'\nbase_url = '{provider.base_url}'\n"
-        async with running_server(tmp_path, toml, os.environ) as server, connect(server.address) as client:
-            await ready(client)
+        toml = f"{stdio(tmp_path)}\n[providers.mine]\nkind = 'anthropic'\nbase_url = '{provider.base_url}'\n"
+        async with mcp_client(tmp_path, toml) as client:
             session_id = await new_session(client)
             provider.enqueue(answer("anthropic", Call(wire_name("test.picture"))))
             provider.enqueue(answer("anthropic", Say("It is red.")))
@@ -92,32 +81,28 @@ async def test_a_picture_of_a_tool_reaches_the_model(tmp_path: Path) -> None:
     )
 
 
-async def test_long_output_is_cut_for_the_model_and_kept_for_people(tmp_path: Path) -> None:
+async def test_long_output_is_cut_for_the_model_and_kept_for_people(client: Client) -> None:
     """The call holds its beginning, with a note; DownloadFile gives all of it, in pieces, to this session alone."""
     whole = "\n".join(f"line {number} of 20000" for number in range(1, 20_001)).encode()
-    async with running_server(tmp_path, TOOLS, os.environ) as server, connect(server.address) as client:
-        await ready(client)
-        accepted = await talk(client, '/tool test.story {"lines": 20000}')
-        call = await call_of(client, accepted.session_id)
-        kept, _, note = call.output.rpartition("\n")
-        assert kept.encode() == whole[:LIMIT]
-        assert note == f"[cut: the output has {len(whole)} bytes, these are the first {LIMIT}]"
-        assert (call.full_output.mime, call.full_output.size_bytes) == ("text/plain", len(whole))
-        parts = await downloaded(client, accepted.session_id, call.full_output.sha256)
-        assert b"".join(part.data for part in parts) == whole
-        assert max(len(part.data) for part in parts) <= 64 * 1024
-        assert [part.size_bytes for part in parts if part.HasField("size_bytes")] == [len(whole)]
-        request = DownloadFileRequest(session_id=await new_session(client), sha256=call.full_output.sha256)
-        refusal = await refused(client.files.DownloadFile(request).read())
-        assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "FILE_NOT_FOUND")
+    accepted = await talk(client, '/tool test.story {"lines": 20000}')
+    call = await call_of(client, accepted.session_id)
+    kept, _, note = call.output.rpartition("\n")
+    assert kept.encode() == whole[:LIMIT]
+    assert note == f"[cut: the output has {len(whole)} bytes, these are the first {LIMIT}]"
+    assert (call.full_output.mime, call.full_output.size_bytes) == ("text/plain", len(whole))
+    parts = await downloaded(client, accepted.session_id, call.full_output.sha256)
+    assert b"".join(part.data for part in parts) == whole
+    assert max(len(part.data) for part in parts) <= 64 * 1024
+    assert [part.size_bytes for part in parts if part.HasField("size_bytes")] == [len(whole)]
+    request = DownloadFileRequest(session_id=await new_session(client), sha256=call.full_output.sha256)
+    refusal = await refused(client.files.DownloadFile(request).read())
+    assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "FILE_NOT_FOUND")
 
 
 @pytest.mark.parametrize("lines", [1, 40])
-async def test_short_output_has_no_file(lines: int, tmp_path: Path) -> None:
+async def test_short_output_has_no_file(client: Client, lines: int) -> None:
     """What fits is in the call, whole."""
-    async with running_server(tmp_path, TOOLS, os.environ) as server, connect(server.address) as client:
-        await ready(client)
-        accepted = await talk(client, f'/tool test.story {{"lines": {lines}}}')
-        call = await call_of(client, accepted.session_id)
-        assert call.output.splitlines() == [f"line {number} of {lines}" for number in range(1, lines + 1)]
-        assert (call.HasField("full_output"), len(call.files)) == (False, 0)
+    accepted = await talk(client, f'/tool test.story {{"lines": {lines}}}')
+    call = await call_of(client, accepted.session_id)
+    assert call.output.splitlines() == [f"line {number} of {lines}" for number in range(1, lines + 1)]
+    assert (call.HasField("full_output"), len(call.files)) == (False, 0)

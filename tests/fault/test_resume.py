@@ -11,7 +11,6 @@ from opencode.message.content_pb2 import FINISH_REASON_INTERRUPTED, FINISH_REASO
 from opencode.message.message_pb2 import SendMessageResponse
 from opencode.tool.tool_pb2 import SubmitToolResultRequest, ToolCallState
 from opencode.turn.turn_pb2 import GenerationOptions
-from tests.e2e.test_mcp import ENVIRON, stdio
 from tests.support.clients.conversation import (
     answer_to,
     ask,
@@ -26,6 +25,7 @@ from tests.support.clients.conversation import (
 )
 from tests.support.models.scripts import APIS, CHECKS, Call, Say, Think, answer
 from tests.support.oracles.fold import SessionFold, comparable
+from tests.support.servers.mcp import ENVIRON, stdio
 from tests.support.servers.process import server_process
 from tests.support.servers.provider import ProviderServer, RecordedRequest, ScriptedReply
 from tests.support.servers.running import Client, connect, running_server

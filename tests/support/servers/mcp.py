@@ -1,117 +1,101 @@
-"""A real MCP server, written with the SDK: over standard input and output, or streamable HTTP.
-
-    python -m tests.support.servers.mcp stdio [FOLDER]
-    python -m tests.support.servers.mcp http PORT [FOLDER]
-
-In FOLDER it writes its process id, and what became of slow calls.
-"""
+"""Servers whose tools come from the real MCP server of `mcp_program`: as a child, or over streamable HTTP."""
 
 import asyncio
-import base64
+import contextlib
+import json
 import os
+import socket
 import sys
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
-from mcp.server import MCPServer
-from mcp.server.mcpserver import Context, Image
+from opencode.event.session_event_pb2 import SessionEvent
+from opencode.message.message_pb2 import SendMessageResponse
+from opencode.tool.tool_pb2 import ListToolsRequest, ListToolsResponse, ToolCallState
+from tests.support.clients.conversation import displayed
+from tests.support.servers.running import Client, connect, running_server
 
-FOLDER = Path(sys.argv[-1]) if len(sys.argv) > 2 and not sys.argv[-1].isdigit() else None
-
-PICTURE = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAEUlEQVR42mP4z8CAFTEMLQkAKP8/wc53yE8AAAAASUVORK5CYII="
-)
-"""A red square, as PNG."""
-
-server = MCPServer("test server")
-
-
-def note(name: str, text: str = "") -> None:
-    """Writes a file that a test looks for."""
-    if FOLDER is not None:
-        (FOLDER / name).write_text(text)
+ROOT = Path(__file__).parents[3]
+PROGRAM = ("-m", "tests.support.servers.mcp_program")
+ENVIRON = {**os.environ, "MCP_TEST_TOKEN": "secret words"}
+"""What the Turnwire server sees as its environment."""
 
 
-@server.tool()
-def add(a: int, b: int) -> str:
-    """Adds two numbers."""
-    return f"the sum is {a + b}"
+def stdio(folder: Path, name: str = "test", *more: str) -> str:
+    """Returns the configuration of the program as a child.
+
+    Args:
+        folder: Where the program writes its process id and what became of slow calls.
+        name: Of the MCP server; the names of its tools begin with it.
+        *more: Further lines of its section.
+    """
+    lines = [f"[mcp.{name}]", f"command = {json.dumps(sys.executable)}"]
+    lines += [f"args = {json.dumps([*PROGRAM, 'stdio', str(folder)])}", f"cwd = {json.dumps(str(ROOT))}"]
+    return "\n".join([*lines, 'env = ["PYTHONPATH", "MCP_TEST_TOKEN"]', *more, ""])
 
 
-@server.tool()
-async def count(to: int, ctx: Context) -> str:
-    """Counts aloud."""
-    for number in range(1, to + 1):
-        await ctx.report_progress(number, to, f"at {number}")
-    return "counted"
+@contextlib.asynccontextmanager
+async def mcp_client(folder: Path, toml: str) -> AsyncIterator[Client]:
+    """Runs a Turnwire server and gives a client of it once all MCP servers of the configuration are ready."""
+    async with running_server(folder, toml, ENVIRON) as server, connect(server.address) as client:
+        await ready(client)
+        yield client
 
 
-@server.tool()
-async def slow(ctx: Context) -> str:
-    """Takes ten minutes."""
-    await ctx.report_progress(0, 1, "began")
-    note("slow_began")
+@contextlib.contextmanager
+def own_port() -> Iterator[int]:
+    """Gives a port on which a program can listen, again and again, and which no other process gets meanwhile."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+        if sys.platform != "linux":  # which lets another socket listen on the port of one that does not
+            held.close()
+        yield port
+
+
+@contextlib.asynccontextmanager
+async def http_server(port: int, *folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Runs the program over HTTP."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, *PROGRAM, "http", str(port), *map(str, folder)),
+        cwd=ROOT,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
     try:
-        await asyncio.sleep(600)
-    except BaseException:
-        note("slow_cancelled")
-        raise
-    return "done"
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
 
 
-@server.tool()
-async def pause(seconds: float) -> str:
-    """Takes some seconds."""
-    await asyncio.sleep(seconds)
-    return "rested"
+async def until(true: Callable[[], bool]) -> None:
+    """Waits for a state that nobody announces."""
+    async with asyncio.timeout(20):
+        while not true():
+            await asyncio.sleep(0.02)
 
 
-@server.tool()
-def long(chars: int) -> str:
-    """Says a lot."""
-    return "é" * chars
+async def listed(client: Client, found: Callable[[ListToolsResponse], bool]) -> ListToolsResponse:
+    """Asks for the tools until the answer is the wanted one."""
+    async with asyncio.timeout(20):
+        while not found(answer := await client.tools.ListTools(ListToolsRequest())):
+            await asyncio.sleep(0.02)
+    return answer
 
 
-@server.tool()
-def story(lines: int) -> str:
-    """Tells a story of numbered lines, so that it shows which of them came."""
-    return "\n".join(f"line {number} of {lines}" for number in range(1, lines + 1))
+async def ready(client: Client) -> ListToolsResponse:
+    """Waits until every source is ready."""
+    return await listed(client, lambda answer: all(source.state == "ready" for source in answer.sources))
 
 
-@server.tool()
-def picture() -> list[str | Image]:
-    """Draws a red square."""
-    return ["a red square", Image(data=PICTURE, format="png")]
+async def calls_of(client: Client, accepted: SendMessageResponse) -> list[ToolCallState]:
+    """Returns all calls of a session as they are shown."""
+    return [call for message in await displayed(client, accepted.session_id) for call in message.tool_calls]
 
 
-@server.tool()
-def fail() -> str:
-    """Fails."""
-    raise ValueError("this never works")
-
-
-@server.tool()
-def die() -> str:
-    """Ends the whole server."""
-    os._exit(3)
-
-
-@server.tool()
-def environment(name: str) -> str:
-    """Says the value of a variable."""
-    return os.environ.get(name, "not set")
-
-
-@server.tool()
-async def grow(ctx: Context) -> str:
-    """Adds a tool and says so."""
-    server.add_tool(lambda: "new", name="grown", description="a new tool")
-    await ctx.session.send_tool_list_changed()
-    return "grown"
-
-
-if __name__ == "__main__":
-    note("pid", str(os.getpid()))
-    if sys.argv[1] == "stdio":
-        server.run("stdio")
-    else:
-        server.run("streamable-http", port=int(sys.argv[2]))
+def tool_spoke(event: SessionEvent) -> bool:
+    """Returns whether an event shows a line of a tool: live, or in the snapshot of who came later."""
+    return event.HasField("tool_log") or any(part.tool_use.logs for part in event.message_snapshot.message.parts)

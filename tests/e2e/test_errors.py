@@ -199,16 +199,23 @@ BAD: list[tuple[str, Calls, str, list[str]]] = [
 ]
 
 
+@pytest.fixture
+def client(shared_client: Client) -> Client:
+    """The client that the tests share: they look at their own sessions only."""
+    return shared_client
+
+
 @pytest.mark.parametrize(("call", "reason", "fields"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
 async def test_bad_input_is_refused(client: Client, call: Calls, reason: str, fields: list[str]) -> None:
     """INVALID_ARGUMENT with ErrorInfo and every wrong field; sessions, messages and events are as before."""
     session_id = (await talk(client, "before")).session_id
-    before = await session_of(client, session_id)
+    before = await client.sessions.ListSessions(ListSessionsRequest())
     refusal = await refused(call(client, session_id))
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.INVALID_ARGUMENT, reason)
     assert sorted(refusal.fields) == sorted(fields)
     assert len(refusal.message) < 2000
-    assert list((await client.sessions.ListSessions(ListSessionsRequest())).sessions) == [before]
+    assert before.sessions[0].id == session_id
+    assert await client.sessions.ListSessions(ListSessionsRequest()) == before
 
 
 @pytest.mark.parametrize("session_id", ["", "ses_none"])
@@ -238,10 +245,10 @@ async def test_session_must_be_named_and_exist(client: Client, call: Calls, sess
         assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ["session_id"])
 
 
-async def test_send_to_an_unknown_session_is_not_found(client: Client) -> None:
+async def test_send_to_an_unknown_session_is_not_found(own_client: Client) -> None:
     """It is not created under that name."""
-    assert (await refused(client.messages.SendMessage(ask("a", "ses_none")))).reason == "SESSION_NOT_FOUND"
-    assert not (await client.sessions.ListSessions(ListSessionsRequest())).sessions
+    assert (await refused(own_client.messages.SendMessage(ask("a", "ses_none")))).reason == "SESSION_NOT_FOUND"
+    assert not (await own_client.sessions.ListSessions(ListSessionsRequest())).sessions
 
 
 async def test_token_of_another_listing_is_refused(client: Client) -> None:

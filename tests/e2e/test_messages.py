@@ -32,6 +32,12 @@ from tests.support.servers.running import Client
 APPENDABLE = ["USER", "SYSTEM", "HOST", "TOOL_RESULT"]
 
 
+@pytest.fixture
+def client(shared_client: Client) -> Client:
+    """The client that the tests share: they look at their own sessions only."""
+    return shared_client
+
+
 async def test_message_to_idle_session_starts(client: Client) -> None:
     """It is STARTED at queue position 0, and its turn answers it."""
     session_id = await new_session(client)

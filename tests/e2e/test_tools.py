@@ -59,6 +59,12 @@ def result(
     return SubmitToolResultRequest(session_id=accepted.session_id, tool_call_id=call.id, output=output, **fields)
 
 
+@pytest.fixture
+def client(shared_client: Client) -> Client:
+    """The client that the tests share: they look at their own sessions only."""
+    return shared_client
+
+
 async def test_declared_call_waits_and_is_shown(client: Client) -> None:
     """It is pending in its event and in GetMessages, with the arguments as the model wrote them."""
     accepted, (call,) = await pending_calls(client, LOOK)
@@ -338,13 +344,13 @@ async def test_result_names_session_and_call(client: Client, field: str) -> None
     assert (await refused(client.tools.SubmitToolResult(request))).fields == [field]
 
 
-async def test_waiting_call_is_in_every_snapshot(client: Client) -> None:
+async def test_waiting_call_is_in_every_snapshot(own_client: Client) -> None:
     """Who begins to watch while a call waits is shown it, in both streams."""
-    accepted, (call,) = await pending_calls(client, LOOK)
-    async with watching(client, accepted.session_id) as watch:
+    accepted, (call,) = await pending_calls(own_client, LOOK)
+    async with watching(own_client, accepted.session_id) as watch:
         shown = (await watch.until_kind("message_snapshot")).message_snapshot.message
     assert [part.tool_use.id for part in shown.parts] == [call.id]
-    subscription = client.events.SubscribeGlobalEvents(SubscribeGlobalEventsRequest())
+    subscription = own_client.events.SubscribeGlobalEvents(SubscribeGlobalEventsRequest())
     change = await subscription.read()
     assert change.message_part_updated.tool.state.id == call.id
     subscription.cancel()

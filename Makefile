@@ -61,8 +61,13 @@ bench: $(VENV)/dev ## Measures and prints; asserts nothing.
 ##  Check
 
 .PHONY: test verify lint typecheck proto-lint proto-breaking check-generate check-requirements
-test: imports $(VENV)/dev ## Checks the import rules and runs the tests. Options: make test ARGS="-k abort -x"
+test: imports $(VENV)/dev ## Checks the import rules and runs all tests, or some: make test ARGS="-k abort -x"
+ifeq ($(strip $(ARGS)),)
+	@$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not timing"
+	@$(BIN)/python -m pytest -q -m timing
+else
 	@$(BIN)/python -m pytest $(ARGS)
+endif
 
 verify: lint typecheck proto-lint proto-breaking check-generate check-requirements test ## Runs every check.
 

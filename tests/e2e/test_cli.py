@@ -55,6 +55,7 @@ def test_demo_shows_a_conversation(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_serve_stops_in_order_within_two_seconds(tmp_path: Path, number: signal.Signals) -> None:
     """Exit code 0 and no further line."""
@@ -66,6 +67,7 @@ def test_serve_stops_in_order_within_two_seconds(tmp_path: Path, number: signal.
         assert process.stderr and process.stderr.read() == ""
 
 
+@pytest.mark.timing
 def test_serve_stops_within_two_seconds_while_an_answer_streams(tmp_path: Path) -> None:
     """A running turn does not hold the stop."""
     with serving(tmp_path) as (process, address):

@@ -307,7 +307,7 @@ async def test_logs_hold_no_content(tmp_path: Path) -> None:
     """At debug level no prompt, answer, key, file content, tool output or metadata is in any line."""
     secrets = ["Wombat-prompt", "Wombat-key", "V29tYmF0", "Wombat-file", "Wombat-meta", "Wombat-system", "Wombat-tool"]
     toml = (
-        '[log]\nlevel = "debug"\n[providers.mine]\nkind = "openai_chat"\n'
+        '[log]\nlevel = "debug"\n[retries]\nfirst_delay_seconds = 0.001\n[providers.mine]\nkind = "openai_chat"\n'
         'base_url = "http://127.0.0.1:1/v1"\napi_key_env = "MY_KEY"'
     )
     environ = {"MY_KEY": "Wombat-key", "OPENAI_LOG": "debug"}

@@ -428,6 +428,7 @@ async def connect_running(folder: Path) -> AsyncIterator[tuple[Client, Callable[
                 await stopping.aclose()
 
 
+@pytest.mark.timing
 async def test_stop_ends_watches_with_unavailable(tmp_path: Path) -> None:
     """A server with open watches, subscriptions and a running turn stops within two seconds."""
     async with connect_running(tmp_path) as (client, stop):

@@ -247,6 +247,7 @@ async def test_denied_tools_of_the_server_are_not_run(tmp_path: Path) -> None:
         assert (add.status, add.output) == ("success", "the sum is 3")
 
 
+@pytest.mark.timing
 async def test_servers_that_hang_or_fail_hold_up_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither start nor stop waits for them, a session only right after the start; ListTools says what is wrong."""
     monkeypatch.setattr("turnwire.tools.mcp.servers.DISCOVERY_SECONDS", 1.5)
@@ -285,6 +286,7 @@ async def test_servers_that_hang_or_fail_hold_up_nothing(tmp_path: Path, monkeyp
     assert time.monotonic() - began < 2
 
 
+@pytest.mark.timing
 async def test_children_go_with_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the stop no process is left, not even one that does not want to end; a call under way ends too."""
     monkeypatch.setattr("turnwire.tools.mcp.servers.DISCOVERY_SECONDS", 0.0)  # the stubborn one never has tools

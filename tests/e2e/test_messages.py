@@ -1,6 +1,7 @@
 """Sending, reading and storing messages."""
 
 import asyncio
+from pathlib import Path
 
 import grpc
 import pytest
@@ -27,7 +28,7 @@ from tests.support.clients.conversation import (
     words_of,
 )
 from tests.support.oracles.fold import SessionFold, comparable
-from tests.support.servers.running import Client
+from tests.support.servers.running import Client, connect, running_server
 
 APPENDABLE = ["USER", "SYSTEM", "HOST", "TOOL_RESULT"]
 
@@ -274,15 +275,17 @@ async def test_thousand_messages_at_once(client: Client) -> None:
         assert [words_of(m) for m in listed[::2]] == [words_of(m) for m in listed[1::2]]
 
 
-async def test_failed_provider_is_an_event_not_an_error(client: Client) -> None:
+async def test_failed_provider_is_an_event_not_an_error(tmp_path: Path) -> None:
     """SendMessage answers; message and turn say FAILED with the reason; the next message works."""
-    accepted = await client.messages.SendMessage(ask("hello", model=model("error")))
-    ended = (await turn_ended(client, accepted)).turn_ended
-    assert (ended.finish_reason, ended.failure.reason) == (content_pb2.FINISH_REASON_ERROR, "PROVIDER_UNAVAILABLE")
-    answer = await answer_to(client, accepted)
-    assert (answer.status, answer.failure.reason) == (content_pb2.MESSAGE_STATUS_FAILED, "PROVIDER_UNAVAILABLE")
-    again = await talk(client, "again", accepted.session_id)
-    assert words_of(await answer_to(client, again)) == "again"
+    toml = "[retries]\nfirst_delay_seconds = 0.001"
+    async with running_server(tmp_path, toml) as server, connect(server.address) as client:
+        accepted = await client.messages.SendMessage(ask("hello", model=model("error")))
+        ended = (await turn_ended(client, accepted)).turn_ended
+        assert (ended.finish_reason, ended.failure.reason) == (content_pb2.FINISH_REASON_ERROR, "PROVIDER_UNAVAILABLE")
+        answer = await answer_to(client, accepted)
+        assert (answer.status, answer.failure.reason) == (content_pb2.MESSAGE_STATUS_FAILED, "PROVIDER_UNAVAILABLE")
+        again = await talk(client, "again", accepted.session_id)
+        assert words_of(await answer_to(client, again)) == "again"
 
 
 async def test_cut_answer_keeps_its_text(client: Client) -> None:

@@ -177,6 +177,7 @@ async def test_kill_twice_in_a_row(tmp_path: Path) -> None:
             assert (await session_of(client, session_id)).active_turn_id == accepted[3].turn_id
 
 
+@pytest.mark.timing
 async def test_terminate_ends_in_time_with_watchers_open(tmp_path: Path) -> None:
     """SIGTERM ends the process within two seconds, with code 0; watchers read UNAVAILABLE, the text is kept."""
     async with server_process(tmp_path) as server, connect(server.address) as client:

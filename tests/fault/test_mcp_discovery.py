@@ -21,6 +21,7 @@ async def test_servers_that_failed_are_not_waited_for() -> None:
     await servers.aclose()
 
 
+@pytest.mark.timing
 async def test_a_server_that_hangs_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The time counts from the start, not from who asks; who waits can be cancelled."""
     monkeypatch.setattr("turnwire.tools.mcp.servers.DISCOVERY_SECONDS", 1.0)

@@ -41,9 +41,9 @@ def test_ordinary_patterns_are_run(pattern: str, text: str, found: bool) -> None
 )
 def test_dangerous_patterns_cost_nothing(pattern: str) -> None:
     """What might take for ever counts as matching: the tool checks for itself."""
-    began = time.monotonic()
+    began = time.thread_time()
     assert regex_matches(pattern, "a" * 5000 + "!")
-    assert time.monotonic() - began < 0.5
+    assert time.thread_time() - began < 0.5
 
 
 @pytest.mark.parametrize("pattern", [r"\p{L}", "(", "(?<name>a)", "a{99999999999}"])

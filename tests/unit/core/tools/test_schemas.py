@@ -117,8 +117,8 @@ async def test_costly_checks_are_given_up() -> None:
         json.dumps({"properties": {"a": {"uniqueItems": True, "items": {"type": "object"}}}}),
     ]
     arguments = json.dumps({"a": [{"n": n} for n in range(20_000)]})
-    began = time.monotonic()
+    began = time.process_time()
     for schema in schemas:
         await problem_of_schema(schema)
         await problem_of_arguments(schema, arguments)
-    assert time.monotonic() - began < 10
+    assert time.process_time() - began < 10

@@ -104,9 +104,10 @@ fix: $(VENV)/dev ## Repairs what can be repaired: style, formatting, generated c
 	@$(BIN)/ruff format .
 	@$(MAKE) --no-print-directory generate
 
-generate: $(VENV)/dev ## Writes generated/ from proto/.
+generate: $(VENV)/dev ## Writes generated/ from proto/, and the documents that are generated.
 	@rm -rf generated/python
 	@$(RUN) ./proto/generate.sh "$(CURDIR)/generated/python"
+	@$(BIN)/python -m docs.reference
 
 # The fixed contract never changes. This target exists to show how the image was made, and to make it again should its
 # sources ever be found to differ from the contract that clients were built from.

@@ -3,7 +3,6 @@
 The Go examples download modules, so they run only with TURNWIRE_TEST_GO=1; the commands of the README need grpcurl.
 """
 
-import importlib
 import json
 import os
 import re
@@ -17,9 +16,12 @@ from pathlib import Path
 
 import pytest
 from google.protobuf import descriptor_pb2, json_format
-from google.protobuf.descriptor import Descriptor, MethodDescriptor
+from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
+from docs.reference.defaults import with_defaults
+from docs.reference.documents import documents
+from docs.reference.field_numbers import fixed_messages, messages, modules
 from turnwire.domain import errors
 
 ROOT = Path(__file__).parents[2]
@@ -41,25 +43,6 @@ def blocks(text: str, language: str) -> list[str]:
 
 COMMANDS = [line for block in blocks(README, "sh") for line in block.splitlines() if "grpcurl " in line]
 CALLS = [line for line in COMMANDS if re.search(r" [\w.]+Service/\w+", line)]
-
-
-def fixed_messages() -> set[str]:
-    """Returns the full names of the messages of the fixed contract."""
-    image = descriptor_pb2.FileDescriptorSet.FromString((ROOT / "tests/contract/fixed_contract.binpb").read_bytes())
-    return {f"{file.package}.{message.name}" for file in image.file for message in file.message_type}
-
-
-def modules() -> Iterator[object]:
-    """Returns the generated module of each file of the contract."""
-    for path in sorted((ROOT / "proto/opencode").rglob("*.proto")):
-        name = path.relative_to(ROOT / "proto").with_suffix("").as_posix().replace("/", ".")
-        yield importlib.import_module(f"{name}_pb2")
-
-
-def messages() -> Iterator[Descriptor]:
-    """Returns every message of the contract."""
-    for module in modules():
-        yield from module.DESCRIPTOR.message_types_by_name.values()
 
 
 def method(name: str) -> MethodDescriptor:
@@ -166,33 +149,51 @@ def test_links_lead_somewhere(document: Path) -> None:
     assert missing == []
 
 
-def test_next_free_numbers_are_true() -> None:
-    """docs/contract.md gives the next free field number of every message."""
-    rows = re.findall(r"^\| `(opencode\.\w+)` \| (.*) \|$", (ROOT / "docs/contract.md").read_text(), re.MULTILINE)
+@pytest.mark.parametrize(("name", "text"), documents().items())
+def test_generated_documents_are_fresh(name: str, text: str) -> None:
+    """What the code defines stands in docs/ as it is: `make generate` writes it."""
+    assert (ROOT / "docs" / name).read_text("utf-8") == text
+
+
+def test_next_free_numbers_are_free() -> None:
+    """docs/field-numbers.md names every message, with numbers that no field has or had, our own in fixed ones."""
+    text = (ROOT / "docs/field-numbers.md").read_text()
     written = {
-        f"{package}.{name}": int(number) for package, row in rows for name, number in re.findall(r"`(\w+)` (\d+)", row)
+        f"{package}.{name}": [int(number) for number in re.findall(r"\d+", re.sub(r"\(.*?\)", "", row))]
+        for package, table in re.findall(r"^## `([\w.]+)`\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
+        for name, row in re.findall(r"^\| `(\w+)` \| (.*) \|$", table, re.MULTILINE)
     }
+    found = {message.full_name: message for message in messages()}
+    assert written.keys() == found.keys()
     fixed = fixed_messages()
-    assert written == {message.full_name: next_free(message, fixed) for message in messages()}
+    for name, numbers in written.items():
+        proto = descriptor_pb2.DescriptorProto()
+        found[name].CopyToProto(proto)
+        taken = {field.number for field in proto.field}
+        taken |= {number for gap in proto.reserved_range for number in range(gap.start, gap.end)}
+        assert numbers and not taken & set(numbers), name
+        assert all(number - 1 in {0, 15, *taken} for number in numbers), name
+        assert name not in fixed or min(numbers) >= 16, name
 
 
-def next_free(message: Descriptor, fixed: set[str]) -> int:
-    """Returns the number after the highest, for a fixed message at least 16, for a durable kind below 32."""
-    last = 15 if message.full_name in fixed else 0
-    proto = descriptor_pb2.DescriptorProto()
-    message.CopyToProto(proto)
-    numbers = [field.number for field in proto.field] + [gap.end - 1 for gap in proto.reserved_range]
-    if message.full_name == "opencode.event.SessionEvent":
-        numbers = [number for number in numbers if number < 32]
-    return max([last, *numbers]) + 1
+@pytest.mark.parametrize(
+    ("written", "filled_in"),
+    [
+        ("| one file | 3 (`files.max_bytes`) |", "| one file | 20 MiB (`files.max_bytes`) |"),
+        ("1 second for a step (`limits.client_tool_timeout_seconds`)", "10 minutes for a step (`limits.client_tool_"),
+        ("its newest 9 (`storage.retained_events_per_session`)", "its newest 10,000 (`storage.retained_"),
+        ("60 seconds (`mcp.NAME.timeout_seconds`), 5 of 7", "60 seconds (`mcp.NAME.timeout_seconds`), 5 of 7"),
+    ],
+)
+def test_defaults_are_filled_in(written: str, filled_in: str) -> None:
+    """A value before a key in brackets is the key's default, in words; everything else stays."""
+    assert with_defaults(written).startswith(filled_in)
 
 
-def test_event_numbers_from_32_on_are_as_written() -> None:
-    """docs/contract.md gives the next free number of the kinds that are not durable."""
-    event = next(message for message in messages() if message.full_name == "opencode.event.SessionEvent")
-    written = re.search(r"kinds that are not durable at (\d+)", (ROOT / "docs/contract.md").read_text())
-    assert written
-    assert int(written[1]) == max(field.number for field in event.fields) + 1
+def test_a_key_that_is_not_there_is_noticed() -> None:
+    """A document cannot name a setting that is gone."""
+    with pytest.raises(KeyError):
+        with_defaults("5 (`limits.max_cakes`)")
 
 
 def test_every_reason_is_documented() -> None:

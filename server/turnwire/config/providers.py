@@ -11,7 +11,7 @@ from turnwire.domain.conversation.messages import ModelRef
 from turnwire.providers.catalog.offline_models import MODELS
 from turnwire.providers.settings import ModelSettings, ProviderSettings
 
-_PROVIDERS_BY_KEY_VARIABLE = {
+BUILTIN_BY_VENDOR = {
     "openai": ProviderSettings(
         kind="openai_responses", name="OpenAI", api_key_env="OPENAI_API_KEY", default_model="gpt-5-mini"
     ),
@@ -19,6 +19,7 @@ _PROVIDERS_BY_KEY_VARIABLE = {
         kind="anthropic", name="Anthropic", api_key_env="ANTHROPIC_API_KEY", default_model="claude-sonnet-5-5"
     ),
 }
+"""Providers that are there as soon as the vendor's usual variable is set."""
 
 
 class ConfiguredModels(Struct, frozen=True):
@@ -80,7 +81,7 @@ def read_models(document: Document, builtin_providers: bool) -> ConfiguredModels
     if builtin_providers:
         providers["offline"] = ProviderSettings(kind="offline", name="Offline")
         sources["offline"] = "builtin"
-        for name, settings in _PROVIDERS_BY_KEY_VARIABLE.items():
+        for name, settings in BUILTIN_BY_VENDOR.items():
             if document.environ.get(settings.api_key_env):
                 providers[name] = settings
                 sources[name] = "env"

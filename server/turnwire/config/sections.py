@@ -41,7 +41,7 @@ class StorageConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     path: Path = Path("turnwire.db")
     """The SQLite file."""
     retained_events_per_session: Count = 10_000
-    """The newest events that a session keeps; a watcher that asks for older ones is reset."""
+    """The newest events that a session keeps; a watcher that asks for older ones gets `resync`."""
 
 
 class LogConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,7 +67,7 @@ class DefaultsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class ModelSection(ModelFacts, frozen=True, kw_only=True):
-    """A model: what the price list does not know or has wrong."""
+    """A model: what the price list does not know or has wrong. The table lists the model, and its values win."""
 
     input_usd_per_million: PicoUsd | None = None
     """Price of prompt tokens neither read from nor written to a cache."""

@@ -30,7 +30,7 @@ class PermissionRule(Struct, frozen=True):
 
 
 class Agent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Named settings that a session or a message can choose."""
+    """Named settings that a session or a message can choose. Sessions that name no agent have the agent "default"."""
 
     system: str = ""
     """System prompt; "" for none."""
@@ -152,7 +152,7 @@ class FileSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class CompactionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When older messages are summarised."""
+    """When older messages are summarised, and by whom."""
 
     enabled: bool = True
     """For sessions that do not set it themselves."""

@@ -16,7 +16,11 @@ Capability = Literal["tools", "images", "documents", "reasoning"]
 
 
 class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One `[providers.NAME]` table."""
+    """A provider of models.
+
+    NAME has letters, digits, "_", "-" and ".", and stands before the slash in `PROVIDER/MODEL`. A table replaces the
+    provider of the same name that is there without one.
+    """
 
     kind: ProviderKind
     """The API that it speaks."""

@@ -14,7 +14,11 @@ from turnwire.domain.bounds import Seconds
 
 
 class McpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[mcp.NAME]`: either a command or an address."""
+    """An MCP server: either a program to start (`command`) or an address (`url`).
+
+    NAME has at most 32 letters, digits, "_" and "-"; the server's tools are called `NAME.TOOL`. Needs the extra:
+    `pip install 'turnwire[mcp]'`.
+    """
 
     command: str = ""
     """Program to start; it speaks MCP on its standard input and output."""
@@ -25,13 +29,14 @@ class McpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     cwd: Path | None = None
     """Folder that the program starts in. Left out: the server's own."""
     url: str = ""
-    """Address of a server that speaks streamable HTTP."""
+    """Address of a server that speaks streamable HTTP, without user name or password."""
     headers_env: Mapping[str, str] = {}
     """Headers of each request, with the NAMES of the variables that hold their values."""
     timeout_seconds: Seconds = 60.0
     """Longest time of one call."""
     start_timeout_seconds: Seconds = 30.0
-    """Longest time from the start of a connection to its list of tools; programs that install themselves take long."""
+    """Longest time from the start of a connection to its list of tools, after which it is tried again. Programs that
+    install themselves take long."""
 
 
 class Backoff(Struct, frozen=True):

@@ -1,0 +1,189 @@
+"""The reference of the configuration, made of the types that its sections are read as."""
+
+import ast
+import inspect
+import json
+import textwrap
+import types
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from msgspec import NODEFAULT, Meta, Struct
+from msgspec.structs import FieldInfo, fields
+
+from docs.reference.defaults import in_words
+from turnwire.config.document import KEY_OF_OVERRIDE
+from turnwire.config.providers import BUILTIN_BY_VENDOR
+from turnwire.config.sections import SECTIONS, TABLES
+from turnwire.core.settings import PermissionRule
+from turnwire.domain.conversation.messages import ModelRef
+from turnwire.domain.conversation.permissions import PermissionAction
+from turnwire.domain.money import MAX_USD, PICO_USD, PicoUsd
+
+_INTRODUCTION = """\
+# Configuration
+
+`make generate` writes this page from the types that the configuration is read as; change the text there.
+[operations.md](operations.md) explains what the settings do together, and
+[examples/turnwire.toml](../examples/turnwire.toml) is a file to start from.
+
+The configuration is a TOML file: the one of `--config`, else the one that `TURNWIRE_CONFIG` names, else
+`./turnwire.toml` if there is one, else none. It is read once, at the start. Every key may be left out unless it is
+required. An unknown key or a bad value stops the start, and the error names it. Relative paths in the file start at the
+file's folder. Money is in USD, a number or a text such as `"0.075"` with at most 12 decimals; nothing is rounded.
+"""
+
+_VARIABLES = """\
+## Environment variables and options
+
+A variable wins over the file, an option of `turnwire serve` over both. An empty variable counts as unset. Other
+variables are read only where the file names them (`api_key_env`, `env`, `headers_env`).
+"""
+
+_PERMISSIONS = f"""\
+## `[permissions]`
+
+What happens to calls of tools, for all agents, the clients' own tools included. Each key is a pattern of tool names, in
+quotes when it has dots; upper and lower case differ. The value is one of
+{", ".join(f'`"{action}"`' for action in PermissionAction)}. The last pattern that matches counts, so begin with `"*"`;
+without a match a call is allowed.
+"""
+
+_UNITS = ("bytes", "seconds", "tokens")
+_WORDS: Mapping[object, str] = {
+    bool: "`true` or `false`",
+    str: "text",
+    Path: "path",
+    ModelRef: "`PROVIDER/MODEL`",
+    tuple[str, ...]: "list of texts",
+    tuple[Path, ...]: "list of paths",
+    tuple[ModelRef, ...]: "list of `PROVIDER/MODEL`",
+    tuple[PermissionRule, ...]: "table of actions",
+    Mapping[str, str]: "table of texts",
+}
+_TITLES = {"models": '[models."PROVIDER/MODEL"]'}
+
+
+def configuration() -> str:
+    """Returns the page."""
+    pages = [_INTRODUCTION, _VARIABLES + _variables()]
+    pages += [_section(f"[{name}]", kind) for name, kind in SECTIONS.items()]
+    pages += [_section(_TITLES.get(name, f"[{name}.NAME]"), kind) for name, kind in TABLES.items()]
+    return "\n".join([*pages, _PERMISSIONS])
+
+
+def _variables() -> str:
+    rows = {"TURNWIRE_CONFIG": "the configuration file; `--config` wins"}
+    for override, (section, key) in KEY_OF_OVERRIDE.items():
+        rows[override] = f"`{section}.{key}`"
+    for name, provider in BUILTIN_BY_VENDOR.items():
+        rows[provider.api_key_env] = f"the key of provider `{name}`, which is there when it is set"
+    return _table(("name", "sets"), [(f"`{name}`", meaning) for name, meaning in rows.items()])
+
+
+def _section(title: str, kind: type[Struct]) -> str:
+    described = documentation(kind)
+    rows = [
+        (
+            f"`{field.encode_name}`",
+            _type_in_words(field.encode_name, annotation),
+            _default_in_words(field),
+            described[field.name],
+        )
+        for field, annotation in _typed_fields(kind)
+    ]
+    introduction = textwrap.fill(" ".join(inspect.cleandoc(kind.__doc__ or "").split()), 120)
+    return f"## `{title}`\n\n{introduction}\n{_table(('key', 'value', 'default', 'meaning'), rows)}"
+
+
+def _typed_fields(kind: type[Struct]) -> list[tuple[FieldInfo, object]]:
+    hints = get_type_hints(kind, include_extras=True)
+    return [(field, hints[field.name]) for field in fields(kind)]
+
+
+def documentation(kind: type[Struct]) -> Mapping[str, str]:
+    """Returns the docstring of each field in one line, those of the type's bases included.
+
+    Raises:
+        ValueError: a field has none.
+    """
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if issubclass(base, Struct) and base is not Struct:
+            found |= _own_documentation(base)
+    if missing := [field for field in kind.__struct_fields__ if not found.get(field)]:
+        raise ValueError(f"{kind.__name__} has fields without docstrings: {', '.join(missing)}")
+    return found
+
+
+def _own_documentation(kind: type[Struct]) -> dict[str, str]:
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(definition, ast.ClassDef)
+    found = {}
+    for field, text in zip(definition.body, definition.body[1:], strict=False):
+        if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
+            continue
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str):
+            found[field.target.id] = " ".join(text.value.value.split())
+    return found
+
+
+def _type_in_words(key: str, annotation: object) -> str:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        ranges = [_range_in_words(meta) for meta in arguments[1:] if isinstance(meta, Meta)]
+        return ", ".join(filter(None, [_type_in_words(key, arguments[0]), *ranges]))
+    if origin in (Union, types.UnionType):
+        (inner,) = (argument for argument in arguments if argument is not type(None))
+        return _type_in_words(key, inner)
+    if annotation in (int, float, PicoUsd):
+        return _number_in_words(key, annotation)
+    if origin is Literal:
+        return f"one of {_texts(arguments)}"
+    if origin is tuple and get_origin(arguments[0]) is Literal:
+        return f"list of {_texts(get_args(arguments[0]))}"
+    return _WORDS[annotation]
+
+
+def _number_in_words(key: str, annotation: object) -> str:
+    if annotation is PicoUsd:
+        return f"{'USD per million tokens' if key.endswith('_per_million') else 'USD'}, 0 to {MAX_USD:,}"
+    unit = next((f" of {unit}" for unit in _UNITS if key.endswith(f"_{unit}")), "")
+    return f"{'whole number' if annotation is int else 'number'}{unit}"
+
+
+def _texts(choices: tuple[Any, ...]) -> str:
+    return ", ".join(f"`{json.dumps(choice)}`" for choice in choices)
+
+
+def _range_in_words(meta: Meta) -> str:
+    if meta.ge is not None and meta.le is not None:
+        return f"{meta.ge:,} to {meta.le:,}"
+    if meta.ge is not None:
+        return f"at least {meta.ge:,}"
+    if meta.gt is not None and meta.le is not None:
+        return f"more than {meta.gt:,}, at most {meta.le:,}"
+    return ""  # a pattern, which the docstring explains
+
+
+def _default_in_words(field: FieldInfo) -> str:
+    if field.required:
+        return "required"
+    default = field.default if field.default_factory is NODEFAULT else field.default_factory()
+    if default is None:
+        return "left out"
+    if field.type == tuple[PermissionRule, ...]:
+        return "`{}`"
+    if isinstance(default, PicoUsd):
+        return f"`{Decimal(default) / PICO_USD}`"
+    written = f"`{json.dumps(str(default) if isinstance(default, Path) else default)}`"
+    words = in_words(field.encode_name, default)
+    return f"{written} ({words})" if words.endswith(("KiB", "MiB", "minutes")) else written
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    escaped = [[cell.replace("|", r"\|") for cell in line] for line in lines]
+    return "\n" + "".join(f"| {' | '.join(line)} |\n" for line in escaped)

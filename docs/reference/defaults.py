@@ -1,0 +1,44 @@
+"""Defaults of settings in the words of a document, and filled into those that are written by hand."""
+
+import re
+
+from msgspec.structs import fields
+
+from turnwire.config.sections import SECTIONS, TABLES
+
+_UNITS = {
+    "bytes": ((2**20, "MiB"), (2**10, "KiB"), (1, "bytes")),
+    "seconds": ((60, "minutes"), (1, "seconds")),
+}
+_FILLED_IN = re.compile(
+    r"(?P<value>\d[\d,.]*(?: (?:MiB|KiB|bytes?|minutes?|seconds?))?)"
+    r"(?P<between>[^|\n(]*\(`)(?P<key>[a-z]+\.[A-Za-z_.]+)`"
+)
+"""A value, a few words, and its key in brackets: "32 MiB (`limits.max_message_bytes`)"."""
+
+
+def in_words(key: str, value: object) -> str:
+    """Returns a number for people: "32 MiB" or "10,000"; the unit is the end of the key. "" for what is no number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return ""
+    for factor, unit in _UNITS.get(key.rpartition("_")[2], ()):
+        if value > factor and value % factor == 0:
+            return f"{value // factor:,.0f} {unit}"
+    return f"{value:,}"
+
+
+def with_defaults(text: str) -> str:
+    """Returns a text in which every value that its key follows in brackets is the key's default.
+
+    Raises:
+        KeyError: there is no such key.
+    """
+    return _FILLED_IN.sub(
+        lambda found: f"{in_words(found['key'], default(found['key']))}{found['between']}{found['key']}`", text
+    )
+
+
+def default(path: str) -> object:
+    """Returns the default of a key such as "limits.max_steps" or "mcp.NAME.timeout_seconds". Raises KeyError."""
+    section, *_, key = path.split(".")
+    return {field.encode_name: field.default for field in fields({**SECTIONS, **TABLES}[section])}[key]

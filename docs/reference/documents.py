@@ -1,0 +1,18 @@
+"""Which documents are generated, whole or in part."""
+
+from pathlib import Path
+
+from docs.reference.configuration import configuration
+from docs.reference.defaults import with_defaults
+from docs.reference.field_numbers import field_numbers
+
+DOCS = Path(__file__).parents[1]
+
+WITH_DEFAULTS = ("contract.md", "operations.md")
+"""Documents written by hand, in which the defaults of settings are filled in."""
+
+
+def documents() -> dict[str, str]:
+    """Returns the text of each document by its name in docs/."""
+    filled_in = {name: with_defaults((DOCS / name).read_text("utf-8")) for name in WITH_DEFAULTS}
+    return {"configuration.md": configuration(), "field-numbers.md": field_numbers(), **filled_in}

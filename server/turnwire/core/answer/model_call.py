@@ -50,7 +50,7 @@ class ModelCall:
         self._stream = stream
         self._journal = journal
         self._publish = publish
-        self.rests: RetryScheduled | None = None
+        self.pending_notice: RetryScheduled | None = None
         """What watchers were told of the wait that goes on now."""
 
     async def run(
@@ -82,13 +82,13 @@ class ModelCall:
                 delay = delay_before_retry(self._environment.settings.retries, failure, attempt)
                 if delay is None:
                     break
-                self.rests = await self._tell(failure, attempt, delay, model, announced)
+                self.pending_notice = await self._tell(failure, attempt, delay, model, announced)
                 try:
                     self._slot.leave()  # while this provider rests, another may be asked
                     await asyncio.sleep(delay.total_seconds())
                     await self._slot.take()
                 finally:
-                    self.rests = None
+                    self.pending_notice = None
             if failure is None or not may_fall_back(failure):
                 break
             if index + 1 < len(models):

@@ -95,7 +95,7 @@ class Compactor:
         self._turn = turn
         self.paid: list[Message] = []
         """Summaries as far as they were paid, those that failed included: their usage is the turn's."""
-        self.under_way: CompactionStarted | None = None
+        self.pending_notice: CompactionStarted | None = None
         """What watchers were told of the summary that is being written now."""
 
     async def compact(self, draft: Draft, plan: Plan) -> bool:
@@ -112,8 +112,8 @@ class Compactor:
         environment, turn = self._environment, self._turn
         model = environment.settings.compaction.model or turn.model
         covered = [message for message in plan.cut.covered if message.compaction is None]
-        self.under_way = CompactionStarted(len(covered), draft.tokens, plan.allowed.window)
-        environment.publish(turn.session_id, self.under_way)
+        self.pending_notice = CompactionStarted(len(covered), draft.tokens, plan.allowed.window)
+        environment.publish(turn.session_id, self.pending_notice)
         summariser = Summariser(environment, turn, model, plan.allowed.summary)
         text = ""
         try:
@@ -132,7 +132,7 @@ class Compactor:
         except (ProviderError, UnknownModel) as error:
             log.warning("context_not_compacted", session_id=turn.session_id, turn_id=turn.turn_id, reason=error.reason)
         finally:
-            self.under_way = None
+            self.pending_notice = None
             if not text and summariser.paid().usage is not None:
                 self.paid.append(self._message("", draft, plan, summariser))
         if not text:

@@ -43,9 +43,9 @@ class StepRequests:
         return (*self._summaries, *self._compactor.paid)
 
     @property
-    def compacting(self) -> CompactionStarted | None:
-        """The compaction that goes on now."""
-        return self._compactor.under_way
+    def pending_notice(self) -> CompactionStarted | None:
+        """What watchers were told of the summary that is being written now."""
+        return self._compactor.pending_notice
 
     async def next(self) -> StepRequest:
         """Returns the request for the next step; the conversation is compacted first where it would not fit.

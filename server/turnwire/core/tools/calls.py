@@ -14,7 +14,7 @@ import structlog
 
 from turnwire.core.ending.closing import settle_calls
 from turnwire.core.environment import Environment
-from turnwire.core.tools.permission_requests import not_permitted, refusal, replied
+from turnwire.core.tools.permission_requests import closing_work, not_permitted, refusal
 from turnwire.core.tools.results import CallResult, server_result
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import ToolLog
@@ -174,7 +174,7 @@ class ToolCalls:
         elif permission_id in self._replies:
             await asyncio.shield(self._replies[permission_id])
 
-    async def stored(self) -> None:
+    async def wait_stored(self) -> None:
         """Returns when nothing is on its way to the disk. Safe to cancel."""
         while pending := [storing for storing in self._storing.values() if not storing.done()]:
             await asyncio.wait(pending)
@@ -298,7 +298,7 @@ class ToolCalls:
             calls[permission.part_index] = allowed if answer.response.allows else refused.apply_to(call, now)
             self._permissions[permission.permission_id] = msgspec.structs.replace(permission, answer=answer)
             self._ready_since[permission.part_index] = asyncio.get_running_loop().time()
-        storing = self._replace(calls, replied(asked, answer))
+        storing = self._replace(calls, closing_work(asked, answer))
         self._replies.update(dict.fromkeys((permission.permission_id for permission in asked), storing))
         storing.add_done_callback(partial(self._answered, asked))
         return storing

@@ -54,7 +54,7 @@ async def ask_permissions(
     return msgspec.structs.replace(message, parts=parts), permissions
 
 
-def asked(permissions: Iterable[PermissionRequest]) -> Work:
+def opening_work(permissions: Iterable[PermissionRequest]) -> Work:
     """Returns the work that opens requests."""
     opened = tuple(permissions)
     return Work(
@@ -63,7 +63,7 @@ def asked(permissions: Iterable[PermissionRequest]) -> Work:
     )
 
 
-def replied(permissions: Iterable[PermissionRequest], answer: PermissionAnswer) -> Work:
+def closing_work(permissions: Iterable[PermissionRequest], answer: PermissionAnswer) -> Work:
     """Returns the work that closes open requests with an answer."""
     closed = tuple(msgspec.structs.replace(permission, answer=answer) for permission in permissions)
     return Work(

@@ -3,7 +3,7 @@
 from turnwire.core.ending.closing import Ending, end_turn
 from turnwire.core.ending.host_messages import note_ending
 from turnwire.core.environment import Environment
-from turnwire.core.tools.permission_requests import replied
+from turnwire.core.tools.permission_requests import closing_work
 from turnwire.core.work import Work
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice
 from turnwire.domain.conversation.turns import Turn
@@ -18,6 +18,6 @@ async def end_stored_turn(environment: Environment, turn: Turn, ending: Ending) 
     now = environment.clock()
     stored = await environment.store.turn_messages(turn.turn_id)
     permissions = await environment.store.open_permissions(turn.session_id)
-    further = replied(permissions, PermissionAnswer(PermissionChoice.CANCELLED))
+    further = closing_work(permissions, PermissionAnswer(PermissionChoice.CANCELLED))
     further += note_ending(environment, turn, ending, now)
     return end_turn(turn, [environment.priced(message) for message in stored], ending, now, further)

@@ -163,11 +163,11 @@ class Turns:
         """Returns the permission requests that nobody has answered, of one session or of all."""
         return tuple(asked for run in self._runs(session_id) for asked in run.open_permissions)
 
-    def delays(self, session_id: str | None) -> Iterator[tuple[str, CompactionStarted | RetryScheduled]]:
+    def pending_notices(self, session_id: str | None) -> Iterator[tuple[str, CompactionStarted | RetryScheduled]]:
         """Returns what keeps models from answering now, with the session, in one session or in all."""
         for run in self._runs(session_id):
-            if (delay := run.delay) is not None:
-                yield run.turn.session_id, delay
+            if (notice := run.pending_notice) is not None:
+                yield run.turn.session_id, notice
 
     def open_messages(self) -> Iterator[Message]:
         """Returns the messages of all sessions that stream now or whose tool calls wait for their results."""

@@ -196,7 +196,8 @@ class _Watch:
         frames += [self.frame(MessageSnapshot(message), message.session_id) for message in self._open_messages()]
         asked = self._turns.open_permissions(self._request.session_id)
         frames += [self.frame(PermissionSnapshot(permission), permission.session_id) for permission in asked]
-        frames += [self.frame(delay, session_id) for session_id, delay in self._turns.delays(self._request.session_id)]
+        notices = self._turns.pending_notices(self._request.session_id)
+        frames += [self.frame(notice, session_id) for session_id, notice in notices]
         return _batches([*frames, self.frame(CaughtUp(self.head))])
 
     def take(self) -> list[bytes]:

@@ -5,23 +5,23 @@ import asyncio
 import pytest
 
 from tests.support.fakes.core import FakeProvider, FakeProviders, FakeStore, make_environment
-from tests.support.fakes.domain_values import make_message, make_session, make_turn
+from tests.support.fakes.domain_values import make_answer, make_message, make_session, make_turn
 from turnwire.core.ending.closing import Ending
 from turnwire.core.settings import PermissionRule
-from turnwire.core.turns.run import TurnRun, step_ending
+from turnwire.core.turns.resuming import ResumePoint
+from turnwire.core.turns.run import TurnRun
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import MessageFinished, TurnEnded
-from turnwire.domain.conversation.messages import Failure, FinishReason, MessageStatus, Text, ToolUse
+from turnwire.domain.conversation.messages import Failure, FinishReason, MessageStatus, Text
 from turnwire.domain.conversation.permissions import PermissionAction
 from turnwire.domain.conversation.turns import ToolDefinition
-from turnwire.domain.errors import ProviderContextFull, ProviderError, ProviderStreamCut, ProviderUnavailable
+from turnwire.domain.errors import ProviderContextFull, ProviderStreamCut, ProviderUnavailable
 from turnwire.domain.money import Usage
 from turnwire.ports.commit import Committed, PutMessage
 from turnwire.ports.provider import PartEnded, StepFinished, StreamItem, TextDelta, ToolCallDelta, UsageReported
 
 USAGE = Usage(input_tokens=3, output_tokens=4)
 STOP = StepFinished(FinishReason.STOP, "end_turn")
-CUT = "the provider's stream ended without its end marker"
 
 
 def _run(*items: StreamItem | Exception | None) -> tuple[TurnRun, FakeProvider]:
@@ -89,6 +89,19 @@ async def test_a_turn_that_is_stopped_before_it_runs_asks_nobody() -> None:
     assert provider.requests == []
 
 
+async def test_a_resumed_turn_that_is_stopped_before_it_runs_ends_all_that_is_open() -> None:
+    """The steps that a dead process ended count, and the message that it began is closed."""
+    step = make_answer("msg_1", "first", usage=USAGE, finish_reason=FinishReason.PAUSED)
+    begun = make_answer("msg_2", status=MessageStatus.STREAMING)
+    run = TurnRun(make_environment(), make_turn(), ResumePoint((step,), begun))
+    run.stop(Ending(FinishReason.ABORTED))
+    work = await run.run(asyncio.Semaphore(1))
+    assert work is not None
+    assert _ended(work).steps == 2
+    [closed] = [change.message for change in work.changes if isinstance(change, PutMessage)]
+    assert (closed.message_id, closed.status) == ("msg_2", MessageStatus.INTERRUPTED)
+
+
 async def test_a_paused_turn_goes_on_by_itself() -> None:
     """Up to the limit of pauses."""
     run, provider = _run(TextDelta(0, "x"), StepFinished(FinishReason.PAUSED, "pause_turn"))
@@ -115,24 +128,3 @@ async def test_calls_and_requests_are_open_once_the_end_of_their_step_is_stored(
     store.automatic = True
     run.stop(Ending(FinishReason.ABORTED))
     await running
-
-
-@pytest.mark.parametrize(
-    ("finished", "failure", "contents", "ending"),
-    [
-        (STOP, None, (), Ending(FinishReason.STOP, None, "end_turn")),
-        (STOP, None, (ToolUse(name="t"),), Ending(FinishReason.TOOL_USE, None, "end_turn")),
-        (None, None, (), Ending(FinishReason.INTERRUPTED, Failure("PROVIDER_STREAM_CUT", CUT))),
-        (
-            STOP,
-            ProviderUnavailable("down"),
-            (),
-            Ending(FinishReason.ERROR, Failure("PROVIDER_UNAVAILABLE", "down"), "end_turn"),
-        ),
-    ],
-)
-def test_the_end_marker_or_the_error_ends_a_step(
-    finished: StepFinished | None, failure: ProviderError | None, contents: tuple[ToolUse, ...], ending: Ending
-) -> None:
-    """Without either the stream was cut; some servers say stop beside complete calls."""
-    assert step_ending(finished, failure, make_message("msg_1", *contents)) == ending

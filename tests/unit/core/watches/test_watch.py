@@ -37,15 +37,15 @@ class FakeTurns:
 
     message: Message | None = None
     permissions: tuple[PermissionRequest, ...] = ()
-    delay: CompactionStarted | None = None
+    notice: CompactionStarted | None = None
 
     def open_permissions(self, session_id: str | None) -> tuple[PermissionRequest, ...]:
         """Returns the requests."""
         return self.permissions
 
-    def delays(self, session_id: str | None) -> Sequence[tuple[str, CompactionStarted]]:
-        """Returns the delay."""
-        return [("ses_1", self.delay)] if self.delay is not None else []
+    def pending_notices(self, session_id: str | None) -> Sequence[tuple[str, CompactionStarted]]:
+        """Returns the notice."""
+        return [("ses_1", self.notice)] if self.notice is not None else []
 
     def view(self, session: Session) -> SessionView:
         """Returns an idle session."""
@@ -147,7 +147,7 @@ async def test_a_watch_of_all_has_message_snapshots_only() -> None:
 async def test_who_joins_late_is_told_what_keeps_the_model_from_answering(session_id: str | None) -> None:
     """Its event came before the join, and may not come again."""
     world = World(stored=1)
-    world.turns.delay = CompactionStarted(3, 900, 1000)
+    world.turns.notice = CompactionStarted(3, 900, 1000)
     async with contextlib.aclosing(world.watches.watch(_request(session_id=session_id))) as batches:
         words = await _until(batches, "0:CaughtUp")
     assert words[-2:] == ["0:CompactionStarted", "0:CaughtUp"]

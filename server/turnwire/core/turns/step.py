@@ -1,0 +1,246 @@
+"""One step of a turn: a model call with its commits, then the wait for the results of its tool calls.
+
+Both phases answer the same questions of their turn: which message is open, what keeps the model from answering, what
+is left when the turn is stopped. The end of a step is a value, `StepEnd`: the turn decides what follows from it.
+"""
+
+import asyncio
+
+import msgspec
+from msgspec import Struct
+
+from turnwire.core.answer.journal import StepJournal
+from turnwire.core.answer.message_stream import MessageStream
+from turnwire.core.answer.model_call import ModelCall
+from turnwire.core.answer.slots import Slot
+from turnwire.core.context.next_request import StepRequest, StepRequests
+from turnwire.core.ending.closing import close_message
+from turnwire.core.environment import Environment
+from turnwire.core.tools.calls import ToolCalls
+from turnwire.core.tools.permission_requests import ask_permissions, opening_work
+from turnwire.core.turns.verdict import step_ending
+from turnwire.core.work import Work
+from turnwire.domain.conversation.events import EphemeralKind, MessageAdded, RetryScheduled
+from turnwire.domain.conversation.messages import (
+    FinishReason,
+    Message,
+    MessageStatus,
+    MessageType,
+    ModelRun,
+    Part,
+    SentContext,
+)
+from turnwire.domain.conversation.permissions import PermissionRequest
+from turnwire.domain.conversation.turns import Turn
+from turnwire.domain.errors import ProviderContextFull
+from turnwire.ports.commit import Committed, NewEvent, PutMessage
+
+END_WAIT_SECONDS = 2.0
+"""How long a reader waits for the commit that ends a step or a turn: many times what a commit takes."""
+
+
+class StepEnd(Struct, frozen=True):
+    """How a step ended, or how far it came when its turn was stopped."""
+
+    message: Message
+    """Ended, its calls perhaps without results; STREAMING when the turn was stopped in the middle of the answer."""
+    permissions: tuple[PermissionRequest, ...] = ()
+    """Open requests of the calls."""
+    work: Work = Work()
+    """What is not stored of the end: it comes before all that follows from the step."""
+
+    @property
+    def is_resumable(self) -> bool:
+        """True when a restart can go on from here: all is stored, and the model has said nothing yet or all."""
+        is_half_said = self.message.status is MessageStatus.STREAMING and bool(self.message.parts)
+        return self.work == Work() and not is_half_said
+
+
+class Step:
+    """Asks the model once. One task calls `run`; others may read and flush meanwhile, on the same event loop."""
+
+    def __init__(self, environment: Environment, turn: Turn, request: StepRequest, reopened: Message | None) -> None:
+        """Adds the step's message; its commit is under way when this returns.
+
+        Args:
+            environment: Ports and settings.
+            turn: The turn.
+            request: What the model is asked.
+            reopened: The message of a step that a dead process began, which goes on; None makes one.
+        """
+        self._environment = environment
+        self._turn = turn
+        self._request = request
+        self._call: ModelCall | None = None
+        message, work = self._begin(request.sent, reopened)
+        self._added: asyncio.Future[Committed] = environment.commit(turn.session_id, work, message.updated_at)
+        self._stream = MessageStream(message, self._publish, environment.new_id)
+        self._journal = StepJournal(environment, self._stream)
+
+    @property
+    def pending_notice(self) -> RetryScheduled | None:
+        """What watchers were told of the wait that goes on now."""
+        return self._call.pending_notice if self._call is not None else None
+
+    @property
+    def calls(self) -> ToolCalls | None:
+        """None: no call waits for its result before the step has ended."""
+        return None
+
+    def open_message(self) -> Message:
+        """Returns the message as far as it has come."""
+        return self._stream.snapshot()
+
+    def open_part(self, message_id: str, index: int) -> Part | None:
+        """Returns one part of the message as far as it has come; None when it is a part of another message."""
+        return self._stream.part(index) if self._stream.message_id == message_id else None
+
+    async def run(self, slot: Slot, requests: StepRequests) -> StepEnd:
+        """Returns the end of the step; none of it is stored yet. Cancelling it ends the HTTP request at once.
+
+        Args:
+            slot: The place among the models that are asked at once; held by the caller.
+            requests: Makes a shorter request when the provider finds this one too long.
+
+        Raises:
+            UnknownModel: the turn's model is not configured any more.
+            StorageError: the message, or a summary, could not be stored.
+        """
+        environment, turn, stream, request = self._environment, self._turn, self._stream, self._request
+        self._call = call = ModelCall(environment, stream, self._journal, self._publish, slot)
+        models = (turn.model, *environment.settings.fallbacks(turn.agent))
+        failure = await call.run(request.request, models, self._added)
+        if isinstance(failure, ProviderContextFull) and not stream.has_parts:
+            shorter = await requests.shorter(request)
+            if shorter is not None:
+                request = shorter
+                stream.note_sent(request.sent)
+                failure = await call.run(request.request, models, self._added)
+        stream.note_sent(request.draft.sent_to(stream.model))  # a fallback may have answered
+        await asyncio.shield(self._added)
+        await self._journal.settle()
+        answer = environment.priced(stream.snapshot())
+        ending = step_ending(stream.finished, failure, answer)
+        problems, permissions = dict[int, str](), tuple[PermissionRequest, ...]()
+        if ending.finish_reason is FinishReason.TOOL_USE:
+            problems = await request.toolbox.problems(answer)
+            answer, permissions = await ask_permissions(environment, turn, answer, problems)
+        ended, closing = close_message(answer, ending, environment.clock(), problems)
+        return StepEnd(ended, permissions, closing + opening_work(permissions))
+
+    async def flush(self) -> None:
+        """Makes durable what has streamed so far. Safe to cancel."""
+        await self._journal.flush()
+
+    async def stop(self) -> StepEnd:
+        """Returns how far the step came, once nothing of it is on its way to the disk. Called after its task ended."""
+        await self._journal.settle()
+        await asyncio.wait((self._added,))
+        message = self._environment.priced(self._stream.snapshot())
+        was_added = self._added.exception() is None
+        return StepEnd(message, work=Work() if was_added else Work((), (_added_event(message),)))
+
+    def _begin(self, sent: SentContext, reopened: Message | None) -> tuple[Message, Work]:
+        """Returns the step's message, and the work that stores it."""
+        now, turn = self._environment.clock(), self._turn
+        if reopened is not None:  # watchers know it from before the restart
+            message = msgspec.structs.replace(reopened, updated_at=now, sent_context=sent)
+            return message, Work((PutMessage(message, ()),))
+        message = Message(
+            message_id=self._environment.new_id("msg"),
+            session_id=turn.session_id,
+            type=MessageType.ASSISTANT,
+            status=MessageStatus.STREAMING,
+            created_at=now,
+            updated_at=now,
+            turn_id=turn.turn_id,
+            answers_message_id=turn.user_message_id,
+            model_run=ModelRun(provider_id=turn.model.provider_id, model_requested=turn.model.model_id),
+            sent_context=sent,
+        )
+        return message, Work((PutMessage(message, ()),), (_added_event(message),))
+
+    def _publish(self, kind: EphemeralKind) -> None:
+        self._environment.publish(self._turn.session_id, kind)
+
+
+class EndedStep:
+    """A step from which its turn goes on: stores the end of it, then waits until each of its calls has a result."""
+
+    def __init__(self, environment: Environment, turn: Turn, end: StepEnd) -> None:
+        """Begins to store the end; its commit is under way when this returns.
+
+        Args:
+            environment: Ports and settings.
+            turn: The turn.
+            end: The end; a resumed one is stored already, so its work is empty.
+        """
+        self._end = end
+        self._calls: ToolCalls | None = None
+        if end.message.finish_reason is FinishReason.TOOL_USE:
+            client_tools = frozenset(tool.name for tool in turn.tools)
+            self._calls = ToolCalls(environment, end.message, client_tools, end.permissions, turn.agent)
+        self._storing: asyncio.Future[Committed] | None = None
+        if end.work.changes:
+            self._storing = environment.commit(turn.session_id, end.work, end.message.updated_at)
+
+    @property
+    def pending_notice(self) -> None:
+        """None: nothing keeps a model from answering."""
+        return
+
+    @property
+    def calls(self) -> ToolCalls | None:
+        """The calls that wait for their results; None until the end of the step is durable.
+
+        What came for them before that would be written over by the end of the step, when its commit has failed.
+        """
+        return self._calls if self._is_stored else None
+
+    def open_message(self) -> Message | None:
+        """Returns the message whose calls wait for their results; None when it has no calls."""
+        return self._calls.message if self._calls is not None else None
+
+    def open_part(self, message_id: str, index: int) -> Part | None:
+        """Returns one part of that message; None when it is a part of another message."""
+        message = self.open_message()
+        return message.parts[index] if message is not None and message.message_id == message_id else None
+
+    async def settle(self) -> Message:
+        """Returns the message once it is durable with all results. Cancelling it cancels the server's tools.
+
+        Raises:
+            StorageError: the end of the step, or a result, could not be stored.
+        """
+        if self._storing is not None:
+            await asyncio.shield(self._storing)
+        if self._calls is None:
+            return self._end.message
+        await self._calls.settle()
+        return self._calls.message
+
+    async def flush(self) -> None:
+        """Makes durable what running tools have said so far. Safe to cancel."""
+        if self._storing is not None:  # it holds the rest of the answer
+            await asyncio.wait((self._storing,), timeout=END_WAIT_SECONDS)
+        if self._calls is not None:
+            await self._calls.flush()
+
+    async def stop(self) -> StepEnd:
+        """Returns how far the step came, once nothing of it is on its way to the disk. Called after its task ended."""
+        if self._storing is not None:
+            await asyncio.wait((self._storing,))
+        work = Work() if self._is_stored else self._end.work
+        if self._calls is None:
+            return StepEnd(self._end.message, work=work)
+        await self._calls.wait_stored()
+        return StepEnd(self._calls.message, self._calls.open_permissions, work)
+
+    @property
+    def _is_stored(self) -> bool:
+        storing = self._storing
+        return storing is None or (storing.done() and storing.exception() is None)
+
+
+def _added_event(message: Message) -> NewEvent:
+    return NewEvent(MessageAdded(msgspec.structs.replace(message, parts=())), message.turn_id)

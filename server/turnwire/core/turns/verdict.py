@@ -1,0 +1,90 @@
+"""What a step's answer or an error means for its turn: pure functions of messages and errors."""
+
+import itertools
+from collections.abc import Sequence
+
+import msgspec
+
+from turnwire.core.ending.closing import Ending
+from turnwire.core.turns.resuming import goes_on
+from turnwire.domain.conversation.messages import Failure, FinishReason, Message, ToolUse
+from turnwire.domain.errors import DomainError, ProviderContextFull, ProviderError, ProviderStreamCut
+from turnwire.domain.text import join_surrogates
+from turnwire.ports.provider import StepFinished
+
+MAX_PAUSES = 10
+"""How often one turn goes on by itself after the provider paused it."""
+
+
+def step_ending(finished: StepFinished | None, failure: ProviderError | None, message: Message) -> Ending:
+    """Returns how a step ended.
+
+    Args:
+        finished: The provider's end marker; None when none came.
+        failure: What ended the answer early; None when nothing did.
+        message: The answer.
+    """
+    if failure is not None:
+        word = finished.provider_reason if finished is not None else ""
+        return msgspec.structs.replace(ending_of_error(failure), provider_finish_reason=word)
+    if finished is None:
+        return ending_of_error(ProviderStreamCut("the provider's stream ended without its end marker"))
+    reason = finished.reason
+    if reason is FinishReason.STOP and any(isinstance(part.content, ToolUse) for part in message.parts):
+        reason = FinishReason.TOOL_USE  # some servers say "stop" beside complete calls
+    return Ending(reason, None, finished.provider_reason)
+
+
+def ending_of_error(error: DomainError) -> Ending:
+    """Returns how a step or turn ends that an error ends."""
+    failure = Failure(error.reason, join_surrogates(error.message))
+    if isinstance(error, ProviderStreamCut):
+        return Ending(FinishReason.INTERRUPTED, failure)
+    if isinstance(error, ProviderContextFull):
+        return Ending(FinishReason.CONTEXT_FULL, failure)
+    return Ending(FinishReason.ERROR, failure)
+
+
+def ending_after(steps: Sequence[Message]) -> Ending | None:
+    """Returns the end of a turn whose newest step is its last; None when the turn goes on from that step.
+
+    Args:
+        steps: The ended messages of the turn's steps in order; at least one.
+    """
+    newest = steps[-1]
+    if goes_on(newest) and not is_paused_too_often(steps):
+        return None
+    return Ending(newest.finish_reason or FinishReason.ERROR, newest.failure)
+
+
+def ending_of_repetition(steps: Sequence[Message], max_times: int) -> Ending | None:
+    """Returns the end of a turn whose model makes the same calls again and again; None while it may go on.
+
+    Args:
+        steps: The messages of the turn's steps in order, with the results of their calls; at least one.
+        max_times: How many times in a row end the turn.
+    """
+    if steps[-1].finish_reason is FinishReason.PAUSED:
+        return None
+    times = repetitions(steps)
+    if times < max_times:
+        return None
+    names = ", ".join(sorted({call.name for _, call in steps[-1].tool_calls()}))
+    message = f"the model called {names} {times} times in a row with the same arguments and got the same result"
+    return Ending(FinishReason.ERROR, Failure("TOOL_CALL_REPEATED", message))
+
+
+def is_paused_too_often(steps: Sequence[Message]) -> bool:
+    """Tells whether the newest step was paused once more than a turn goes on by itself."""
+    pauses = sum(step.finish_reason is FinishReason.PAUSED for step in steps)
+    return steps[-1].finish_reason is FinishReason.PAUSED and pauses > MAX_PAUSES
+
+
+def repetitions(steps: Sequence[Message]) -> int:
+    """Returns how many of the newest steps called the same tools with the same arguments and got the same results."""
+    calls = _calls_of(steps[-1])
+    return sum(1 for _ in itertools.takewhile(lambda step: calls and _calls_of(step) == calls, reversed(steps)))
+
+
+def _calls_of(message: Message) -> list[tuple[str, str, str | None, str | None]]:
+    return [(call.name, call.input_json, call.output, call.error) for _, call in message.tool_calls()]

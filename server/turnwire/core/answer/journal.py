@@ -70,9 +70,9 @@ class StepJournal:
         work = Work((PutMessage(message, unsaved),), events)
         saving = self._environment.commit(message.session_id, work, now)
         self._in_flight.add(saving)
-        saving.add_done_callback(partial(self._saved, unsaved, ended))
+        saving.add_done_callback(partial(self._finish_save, unsaved, ended))
 
-    def _saved(self, unsaved: tuple[int, ...], ended: tuple[int, ...], saving: asyncio.Future[Committed]) -> None:
+    def _finish_save(self, unsaved: tuple[int, ...], ended: tuple[int, ...], saving: asyncio.Future[Committed]) -> None:
         self._in_flight.discard(saving)
         error = saving.exception()
         if error is not None:

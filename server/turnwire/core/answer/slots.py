@@ -11,17 +11,17 @@ class Slot:
     def __init__(self, slots: asyncio.Semaphore) -> None:
         """Takes the places that there are; holds none before `take`."""
         self._slots = slots
-        self._held = False
+        self._is_held = False
 
     async def take(self) -> None:
         """Waits for a place. Safe to cancel."""
         await self._slots.acquire()
-        self._held = True
+        self._is_held = True
 
     def leave(self) -> None:
         """Gives the place up for a while. Idempotent."""
-        if self._held:
-            self._held = False
+        if self._is_held:
+            self._is_held = False
             self._slots.release()
 
     async def __aenter__(self) -> Self:

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from turnwire.core.context.assembly import assemble, file_hashes
 from turnwire.core.context.prefix import prefix_changed, prefix_of, sent_context
-from turnwire.core.context.token_estimate import corrected, correction, estimate_tokens, message_tokens
+from turnwire.core.context.token_estimate import apply_correction, correction, estimate_tokens, message_tokens
 from turnwire.core.environment import Environment
 from turnwire.core.tools.toolbox import Toolbox, open_toolbox
 from turnwire.domain.conversation.messages import Message, ModelRef, SentContext
@@ -36,7 +36,7 @@ class Draft(Struct, frozen=True, kw_only=True):
 
     def tokens_of(self, message: Message) -> int:
         """Returns the estimate for one of its messages."""
-        return corrected(message_tokens(message), self.correction)
+        return apply_correction(message_tokens(message), self.correction)
 
     @property
     def fixed_tokens(self) -> int:
@@ -87,7 +87,7 @@ def _draft(history: tuple[Message, ...], turn: Turn, system: str, toolbox: Toolb
         repairs=assembled.repairs,
         sent=msgspec.structs.replace(
             sent_context(prefix, history, turn.model),
-            estimated_tokens=corrected(tokens, factor),
+            estimated_tokens=apply_correction(tokens, factor),
             uncorrected_tokens=tokens,
         ),
         correction=factor,

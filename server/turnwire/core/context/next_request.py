@@ -20,7 +20,7 @@ class StepRequest(Struct, frozen=True):
     sent: SentContext
     """What the step's message records of it."""
     draft: Draft
-    compacted: bool
+    is_compacted: bool
     """True when a summary was made for it."""
 
 
@@ -58,25 +58,25 @@ class StepRequests:
         """
         draft = await self._draft()
         plan = await plan_before_step(self._environment, draft)
-        compacted = plan is not None and await self._compactor.compact(draft, plan)
-        return await self._finished(await self._draft() if compacted else draft, compacted=compacted)
+        is_compacted = plan is not None and await self._compactor.compact(draft, plan)
+        return await self._finish(await self._draft() if is_compacted else draft, is_compacted=is_compacted)
 
     async def shorter(self, refused: StepRequest) -> StepRequest | None:
         """Returns a request in place of one that its provider found too long.
 
         None when the conversation was compacted for it already, or cannot or may not be. Otherwise as `next`.
         """
-        if refused.compacted:
+        if refused.is_compacted:
             return None
         plan = await plan_after_refusal(self._environment, refused.draft)
         if plan is None or not await self._compactor.compact(refused.draft, plan):
             return None
-        return await self._finished(await self._draft(), compacted=True)
+        return await self._finish(await self._draft(), is_compacted=True)
 
     async def _draft(self) -> Draft:
         history = await self._environment.store.history(self._turn.session_id)
         return await draft_request(self._environment, self._turn, history)
 
-    async def _finished(self, draft: Draft, *, compacted: bool) -> StepRequest:
+    async def _finish(self, draft: Draft, *, is_compacted: bool) -> StepRequest:
         request = await with_files(self._environment, draft.request)
-        return StepRequest(request, draft.toolbox, draft.sent, draft, compacted)
+        return StepRequest(request, draft.toolbox, draft.sent, draft, is_compacted)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from turnwire.core.answer.message_stream import MessageStream
 from turnwire.core.context.token_estimate import text_tokens
-from turnwire.core.context.transcript import chunks, enclosed, shortened_to, transcript
+from turnwire.core.context.transcript import chunks, enclose, shortened_to, transcript
 from turnwire.core.ending.closing import Totals, totals_of
 from turnwire.core.environment import Environment
 from turnwire.domain.conversation.messages import (
@@ -101,9 +101,9 @@ class Summariser:
         """Summarises chunk after chunk, each together with the summary of those before it."""
         text = ""
         for chunk in chunks(entries, max_tokens):
-            before = f"{enclosed(text, 'earlier_summary')}\n\n" if text else ""
+            before = f"{enclose(text, 'earlier_summary')}\n\n" if text else ""
             ask = REQUEST_TO_GO_ON if text else REQUEST
-            written = await self._ask(f"{before}{enclosed(chunk, 'conversation')}\n\n{ask}")
+            written = await self._ask(f"{before}{enclose(chunk, 'conversation')}\n\n{ask}")
             text = shortened_to(written, TOLERATED_LENGTH * self._max_tokens)
         return text
 

@@ -82,7 +82,7 @@ def correction(history: Sequence[Message], model: ModelRef) -> float:
     return 1.0
 
 
-def corrected(tokens: int, by: float) -> int:
+def apply_correction(tokens: int, by: float) -> int:
     """Returns an estimate after its correction, rounded up."""
     return math.ceil(tokens * by)
 

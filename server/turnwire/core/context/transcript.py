@@ -1,6 +1,6 @@
 """A conversation as text, for whoever summarises it: pure functions.
 
-Words of people and models stand in full; arguments, results of tools and attachments are shortened, since they are what
+Words of people and models stand in full; arguments, results of tools and attachments are shorten, since they are what
 fills a context, and most of them is never needed again. Reasoning is left out.
 """
 
@@ -59,7 +59,7 @@ def chunks(entries: Sequence[str], max_tokens: int) -> Iterator[str]:
         yield "\n\n".join(taken)
 
 
-def shortened(text: str, max_chars: int) -> str:
+def shorten(text: str, max_chars: int) -> str:
     """Returns the text, without its middle and with a note in its place when it is longer."""
     if len(text) <= max_chars:
         return text
@@ -72,11 +72,11 @@ def shortened_to(text: str, max_tokens: int) -> str:
     limit = len(text)
     while (tokens := text_tokens(text)) > max_tokens and limit > 1:
         limit = max(int(limit * max_tokens / tokens * 0.9), 1)
-        text = shortened(text, limit)
+        text = shorten(text, limit)
     return text
 
 
-def enclosed(text: str, tag: str) -> str:
+def enclose(text: str, tag: str) -> str:
     """Returns the text between two tags, which nothing in it can end."""
     inner = text.replace(f"</{tag}", f"<\\/{tag}")
     return f"<{tag}>\n{inner}\n</{tag}>"
@@ -96,14 +96,14 @@ def _lines(part: Part, files: Mapping[str, bytes]) -> Iterator[str]:
         case File() as file:
             yield _file_line(file, files)
         case ToolUse() as call:
-            yield f"[called {call.name} with {shortened(call.input_json or '{}', MAX_ARGUMENT_CHARS)}]"
+            yield f"[called {call.name} with {shorten(call.input_json or '{}', MAX_ARGUMENT_CHARS)}]"
             word = "result" if call.status is ToolStatus.SUCCESS else "error"
             result = call.output if call.status is ToolStatus.SUCCESS else call.error
-            yield f"[{word}: {shortened(result or '', MAX_RESULT_CHARS)}]"
+            yield f"[{word}: {shorten(result or '', MAX_RESULT_CHARS)}]"
             yield from (_file_line(file, files) for file in call.files)
         case ToolResult() as answer:
             word = "error" if answer.is_error else "result"
-            yield f"[{word} of call {answer.call_id}: {shortened(answer.output, MAX_RESULT_CHARS)}]"
+            yield f"[{word} of call {answer.call_id}: {shorten(answer.output, MAX_RESULT_CHARS)}]"
         case _:
             pass
 
@@ -113,4 +113,4 @@ def _file_line(file: File, files: Mapping[str, bytes]) -> str:
     data = files.get(file.sha256) if is_text(file) else None
     if data is None:
         return f"[{named}]"
-    return f"[{named}: {shortened(data.decode('utf-8', 'replace'), MAX_FILE_CHARS)}]"
+    return f"[{named}: {shorten(data.decode('utf-8', 'replace'), MAX_FILE_CHARS)}]"

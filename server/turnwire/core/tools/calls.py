@@ -14,7 +14,7 @@ import structlog
 
 from turnwire.core.ending.closing import settle_calls
 from turnwire.core.environment import Environment
-from turnwire.core.tools.permission_requests import closing_work, not_permitted, refusal
+from turnwire.core.tools.permission_requests import closing_work, denial, refusal
 from turnwire.core.tools.results import CallResult, server_result
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import ToolLog
@@ -207,7 +207,7 @@ class ToolCalls:
         if self._call(index).status.settled:  # it was refused
             return
         if self._is_denied(name := self._call(index).name):  # since a restart with other rules: the call is older
-            denied = CallResult(output=not_permitted(name), is_error=True)
+            denied = CallResult(output=denial(name), is_error=True)
             await asyncio.shield(self._store({index: denied}))
             return
         await self._environment.tools.discovered()

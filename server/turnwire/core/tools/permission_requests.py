@@ -77,7 +77,7 @@ def refusal(answer: PermissionAnswer) -> str:
     return "The user did not allow this call." + (f" The user said: {answer.reason}" if answer.reason.strip() else "")
 
 
-def not_permitted(tool: str) -> str:
+def denial(tool: str) -> str:
     """Returns what the model reads of a call of a denied tool."""
     return f"the tool {tool!r} is not permitted"
 

@@ -83,7 +83,7 @@ async def client_result(new: NewToolResult, readable: ReadableFiles, limits: Lim
 def server_result(outcome: ToolOutcome, max_output_bytes: int, max_file_bytes: int) -> CallResult:
     """Returns the result of a tool of the server: its output cut to the limit, then with all of it as a file."""
     output = join_surrogates(outcome.output)
-    kept = bounded(output, max_output_bytes)
+    kept = cut_to_bytes(output, max_output_bytes)
     fitting = [file for file in outcome.files if len(file.content) <= max_file_bytes]
     files = [(_reference(file.content, file.mime, file.filename), file.content) for file in fitting]
     whole = []
@@ -102,7 +102,7 @@ def server_result(outcome: ToolOutcome, max_output_bytes: int, max_file_bytes: i
     )
 
 
-def bounded(text: str, max_bytes: int) -> str:
+def cut_to_bytes(text: str, max_bytes: int) -> str:
     """Returns the text itself, or cut between two characters and with a note when it is longer than the limit."""
     if len(text) * 4 <= max_bytes:
         return text

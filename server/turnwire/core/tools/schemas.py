@@ -28,7 +28,7 @@ MAX_PROBLEM_CHARS = 300
 """Length of one problem: the library quotes the value, which may be megabytes."""
 
 INLINE_CHARS = 4096
-"""Larger arguments, and schemas that are not prepared yet, are checked in a thread: the event loop goes on."""
+"""Larger arguments, and schemas that are not compiled yet, are checked in a thread: the event loop goes on."""
 
 _CACHED_SCHEMAS = 1024
 """Prepared schemas that are kept: the tools of some dozens of frontends."""
@@ -60,10 +60,10 @@ _budget: ContextVar[_Budget] = ContextVar("budget")
 
 
 class Schema:
-    """A prepared schema. `problem` says what is wrong with the schema itself; "" when it can be used."""
+    """A compiled schema. `problem` says what is wrong with the schema itself; "" when it can be used."""
 
     def __init__(self, validator: Any, problem: str = "") -> None:
-        """Use `prepared`."""
+        """Use `compile_schema`."""
         self._validator = validator
         self.problem = problem
 
@@ -85,8 +85,8 @@ class Schema:
 async def problem_of_schema(schema_json: str) -> str:
     """Returns why a text is no JSON Schema of a tool; "" when it is one. "" is one that takes any object."""
     if not schema_json or schema_json in _known:
-        return prepared(schema_json).problem
-    return (await asyncio.to_thread(prepared, schema_json)).problem
+        return compile_schema(schema_json).problem
+    return (await asyncio.to_thread(compile_schema, schema_json)).problem
 
 
 async def problem_of_arguments(schema_json: str, input_json: str) -> str:
@@ -108,16 +108,16 @@ def _problem_of_arguments(schema_json: str, input_json: str) -> str:
         return f"the arguments are not valid JSON: {error}"
     if not isinstance(value, dict):
         return "the arguments are not a JSON object"
-    problem = prepared(schema_json).problem_with(value)
+    problem = compile_schema(schema_json).problem_with(value)
     return f"the arguments do not fit the tool's schema: {problem}" if problem else ""
 
 
 _known: set[str] = set()
-"""Schemas that were prepared lately. A hint only: one that the cache has dropped meanwhile is prepared again."""
+"""Schemas that were compiled lately. A hint only: one that the cache has dropped meanwhile is compiled again."""
 
 
 @lru_cache(maxsize=_CACHED_SCHEMAS)
-def prepared(schema_json: str) -> Schema:
+def compile_schema(schema_json: str) -> Schema:
     """Returns the schema of a text. May take a moment the first time; cached by the text."""
     if len(_known) >= _CACHED_SCHEMAS:
         _known.clear()
@@ -125,7 +125,7 @@ def prepared(schema_json: str) -> Schema:
     if not schema_json:
         return Schema(None)
     try:
-        return _prepared(msgspec.json.decode(schema_json))
+        return _compile(msgspec.json.decode(schema_json))
     except _TooCostlyError:
         return Schema(None, "is too large to be checked")
     except RecursionError:
@@ -137,7 +137,7 @@ def prepared(schema_json: str) -> Schema:
         return Schema(None, f"is not a JSON Schema: {type(error).__name__}")
 
 
-def _prepared(schema: Any) -> Schema:
+def _compile(schema: Any) -> Schema:
     if not isinstance(schema, dict):
         return Schema(None, "is not a JSON object")
     from jsonschema.validators import Draft202012Validator, validator_for  # noqa: PLC0415 - takes a moment to import

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from turnwire.core.environment import Environment
 from turnwire.core.settings import DEFAULT_AGENT, Agent, CoreSettings
-from turnwire.core.tools.permission_requests import not_permitted
+from turnwire.core.tools.permission_requests import denial
 from turnwire.core.tools.schemas import problem_of_arguments, problem_of_schema
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.permissions import PermissionAction
@@ -87,7 +87,7 @@ class Toolbox:
         for part, call in message.tool_calls():
             tool = self._by_name.get(call.name)
             if call.name in self._denied:
-                found[part.index] = not_permitted(call.name)
+                found[part.index] = denial(call.name)
             elif tool is None:
                 found[part.index] = f"there is no tool named {call.name!r}"
             elif problem := await problem_of_arguments(tool.input_schema_json, call.input_json):

@@ -15,28 +15,28 @@ from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.money import PICO_USD, Usage
 
 
-class Used(Struct, frozen=True):
+class Consumption(Struct, frozen=True):
     """What was used so far. What no provider told, and what has no known price, counts nothing."""
 
     tokens: int = 0
     cost_pico_usd: int = 0
 
-    def __add__(self, other: "Used") -> "Used":
-        return Used(self.tokens + other.tokens, self.cost_pico_usd + other.cost_pico_usd)
+    def __add__(self, other: "Consumption") -> "Consumption":
+        return Consumption(self.tokens + other.tokens, self.cost_pico_usd + other.cost_pico_usd)
 
 
-def used_by(messages: Iterable[Message]) -> Used:
+def consumption_of(messages: Iterable[Message]) -> Consumption:
     """Returns what messages have used together."""
-    total = Used()
+    total = Consumption()
     for message in messages:
-        total += used(message.usage, message.cost_pico_usd)
+        total += consumption(message.usage, message.cost_pico_usd)
     return total
 
 
-def used(usage: Usage | None, cost_pico_usd: int | None) -> Used:
+def consumption(usage: Usage | None, cost_pico_usd: int | None) -> Consumption:
     """Returns prompt and answer together, and their cost."""
     tokens = 0 if usage is None else (usage.prompt_total or 0) + (usage.generated_total or 0)
-    return Used(tokens, cost_pico_usd or 0)
+    return Consumption(tokens, cost_pico_usd or 0)
 
 
 def smaller(a: Budget, b: Budget) -> Budget:
@@ -47,7 +47,7 @@ def smaller(a: Budget, b: Budget) -> Budget:
     )
 
 
-def exhausted(budget: Budget, so_far: Used, whose: str) -> Ending | None:
+def budget_ending(budget: Budget, so_far: Consumption, whose: str) -> Ending | None:
     """Returns the end of a turn whose budget is used up; None while something is left.
 
     The end says which budget it was: without that, people could not tell which limit to raise.
@@ -75,9 +75,9 @@ async def check_budgets(environment: Environment, turn: Turn, messages: Iterable
         messages: Those of the turn so far that have usage, summaries included.
     """
     limits, options = environment.settings.limits, turn.options
-    this_turn = used_by(messages)
+    this_turn = consumption_of(messages)
     asked = Budget(max_tokens=options.max_turn_tokens, max_cost_pico_usd=options.max_turn_cost_pico_usd)
-    ending = exhausted(smaller(asked, limits.turn_budget), this_turn, "turn")
+    ending = budget_ending(smaller(asked, limits.turn_budget), this_turn, "turn")
     if ending is not None:
         return ending
     session = await environment.store.cached_session(turn.session_id)
@@ -85,7 +85,7 @@ async def check_budgets(environment: Environment, turn: Turn, messages: Iterable
     if of_session == Budget():
         return None
     spent = await environment.store.spent(turn.session_id)
-    return exhausted(of_session, used(spent.usage, spent.cost_pico_usd) + this_turn, "session")
+    return budget_ending(of_session, consumption(spent.usage, spent.cost_pico_usd) + this_turn, "session")
 
 
 def _smaller(a: int | None, b: int | None) -> int | None:

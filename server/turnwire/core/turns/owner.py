@@ -54,7 +54,7 @@ class SessionTurns:
 
     `run` is the turn that runs or is about to; it is set in the same moment in which it is decided. `queue` holds the
     others in order. `_task` runs one turn after the other and ends when the queue is empty; it is awaited by `idle`.
-    `_announced` is whether watchers were last told that the session runs, by commits in their order.
+    `_is_announced` is true when the last status event, in the order of commits, said that the session runs.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class SessionTurns:
         self._slots = slots
         self._forget = forget
         self._task: asyncio.Task[None] | None = None
-        self._announced = False
+        self._is_announced = False
         self._stopping = asyncio.Event()
         self.queue: deque[Waiting] = deque()
         self.run: TurnRun | None = None
@@ -119,7 +119,7 @@ class SessionTurns:
             message: Its user message.
             point: Where it goes on.
         """
-        self._announced = True
+        self._is_announced = True
         self._begin(Waiting(turn, message), point)
 
     def start_next(self) -> None:
@@ -180,8 +180,8 @@ class SessionTurns:
 
     async def _next(self) -> Waiting | None:
         """Takes the next waiting message. When there is none, watchers are told that the session is idle."""
-        if not self.queue and self._announced:
-            self._announced = False
+        if not self.queue and self._is_announced:
+            self._is_announced = False
             await self._commit_surely(_IDLE)
         return self.queue.popleft() if self.queue and not self._stopping.is_set() else None
 
@@ -189,7 +189,7 @@ class SessionTurns:
         """Makes a message part of the conversation. Returns False when it could not be stored."""
         durable = await self._is_durable(waiting)
         if waiting.turn.status is TurnStatus.RUNNING:  # it was started when it was accepted
-            self._announced = self._announced and durable
+            self._is_announced = self._is_announced and durable
             return durable
         if not durable:
             return False
@@ -205,11 +205,11 @@ class SessionTurns:
     async def _run_turn(self, run: TurnRun) -> None:
         work = await run.run(self._slots)
         if work is None:  # for watchers the session runs on
-            self._announced = False
+            self._is_announced = False
             return
         idle = Work() if self.queue and not self._stopping.is_set() else _IDLE
         if await self._commit_surely(work + idle):
-            self._announced = self._announced and not idle.events
+            self._is_announced = self._is_announced and not idle.events
         elif not self._stopping.is_set():
             await self._end_unsaved(run.turn)
 
@@ -256,8 +256,8 @@ class SessionTurns:
 
     def _start_events(self, turn: Turn) -> tuple[NewEvent, ...]:
         events = [NewEvent(TurnStarted(turn.user_message_id), turn.turn_id)]
-        if not self._announced:
-            self._announced = True
+        if not self._is_announced:
+            self._is_announced = True
             events.insert(0, NewEvent(SessionStatusChanged(True)))
         return tuple(events)
 

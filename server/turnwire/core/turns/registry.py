@@ -56,7 +56,7 @@ class Turns:
         self._deleting: Counter[str] = Counter()
         self._uncancelled = Uncancelled()
         self._slots = asyncio.Semaphore(environment.settings.limits.max_running_turns)
-        self._closing = False
+        self._is_closing = False
 
     async def submit(
         self, turn: Turn, message: Message, extra: Callable[[Receipt], Work], *, reject_when_busy: bool
@@ -74,7 +74,7 @@ class Turns:
             TooManyTurns: too many messages wait in the session.
             ShuttingDown, SessionNotFound, StorageError: nothing was stored.
         """
-        if self._closing:
+        if self._is_closing:
             raise ShuttingDown
         session_id = turn.session_id
         if self._deleting[session_id]:
@@ -139,7 +139,7 @@ class Turns:
         Turns between two steps, and those that wait for tools, permissions or a model's first word, go on at the next
         start; a turn in the middle of an answer keeps its text and ends.
         """
-        self._closing = True
+        self._is_closing = True
         owners = list(self._owners.values())
         for owner in owners:
             owner.suspend(RESTARTED)

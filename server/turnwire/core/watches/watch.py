@@ -119,7 +119,7 @@ class _Watch:
         self._heartbeat_seconds = made_by.heartbeat.total_seconds()
         self._request = request
         self._subscription = subscription
-        self._filtered = request.kinds is not None or not request.include_deltas
+        self._is_filtered = request.kinds is not None or not request.include_deltas
         self._position = 0
         self._known_head = 0
         self._resync: Resync | None = None
@@ -202,7 +202,7 @@ class _Watch:
 
     def take(self) -> list[bytes]:
         """Takes what waits in the feed, in batches; empty when there is nothing to deliver."""
-        if self._filtered:
+        if self._is_filtered:
             return _batches(self._select(self._subscription.take_entries(), durable_only=False))
         taken = self._subscription.take(BATCH_BYTES)
         if not taken.frames:

@@ -95,7 +95,7 @@ async def test_a_request_that_fits_is_not_compacted() -> None:
     world = World(window=100_000)
     step = await world.requests.next()
     assert [message.message_id for message in step.request.messages] == ["u1", "a1", "u2", "a2", "msg_user"]
-    assert (step.sent.message_count, step.sent.break_reason, step.compacted) == (5, "", False)
+    assert (step.sent.message_count, step.sent.break_reason, step.is_compacted) == (5, "", False)
     assert step.sent.estimated_tokens > 4 * 400
     assert (world.provider.requests, world.store.commits) == ([], [])
 
@@ -117,7 +117,7 @@ async def test_older_messages_are_summarised_before_a_request_that_would_not_fit
     first, last = step.request.messages
     assert "what was" in _words(first)
     assert (first.type, last.message_id) == (MessageType.USER, "msg_user")
-    assert step.compacted
+    assert step.is_compacted
     [commit] = world.store.commits
     [summary] = world.store.summaries()
     assert commit.changes == (PutMessage.whole(summary),)
@@ -142,7 +142,7 @@ async def test_a_summary_that_is_longer_than_what_it_stands_for_is_left_out(monk
     world = World(says(WORDS * 8, USAGE))
     step = await world.requests.next()
     assert [message.message_id for message in step.request.messages] == ["u1", "a1", "u2", "a2", "msg_user"]
-    assert (step.compacted, world.store.commits) == (False, [])
+    assert (step.is_compacted, world.store.commits) == (False, [])
     assert [summary.usage for summary in world.requests.paid_summaries()] == [USAGE]
 
 
@@ -178,7 +178,7 @@ async def test_a_summary_that_fails_lets_the_step_go_on(answer: Sequence[StreamI
     """With all that there is; what the failed call used is the turn's all the same."""
     world = World((UsageReported(USAGE), *answer))
     step = await world.requests.next()
-    assert (len(step.request.messages), step.compacted, world.store.commits) == (5, False, [])
+    assert (len(step.request.messages), step.is_compacted, world.store.commits) == (5, False, [])
     assert [message.usage for message in world.requests.paid_summaries()] == [USAGE]
 
 
@@ -379,7 +379,7 @@ async def test_windows_are_asked_for_when_the_provider_is_there() -> None:
         providers=Providers(world.provider),
         settings=msgspec.structs.replace(world.environment.settings, compaction=settings),
     )
-    assert (await StepRequests(environment, world.turn).next()).compacted
+    assert (await StepRequests(environment, world.turn).next()).is_compacted
 
 
 async def test_a_summary_that_became_too_long_is_shortened() -> None:
@@ -393,7 +393,7 @@ async def test_a_summary_that_became_too_long_is_shortened() -> None:
 async def test_a_model_that_reasons_past_its_limit_gets_more_room() -> None:
     """Its reasoning counts among the tokens of the answer, and may leave none for the summary."""
     world = World((StepFinished(FinishReason.LENGTH, "length"),), says("what was", USAGE))
-    assert (await world.requests.next()).compacted
+    assert (await world.requests.next()).is_compacted
     assert [request.options.max_output_tokens for request in world.provider.requests] == [500, 1500]
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.support.fakes.domain_values import make_answer, make_message, make_part
 from turnwire.core.context.token_estimate import text_tokens
-from turnwire.core.context.transcript import chunks, shortened, transcript
+from turnwire.core.context.transcript import chunks, shorten, transcript
 from turnwire.domain.conversation.messages import (
     Compaction,
     File,
@@ -60,7 +60,7 @@ def test_an_earlier_summary_is_taken_as_it_is() -> None:
 @pytest.mark.parametrize(("text", "limit"), [("a" * 100, 100), ("a" * 101, 100), ("", 0)])
 def test_only_what_is_longer_is_shortened(text: str, limit: int) -> None:
     """Head and tail stay, and the gap is told."""
-    short = shortened(text, limit)
+    short = shorten(text, limit)
     assert (short == text) == (len(text) <= limit)
     assert len(text) <= limit or "[1 characters left out]" in short
 

@@ -17,7 +17,7 @@ from tests.support.fakes.core import (
 from tests.support.fakes.domain_values import NOW, make_answer
 from turnwire.core.settings import Agent, Limits, PermissionRule
 from turnwire.core.tools.calls import INTERRUPTED_RUN, ToolCalls
-from turnwire.core.tools.results import CallResult, bounded, server_result
+from turnwire.core.tools.results import CallResult, cut_to_bytes, server_result
 from turnwire.domain.conversation.events import PermissionReplied, ToolLog
 from turnwire.domain.conversation.messages import Message, ToolStatus, ToolUse
 from turnwire.domain.conversation.permissions import (
@@ -294,8 +294,8 @@ async def test_a_result_that_cannot_be_stored_ends_the_step() -> None:
 
 def test_long_output_is_cut_between_characters() -> None:
     """A note says how much there was."""
-    assert bounded("é" * 10, 20) == "é" * 10
-    assert bounded("é" * 11, 21) == "é" * 10 + "\n[cut: the output has 22 bytes, these are the first 21]"
+    assert cut_to_bytes("é" * 10, 20) == "é" * 10
+    assert cut_to_bytes("é" * 11, 21) == "é" * 10 + "\n[cut: the output has 22 bytes, these are the first 21]"
 
 
 async def test_what_a_tool_says_after_its_call_was_cancelled_is_not_told() -> None:

@@ -8,7 +8,7 @@ from tests.support.fakes.context import KeepingStore, ScriptedProvider, says
 from tests.support.fakes.core import FakeProviders, make_environment
 from tests.support.fakes.domain_values import make_answer, make_message, make_session, make_turn
 from turnwire.core.settings import Limits
-from turnwire.core.turns.budgets import Used, check_budgets, exhausted, smaller, used_by
+from turnwire.core.turns.budgets import Consumption, budget_ending, check_budgets, consumption_of, smaller
 from turnwire.core.turns.run import TurnRun
 from turnwire.domain.conversation.events import TurnEnded
 from turnwire.domain.conversation.messages import FinishReason
@@ -23,7 +23,7 @@ USAGE = Usage(input_tokens=1, cache_read_tokens=2, cache_write_tokens=3, output_
 def test_prompt_and_answer_count_together() -> None:
     """All buckets; what is not known counts nothing."""
     messages = [make_answer("a", usage=USAGE, cost_pico_usd=7), make_answer("b", usage=USAGE), make_message("u", "x")]
-    assert used_by(messages) == Used(tokens=30, cost_pico_usd=7)
+    assert consumption_of(messages) == Consumption(tokens=30, cost_pico_usd=7)
 
 
 @pytest.mark.parametrize(("a", "b", "expected"), [(None, None, None), (1, None, 1), (None, 2, 2), (1, 2, 1), (2, 1, 1)])
@@ -35,16 +35,16 @@ def test_the_smaller_limit_counts(a: int | None, b: int | None, expected: int | 
 
 def test_the_end_says_which_budget_it_was() -> None:
     """So that people know which limit to raise."""
-    spent = Used(tokens=50, cost_pico_usd=PICO_USD // 4)
-    ending = exhausted(Budget(max_tokens=50), spent, "turn")
+    spent = Consumption(tokens=50, cost_pico_usd=PICO_USD // 4)
+    ending = budget_ending(Budget(max_tokens=50), spent, "turn")
     assert ending is not None
     assert (ending.finish_reason, ending.failure and ending.failure.reason) == (FinishReason.BUDGET, "BUDGET_EXHAUSTED")
     assert "turn" in str(ending.failure)
     assert "50 of 50 tokens" in str(ending.failure)
-    money = exhausted(Budget(max_cost_pico_usd=PICO_USD // 5), spent, "session")
+    money = budget_ending(Budget(max_cost_pico_usd=PICO_USD // 5), spent, "session")
     assert "0.25 of 0.2 USD" in str(money and money.failure)
-    assert exhausted(Budget(max_tokens=51, max_cost_pico_usd=PICO_USD), spent, "turn") is None
-    assert exhausted(Budget(), spent, "turn") is None
+    assert budget_ending(Budget(max_tokens=51, max_cost_pico_usd=PICO_USD), spent, "turn") is None
+    assert budget_ending(Budget(), spent, "turn") is None
 
 
 class SpentStore(KeepingStore):

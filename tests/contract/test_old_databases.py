@@ -87,6 +87,7 @@ async def test_old_approvals_are_there(database: Path, tmp_path: Path) -> None:
         assert await store.permission(old.APPROVALS, "per_answered") == old.ANSWERED
         assert await store.always_allowed(old.APPROVALS) == {"draw"}
         assert await store.history(old.APPROVALS) == (old.QUESTION, old.SUMMARY, old.CALLS)
+        assert await store.message_of_call(old.APPROVALS, "prt_asks") == old.CALLS
         for file in old.FILES:
             assert await store.session_file(old.APPROVALS, file.sha256) == file.content
         session = await store.session(old.APPROVALS)

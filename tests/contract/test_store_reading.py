@@ -2,19 +2,31 @@
 
 import asyncio
 import base64
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from tests.support.fakes.domain_values import NOW, adding, creating, later, make_answer, make_message, make_session
+from tests.support.fakes.domain_values import (
+    NOW,
+    adding,
+    creating,
+    later,
+    make_answer,
+    make_message,
+    make_part,
+    make_session,
+)
 from tests.support.fakes.opened_store import OpenedStore, displays_in, events_in, kinds_in, opened_store
 from turnwire.domain.conversation.events import QueueChanged
-from turnwire.domain.conversation.messages import MessageStatus
-from turnwire.domain.errors import InvalidRequest, SessionNotFound
-from turnwire.ports.commit import Commit, NewEvent, PutSession
+from turnwire.domain.conversation.messages import Message, MessageStatus, ToolStatus, ToolUse
+from turnwire.domain.errors import InvalidRequest, SessionNotFound, ToolCallNotFound
+from turnwire.ports.commit import Commit, NewEvent, PutMessage, PutSession
 from turnwire.ports.store import Bounds, EventPage, Page
+from turnwire.storage.sqlite import queries
 from turnwire.storage.sqlite.changes import PRUNE_SLACK
 
 IDS = [f"msg_{i}" for i in range(5)] + ["msg_q0", "msg_q1"]
@@ -184,6 +196,7 @@ async def test_reads_of_an_unknown_session_say_so(opened: OpenedStore) -> None:
     for read in (
         opened.store.session("ses_x"),
         opened.store.message("ses_x", "msg_0"),
+        opened.store.message_of_call("ses_x", "prt_0"),
         opened.store.messages("ses_x", Page()),
         opened.store.history("ses_x"),
         opened.store.display("ses_x", Page()),
@@ -297,3 +310,44 @@ async def test_settings_survive_in_the_session(opened: OpenedStore) -> None:
     session = make_session(title="t", directory="/d", agent="review", revision=2)
     await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutSession(session),)))
     assert await opened.store.session("ses_1") == msgspec.structs.replace(session, head_sequence=8)
+
+
+async def _store_call(opened: OpenedStore, session_id: str, message_id: str, part_id: str) -> Message:
+    call = make_part(1, ToolUse(name="look", call_id="c1", input_json="{}"), part_id=part_id)
+    message = make_answer(message_id, f"I look for {part_id}.", call, session_id=session_id)
+    await opened.store.commit(adding(message))
+    return message
+
+
+async def test_a_tool_call_is_found_by_the_id_of_its_part(opened: OpenedStore) -> None:
+    """With the whole message, and with what became of the call since it was added."""
+    await _store_call(opened, "ses_1", "msg_a", "prt_a")
+    asking = await _store_call(opened, "ses_1", "msg_b", "prt_b")
+    assert await opened.store.message_of_call("ses_1", "prt_b") == asking
+    ran = ToolUse(name="look", call_id="c1", input_json="{}", status=ToolStatus.SUCCESS, output="found")
+    settled = msgspec.structs.replace(asking, parts=(asking.parts[0], make_part(1, ran, part_id="prt_b")))
+    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutMessage(settled, (1,)),)))
+    assert await opened.store.message_of_call("ses_1", "prt_b") == settled
+
+
+@pytest.mark.parametrize("part_id", ["prt_none", "prt_0", "prt_elsewhere", ""])
+async def test_only_tool_calls_of_the_session_are_found(opened: OpenedStore, part_id: str) -> None:
+    """Not the parts of another type, and not the calls of other sessions."""
+    await opened.store.commit(creating("ses_2"))
+    await _store_call(opened, "ses_1", "msg_a", "prt_a")
+    await _store_call(opened, "ses_2", "msg_b", "prt_elsewhere")
+    with pytest.raises(ToolCallNotFound):
+        await opened.store.message_of_call("ses_1", part_id)
+
+
+async def test_a_tool_call_is_found_without_reading_the_conversation(opened: OpenedStore) -> None:
+    """By its index: no statement goes through the messages of the session."""
+    await _store_call(opened, "ses_1", "msg_a", "prt_a")
+    with closing(sqlite3.connect(opened.path)) as db:
+        statements: list[str] = []
+        db.set_trace_callback(statements.append)
+        queries.message_of_call(db, "ses_1", "prt_a")
+        plan = " ".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {statements[-1]}"))
+    assert "parts_by_tool_call" in plan
+    assert "SCAN" not in plan
+    assert "messages_in_order" not in plan

@@ -148,6 +148,14 @@ class Store(Protocol):
         """Returns a message with its parts. Raises MessageNotFound."""
         ...
 
+    async def message_of_call(self, session_id: str, part_id: str) -> Message:
+        """Returns the message that holds a tool call, with its parts; costs the same however long the conversation is.
+
+        Raises:
+            ToolCallNotFound: no part of the session that is a tool call has this id.
+        """
+        ...
+
     async def messages(self, session_id: str, page: Page) -> MessagePage:
         """Returns messages in conversation order, queued ones last. Raises InvalidRequest on a bad page token."""
         ...

@@ -15,7 +15,7 @@ from turnwire.domain.conversation.messages import Message, ModelRef
 from turnwire.domain.conversation.permissions import PermissionChoice, PermissionRequest
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn
-from turnwire.domain.errors import SessionNotFound
+from turnwire.domain.errors import SessionNotFound, ToolCallNotFound
 from turnwire.domain.money import Usage
 from turnwire.feed.memory.live_feed import LiveFeed
 from turnwire.ports.codec import Codec
@@ -102,6 +102,13 @@ class FakeStore:
     async def history(self, session_id: str) -> tuple[Message, ...]:
         """Returns the conversation."""
         return self.conversation
+
+    async def message_of_call(self, session_id: str, part_id: str) -> Message:
+        """Returns a message of the conversation."""
+        for message in self.conversation:
+            if any(part.part_id == part_id for part, _ in message.tool_calls()):
+                return message
+        raise ToolCallNotFound(part_id)
 
     async def unfinished_turns(self) -> tuple[Turn, ...]:
         """Returns the turns that a dead process left."""

@@ -157,12 +157,12 @@ class CommitWriter:
             self._put_tool_call(db, message_row, part, part.content)
             return
         file = part.content.sha256 if isinstance(part.content, File) else None
-        db.execute(_PUT_PART, (message_row, part.index, _text(part), file))
+        db.execute(_PUT_PART, (message_row, part.index, _text(part), file, None))
 
     def _put_tool_call(self, db: sqlite3.Connection, message_row: int, part: Part, call: ToolUse) -> None:
         """Writes a tool call and the files of its result. Only one that has or had files needs further statements."""
         query = f"{_PUT_PART} RETURNING id, EXISTS (SELECT 1 FROM part_files WHERE part = parts.id)"
-        row, had_files = db.execute(query, (message_row, part.index, _text(part), None)).fetchone()
+        row, had_files = db.execute(query, (message_row, part.index, _text(part), None, part.part_id)).fetchone()
         files = {file.sha256 for file in (*call.files, call.full_output) if file is not None}
         before: set[str] = set()
         if had_files:
@@ -229,7 +229,7 @@ def _remove_unused(db: sqlite3.Connection, files: Iterable[str]) -> None:
 
 
 _PUT_PART = (
-    "INSERT INTO parts (message, part_index, body, file) VALUES (?, ?, ?, ?)"
+    "INSERT INTO parts (message, part_index, body, file, tool_call_id) VALUES (?, ?, ?, ?, ?)"
     " ON CONFLICT (message, part_index) DO UPDATE SET body = excluded.body, file = excluded.file"
 )
 

@@ -12,7 +12,7 @@ from turnwire.domain.conversation.messages import Message, Part
 from turnwire.domain.conversation.permissions import PermissionChoice, PermissionRequest
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn
-from turnwire.domain.errors import MessageNotFound, PermissionRequestNotFound, SessionNotFound
+from turnwire.domain.errors import MessageNotFound, PermissionRequestNotFound, SessionNotFound, ToolCallNotFound
 from turnwire.domain.money import Usage, add_known, add_usage
 from turnwire.ports.store import (
     Bounds,
@@ -68,6 +68,17 @@ def message(db: sqlite3.Connection, session_id: str, message_id: str) -> Message
     found = _messages(db, "messages.message_id = ? AND session = ?", (message_id, row), "place")
     if not found:
         raise MessageNotFound(message_id)
+    return found[0]
+
+
+def message_of_call(db: sqlite3.Connection, session_id: str, part_id: str) -> Message:
+    """Returns the message of a tool call; see `Store.message_of_call`."""
+    row = _session_row(db, session_id)
+    # + keeps SQLite from going through all messages of the session instead
+    calling = "messages.id IN (SELECT message FROM parts WHERE tool_call_id = ?) AND +session = ?"
+    found = _messages(db, calling, (part_id, row), "place")
+    if not found:
+        raise ToolCallNotFound(part_id)
     return found[0]
 
 

@@ -114,7 +114,15 @@ CREATE INDEX turns_spent ON turns (
 ) WHERE ended = 1;
 """
 
-MIGRATIONS: tuple[str, ...] = (_INITIAL, _PERMISSIONS_AND_RESULT_FILES)
+_TOOL_CALLS_BY_ID = """
+-- the part id of a tool call, by which its result comes; NULL for all other parts
+ALTER TABLE parts ADD COLUMN tool_call_id TEXT;
+UPDATE parts SET tool_call_id = json_extract(body, '$.part_id')
+WHERE json_extract(body, '$.content.type') = 'tool_use';
+CREATE INDEX parts_by_tool_call ON parts (tool_call_id) WHERE tool_call_id IS NOT NULL;
+"""
+
+MIGRATIONS: tuple[str, ...] = (_INITIAL, _PERMISSIONS_AND_RESULT_FILES, _TOOL_CALLS_BY_ID)
 """Migration n (from 1) is element n - 1."""
 
 

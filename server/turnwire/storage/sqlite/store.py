@@ -141,6 +141,10 @@ class SqliteStore:
         """Returns one message."""
         return await run(self._reading, queries.message, session_id, message_id)
 
+    async def message_of_call(self, session_id: str, part_id: str) -> Message:
+        """Returns the message of a tool call."""
+        return await run(self._reading, queries.message_of_call, session_id, part_id)
+
     async def messages(self, session_id: str, page: Page) -> MessagePage:
         """Returns a page of messages."""
         return await run(self._reading, queries.messages, session_id, page)

@@ -16,12 +16,18 @@ from typing import Self
 
 import structlog
 
-from turnwire.api.grpc.server import GrpcServer, UseCases
+from turnwire.api.grpc.server import GrpcServer
+from turnwire.api.services.global_events import GlobalEvents
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.config import Config
 from turnwire.core.environment import Environment
 from turnwire.core.turns.registry import Turns
+from turnwire.core.use_cases import UseCases
+from turnwire.core.use_cases.catalog import Catalog
+from turnwire.core.use_cases.explanation import ContextExplainer
+from turnwire.core.use_cases.files import Files
 from turnwire.core.use_cases.messages import Conversations
+from turnwire.core.use_cases.permissions import Permissions
 from turnwire.core.use_cases.sessions import Sessions
 from turnwire.core.watches.watch import Watches
 from turnwire.domain.errors import StorageError
@@ -110,17 +116,10 @@ class Server:
         turns = Turns(environment)
         stack.push_async_callback(turns.aclose)
         await turns.recover()
-        conversations, sessions = Conversations(environment, turns), Sessions(environment, turns)
-        stack.push_async_callback(conversations.aclose)
-        stack.push_async_callback(sessions.aclose)
-        use_cases = UseCases(
-            environment=environment,
-            turns=turns,
-            conversations=conversations,
-            sessions=sessions,
-            watches=Watches(environment, turns, codec, heartbeat),
-        )
-        await grpc_server.start(use_cases)
+        use_cases = _use_cases(environment, turns, Watches(environment, turns, codec, heartbeat))
+        stack.push_async_callback(use_cases.conversations.aclose)
+        stack.push_async_callback(use_cases.sessions.aclose)
+        await grpc_server.start(use_cases, GlobalEvents(environment, turns))
         stack.push_async_callback(grpc_server.stop, timedelta(seconds=config.server.shutdown_grace_seconds))
         stack.callback(feed.close)
         stack.push_async_callback(grpc_server.refuse_work)
@@ -135,6 +134,18 @@ def create_server(config: Config, environ: Mapping[str, str]) -> Server:
         environ: The environment, from which providers take their keys; nothing else is read from it.
     """
     return Server(config, environ)
+
+
+def _use_cases(environment: Environment, turns: Turns, watches: Watches) -> UseCases:
+    return UseCases(
+        conversations=Conversations(environment, turns),
+        sessions=Sessions(environment, turns),
+        permissions=Permissions(environment, turns),
+        explainer=ContextExplainer(environment),
+        catalog=Catalog(environment),
+        files=Files(environment),
+        watches=watches,
+    )
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

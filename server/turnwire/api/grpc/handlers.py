@@ -19,6 +19,7 @@ from turnwire.api.services.opening import STREAM_OPEN
 from turnwire.api.wire.status import internal_status, status_of
 from turnwire.domain.errors import DomainError
 from turnwire.domain.ids import new_id
+from turnwire.domain.principal import BUILT_IN, Principal
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Answer = TypeVar("Answer")
@@ -32,7 +33,7 @@ def service_handler(descriptor: ServiceDescriptor, servicer: object) -> "grpc.Ge
     Args:
         descriptor: The service.
         servicer: Has a coroutine method, or for a stream an async generator method, of each method's name, called with
-            the request. Each returns or yields messages or their bytes.
+            the principal and the request. Each returns or yields messages or their bytes.
     """
     methods = {method.name: _method_handler(method, getattr(servicer, method.name)) for method in descriptor.methods}
     return grpc.method_handlers_generic_handler(descriptor.full_name, methods)
@@ -55,12 +56,12 @@ def _to_bytes(answer: Message | bytes) -> bytes:
 
 
 def _unary(
-    name: str, implementation: Callable[[Any], Awaitable[Answer]]
+    name: str, implementation: Callable[[Principal, Any], Awaitable[Answer]]
 ) -> Callable[[Any, Context], Awaitable[Answer]]:
     async def handle(request: Any, context: Context) -> Answer:
         call = _Call(name, request)
         try:
-            answer = await implementation(request)
+            answer = await implementation(BUILT_IN, request)
             call.session_id = call.session_id or getattr(answer, "session_id", "")
         except Exception as error:
             await call.fail(error, context)
@@ -75,12 +76,12 @@ def _unary(
 
 
 def _stream(
-    name: str, implementation: Callable[[Any], AsyncGenerator[Message | bytes]]
+    name: str, implementation: Callable[[Principal, Any], AsyncGenerator[Message | bytes]]
 ) -> Callable[[Any, Context], Awaitable[None]]:
     async def handle(request: Any, context: Context) -> None:
         call = _Call(name, request)
         try:
-            async with contextlib.aclosing(implementation(request)) as answers:
+            async with contextlib.aclosing(implementation(BUILT_IN, request)) as answers:
                 async for answer in answers:
                     if answer is STREAM_OPEN:
                         await context.send_initial_metadata(())

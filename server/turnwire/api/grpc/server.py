@@ -1,6 +1,5 @@
 """The gRPC server: options, services, health and reflection."""
 
-from dataclasses import dataclass
 from datetime import timedelta
 
 import grpc
@@ -25,25 +24,7 @@ from turnwire.api.services.global_events import GlobalEvents
 from turnwire.api.services.messages import MessageService
 from turnwire.api.services.sessions import SessionService
 from turnwire.api.services.tools import PermissionService, ToolService
-from turnwire.core.environment import Environment
-from turnwire.core.tools.toolbox import ToolCatalog
-from turnwire.core.turns.registry import Turns
-from turnwire.core.use_cases.explanation import ContextExplainer
-from turnwire.core.use_cases.messages import Conversations
-from turnwire.core.use_cases.permissions import Permissions
-from turnwire.core.use_cases.sessions import Sessions
-from turnwire.core.watches.watch import Watches
-
-
-@dataclass(frozen=True)
-class UseCases:
-    """What the servicers call."""
-
-    environment: Environment
-    turns: Turns
-    conversations: Conversations
-    sessions: Sessions
-    watches: Watches
+from turnwire.core.use_cases import UseCases
 
 
 class GrpcServer:
@@ -72,9 +53,9 @@ class GrpcServer:
             raise OSError(f"cannot listen on {listen}: the address is in use or not ours") from error
         return listen if listen.startswith("unix:") else f"{listen.rpartition(':')[0]}:{port}"
 
-    async def start(self, use_cases: UseCases) -> None:
+    async def start(self, use_cases: UseCases, global_events: GlobalEvents) -> None:
         """Serves the use cases, health and reflection."""
-        services = _services(use_cases)
+        services = _services(use_cases, global_events)
         names = [descriptor.full_name for descriptor, _ in services]
         self._server.add_generic_rpc_handlers(
             tuple(service_handler(descriptor, servicer) for descriptor, servicer in services)
@@ -98,27 +79,18 @@ class GrpcServer:
         await self._server.stop(grace.total_seconds())
 
 
-def _services(use: UseCases) -> list[tuple[ServiceDescriptor, object]]:
+def _services(use: UseCases, global_events: GlobalEvents) -> list[tuple[ServiceDescriptor, object]]:
     messages = message_pb2.DESCRIPTOR.services_by_name
     tools = tool_pb2.DESCRIPTOR.services_by_name
     return [
-        (
-            messages["MessageService"],
-            MessageService(use.conversations, use.watches, ContextExplainer(use.environment)),
-        ),
-        (file_pb2.DESCRIPTOR.services_by_name["FileService"], FileService(use.environment.store)),
+        (messages["MessageService"], MessageService(use.conversations, use.watches, use.explainer)),
+        (file_pb2.DESCRIPTOR.services_by_name["FileService"], FileService(use.files)),
         (session_pb2.DESCRIPTOR.services_by_name["SessionService"], SessionService(use.sessions)),
-        (
-            event_pb2.DESCRIPTOR.services_by_name["EventService"],
-            EventService(use.watches, GlobalEvents(use.environment, use.turns)),
-        ),
-        (tools["ToolService"], ToolService(use.conversations, ToolCatalog(use.environment))),
-        (tools["PermissionService"], PermissionService(Permissions(use.environment, use.turns))),
-        (
-            provider_pb2.DESCRIPTOR.services_by_name["ProviderService"],
-            ProviderService(use.environment.providers),
-        ),
-        (agent_pb2.DESCRIPTOR.services_by_name["AgentService"], AgentService(use.environment.settings)),
+        (event_pb2.DESCRIPTOR.services_by_name["EventService"], EventService(use.watches, global_events)),
+        (tools["ToolService"], ToolService(use.conversations, use.catalog)),
+        (tools["PermissionService"], PermissionService(use.permissions)),
+        (provider_pb2.DESCRIPTOR.services_by_name["ProviderService"], ProviderService(use.catalog)),
+        (agent_pb2.DESCRIPTOR.services_by_name["AgentService"], AgentService(use.catalog)),
     ]
 
 

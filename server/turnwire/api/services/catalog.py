@@ -1,13 +1,12 @@
 """What can be chosen: opencode.provider.ProviderService and opencode.agent.AgentService."""
 
-import asyncio
-
 from opencode.agent import agent_pb2
 from opencode.model import model_pb2
 from opencode.provider import provider_pb2
 from turnwire.api.wire import to_proto
-from turnwire.core.settings import DEFAULT_AGENT, Agent, CoreSettings
-from turnwire.ports.provider import ModelDescription, ProviderDescription, Providers
+from turnwire.core.use_cases.catalog import AgentDescription, Catalog
+from turnwire.domain.principal import Principal
+from turnwire.ports.provider import ModelDescription, ProviderDescription
 
 _ALL_TOOLS = ("*",)
 
@@ -15,13 +14,15 @@ _ALL_TOOLS = ("*",)
 class ProviderService:
     """Lists the configured providers."""
 
-    def __init__(self, providers: Providers) -> None:
-        """Takes the providers."""
-        self._providers = providers
+    def __init__(self, catalog: Catalog) -> None:
+        """Takes the use cases."""
+        self._catalog = catalog
 
-    async def GetProviders(self, _request: provider_pb2.GetProvidersRequest) -> provider_pb2.ProviderList:
+    async def GetProviders(
+        self, principal: Principal, _request: provider_pb2.GetProvidersRequest
+    ) -> provider_pb2.ProviderList:
         """Returns all providers."""
-        found = await asyncio.to_thread(self._providers.describe)  # the first time it reads the price list
+        found = await self._catalog.providers(principal)
         return provider_pb2.ProviderList(
             providers=map(provider, found),
             defaults={provider.provider_id: provider.default_model for provider in found if provider.default_model},
@@ -31,32 +32,31 @@ class ProviderService:
 class AgentService:
     """Lists the configured agents."""
 
-    def __init__(self, settings: CoreSettings) -> None:
-        """Takes the settings that hold them."""
-        self._settings = settings
-        self._agents = {DEFAULT_AGENT: Agent(description="Answers with the default model.")} | dict(settings.agents)
+    def __init__(self, catalog: Catalog) -> None:
+        """Takes the use cases."""
+        self._catalog = catalog
 
-    async def ListAgents(self, _request: agent_pb2.ListAgentsRequest) -> agent_pb2.AgentList:
+    async def ListAgents(self, principal: Principal, _request: agent_pb2.ListAgentsRequest) -> agent_pb2.AgentList:
         """Returns all agents."""
-        return agent_pb2.AgentList(agents=[self._info(name, agent) for name, agent in sorted(self._agents.items())])
+        return agent_pb2.AgentList(agents=map(agent, await self._catalog.agents(principal)))
 
-    def _info(self, name: str, agent: Agent) -> agent_pb2.AgentInfo:
-        settings = self._settings
-        return agent_pb2.AgentInfo(
-            name=name,
-            description=agent.description or None,
-            mode="primary",
-            built_in=name not in settings.agents,
-            color=agent.color or None,
-            model=None if agent.model is None else to_proto.model_name(agent.model),
-            fallback_models=map(to_proto.model_name, settings.fallbacks(name)),
-            tools=_ALL_TOOLS if agent.tools is None else agent.tools,
-            permissions=[
-                agent_pb2.PermissionRule(pattern=rule.pattern, action=rule.action.value)
-                for rule in (*settings.permissions, *agent.permissions)
-            ],
-            has_system_prompt=bool(agent.system),
-        )
+
+def agent(value: AgentDescription) -> agent_pb2.AgentInfo:
+    """Returns a configured agent."""
+    return agent_pb2.AgentInfo(
+        name=value.name,
+        description=value.description or None,
+        mode="primary",
+        built_in=value.built_in,
+        color=value.color or None,
+        model=None if value.model is None else to_proto.model_name(value.model),
+        fallback_models=map(to_proto.model_name, value.fallback_models),
+        tools=_ALL_TOOLS if value.tools is None else value.tools,
+        permissions=[
+            agent_pb2.PermissionRule(pattern=rule.pattern, action=rule.action.value) for rule in value.permissions
+        ],
+        has_system_prompt=value.has_system_prompt,
+    )
 
 
 def provider(value: ProviderDescription) -> provider_pb2.ProviderInfo:

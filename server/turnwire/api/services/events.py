@@ -7,6 +7,7 @@ from turnwire.api.services.global_events import GlobalEvents
 from turnwire.api.wire import from_proto
 from turnwire.core.watches.watch import Watches
 from turnwire.domain.errors import InvalidRequest
+from turnwire.domain.principal import Principal
 
 MAX_SUBSCRIBED_SESSIONS = 1000
 
@@ -19,12 +20,14 @@ class EventService:
         self._watches = watches
         self._global_events = global_events
 
-    def WatchEvents(self, request: pb.WatchEventsRequest) -> AsyncGenerator[bytes]:
+    def WatchEvents(self, principal: Principal, request: pb.WatchEventsRequest) -> AsyncGenerator[bytes]:
         """Yields batches: joined frames are a WatchEventsResponse."""
-        return self._watches.watch(from_proto.watch_request(request))
+        return self._watches.watch(principal, from_proto.watch_request(request))
 
-    def SubscribeGlobalEvents(self, request: pb.SubscribeGlobalEventsRequest) -> AsyncGenerator[pb.GlobalEvent | bytes]:
+    def SubscribeGlobalEvents(
+        self, principal: Principal, request: pb.SubscribeGlobalEventsRequest
+    ) -> AsyncGenerator[pb.GlobalEvent | bytes]:
         """Yields changes with accumulated text."""
         if len(request.session_ids) > MAX_SUBSCRIBED_SESSIONS:
             raise InvalidRequest.of("session_ids", f"are more than {MAX_SUBSCRIBED_SESSIONS}", "TOO_MANY")
-        return self._global_events.subscribe(frozenset(request.session_ids))
+        return self._global_events.subscribe(principal, frozenset(request.session_ids))

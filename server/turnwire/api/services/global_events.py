@@ -19,6 +19,7 @@ from turnwire.core.environment import Environment
 from turnwire.core.turns.registry import Turns
 from turnwire.domain.conversation.events import PartDelta, PartStarted, ToolLog
 from turnwire.domain.errors import SessionNotFound, ShuttingDown
+from turnwire.domain.principal import Principal
 from turnwire.ports.feed import Entry, Subscription
 
 UPDATE_SECONDS = 0.05
@@ -38,7 +39,9 @@ class GlobalEvents:
         self._environment = environment
         self._turns = turns
 
-    async def subscribe(self, session_ids: frozenset[str]) -> AsyncGenerator[pb.GlobalEvent | bytes]:
+    async def subscribe(
+        self, principal: Principal, session_ids: frozenset[str]
+    ) -> AsyncGenerator[pb.GlobalEvent | bytes]:
         """Yields changes (after STREAM_OPEN) until the caller closes the iterator.
 
         Args:

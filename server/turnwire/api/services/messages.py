@@ -11,6 +11,7 @@ from turnwire.core.intake.receipts import Receipt
 from turnwire.core.use_cases.explanation import ContextExplainer
 from turnwire.core.use_cases.messages import Conversations
 from turnwire.core.watches.watch import Watches
+from turnwire.domain.principal import Principal
 
 
 class MessageService:
@@ -22,42 +23,44 @@ class MessageService:
         self._watches = watches
         self._explainer = explainer
 
-    async def SendMessage(self, request: pb.SendMessageRequest) -> pb.SendMessageResponse:
+    async def SendMessage(self, principal: Principal, request: pb.SendMessageRequest) -> pb.SendMessageResponse:
         """Accepts a message."""
         message, turn = from_proto.send_request(request)
-        return _accepted(await self._conversations.send(message, turn))
+        return _accepted(await self._conversations.send(principal, message, turn))
 
-    async def StreamMessage(self, request: pb.SendMessageRequest) -> AsyncGenerator[pb.StreamMessageResponse | bytes]:
+    async def StreamMessage(
+        self, principal: Principal, request: pb.SendMessageRequest
+    ) -> AsyncGenerator[pb.StreamMessageResponse | bytes]:
         """Accepts a message and yields the events of its turn."""
         message, turn = from_proto.send_request(request)
-        receipt = await self._conversations.send(message, turn)
+        receipt = await self._conversations.send(principal, message, turn)
         yield pb.StreamMessageResponse(accepted=_accepted(receipt))
-        async with contextlib.aclosing(events_of_turn(self._watches, receipt)) as batches:
+        async with contextlib.aclosing(events_of_turn(self._watches, principal, receipt)) as batches:
             async for batch in batches:
                 yield batch
 
-    async def GetMessages(self, request: pb.GetMessagesRequest) -> bytes:
+    async def GetMessages(self, principal: Principal, request: pb.GetMessagesRequest) -> bytes:
         """Returns display messages: stored frames, joined."""
         from_proto.required_ids(session_id=request.session_id)
         page = from_proto.page(request.page_size, request.page_token, newest_first=request.newest_first)
-        found = await self._conversations.display(request.session_id, page)
+        found = await self._conversations.display(principal, request.session_id, page)
         return found.frames + next_page_token(found.next_token)
 
-    async def AbortSession(self, request: pb.AbortSessionRequest) -> pb.AbortSessionResponse:
+    async def AbortSession(self, principal: Principal, request: pb.AbortSessionRequest) -> pb.AbortSessionResponse:
         """Ends the running turn."""
         from_proto.required_ids(session_id=request.session_id)
         aborted = await self._conversations.abort(
-            request.session_id, request.expected_turn_id, keep_queue=request.keep_queue
+            principal, request.session_id, request.expected_turn_id, keep_queue=request.keep_queue
         )
         return pb.AbortSessionResponse(turn_id=aborted.turn_id, dropped_message_ids=aborted.dropped_message_ids)
 
-    async def GetMessage(self, request: pb.GetMessageRequest) -> pb.GetMessageResponse:
+    async def GetMessage(self, principal: Principal, request: pb.GetMessageRequest) -> pb.GetMessageResponse:
         """Returns one message in full."""
         from_proto.required_ids(session_id=request.session_id, message_id=request.message_id)
-        message = await self._conversations.message(request.session_id, request.message_id)
+        message = await self._conversations.message(principal, request.session_id, request.message_id)
         return pb.GetMessageResponse(message=to_proto.message(message))
 
-    async def ListMessages(self, request: pb.ListMessagesRequest) -> pb.ListMessagesResponse:
+    async def ListMessages(self, principal: Principal, request: pb.ListMessagesRequest) -> pb.ListMessagesResponse:
         """Returns a page of messages in full."""
         from_proto.required_ids(session_id=request.session_id)
         page = from_proto.page(
@@ -66,21 +69,23 @@ class MessageService:
             newest_first=request.newest_first,
             default=from_proto.DEFAULT_PAGE_SIZE,
         )
-        found = await self._conversations.messages(request.session_id, page)
+        found = await self._conversations.messages(principal, request.session_id, page)
         return pb.ListMessagesResponse(
             messages=map(to_proto.message, found.messages),
             next_page_token=found.next_token,
             sequence=found.sequence,
         )
 
-    async def AppendMessage(self, request: pb.AppendMessageRequest) -> pb.AppendMessageResponse:
+    async def AppendMessage(self, principal: Principal, request: pb.AppendMessageRequest) -> pb.AppendMessageResponse:
         """Stores a message without a turn."""
-        receipt = await self._conversations.append(from_proto.append_request(request))
+        receipt = await self._conversations.append(principal, from_proto.append_request(request))
         return pb.AppendMessageResponse(message_id=receipt.message_id, sequence=receipt.sequence)
 
-    async def ExplainContext(self, request: pb.ExplainContextRequest) -> pb.ExplainContextResponse:
+    async def ExplainContext(
+        self, principal: Principal, request: pb.ExplainContextRequest
+    ) -> pb.ExplainContextResponse:
         """Returns what a model would be sent."""
-        return to_proto.explanation(await self._explainer.explain(from_proto.explain_request(request)))
+        return to_proto.explanation(await self._explainer.explain(principal, from_proto.explain_request(request)))
 
 
 def _accepted(receipt: Receipt) -> pb.SendMessageResponse:

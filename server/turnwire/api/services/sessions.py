@@ -4,6 +4,7 @@ from opencode.session import session_pb2 as pb
 from turnwire.api.wire import from_proto, to_proto
 from turnwire.core.intake.inputs import SessionChange
 from turnwire.core.use_cases.sessions import Sessions
+from turnwire.domain.principal import Principal
 
 
 class SessionService:
@@ -13,38 +14,38 @@ class SessionService:
         """Takes the use cases."""
         self._sessions = sessions
 
-    async def ListSessions(self, request: pb.ListSessionsRequest) -> pb.SessionList:
+    async def ListSessions(self, principal: Principal, request: pb.ListSessionsRequest) -> pb.SessionList:
         """Returns sessions."""
-        views, token = await self._sessions.list(from_proto.page(request.page_size, request.page_token))
+        views, token = await self._sessions.list(principal, from_proto.page(request.page_size, request.page_token))
         return pb.SessionList(sessions=map(to_proto.session, views), next_page_token=token)
 
-    async def CreateSession(self, request: pb.CreateSessionRequest) -> pb.SessionInfo:
+    async def CreateSession(self, principal: Principal, request: pb.CreateSessionRequest) -> pb.SessionInfo:
         """Creates a session."""
-        return to_proto.session(await self._sessions.create(from_proto.create_session_request(request)))
+        return to_proto.session(await self._sessions.create(principal, from_proto.create_session_request(request)))
 
-    async def DeleteSession(self, request: pb.DeleteSessionRequest) -> pb.DeleteSessionResponse:
+    async def DeleteSession(self, principal: Principal, request: pb.DeleteSessionRequest) -> pb.DeleteSessionResponse:
         """Deletes a session."""
         from_proto.required_ids(session_id=request.session_id)
-        await self._sessions.delete(request.session_id)
+        await self._sessions.delete(principal, request.session_id)
         return pb.DeleteSessionResponse()
 
-    async def UpdateSessionDirectory(self, request: pb.UpdateDirectoryRequest) -> pb.SessionInfo:
+    async def UpdateSessionDirectory(self, principal: Principal, request: pb.UpdateDirectoryRequest) -> pb.SessionInfo:
         """Changes the working directory."""
         from_proto.required_ids(session_id=request.session_id)
         change = SessionChange(directory=request.directory)
-        return to_proto.session(await self._sessions.update(request.session_id, change))
+        return to_proto.session(await self._sessions.update(principal, request.session_id, change))
 
-    async def GetSession(self, request: pb.GetSessionRequest) -> pb.GetSessionResponse:
+    async def GetSession(self, principal: Principal, request: pb.GetSessionRequest) -> pb.GetSessionResponse:
         """Returns one session and what it has spent."""
         from_proto.required_ids(session_id=request.session_id)
-        view = await self._sessions.get(request.session_id)
-        spent = await self._sessions.spent(request.session_id)
+        view = await self._sessions.get(principal, request.session_id)
+        spent = await self._sessions.spent(principal, request.session_id)
         return pb.GetSessionResponse(
             session=to_proto.session(view), usage=to_proto.usage(spent.usage), cost_pico_usd=spent.cost_pico_usd
         )
 
-    async def UpdateSession(self, request: pb.UpdateSessionRequest) -> pb.UpdateSessionResponse:
+    async def UpdateSession(self, principal: Principal, request: pb.UpdateSessionRequest) -> pb.UpdateSessionResponse:
         """Changes settings."""
         change = from_proto.update_session_request(request)
-        view = await self._sessions.update(request.session_id, change)
+        view = await self._sessions.update(principal, request.session_id, change)
         return pb.UpdateSessionResponse(session=to_proto.session(view))

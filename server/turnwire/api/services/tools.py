@@ -2,30 +2,33 @@
 
 from opencode.tool import tool_pb2 as pb
 from turnwire.api.wire import to_proto, tool_requests
-from turnwire.core.tools.toolbox import ToolCatalog
+from turnwire.core.use_cases.catalog import Catalog
 from turnwire.core.use_cases.messages import Conversations
 from turnwire.core.use_cases.permissions import Permissions
 from turnwire.domain.conversation.messages import ToolUse
+from turnwire.domain.principal import Principal
 
 
 class ToolService:
     """Takes results of client tools and lists those of the server."""
 
-    def __init__(self, conversations: Conversations, catalog: ToolCatalog) -> None:
+    def __init__(self, conversations: Conversations, catalog: Catalog) -> None:
         """Takes the use cases."""
         self._conversations = conversations
         self._catalog = catalog
 
-    async def SubmitToolResult(self, request: pb.SubmitToolResultRequest) -> pb.SubmitToolResultResponse:
+    async def SubmitToolResult(
+        self, principal: Principal, request: pb.SubmitToolResultRequest
+    ) -> pb.SubmitToolResultResponse:
         """Stores a result."""
         session_id, call_id, result = tool_requests.tool_result_request(request)
-        part, sequence = await self._conversations.submit_tool_result(session_id, call_id, result)
+        part, sequence = await self._conversations.submit_tool_result(principal, session_id, call_id, result)
         state = to_proto.tool_call(part.part_id, part.content) if isinstance(part.content, ToolUse) else None
         return pb.SubmitToolResultResponse(tool_call=state, sequence=sequence)
 
-    async def ListTools(self, request: pb.ListToolsRequest) -> pb.ListToolsResponse:
+    async def ListTools(self, principal: Principal, request: pb.ListToolsRequest) -> pb.ListToolsResponse:
         """Returns the server's tools."""
-        return to_proto.tools(await self._catalog.list(request.session_id))
+        return to_proto.tools(await self._catalog.tools(principal, request.session_id))
 
 
 class PermissionService:
@@ -35,13 +38,17 @@ class PermissionService:
         """Takes the use cases."""
         self._permissions = permissions
 
-    async def RespondToPermission(self, request: pb.PermissionResponse) -> pb.RespondToPermissionResponse:
+    async def RespondToPermission(
+        self, principal: Principal, request: pb.PermissionResponse
+    ) -> pb.RespondToPermissionResponse:
         """Records an answer."""
         session_id, permission_id, answer = tool_requests.permission_answer(request)
-        await self._permissions.respond(session_id, permission_id, answer)
+        await self._permissions.respond(principal, session_id, permission_id, answer)
         return pb.RespondToPermissionResponse()
 
-    async def ListPermissions(self, request: pb.ListPermissionsRequest) -> pb.ListPermissionsResponse:
+    async def ListPermissions(
+        self, principal: Principal, request: pb.ListPermissionsRequest
+    ) -> pb.ListPermissionsResponse:
         """Returns the open requests."""
-        found = await self._permissions.open(request.session_id)
+        found = await self._permissions.open(principal, request.session_id)
         return pb.ListPermissionsResponse(permissions=map(to_proto.permission, found))

@@ -8,9 +8,10 @@ from opencode.event import session_event_pb2 as pb
 from turnwire.api.wire.codec import frame
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.watches.watch import Watches, WatchRequest
+from turnwire.domain.principal import Principal
 
 
-async def events_of_turn(watches: Watches, receipt: Receipt) -> AsyncGenerator[bytes]:
+async def events_of_turn(watches: Watches, principal: Principal, receipt: Receipt) -> AsyncGenerator[bytes]:
     """Yields batches with the events of a turn, from its user message on, and ends after its turn_ended.
 
     A message that waits behind another turn first brings the events that its own turn has meanwhile: none, until it
@@ -21,7 +22,7 @@ async def events_of_turn(watches: Watches, receipt: Receipt) -> AsyncGenerator[b
     """
     request = WatchRequest(session_id=receipt.session_id, after=receipt.sequence, fail_if_compacted=True)
     selection = _TurnSelection(receipt.turn_id)
-    async with contextlib.aclosing(watches.watch(request)) as batches:
+    async with contextlib.aclosing(watches.watch(principal, request)) as batches:
         async for batch in batches:
             events = event_pb2.WatchEventsResponse.FromString(batch).events
             wanted = b"".join(frame(event.SerializeToString()) for event in selection.of(events))

@@ -11,7 +11,7 @@ from opencode.message import message_pb2 as message_pb
 from opencode.model import model_pb2
 from opencode.session import session_pb2
 from opencode.tool import tool_pb2
-from turnwire.core.tools.toolbox import ToolList
+from turnwire.core.use_cases.catalog import ToolList
 from turnwire.core.use_cases.explanation import ContextExplanation
 from turnwire.domain.conversation import messages as m
 from turnwire.domain.conversation.display import DisplayMessage, role_of

@@ -1,56 +1,18 @@
 """Which tools a model is offered, and which of its calls cannot run."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 import structlog
-from msgspec import Struct
 
-from turnwire.core.environment import Environment
-from turnwire.core.settings import DEFAULT_AGENT, Agent, CoreSettings
+from turnwire.core.settings import CoreSettings
 from turnwire.core.tools.permission_requests import denial
 from turnwire.core.tools.schemas import problem_of_arguments, problem_of_schema
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.permissions import PermissionAction
 from turnwire.domain.conversation.turns import MAX_TOOLS, ToolDefinition
-from turnwire.ports.tools import ServerTool, ServerTools, ToolSource
+from turnwire.ports.tools import ServerTool, ServerTools
 
 log = structlog.get_logger()
-
-
-class ToolList(Struct, frozen=True):
-    """The server's tools, to be shown."""
-
-    tools: tuple[ServerTool, ...]
-    sources: tuple[ToolSource, ...]
-    problems: Mapping[str, str]
-    """Why models are not offered a tool, by name."""
-    permissions: Mapping[str, PermissionAction]
-    """What happens to the calls of each tool, by name."""
-
-
-class ToolCatalog:
-    """Lists the server's tools."""
-
-    def __init__(self, environment: Environment) -> None:
-        """Takes the ports and the agents."""
-        self._environment = environment
-
-    async def list(self, session_id: str) -> ToolList:
-        """Returns the tools that the agent of a session may use; all when session_id is "".
-
-        Raises:
-            SessionNotFound: there is no such session.
-        """
-        environment, settings = self._environment, self._environment.settings
-        agent, agent_name = Agent(), DEFAULT_AGENT
-        if session_id:
-            agent_name = (await environment.store.cached_session(session_id)).agent or DEFAULT_AGENT
-            agent = settings.agent(agent_name)
-        tools = tuple(tool for tool in environment.tools.tools() if agent.may_use(tool.name))
-        problems = {tool.name: await problem_of_schema(tool.input_schema_json) for tool in tools}
-        problems = {name: f"its schema {problem}" for name, problem in problems.items() if problem}
-        permissions = {tool.name: settings.permission(agent_name, tool.name) for tool in tools}
-        return ToolList(tools, environment.tools.sources(), problems, permissions)
 
 
 class Toolbox:

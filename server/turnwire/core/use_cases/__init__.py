@@ -1,1 +1,28 @@
-"""What a listener may call: one class a module."""
+"""What a listener may call: one class a module.
+
+Every method of a use case, and every watch, takes first the `Principal` for whom it acts. There is one principal so
+far, which may do everything, so nothing depends on it yet.
+"""
+
+from dataclasses import dataclass
+
+from turnwire.core.use_cases.catalog import Catalog
+from turnwire.core.use_cases.explanation import ContextExplainer
+from turnwire.core.use_cases.files import Files
+from turnwire.core.use_cases.messages import Conversations
+from turnwire.core.use_cases.permissions import Permissions
+from turnwire.core.use_cases.sessions import Sessions
+from turnwire.core.watches.watch import Watches
+
+
+@dataclass(frozen=True)
+class UseCases:
+    """All of them. Made once, by the composition root."""
+
+    conversations: Conversations
+    sessions: Sessions
+    permissions: Permissions
+    explainer: ContextExplainer
+    catalog: Catalog
+    files: Files
+    watches: Watches

@@ -16,6 +16,7 @@ from turnwire.core.use_cases.choices import check_schemas, choose_agent, choose_
 from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType, ModelRef, SentContext
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn, TurnStatus
+from turnwire.domain.principal import Principal
 from turnwire.domain.repairs import Repair
 
 
@@ -54,7 +55,7 @@ class ContextExplainer:
         """Takes the ports and the agents."""
         self._environment = environment
 
-    async def explain(self, request: ExplainRequest) -> ContextExplanation:
+    async def explain(self, principal: Principal, request: ExplainRequest) -> ContextExplanation:
         """Returns what a model would be sent if a turn of the session began now.
 
         Raises:

@@ -32,6 +32,7 @@ from turnwire.domain.errors import (
     ToolCallNotFound,
     ToolCallNotReady,
 )
+from turnwire.domain.principal import Principal
 from turnwire.ports.commit import Change, NewEvent, PutMessage, PutSession
 from turnwire.ports.store import DisplayPage, MessagePage, Page
 
@@ -46,7 +47,7 @@ class Conversations:
         self._requests = NamedRequests(environment.store)
         self._folding = asyncio.Lock()  # from reading the calls to storing their results; rare, so one for all sessions
 
-    async def send(self, new: NewMessage, answer: NewTurn) -> Receipt:
+    async def send(self, principal: Principal, new: NewMessage, answer: NewTurn) -> Receipt:
         """Stores a user message and lets a model answer it; returns when the message is durable.
 
         Idempotent when the request is named. Safe to cancel: the message is then stored as a whole or not at all.
@@ -58,7 +59,7 @@ class Conversations:
         """
         return await self._requests.once(new, lambda: self._send(new, answer))
 
-    async def append(self, new: NewMessage) -> Receipt:
+    async def append(self, principal: Principal, new: NewMessage) -> Receipt:
         """Stores a message without starting a turn. Idempotent when the request is named.
 
         A tool result whose call is known and has no result of its own is also shown with that call.
@@ -72,27 +73,29 @@ class Conversations:
         """Waits for requests whose callers are gone. Idempotent."""
         await self._requests.aclose()
 
-    async def message(self, session_id: str, message_id: str) -> Message:
+    async def message(self, principal: Principal, session_id: str, message_id: str) -> Message:
         """Returns a message as far as it has come. Raises MessageNotFound."""
         await self._turns.flush(session_id)
         return await self._environment.store.message(session_id, message_id)
 
-    async def messages(self, session_id: str, page: Page) -> MessagePage:
+    async def messages(self, principal: Principal, session_id: str, page: Page) -> MessagePage:
         """Returns messages in conversation order; what streams now is included as far as it has come."""
         await self._turns.flush(session_id)
         return await self._environment.store.messages(session_id, page)
 
-    async def display(self, session_id: str, page: Page) -> DisplayPage:
+    async def display(self, principal: Principal, session_id: str, page: Page) -> DisplayPage:
         """Returns display forms in conversation order; otherwise as `messages`."""
         await self._turns.flush(session_id)
         return await self._environment.store.display(session_id, page)
 
-    async def abort(self, session_id: str, expected_turn_id: str, *, keep_queue: bool) -> Aborted:
+    async def abort(self, principal: Principal, session_id: str, expected_turn_id: str, *, keep_queue: bool) -> Aborted:
         """Ends the running turn and returns when that is durable; see `Turns.abort`. Idempotent."""
         await self._environment.store.cached_session(session_id)
         return await self._turns.abort(session_id, expected_turn_id, keep_queue=keep_queue)
 
-    async def submit_tool_result(self, session_id: str, part_id: str, new: NewToolResult) -> tuple[Part, int]:
+    async def submit_tool_result(
+        self, principal: Principal, session_id: str, part_id: str, new: NewToolResult
+    ) -> tuple[Part, int]:
         """Stores the result of a client tool call; the turn goes on when all calls of its step have theirs.
 
         Idempotent: the same result for a call that holds it is confirmed.

@@ -4,6 +4,7 @@ from turnwire.core.environment import Environment
 from turnwire.core.tools.calls import already_answered
 from turnwire.core.turns.registry import Turns
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionRequest
+from turnwire.domain.principal import Principal
 
 
 class Permissions:
@@ -14,7 +15,9 @@ class Permissions:
         self._environment = environment
         self._turns = turns
 
-    async def respond(self, session_id: str, permission_id: str, answer: PermissionAnswer) -> None:
+    async def respond(
+        self, principal: Principal, session_id: str, permission_id: str, answer: PermissionAnswer
+    ) -> None:
         """Answers an open request and returns when that is durable. The first answer wins.
 
         Idempotent: the same answer again is confirmed. Safe to cancel: what was begun goes on.
@@ -32,7 +35,7 @@ class Permissions:
         if permission.answer is None or permission.answer.response is not answer.response:
             raise already_answered(permission)
 
-    async def open(self, session_id: str) -> tuple[PermissionRequest, ...]:
+    async def open(self, principal: Principal, session_id: str) -> tuple[PermissionRequest, ...]:
         """Returns the requests that nobody has answered, oldest first, of one session or of all when it is ""."""
         if session_id:
             await self._environment.store.cached_session(session_id)

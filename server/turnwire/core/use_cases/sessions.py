@@ -14,6 +14,7 @@ from turnwire.core.work import Work
 from turnwire.domain.conversation.events import SessionCreated, SessionDeleted, SessionUpdated, SessionView
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import StaleVersion
+from turnwire.domain.principal import Principal
 from turnwire.ports.commit import NewEvent, PutSession, RemoveSession
 from turnwire.ports.store import Page, Spent
 
@@ -28,7 +29,7 @@ class Sessions:
         self._uncancelled = Uncancelled()
         self._changing = asyncio.Lock()  # from reading settings to storing the changed ones; held for one commit
 
-    async def create(self, settings: SessionChange) -> SessionView:
+    async def create(self, principal: Principal, settings: SessionChange) -> SessionView:
         """Creates an empty session. Raises InvalidRequest when a setting is wrong."""
         await check_schemas(() if settings.tools is UNSET else settings.tools)
         now = self._environment.clock()
@@ -38,15 +39,15 @@ class Sessions:
         committed = await self._environment.commit(session.session_id, work, now)
         return SessionView(msgspec.structs.replace(session, head_sequence=committed.sequence))
 
-    async def get(self, session_id: str) -> SessionView:
+    async def get(self, principal: Principal, session_id: str) -> SessionView:
         """Returns a session with its running turn and queue."""
         return self._turns.view(await self._environment.store.session(session_id))
 
-    async def spent(self, session_id: str) -> Spent:
+    async def spent(self, principal: Principal, session_id: str) -> Spent:
         """Returns what the ended turns of a session have used."""
         return await self._environment.store.spent(session_id)
 
-    async def list(self, page: Page) -> tuple[tuple[SessionView, ...], str]:
+    async def list(self, principal: Principal, page: Page) -> tuple[tuple[SessionView, ...], str]:
         """Returns sessions, most recently updated first, and the token of the next page ("" on the last).
 
         Raises:
@@ -55,7 +56,7 @@ class Sessions:
         found = await self._environment.store.sessions(page)
         return tuple(map(self._turns.view, found.sessions)), found.next_token
 
-    async def update(self, session_id: str, change: SessionChange) -> SessionView:
+    async def update(self, principal: Principal, session_id: str, change: SessionChange) -> SessionView:
         """Changes settings; they count from the next turn on. A change that changes nothing stores nothing.
 
         Raises:
@@ -69,7 +70,7 @@ class Sessions:
         async with self._changing:
             return await self._update(session_id, change)
 
-    async def delete(self, session_id: str) -> None:
+    async def delete(self, principal: Principal, session_id: str) -> None:
         """Ends the running turn, then removes the session with all that belongs to it. Goes on when it is cancelled."""
         await self._environment.store.session(session_id)
         await self._uncancelled.run(self._delete(session_id))

@@ -31,6 +31,7 @@ from turnwire.domain.conversation.events import (
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import EventsCompacted, SequenceInFuture, SessionNotFound, ShuttingDown
+from turnwire.domain.principal import Principal
 from turnwire.ports.codec import Codec
 from turnwire.ports.feed import Entry, Subscription
 from turnwire.ports.store import Bounds, EventPage
@@ -79,7 +80,7 @@ class Watches:
         self.heartbeat = heartbeat
         self.seconds = seconds
 
-    async def watch(self, request: WatchRequest) -> AsyncGenerator[bytes]:
+    async def watch(self, principal: Principal, request: WatchRequest) -> AsyncGenerator[bytes]:
         """Yields batches of framed events until the session is deleted or the caller closes the iterator.
 
         The caller's pace is the watch's pace: nothing is collected for it. Close it (`aclose`) when done.

@@ -37,7 +37,7 @@ async def test_a_client_that_leaves_in_mid_write_is_no_error_of_the_server(
     """The call counts as cancelled, without a traceback; the service's generator is closed."""
     closed = []
 
-    async def answers(_: object) -> AsyncGenerator[bytes]:
+    async def answers(*_: object) -> AsyncGenerator[bytes]:
         try:
             yield b"1"
         finally:

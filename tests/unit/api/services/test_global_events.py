@@ -15,6 +15,7 @@ from turnwire.api.wire.codec import ProtoCodec
 from turnwire.domain.conversation.events import DurableKind, Event, MessageAdded, PermissionAsked, PermissionReplied
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice, PermissionRequest
+from turnwire.domain.principal import BUILT_IN
 from turnwire.feed.memory import live_feed
 from turnwire.ports.store import StoredEvent
 
@@ -81,7 +82,7 @@ class World:
     @contextlib.asynccontextmanager
     async def subscribed(self, *session_ids: str) -> AsyncIterator["Reader"]:
         """Opens a subscription that the server has begun to serve."""
-        stream = self.events.subscribe(frozenset(session_ids))
+        stream = self.events.subscribe(BUILT_IN, frozenset(session_ids))
         async with contextlib.aclosing(stream):
             assert await anext(stream) is STREAM_OPEN
             yield Reader(stream)

@@ -7,6 +7,7 @@ from tests.support.fakes.domain_values import make_permission
 from turnwire.api.services.tools import PermissionService
 from turnwire.api.wire import to_proto
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice, PermissionRequest
+from turnwire.domain.principal import BUILT_IN, Principal
 
 
 class FakePermissions:
@@ -16,11 +17,13 @@ class FakePermissions:
         """Begins without answers."""
         self.answers: list[tuple[str, str, PermissionAnswer]] = []
 
-    async def respond(self, session_id: str, permission_id: str, answer: PermissionAnswer) -> None:
+    async def respond(
+        self, principal: Principal, session_id: str, permission_id: str, answer: PermissionAnswer
+    ) -> None:
         """Remembers the answer."""
         self.answers.append((session_id, permission_id, answer))
 
-    async def open(self, session_id: str) -> tuple[PermissionRequest, ...]:
+    async def open(self, principal: Principal, session_id: str) -> tuple[PermissionRequest, ...]:
         """Returns the open ones."""
         return tuple(make_permission(f"per_{name}", name) for name in ("a", "b") if session_id in ("", name))
 
@@ -39,7 +42,7 @@ async def test_an_answer_is_handed_on(word: str, response: PermissionChoice) -> 
     permissions = FakePermissions()
     service = PermissionService(permissions)  # type: ignore[arg-type]
     request = pb.PermissionResponse(session_id="s", permission_id="p", response=word, reason="because")
-    assert await service.RespondToPermission(request) == pb.RespondToPermissionResponse()
+    assert await service.RespondToPermission(BUILT_IN, request) == pb.RespondToPermissionResponse()
     assert permissions.answers == [("s", "p", PermissionAnswer(response, "because"))]
 
 
@@ -47,5 +50,8 @@ async def test_open_requests_are_listed() -> None:
     """Of one session, or of all."""
     service = PermissionService(FakePermissions())  # type: ignore[arg-type]
     both = [to_proto.permission(make_permission(f"per_{name}", name)) for name in ("a", "b")]
-    assert list((await service.ListPermissions(pb.ListPermissionsRequest())).permissions) == both
-    assert list((await service.ListPermissions(pb.ListPermissionsRequest(session_id="b"))).permissions) == both[1:]
+    assert list((await service.ListPermissions(BUILT_IN, pb.ListPermissionsRequest())).permissions) == both
+    assert (
+        list((await service.ListPermissions(BUILT_IN, pb.ListPermissionsRequest(session_id="b"))).permissions)
+        == both[1:]
+    )

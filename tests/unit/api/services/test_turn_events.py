@@ -10,6 +10,7 @@ from turnwire.core.intake.receipts import Receipt
 from turnwire.core.watches.watch import WatchRequest
 from turnwire.domain.conversation import events as e
 from turnwire.domain.conversation.messages import FinishReason, MessageStatus, Text
+from turnwire.domain.principal import BUILT_IN, Principal
 
 RECEIPT = Receipt(session_id="ses_1", message_id="msg_user", turn_id="trn_1", sequence=4)
 USER = make_message("msg_user", "hi", turn_id="trn_1")
@@ -25,7 +26,7 @@ class FakeWatches:
         self.requests: list[WatchRequest] = []
         self.closed = False
 
-    async def watch(self, request: WatchRequest) -> AsyncGenerator[bytes]:
+    async def watch(self, principal: Principal, request: WatchRequest) -> AsyncGenerator[bytes]:
         """Yields the batches."""
         self.requests.append(request)
         codec = ProtoCodec()
@@ -40,7 +41,7 @@ class FakeWatches:
 
 
 async def _kinds(watches: FakeWatches) -> list[list[str]]:
-    return [kinds_in(batch) async for batch in events_of_turn(watches, RECEIPT)]  # type: ignore[arg-type]
+    return [kinds_in(batch) async for batch in events_of_turn(watches, BUILT_IN, RECEIPT)]  # type: ignore[arg-type]
 
 
 def _end(turn_id: str = "trn_1") -> tuple[e.TurnEnded, str]:

@@ -1,9 +1,9 @@
 """Which tools a model is offered, and which calls cannot run."""
 
-from tests.support.fakes.core import FakeServerTools, FakeStore, make_environment, server_tool
-from tests.support.fakes.domain_values import make_answer, make_session
+from tests.support.fakes.core import FakeServerTools, server_tool
+from tests.support.fakes.domain_values import make_answer
 from turnwire.core.settings import Agent, CoreSettings, PermissionRule
-from turnwire.core.tools.toolbox import Toolbox, ToolCatalog, open_toolbox
+from turnwire.core.tools.toolbox import Toolbox, open_toolbox
 from turnwire.domain.conversation.messages import ModelRef, ToolUse
 from turnwire.domain.conversation.permissions import PermissionAction
 from turnwire.domain.conversation.turns import ToolDefinition
@@ -121,26 +121,3 @@ async def test_tools_are_waited_for_where_they_can_be_used() -> None:
     assert (await open_toolbox((), settings(Agent(tools=())), "a", tools)).definitions == ()
     assert tools.waits == 0
     assert [tool.name for tool in (await open_toolbox((), settings(), "a", tools)).definitions] == ["late"]
-
-
-async def test_the_catalog_says_what_happens_to_calls() -> None:
-    """By the rules of the session's agent, else of the default one; tools that are denied are listed, too."""
-    rules = (PermissionRule("fs.*", PermissionAction.ASK),)
-    agents = {
-        "default": Agent(permissions=(PermissionRule("web.*", PermissionAction.DENY),)),
-        "careful": Agent(permissions=(PermissionRule("*", PermissionAction.ASK),), tools=("web.*", "fs.write")),
-    }
-    sessions = {"ses_1": make_session(), "ses_2": make_session("ses_2", agent="careful")}
-    catalog = ToolCatalog(
-        make_environment(
-            FakeStore(sessions_by_id=sessions),
-            settings={"permissions": rules, "agents": agents},
-            tools=FakeServerTools(server_tool("fs.write"), server_tool("run"), server_tool("web.get")),
-        )
-    )
-    allow, ask, deny = PermissionAction.ALLOW, PermissionAction.ASK, PermissionAction.DENY
-    assert {session_id: (await catalog.list(session_id)).permissions for session_id in ("", "ses_1", "ses_2")} == {
-        "": {"fs.write": ask, "run": allow, "web.get": deny},
-        "ses_1": {"fs.write": ask, "run": allow, "web.get": deny},
-        "ses_2": {"fs.write": ask, "web.get": ask},
-    }

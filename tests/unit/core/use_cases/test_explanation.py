@@ -17,6 +17,7 @@ from turnwire.core.use_cases.explanation import ContextExplainer, ContextExplana
 from turnwire.domain.conversation.messages import Message, MessageType, ModelRef
 from turnwire.domain.conversation.turns import ToolDefinition
 from turnwire.domain.errors import InvalidRequest, SessionNotFound
+from turnwire.domain.principal import BUILT_IN
 from turnwire.domain.repairs import Repair, RepairAction
 from turnwire.ports.provider import PreparedRequest, ProviderRequest
 
@@ -48,7 +49,7 @@ class World:
     async def explain(self, *parts: object, session_id: str = "ses_1", **turn: object) -> ContextExplanation:
         """Explains."""
         request = ExplainRequest(session_id=session_id, parts=parts, turn=NewTurn(**turn))  # type: ignore[arg-type]
-        return await ContextExplainer(self.environment).explain(request)
+        return await ContextExplainer(self.environment).explain(BUILT_IN, request)
 
 
 class PreparingProvider(ScriptedProvider):

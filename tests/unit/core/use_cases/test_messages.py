@@ -21,6 +21,7 @@ from turnwire.core.settings import Limits
 from turnwire.core.use_cases.messages import Conversations
 from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType, Text, ToolResult, ToolUse
 from turnwire.domain.errors import InvalidRequest, MessageTooLarge, SessionNotFound
+from turnwire.domain.principal import BUILT_IN
 from turnwire.ports.commit import Commit, PutMessage, RecordRequest
 
 CALL = ToolUse(name="read", call_id="c1", input_json="{}")
@@ -61,7 +62,7 @@ async def test_a_message_is_stored_and_told_in_one_commit() -> None:
     """With its request, when it is named; no turn begins."""
     conversations, store = _conversations()
     new = _new(NewText("note"), type=MessageType.HOST, request_id="req", fingerprint="f", sender="u")
-    receipt = await conversations.append(new)
+    receipt = await conversations.append(BUILT_IN, new)
     part = make_part(0, Text("note"), part_id="prt_1")
     message = make_message("msg_1", part, type=MessageType.HOST, sender="u")
     assert receipt == Receipt(session_id="ses_1", message_id="msg_1")
@@ -78,7 +79,7 @@ async def test_a_result_for_a_finished_turn_is_folded() -> None:
     """Message and call change in one commit."""
     answer = make_answer("msg_a", CALL)
     conversations, store = _conversations(answer)
-    await conversations.append(_new(RESULT, type=MessageType.TOOL_RESULT))
+    await conversations.append(BUILT_IN, _new(RESULT, type=MessageType.TOOL_RESULT))
     [commit] = store.commits
     written = [
         (c.message.message_id, c.message.answers_message_id) for c in commit.changes if isinstance(c, PutMessage)
@@ -100,7 +101,7 @@ async def test_a_result_that_the_running_turn_needs_is_refused(turns: FakeTurns)
     history = make_answer("msg_a", CALL, status=MessageStatus.STREAMING)
     conversations, store = _conversations(history, turns=turns)
     with pytest.raises(InvalidRequest) as caught:
-        await conversations.append(_new(RESULT, type=MessageType.TOOL_RESULT))
+        await conversations.append(BUILT_IN, _new(RESULT, type=MessageType.TOOL_RESULT))
     assert [v.field for v in caught.value.violations] == ["parts[0].tool_result.call_id"]
     assert store.commits == []
 
@@ -109,7 +110,7 @@ async def test_an_unknown_session_is_not_made() -> None:
     """Only sending a message creates one."""
     conversations, store = _conversations()
     with pytest.raises(SessionNotFound):
-        await conversations.append(_new(NewText("a"), session_id="ses_x"))
+        await conversations.append(BUILT_IN, _new(NewText("a"), session_id="ses_x"))
     assert store.commits == []
 
 
@@ -125,5 +126,5 @@ async def test_a_message_over_the_limit_is_refused(parts: tuple[NewPart, ...]) -
     """All of its parts count, in bytes."""
     conversations, store = _conversations(limits=Limits(max_message_bytes=100))
     with pytest.raises(MessageTooLarge):
-        await conversations.append(_new(*parts))
+        await conversations.append(BUILT_IN, _new(*parts))
     assert store.commits == []

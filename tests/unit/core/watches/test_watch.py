@@ -25,6 +25,7 @@ from turnwire.domain.conversation.messages import Message, MessageStatus
 from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import EventsCompacted, SequenceInFuture, SessionNotFound, ShuttingDown, TooManyWatchers
+from turnwire.domain.principal import BUILT_IN
 from turnwire.feed.memory import live_feed
 from turnwire.ports.store import StoredEvent
 
@@ -112,7 +113,7 @@ async def test_a_watch_from_the_start_replays_then_snapshots_then_goes_live() ->
     """In pages; the marker says that all that was stored is delivered."""
     world = World(stored=5)
     world.turns.message = STREAMING
-    async with contextlib.aclosing(world.watches.watch(_request(after=0))) as batches:
+    async with contextlib.aclosing(world.watches.watch(BUILT_IN, _request(after=0))) as batches:
         assert await _until(batches, "0:CaughtUp") == [
             *[f"{i}:QueueChanged" for i in range(1, 6)],
             "0:SessionSnapshot",
@@ -127,7 +128,7 @@ async def test_a_watch_from_the_start_replays_then_snapshots_then_goes_live() ->
 async def test_a_watch_without_a_position_begins_with_a_snapshot() -> None:
     """Nothing old is told."""
     world = World(stored=5)
-    async with contextlib.aclosing(world.watches.watch(_request())) as batches:
+    async with contextlib.aclosing(world.watches.watch(BUILT_IN, _request())) as batches:
         assert await _until(batches, "0:CaughtUp") == ["0:SessionSnapshot", "0:CaughtUp"]
 
 
@@ -136,7 +137,7 @@ async def test_a_watch_of_all_has_message_snapshots_only() -> None:
     world = World(stored=1)
     world.turns.message = STREAMING
     world.turns.permissions = (make_permission(),)
-    async with contextlib.aclosing(world.watches.watch(_request(session_id=None, after=0))) as batches:
+    async with contextlib.aclosing(world.watches.watch(BUILT_IN, _request(session_id=None, after=0))) as batches:
         words = ["1:QueueChanged", "0:MessageSnapshot", "0:PermissionSnapshot", "0:CaughtUp"]
         assert await _until(batches, "0:CaughtUp") == words
         world.happen()
@@ -148,7 +149,7 @@ async def test_who_joins_late_is_told_what_keeps_the_model_from_answering(sessio
     """Its event came before the join, and may not come again."""
     world = World(stored=1)
     world.turns.notice = CompactionStarted(3, 900, 1000)
-    async with contextlib.aclosing(world.watches.watch(_request(session_id=session_id))) as batches:
+    async with contextlib.aclosing(world.watches.watch(BUILT_IN, _request(session_id=session_id))) as batches:
         words = await _until(batches, "0:CaughtUp")
     assert words[-2:] == ["0:CompactionStarted", "0:CaughtUp"]
 
@@ -165,7 +166,7 @@ async def test_events_between_reading_and_joining_come_once(session_id: str | No
             world.stream("before the join")
 
     world.store.on_read = meanwhile
-    async with contextlib.aclosing(world.watches.watch(_request(session_id=session_id, after=0))) as batches:
+    async with contextlib.aclosing(world.watches.watch(BUILT_IN, _request(session_id=session_id, after=0))) as batches:
         words = [word for word in await _until(batches, "0:CaughtUp") if "Snapshot" not in word]
         world.happen()
         words += _words(await anext(batches))
@@ -177,7 +178,7 @@ async def test_a_filtered_watch_delivers_only_its_kinds() -> None:
     world = World(stored=2)
     world.happen(SessionStatusChanged(True))
     request = _request(after=0, kinds=frozenset({"SessionStatusChanged"}))
-    async with contextlib.aclosing(world.watches.watch(request)) as batches:
+    async with contextlib.aclosing(world.watches.watch(BUILT_IN, request)) as batches:
         words = await _until(batches, "0:CaughtUp")
         assert words == ["3:SessionStatusChanged", "0:SessionSnapshot", "0:CaughtUp"]
         world.happen()
@@ -190,7 +191,7 @@ async def test_a_watch_may_leave_out_deltas() -> None:
     """Durable events and snapshots come all the same."""
     world = World()
     world.turns.message = STREAMING
-    async with contextlib.aclosing(world.watches.watch(_request(include_deltas=False))) as batches:
+    async with contextlib.aclosing(world.watches.watch(BUILT_IN, _request(include_deltas=False))) as batches:
         assert await _until(batches, "0:CaughtUp") == ["0:SessionSnapshot", "0:MessageSnapshot", "0:CaughtUp"]
         world.stream("a")
         world.happen()
@@ -203,7 +204,7 @@ async def test_a_watcher_that_falls_behind_reads_the_log(filtered: bool, monkeyp
     monkeypatch.setattr(live_feed, "SESSION_RING_BYTES", 60)
     world = World(stored=1)
     request = _request(after=0, kinds=frozenset({"QueueChanged"}) if filtered else None)
-    async with contextlib.aclosing(world.watches.watch(request)) as batches:
+    async with contextlib.aclosing(world.watches.watch(BUILT_IN, request)) as batches:
         words = await _until(batches, "0:CaughtUp")
         for _ in range(9):
             world.stream("missed")
@@ -228,7 +229,7 @@ async def test_a_position_that_is_gone_resets() -> None:
     """The watch begins anew at the head, and says so first."""
     world = World(stored=9)
     world.store.earliest = 5
-    async with contextlib.aclosing(world.watches.watch(_request(after=4))) as batches:
+    async with contextlib.aclosing(world.watches.watch(BUILT_IN, _request(after=4))) as batches:
         assert await _until(batches, "0:CaughtUp") == ["0:Resync", "0:SessionSnapshot", "0:CaughtUp"]
 
 
@@ -236,7 +237,7 @@ async def test_the_earliest_position_that_is_kept_is_replayed() -> None:
     """`earliest` itself is fine: the events after it are there."""
     world = World(stored=7)
     world.store.earliest = 5
-    async with contextlib.aclosing(world.watches.watch(_request(after=5))) as batches:
+    async with contextlib.aclosing(world.watches.watch(BUILT_IN, _request(after=5))) as batches:
         words = await _until(batches, "0:CaughtUp")
     assert words == ["6:QueueChanged", "7:QueueChanged", "0:SessionSnapshot", "0:CaughtUp"]
 
@@ -246,7 +247,7 @@ async def test_a_position_that_is_gone_may_fail_instead() -> None:
     world = World(stored=9)
     world.store.earliest = 5
     with pytest.raises(EventsCompacted) as caught:
-        await anext(world.watches.watch(_request(after=4, fail_if_compacted=True)))
+        await anext(world.watches.watch(BUILT_IN, _request(after=4, fail_if_compacted=True)))
     assert caught.value.metadata == {"askedSequence": "4", "earliestSequence": "5", "latestSequence": "9"}
 
 
@@ -254,16 +255,16 @@ async def test_a_position_from_the_future_is_refused() -> None:
     """The head itself is not the future."""
     world = World(stored=3)
     with pytest.raises(SequenceInFuture) as caught:
-        await anext(world.watches.watch(_request(after=4)))
+        await anext(world.watches.watch(BUILT_IN, _request(after=4)))
     assert caught.value.metadata == {"askedSequence": "4", "earliestSequence": "0", "latestSequence": "3"}
-    async with contextlib.aclosing(world.watches.watch(_request(after=3))) as batches:
+    async with contextlib.aclosing(world.watches.watch(BUILT_IN, _request(after=3))) as batches:
         assert await _until(batches, "0:CaughtUp") == ["0:SessionSnapshot", "0:CaughtUp"]
 
 
 async def test_a_silent_watch_beats() -> None:
     """Once the silence has lasted the interval, not before; any event starts it anew."""
     world = World(stored=1)
-    async with contextlib.aclosing(world.watches.watch(_request(after=0))) as batches:
+    async with contextlib.aclosing(world.watches.watch(BUILT_IN, _request(after=0))) as batches:
         await _until(batches, "0:CaughtUp")
         world.clock.advance(15)
         assert _words(await anext(batches)) == ["0:Heartbeat"]
@@ -281,7 +282,7 @@ async def test_a_silent_watch_beats() -> None:
 async def test_a_watch_ends_with_its_session() -> None:
     """After the last event; no error."""
     world = World(stored=1)
-    async with contextlib.aclosing(world.watches.watch(_request(after=1))) as batches:
+    async with contextlib.aclosing(world.watches.watch(BUILT_IN, _request(after=1))) as batches:
         await _until(batches, "0:CaughtUp")
         world.happen(SessionDeleted())
         assert _words(await anext(batches)) == ["2:SessionDeleted"]
@@ -299,14 +300,14 @@ async def test_a_session_deleted_while_it_is_replayed_ends_the_watch() -> None:
         world.happen(SessionDeleted())
 
     world.store.on_read = delete
-    words = [word async for batch in world.watches.watch(_request(after=0)) for word in _words(batch)]
+    words = [word async for batch in world.watches.watch(BUILT_IN, _request(after=0)) for word in _words(batch)]
     assert words == [*[f"{i}:QueueChanged" for i in range(1, 4)], "4:SessionDeleted", "0:CaughtUp"]
 
 
 async def test_a_watch_ends_when_the_server_stops() -> None:
     """What waits is delivered before."""
     world = World()
-    async with contextlib.aclosing(world.watches.watch(_request())) as batches:
+    async with contextlib.aclosing(world.watches.watch(BUILT_IN, _request())) as batches:
         await _until(batches, "0:CaughtUp")
         world.happen()
         world.feed.close()
@@ -320,15 +321,15 @@ async def test_every_end_gives_the_place_back() -> None:
     world = World()
     for _ in range(150):
         with pytest.raises(SessionNotFound):
-            await anext(world.watches.watch(_request(session_id="ses_x")))
-        batches = world.watches.watch(_request())
+            await anext(world.watches.watch(BUILT_IN, _request(session_id="ses_x")))
+        batches = world.watches.watch(BUILT_IN, _request())
         await anext(batches)
         await batches.aclose()
-    held = [world.watches.watch(_request()) for _ in range(100)]
+    held = [world.watches.watch(BUILT_IN, _request()) for _ in range(100)]
     for batches in held:
         await anext(batches)
     with pytest.raises(TooManyWatchers):
-        await anext(world.watches.watch(_request()))
+        await anext(world.watches.watch(BUILT_IN, _request()))
     for batches in held:
         await batches.aclose()
 
@@ -341,7 +342,7 @@ async def test_a_log_that_is_pruned_during_the_replay_starts_the_watch_anew() ->
         world.store.earliest = 6
         world.store.log = world.store.log[5:] if len(world.store.log) == 9 else world.store.log
 
-    async with contextlib.aclosing(world.watches.watch(_request(after=2))) as batches:
+    async with contextlib.aclosing(world.watches.watch(BUILT_IN, _request(after=2))) as batches:
         world.store.on_read = prune
         words = await _until(batches, "0:CaughtUp")
     assert "0:Resync" in words

@@ -1,0 +1,49 @@
+"""What can be chosen, as it is configured."""
+
+from tests.support.fakes.core import FakeServerTools, FakeStore, make_environment, server_tool
+from tests.support.fakes.domain_values import make_session
+from turnwire.core.settings import Agent, PermissionRule
+from turnwire.core.use_cases.catalog import Catalog
+from turnwire.domain.conversation.messages import ModelRef
+from turnwire.domain.conversation.permissions import PermissionAction
+from turnwire.domain.principal import BUILT_IN
+
+ASK_FILES = PermissionRule("fs.*", PermissionAction.ASK)
+
+
+async def test_the_catalog_says_what_happens_to_calls() -> None:
+    """By the rules of the session's agent, else of the default one; tools that are denied are listed, too."""
+    agents = {
+        "default": Agent(permissions=(PermissionRule("web.*", PermissionAction.DENY),)),
+        "careful": Agent(permissions=(PermissionRule("*", PermissionAction.ASK),), tools=("web.*", "fs.write")),
+    }
+    sessions = {"ses_1": make_session(), "ses_2": make_session("ses_2", agent="careful")}
+    catalog = Catalog(
+        make_environment(
+            FakeStore(sessions_by_id=sessions),
+            settings={"permissions": (ASK_FILES,), "agents": agents},
+            tools=FakeServerTools(server_tool("fs.write"), server_tool("run"), server_tool("web.get")),
+        )
+    )
+    allow, ask, deny = PermissionAction.ALLOW, PermissionAction.ASK, PermissionAction.DENY
+    assert {name: (await catalog.tools(BUILT_IN, name)).permissions for name in ("", "ses_1", "ses_2")} == {
+        "": {"fs.write": ask, "run": allow, "web.get": deny},
+        "ses_1": {"fs.write": ask, "run": allow, "web.get": deny},
+        "ses_2": {"fs.write": ask, "web.get": ask},
+    }
+
+
+async def test_the_default_agent_is_listed_although_nobody_configured_it() -> None:
+    """By name, with the server's rules before the agent's own and the server's fallback models where it has none."""
+    deny = PermissionRule("run", PermissionAction.DENY)
+    fallback, own = ModelRef("offline", "slow"), ModelRef("offline", "echo")
+    settings = {
+        "permissions": (ASK_FILES,),
+        "fallback_models": (fallback,),
+        "agents": {"coder": Agent(system="You code.", model=own, permissions=(deny,), fallback_models=())},
+    }
+    coder, default = await Catalog(make_environment(settings=settings)).agents(BUILT_IN)
+    assert (coder.name, coder.built_in, coder.model, coder.has_system_prompt) == ("coder", False, own, True)
+    assert (coder.permissions, coder.fallback_models, coder.tools) == ((ASK_FILES, deny), (), None)
+    assert (default.name, default.built_in, default.model, default.has_system_prompt) == ("default", True, None, False)
+    assert (default.permissions, default.fallback_models) == ((ASK_FILES,), (fallback,))

@@ -16,8 +16,10 @@ from typing import Self
 
 import structlog
 
+from turnwire.api.gate import Gate
 from turnwire.api.grpc.server import GrpcServer
 from turnwire.api.services.global_events import GlobalEvents
+from turnwire.api.services.registry import all_services
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.config import Config
 from turnwire.core.environment import Environment
@@ -32,6 +34,7 @@ from turnwire.core.use_cases.sessions import Sessions
 from turnwire.core.watches.watch import Watches
 from turnwire.domain.errors import StorageError
 from turnwire.domain.ids import new_id
+from turnwire.domain.principal import BUILT_IN
 from turnwire.feed.memory.live_feed import LiveFeed
 from turnwire.ports.clock import utc_now
 from turnwire.providers.registry import ConfiguredProviders
@@ -119,7 +122,8 @@ class Server:
         use_cases = _use_cases(environment, turns, Watches(environment, turns, codec, heartbeat))
         stack.push_async_callback(use_cases.conversations.aclose)
         stack.push_async_callback(use_cases.sessions.aclose)
-        await grpc_server.start(use_cases, GlobalEvents(environment, turns))
+        services = all_services(use_cases, GlobalEvents(environment, turns))
+        await grpc_server.start(services, Gate(BUILT_IN))
         stack.push_async_callback(grpc_server.stop, timedelta(seconds=config.server.shutdown_grace_seconds))
         stack.callback(feed.close)
         stack.push_async_callback(grpc_server.refuse_work)

@@ -5,17 +5,15 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
-import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
+from google.rpc import code_pb2, status_pb2
 from google.rpc import error_details_pb2 as details
-from google.rpc import status_pb2
 
 from turnwire.api.wire.status import ERROR_DOMAIN, STATUS_CODES, internal_status, status_code, status_of
 from turnwire.domain import errors as e
 
-Code = grpc.StatusCode
 WAIT = timedelta(seconds=2.5)
 
 DETAILS = {
@@ -28,39 +26,39 @@ DETAILS = {
     "google.rpc.RequestInfo": details.RequestInfo,
 }
 
-TABLE: dict[type[e.DomainError], tuple[Code, str, str]] = {
-    e.DomainError: (Code.INTERNAL, "INTERNAL", ""),
-    e.InvalidRequest: (Code.INVALID_ARGUMENT, "INVALID_REQUEST", "BadRequest"),
-    e.RequestIdReused: (Code.INVALID_ARGUMENT, "REQUEST_ID_REUSED", "BadRequest"),
-    e.UnknownModel: (Code.INVALID_ARGUMENT, "MODEL_UNKNOWN", "BadRequest"),
-    e.MessageTooLarge: (Code.INVALID_ARGUMENT, "MESSAGE_TOO_LARGE", "BadRequest"),
-    e.SessionNotFound: (Code.NOT_FOUND, "SESSION_NOT_FOUND", "ResourceInfo"),
-    e.MessageNotFound: (Code.NOT_FOUND, "MESSAGE_NOT_FOUND", "ResourceInfo"),
-    e.ToolCallNotFound: (Code.NOT_FOUND, "TOOL_CALL_NOT_FOUND", "ResourceInfo"),
-    e.PermissionRequestNotFound: (Code.NOT_FOUND, "PERMISSION_REQUEST_NOT_FOUND", "ResourceInfo"),
-    e.StoredFileNotFound: (Code.NOT_FOUND, "FILE_NOT_FOUND", "ResourceInfo"),
-    e.TurnInProgress: (Code.FAILED_PRECONDITION, "TURN_IN_PROGRESS", "PreconditionFailure"),
-    e.ToolCallNotReady: (Code.FAILED_PRECONDITION, "TOOL_CALL_NOT_READY", "PreconditionFailure"),
-    e.ToolCallAlreadySettled: (Code.FAILED_PRECONDITION, "TOOL_CALL_ALREADY_SETTLED", "PreconditionFailure"),
-    e.PermissionAlreadyAnswered: (Code.FAILED_PRECONDITION, "PERMISSION_ALREADY_ANSWERED", "PreconditionFailure"),
-    e.EventsCompacted: (Code.OUT_OF_RANGE, "EVENTS_COMPACTED", ""),
-    e.SequenceInFuture: (Code.OUT_OF_RANGE, "SEQUENCE_IN_FUTURE", ""),
-    e.StaleVersion: (Code.ABORTED, "STALE_VERSION", ""),
-    e.TooManyTurns: (Code.RESOURCE_EXHAUSTED, "CONCURRENCY_LIMIT", "QuotaFailure RetryInfo"),
-    e.TooManyWatchers: (Code.RESOURCE_EXHAUSTED, "CONCURRENCY_LIMIT", "QuotaFailure RetryInfo"),
-    e.ProviderRateLimited: (Code.RESOURCE_EXHAUSTED, "PROVIDER_RATE_LIMITED", "RetryInfo"),
-    e.ProviderUnavailable: (Code.UNAVAILABLE, "PROVIDER_UNAVAILABLE", "RetryInfo"),
-    e.ProviderTimeout: (Code.UNAVAILABLE, "PROVIDER_UNAVAILABLE", "RetryInfo"),
-    e.ProviderCredentialsRejected: (Code.FAILED_PRECONDITION, "PROVIDER_CREDENTIALS_REJECTED", ""),
-    e.ProviderRefusedRequest: (Code.FAILED_PRECONDITION, "PROVIDER_REQUEST_REFUSED", ""),
-    e.ProviderContextFull: (Code.FAILED_PRECONDITION, "PROVIDER_CONTEXT_FULL", ""),
-    e.ProviderStreamCut: (Code.UNAVAILABLE, "PROVIDER_STREAM_CUT", "RetryInfo"),
-    e.ProviderStreamFailed: (Code.UNAVAILABLE, "PROVIDER_STREAM_FAILED", "RetryInfo"),
-    e.StorageBusy: (Code.UNAVAILABLE, "STORAGE_BUSY", "RetryInfo"),
-    e.StorageFull: (Code.RESOURCE_EXHAUSTED, "STORAGE_FULL", ""),
-    e.StorageCorrupt: (Code.DATA_LOSS, "STORAGE_CORRUPT", ""),
-    e.StorageSchemaTooNew: (Code.FAILED_PRECONDITION, "STORAGE_SCHEMA_TOO_NEW", ""),
-    e.ShuttingDown: (Code.UNAVAILABLE, "SERVER_SHUTTING_DOWN", "RetryInfo"),
+TABLE: dict[type[e.DomainError], tuple[int, str, str]] = {
+    e.DomainError: (code_pb2.INTERNAL, "INTERNAL", ""),
+    e.InvalidRequest: (code_pb2.INVALID_ARGUMENT, "INVALID_REQUEST", "BadRequest"),
+    e.RequestIdReused: (code_pb2.INVALID_ARGUMENT, "REQUEST_ID_REUSED", "BadRequest"),
+    e.UnknownModel: (code_pb2.INVALID_ARGUMENT, "MODEL_UNKNOWN", "BadRequest"),
+    e.MessageTooLarge: (code_pb2.INVALID_ARGUMENT, "MESSAGE_TOO_LARGE", "BadRequest"),
+    e.SessionNotFound: (code_pb2.NOT_FOUND, "SESSION_NOT_FOUND", "ResourceInfo"),
+    e.MessageNotFound: (code_pb2.NOT_FOUND, "MESSAGE_NOT_FOUND", "ResourceInfo"),
+    e.ToolCallNotFound: (code_pb2.NOT_FOUND, "TOOL_CALL_NOT_FOUND", "ResourceInfo"),
+    e.PermissionRequestNotFound: (code_pb2.NOT_FOUND, "PERMISSION_REQUEST_NOT_FOUND", "ResourceInfo"),
+    e.StoredFileNotFound: (code_pb2.NOT_FOUND, "FILE_NOT_FOUND", "ResourceInfo"),
+    e.TurnInProgress: (code_pb2.FAILED_PRECONDITION, "TURN_IN_PROGRESS", "PreconditionFailure"),
+    e.ToolCallNotReady: (code_pb2.FAILED_PRECONDITION, "TOOL_CALL_NOT_READY", "PreconditionFailure"),
+    e.ToolCallAlreadySettled: (code_pb2.FAILED_PRECONDITION, "TOOL_CALL_ALREADY_SETTLED", "PreconditionFailure"),
+    e.PermissionAlreadyAnswered: (code_pb2.FAILED_PRECONDITION, "PERMISSION_ALREADY_ANSWERED", "PreconditionFailure"),
+    e.EventsCompacted: (code_pb2.OUT_OF_RANGE, "EVENTS_COMPACTED", ""),
+    e.SequenceInFuture: (code_pb2.OUT_OF_RANGE, "SEQUENCE_IN_FUTURE", ""),
+    e.StaleVersion: (code_pb2.ABORTED, "STALE_VERSION", ""),
+    e.TooManyTurns: (code_pb2.RESOURCE_EXHAUSTED, "CONCURRENCY_LIMIT", "QuotaFailure RetryInfo"),
+    e.TooManyWatchers: (code_pb2.RESOURCE_EXHAUSTED, "CONCURRENCY_LIMIT", "QuotaFailure RetryInfo"),
+    e.ProviderRateLimited: (code_pb2.RESOURCE_EXHAUSTED, "PROVIDER_RATE_LIMITED", "RetryInfo"),
+    e.ProviderUnavailable: (code_pb2.UNAVAILABLE, "PROVIDER_UNAVAILABLE", "RetryInfo"),
+    e.ProviderTimeout: (code_pb2.UNAVAILABLE, "PROVIDER_UNAVAILABLE", "RetryInfo"),
+    e.ProviderCredentialsRejected: (code_pb2.FAILED_PRECONDITION, "PROVIDER_CREDENTIALS_REJECTED", ""),
+    e.ProviderRefusedRequest: (code_pb2.FAILED_PRECONDITION, "PROVIDER_REQUEST_REFUSED", ""),
+    e.ProviderContextFull: (code_pb2.FAILED_PRECONDITION, "PROVIDER_CONTEXT_FULL", ""),
+    e.ProviderStreamCut: (code_pb2.UNAVAILABLE, "PROVIDER_STREAM_CUT", "RetryInfo"),
+    e.ProviderStreamFailed: (code_pb2.UNAVAILABLE, "PROVIDER_STREAM_FAILED", "RetryInfo"),
+    e.StorageBusy: (code_pb2.UNAVAILABLE, "STORAGE_BUSY", "RetryInfo"),
+    e.StorageFull: (code_pb2.RESOURCE_EXHAUSTED, "STORAGE_FULL", ""),
+    e.StorageCorrupt: (code_pb2.DATA_LOSS, "STORAGE_CORRUPT", ""),
+    e.StorageSchemaTooNew: (code_pb2.FAILED_PRECONDITION, "STORAGE_SCHEMA_TOO_NEW", ""),
+    e.ShuttingDown: (code_pb2.UNAVAILABLE, "SERVER_SHUTTING_DOWN", "RetryInfo"),
 }
 """Class to code, reason and the kinds of details beside ErrorInfo."""
 
@@ -97,18 +95,14 @@ def _make(kind: type[e.DomainError]) -> e.DomainError:
     return kind(*arguments)
 
 
-def _read(status: grpc.Status) -> tuple[status_pb2.Status, list[Message]]:
-    """Returns the status as a client reads it from the trailers, with its details."""
-    [(key, value)] = status.trailing_metadata
-    assert key == "grpc-status-details-bin"
-    read = status_pb2.Status.FromString(value)
-    assert (read.code, read.message) == (status.code.value[0], status.details)
+def _details(status: status_pb2.Status) -> list[Message]:
+    """Returns the details of a status as a client reads them."""
     found = []
-    for packed in read.details:
+    for packed in status_pb2.Status.FromString(status.SerializeToString()).details:
         message = DETAILS[packed.TypeName()]()
         assert packed.Unpack(message)
         found.append(message)
-    return read, found
+    return found
 
 
 def test_the_table_is_total() -> None:
@@ -133,8 +127,8 @@ def test_each_error_has_its_status(kind: type[e.DomainError]) -> None:
     error = _make(kind)
     code, reason, kinds = TABLE[kind]
     status = status_of(error)
-    _, found = _read(status)
-    assert (status.code, status.details) == (code, error.message)
+    found = _details(status)
+    assert (status.code, status.message) == (code, error.message)
     assert found[0] == details.ErrorInfo(reason=reason, domain=ERROR_DOMAIN, metadata=error.metadata)
     assert [type(detail).__name__ for detail in found[1:]] == kinds.split()
 
@@ -151,7 +145,7 @@ def test_every_error_has_the_same_attributes(kind: type[e.DomainError]) -> None:
 
 def test_bad_requests_name_every_field() -> None:
     """Path, description and reason of each violation."""
-    _, found = _read(status_of(_make(e.InvalidRequest)))
+    found = _details(status_of(_make(e.InvalidRequest)))
     violation = details.BadRequest.FieldViolation
     assert found[1] == details.BadRequest(
         field_violations=[
@@ -164,7 +158,7 @@ def test_bad_requests_name_every_field() -> None:
 def test_a_too_large_message_tells_both_sizes() -> None:
     """As metadata, beside the field."""
     error = e.MessageTooLarge.of("parts", "is too large", "TOO_LARGE", maxBytes="1", actualBytes="2")
-    _, found = _read(status_of(error))
+    found = _details(status_of(error))
     assert dict(found[0].metadata) == {"field": "parts", "maxBytes": "1", "actualBytes": "2"}
 
 
@@ -179,14 +173,14 @@ def test_a_too_large_message_tells_both_sizes() -> None:
 )
 def test_what_was_not_found_is_named(error: e.NotFound, resource_type: str) -> None:
     """By type and id, as a detail and as metadata."""
-    _, found = _read(status_of(error))
+    found = _details(status_of(error))
     assert found[1] == details.ResourceInfo(resource_type=resource_type, resource_name="id_1")
     assert error.metadata == {"resourceId": "id_1"}
 
 
 def test_a_wrong_state_names_its_subject() -> None:
     """The precondition's type is the reason."""
-    _, found = _read(status_of(e.TurnInProgress("turn 'trn_1' runs", "trn_1")))
+    found = _details(status_of(e.TurnInProgress("turn 'trn_1' runs", "trn_1")))
     violation = details.PreconditionFailure.Violation(
         type="TURN_IN_PROGRESS", subject="trn_1", description="turn 'trn_1' runs"
     )
@@ -195,14 +189,14 @@ def test_a_wrong_state_names_its_subject() -> None:
 
 def test_positions_tell_what_is_kept() -> None:
     """So that a client can start again without asking."""
-    _, found = _read(status_of(e.EventsCompacted("gone", 1, 3, 9)))
+    found = _details(status_of(e.EventsCompacted("gone", 1, 3, 9)))
     assert dict(found[0].metadata) == {"askedSequence": "1", "earliestSequence": "3", "latestSequence": "9"}
 
 
 @pytest.mark.parametrize(("kind", "subject"), [(e.TooManyTurns, "turns"), (e.TooManyWatchers, "watchers")])
 def test_limits_name_what_is_limited(kind: type[e.LimitReached], subject: str) -> None:
     """As a quota failure."""
-    _, found = _read(status_of(kind("100 already", {"limit": "100"})))
+    found = _details(status_of(kind("100 already", {"limit": "100"})))
     violation = details.QuotaFailure.Violation(subject=subject, description="100 already")
     assert found[1] == details.QuotaFailure(violations=[violation])
 
@@ -218,7 +212,7 @@ def test_limits_name_what_is_limited(kind: type[e.LimitReached], subject: str) -
 )
 def test_retries_are_told_when_to_come_back(error: e.DomainError, seconds: float) -> None:
     """As the error knows it, else after a second."""
-    _, found = _read(status_of(error))
+    found = _details(status_of(error))
     delay = Duration()
     delay.FromTimedelta(timedelta(seconds=seconds))
     assert found[-1] == details.RetryInfo(retry_delay=delay)
@@ -227,8 +221,8 @@ def test_retries_are_told_when_to_come_back(error: e.DomainError, seconds: float
 def test_an_unforeseen_error_tells_only_its_id() -> None:
     """INTERNAL, a fixed text, and the id under which the log has more."""
     status = internal_status("rpc_1")
-    _, found = _read(status)
-    assert (status.code, status.details) == (Code.INTERNAL, "internal error; the server's log has more")
+    found = _details(status)
+    assert (status.code, status.message) == (code_pb2.INTERNAL, "internal error; the server's log has more")
     assert found == [
         details.ErrorInfo(reason="INTERNAL", domain=ERROR_DOMAIN),
         details.RequestInfo(request_id="rpc_1"),

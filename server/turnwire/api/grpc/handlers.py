@@ -1,53 +1,46 @@
-"""Registering servicers: every call gets its log line and its errors mapped in one place.
+"""Services as gRPC handlers: parsing, writing, and statuses in gRPC's form. What every call has in common is the gate.
 
-Handlers are made from the service descriptors, so a method may answer a message or its bytes: pages and batches are
-bytes that were framed when they were stored.
+Handlers are made from the service descriptors, so a method may answer a message or its bytes.
 """
 
-import contextlib
-import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import grpc
-import structlog
-from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
+from grpc_status import rpc_status
 
-from turnwire.api.services.opening import STREAM_OPEN
-from turnwire.api.wire.status import internal_status, status_of
-from turnwire.domain.errors import DomainError
-from turnwire.domain.ids import new_id
-from turnwire.domain.principal import BUILT_IN, Principal
+from turnwire.api.gate import CallerGone, CallFailed, Gate
+from turnwire.api.services.registry import Service
 
 Context = grpc.aio.ServicerContext[Any, Any]
-Answer = TypeVar("Answer")
-
-log = structlog.get_logger()
 
 
-def service_handler(descriptor: ServiceDescriptor, servicer: object) -> "grpc.GenericRpcHandler[Any, Any]":
-    """Returns the handler of a service.
-
-    Args:
-        descriptor: The service.
-        servicer: Has a coroutine method, or for a stream an async generator method, of each method's name, called with
-            the principal and the request. Each returns or yields messages or their bytes.
-    """
-    methods = {method.name: _method_handler(method, getattr(servicer, method.name)) for method in descriptor.methods}
-    return grpc.method_handlers_generic_handler(descriptor.full_name, methods)
+def service_handler(service: Service, gate: Gate) -> "grpc.GenericRpcHandler[Any, Any]":
+    """Returns the handler of a service, whose calls pass the gate."""
+    methods = {
+        method.name: _method_handler(method, getattr(service.servicer, method.name), gate)
+        for method in service.descriptor.methods
+    }
+    return grpc.method_handlers_generic_handler(service.descriptor.full_name, methods)
 
 
-def _method_handler(method: MethodDescriptor, implementation: Callable[..., Any]) -> "grpc.RpcMethodHandler[Any, Any]":
+def _method_handler(
+    method: MethodDescriptor, implementation: Callable[..., Any], gate: Gate
+) -> "grpc.RpcMethodHandler[Any, Any]":
     parse = GetMessageClass(method.input_type).FromString
-    name = method.full_name
     if method.server_streaming:
         return grpc.unary_stream_rpc_method_handler(
-            _stream(name, implementation), request_deserializer=parse, response_serializer=_to_bytes
+            stream_behavior(method.full_name, implementation, gate),
+            request_deserializer=parse,
+            response_serializer=_to_bytes,
         )
     return grpc.unary_unary_rpc_method_handler(
-        _unary(name, implementation), request_deserializer=parse, response_serializer=_to_bytes
+        _unary_behavior(method.full_name, implementation, gate),
+        request_deserializer=parse,
+        response_serializer=_to_bytes,
     )
 
 
@@ -55,82 +48,66 @@ def _to_bytes(answer: Message | bytes) -> bytes:
     return answer if isinstance(answer, bytes) else answer.SerializeToString()
 
 
-def _unary(
-    name: str, implementation: Callable[[Principal, Any], Awaitable[Answer]]
-) -> Callable[[Any, Context], Awaitable[Answer]]:
-    async def handle(request: Any, context: Context) -> Answer:
-        call = _Call(name, request)
+def _unary_behavior(
+    name: str, implementation: Callable[..., Any], gate: Gate
+) -> Callable[[Any, Context], Awaitable[Message | bytes]]:
+    async def handle(request: Any, context: Context) -> Message | bytes:
         try:
-            answer = await implementation(BUILT_IN, request)
-            call.session_id = call.session_id or getattr(answer, "session_id", "")
-        except Exception as error:
-            await call.fail(error, context)
-            raise AssertionError("abort raises") from error
-        except BaseException:
-            call.log("CANCELLED")
-            raise
-        call.log("OK")
-        return answer
+            return await gate.unary(name, implementation, request)
+        except CallFailed as failed:
+            await _abort(context, failed)
+            raise AssertionError("abort raises") from failed
 
     return handle
 
 
-def _stream(
-    name: str, implementation: Callable[[Principal, Any], AsyncGenerator[Message | bytes]]
+def stream_behavior(
+    name: str, implementation: Callable[..., Any], gate: Gate
 ) -> Callable[[Any, Context], Awaitable[None]]:
+    """Returns what gRPC calls for a streaming method, with the request and its context.
+
+    Args:
+        name: The method's full name.
+        implementation: The servicer's method.
+        gate: What the call passes.
+    """
+
     async def handle(request: Any, context: Context) -> None:
-        call = _Call(name, request)
         try:
-            async with contextlib.aclosing(implementation(BUILT_IN, request)) as answers:
-                async for answer in answers:
-                    if answer is STREAM_OPEN:
-                        await context.send_initial_metadata(())
-                    else:
-                        await context.write(answer)
-        except DomainError as error:
-            await call.fail(error, context)
-        except Exception as error:
-            # a client that went away makes the pending write fail in grpc's own ways
-            if context.cancelled() or context.done() or isinstance(error, grpc.aio.InternalError):
-                call.log("CANCELLED")
-                return
-            await call.fail(error, context)
-        except BaseException:
-            call.log("CANCELLED")
-            raise
-        call.log("OK")
+            await gate.stream(name, implementation, request, _Outlet(context))
+        except CallFailed as failed:
+            await _abort(context, failed)
 
     return handle
 
 
-class _Call:
-    """One call, for its log line and its errors."""
+class _Outlet:
+    """Writes a stream's answers to the call. Implements `api.gate.Outlet`."""
 
-    def __init__(self, name: str, request: Any) -> None:
-        self._name = name
-        self.session_id = getattr(request, "session_id", "")
-        self._started = time.perf_counter()
+    def __init__(self, context: Context) -> None:
+        self._context = context
 
-    def log(self, code: str, reason: str = "", request_id: str = "") -> None:
-        """Writes the call's line. Holds no content of the request."""
-        log.info(
-            "rpc",
-            method=self._name,
-            code=code,
-            reason=reason,
-            milliseconds=round((time.perf_counter() - self._started) * 1000, 1),
-            # a caller may write anything into it
-            session_id=self.session_id[:64] if self.session_id.isprintable() else "",
-            request_id=request_id,
-        )
+    async def open(self) -> None:
+        """Sends the initial metadata."""
+        try:
+            await self._context.send_initial_metadata(())
+        except Exception as error:
+            self._translate(error)
 
-    async def fail(self, error: Exception, context: Context) -> None:
-        """Ends the call with the status of an error. Always raises."""
-        if isinstance(error, DomainError):
-            status = status_of(error)
-            self.log(status.code.name, error.reason)
-        else:
-            request_id = new_id("rpc")
-            status = internal_status(request_id)
-            log.error("rpc_failed", method=self._name, request_id=request_id, exc_info=error)
-        await context.abort_with_status(status)  # type: ignore[attr-defined]
+    async def send(self, answer: Message | bytes) -> None:
+        """Writes one message."""
+        try:
+            await self._context.write(answer)
+        except Exception as error:
+            self._translate(error)
+
+    def _translate(self, error: Exception) -> None:
+        """Raises: a client that went away makes the pending write fail in gRPC's own ways."""
+        if self._context.cancelled() or self._context.done() or isinstance(error, grpc.aio.InternalError):
+            raise CallerGone from error
+        raise error
+
+
+async def _abort(context: Context, failed: CallFailed) -> None:
+    """Ends the call with the status. Always raises."""
+    await context.abort_with_status(rpc_status.to_status(failed.status))  # type: ignore[attr-defined]

@@ -1,30 +1,17 @@
 """The gRPC server: options, services, health and reflection."""
 
+from collections.abc import Iterable
 from datetime import timedelta
 
 import grpc
-from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health_pb2
 from grpc_health.v1._async import HealthServicer
 from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 from grpc_reflection.v1alpha import reflection
 
-from opencode.agent import agent_pb2
-from opencode.event import event_pb2
-from opencode.file import file_pb2
-from opencode.message import message_pb2
-from opencode.provider import provider_pb2
-from opencode.session import session_pb2
-from opencode.tool import tool_pb2
+from turnwire.api.gate import Gate
 from turnwire.api.grpc.handlers import service_handler
-from turnwire.api.services.catalog import AgentService, ProviderService
-from turnwire.api.services.events import EventService
-from turnwire.api.services.files import FileService
-from turnwire.api.services.global_events import GlobalEvents
-from turnwire.api.services.messages import MessageService
-from turnwire.api.services.sessions import SessionService
-from turnwire.api.services.tools import PermissionService, ToolService
-from turnwire.core.use_cases import UseCases
+from turnwire.api.services.registry import Service
 
 
 class GrpcServer:
@@ -53,13 +40,11 @@ class GrpcServer:
             raise OSError(f"cannot listen on {listen}: the address is in use or not ours") from error
         return listen if listen.startswith("unix:") else f"{listen.rpartition(':')[0]}:{port}"
 
-    async def start(self, use_cases: UseCases, global_events: GlobalEvents) -> None:
-        """Serves the use cases, health and reflection."""
-        services = _services(use_cases, global_events)
-        names = [descriptor.full_name for descriptor, _ in services]
-        self._server.add_generic_rpc_handlers(
-            tuple(service_handler(descriptor, servicer) for descriptor, servicer in services)
-        )
+    async def start(self, services: Iterable[Service], gate: Gate) -> None:
+        """Serves the services, whose calls pass the gate, and beside them health and reflection."""
+        services = tuple(services)
+        names = [service.descriptor.full_name for service in services]
+        self._server.add_generic_rpc_handlers(tuple(service_handler(service, gate) for service in services))
         add_HealthServicer_to_server(self._health, self._server)
         health_name = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
         reflection.enable_server_reflection((*names, health_name, reflection.SERVICE_NAME), self._server)
@@ -77,21 +62,6 @@ class GrpcServer:
         An open stream would hold the stop for the whole grace, so the feed is closed first.
         """
         await self._server.stop(grace.total_seconds())
-
-
-def _services(use: UseCases, global_events: GlobalEvents) -> list[tuple[ServiceDescriptor, object]]:
-    messages = message_pb2.DESCRIPTOR.services_by_name
-    tools = tool_pb2.DESCRIPTOR.services_by_name
-    return [
-        (messages["MessageService"], MessageService(use.conversations, use.watches, use.explainer)),
-        (file_pb2.DESCRIPTOR.services_by_name["FileService"], FileService(use.files)),
-        (session_pb2.DESCRIPTOR.services_by_name["SessionService"], SessionService(use.sessions)),
-        (event_pb2.DESCRIPTOR.services_by_name["EventService"], EventService(use.watches, global_events)),
-        (tools["ToolService"], ToolService(use.conversations, use.catalog)),
-        (tools["PermissionService"], PermissionService(use.permissions)),
-        (provider_pb2.DESCRIPTOR.services_by_name["ProviderService"], ProviderService(use.catalog)),
-        (agent_pb2.DESCRIPTOR.services_by_name["AgentService"], AgentService(use.catalog)),
-    ]
 
 
 def _options(max_message_bytes: int) -> list[tuple[str, int]]:

@@ -1,13 +1,11 @@
-"""Domain errors as gRPC status codes with details (AIP-193)."""
+"""Domain errors as statuses: a canonical code, a message and details (AIP-193). Knows no transport."""
 
 from datetime import timedelta
 
-import grpc
 from google.protobuf import any_pb2
 from google.protobuf.message import Message
-from google.rpc import error_details_pb2 as details  # type: ignore[import-untyped]
-from google.rpc import status_pb2
-from grpc_status import rpc_status
+from google.rpc import code_pb2, status_pb2
+from google.rpc import error_details_pb2 as details
 
 from turnwire.api.wire.to_proto import duration
 from turnwire.domain import errors as e
@@ -15,26 +13,26 @@ from turnwire.domain import errors as e
 ERROR_DOMAIN = "turnwire"
 """`ErrorInfo.domain` of every error of this server."""
 
-STATUS_CODES: dict[type[e.DomainError], grpc.StatusCode] = {
-    e.InvalidRequest: grpc.StatusCode.INVALID_ARGUMENT,
-    e.NotFound: grpc.StatusCode.NOT_FOUND,
-    e.WrongState: grpc.StatusCode.FAILED_PRECONDITION,
-    e.PositionUnavailable: grpc.StatusCode.OUT_OF_RANGE,
-    e.StaleVersion: grpc.StatusCode.ABORTED,
-    e.LimitReached: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    e.ProviderError: grpc.StatusCode.UNAVAILABLE,
-    e.ProviderRateLimited: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    e.ProviderCredentialsRejected: grpc.StatusCode.FAILED_PRECONDITION,
-    e.ProviderRefusedRequest: grpc.StatusCode.FAILED_PRECONDITION,
-    e.ProviderContextFull: grpc.StatusCode.FAILED_PRECONDITION,
-    e.StorageError: grpc.StatusCode.INTERNAL,
-    e.StorageBusy: grpc.StatusCode.UNAVAILABLE,
-    e.StorageFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    e.StorageCorrupt: grpc.StatusCode.DATA_LOSS,
-    e.StorageSchemaTooNew: grpc.StatusCode.FAILED_PRECONDITION,
-    e.ShuttingDown: grpc.StatusCode.UNAVAILABLE,
+STATUS_CODES: dict[type[e.DomainError], int] = {
+    e.InvalidRequest: code_pb2.INVALID_ARGUMENT,
+    e.NotFound: code_pb2.NOT_FOUND,
+    e.WrongState: code_pb2.FAILED_PRECONDITION,
+    e.PositionUnavailable: code_pb2.OUT_OF_RANGE,
+    e.StaleVersion: code_pb2.ABORTED,
+    e.LimitReached: code_pb2.RESOURCE_EXHAUSTED,
+    e.ProviderError: code_pb2.UNAVAILABLE,
+    e.ProviderRateLimited: code_pb2.RESOURCE_EXHAUSTED,
+    e.ProviderCredentialsRejected: code_pb2.FAILED_PRECONDITION,
+    e.ProviderRefusedRequest: code_pb2.FAILED_PRECONDITION,
+    e.ProviderContextFull: code_pb2.FAILED_PRECONDITION,
+    e.StorageError: code_pb2.INTERNAL,
+    e.StorageBusy: code_pb2.UNAVAILABLE,
+    e.StorageFull: code_pb2.RESOURCE_EXHAUSTED,
+    e.StorageCorrupt: code_pb2.DATA_LOSS,
+    e.StorageSchemaTooNew: code_pb2.FAILED_PRECONDITION,
+    e.ShuttingDown: code_pb2.UNAVAILABLE,
 }
-"""A class that is not listed has the code of its nearest listed base."""
+"""Numbers of `google.rpc.Code`. A class that is not listed has the code of its nearest listed base."""
 
 MAX_VIOLATIONS = 20
 MAX_TEXT = 200
@@ -46,35 +44,39 @@ RETRY_WHEN_UNKNOWN = timedelta(seconds=1)
 """Told to callers where waiting helps and nobody knows how long."""
 
 
-def status_code(error: e.DomainError) -> grpc.StatusCode:
+def status_code(error: e.DomainError) -> int:
     """Returns the status code of a domain error."""
     for base in type(error).__mro__:
         if base in STATUS_CODES:
             return STATUS_CODES[base]
-    return grpc.StatusCode.INTERNAL
+    return int(code_pb2.INTERNAL)
 
 
-def status_of(error: e.DomainError) -> grpc.Status:
+def code_name(code: int) -> str:
+    """Returns the name of a status code, such as NOT_FOUND."""
+    return str(code_pb2.Code.Name(code))
+
+
+def status_of(error: e.DomainError) -> status_pb2.Status:
     """Returns the whole status of a domain error: code, message, one ErrorInfo, and details by kind."""
     metadata = {key: _short(value) for key, value in error.metadata.items()}
     info = details.ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN, metadata=metadata)
     return _status(status_code(error), _short(error.message, 3 * MAX_TEXT), [info, *_details(error)])
 
 
-def internal_status(request_id: str) -> grpc.Status:
+def internal_status(request_id: str) -> status_pb2.Status:
     """Returns the status for an error that nobody foresaw: tells nothing but the id under which it was logged."""
     info = details.ErrorInfo(reason="INTERNAL", domain=ERROR_DOMAIN)
     request = details.RequestInfo(request_id=request_id)
-    return _status(grpc.StatusCode.INTERNAL, "internal error; the server's log has more", [info, request])
+    return _status(code_pb2.INTERNAL, "internal error; the server's log has more", [info, request])
 
 
-def _status(code: grpc.StatusCode, message: str, parts: list[Message]) -> grpc.Status:
+def _status(code: int, message: str, parts: list[Message]) -> status_pb2.Status:
     packed = []
     for part in parts:
         packed.append(any_pb2.Any())
         packed[-1].Pack(part)
-    status: grpc.Status = rpc_status.to_status(status_pb2.Status(code=code.value[0], message=message, details=packed))
-    return status
+    return status_pb2.Status(code=code, message=message, details=packed)
 
 
 def _details(error: e.DomainError) -> list[Message]:
@@ -94,7 +96,7 @@ def _details(error: e.DomainError) -> list[Message]:
         case e.LimitReached():
             quota = details.QuotaFailure.Violation(subject=error.subject, description=_short(error.message))
             found.append(details.QuotaFailure(violations=[quota]))
-    if status_code(error) is grpc.StatusCode.UNAVAILABLE or isinstance(error, e.LimitReached | e.ProviderRateLimited):
+    if status_code(error) == code_pb2.UNAVAILABLE or isinstance(error, e.LimitReached | e.ProviderRateLimited):
         wait = error.retry_after or RETRY_WHEN_UNKNOWN
         found.append(details.RetryInfo(retry_delay=duration(wait)))
     return found

@@ -5,7 +5,9 @@ from collections.abc import AsyncGenerator
 import grpc
 import pytest
 
-from turnwire.api.grpc.handlers import _stream
+from turnwire.api.gate import Gate
+from turnwire.api.grpc.handlers import stream_behavior
+from turnwire.domain.principal import BUILT_IN
 
 
 class GoneClient:
@@ -44,6 +46,6 @@ async def test_a_client_that_leaves_in_mid_write_is_no_error_of_the_server(
             closed.append(True)
 
     client = GoneClient()
-    await _stream("Watch", answers)(object(), client)  # type: ignore[arg-type]
+    await stream_behavior("Watch", answers, Gate(BUILT_IN))(object(), client)  # type: ignore[arg-type]
     assert (client.aborted, closed) == (False, [True])
     assert "rpc_failed" not in capsys.readouterr().out

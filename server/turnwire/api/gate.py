@@ -1,0 +1,148 @@
+"""Around every call, whatever listener it came by: the principal, the log line, and errors as statuses.
+
+Knows no transport. A listener parses the request, calls `Gate.unary` or `Gate.stream`, and writes answers or the status
+of a `CallFailed` in its own form.
+"""
+
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from typing import Any, Protocol, TypeVar
+
+import structlog
+from google.protobuf.message import Message
+from google.rpc import status_pb2
+
+from turnwire.api.services.opening import STREAM_OPEN
+from turnwire.api.wire.status import code_name, internal_status, status_of
+from turnwire.domain.errors import DomainError
+from turnwire.domain.ids import new_id
+from turnwire.domain.principal import Principal
+
+Answer = TypeVar("Answer", bound=Message | bytes)
+
+log = structlog.get_logger()
+
+
+class CallFailed(Exception):
+    """A call ended with an error, which is logged already."""
+
+    def __init__(self, status: status_pb2.Status) -> None:
+        """Takes what the caller is answered."""
+        super().__init__(status.message)
+        self.status = status
+
+
+class CallerGone(Exception):
+    """The caller of a stream does not read any more."""
+
+
+class Outlet(Protocol):
+    """Where the answers of one stream go. Its pace is the stream's pace."""
+
+    async def open(self) -> None:
+        """Tells the caller that the stream has begun. Raises CallerGone."""
+        ...
+
+    async def send(self, answer: Message | bytes) -> None:
+        """Sends one answer and returns when there is room for the next. Raises CallerGone."""
+        ...
+
+
+class Gate:
+    """What every call passes. One for all listeners; keeps nothing of a call."""
+
+    def __init__(self, principal: Principal) -> None:
+        """Takes the principal for whom every call is carried out: callers are not told apart yet."""
+        self._principal = principal
+
+    async def unary(
+        self, method: str, implementation: Callable[[Principal, Any], Awaitable[Answer]], request: Any
+    ) -> Answer:
+        """Carries out a call with one answer and returns that. Cancelling it cancels the implementation.
+
+        Args:
+            method: Full name, such as `opencode.message.MessageService.SendMessage`.
+            implementation: The service's method.
+            request: The parsed request.
+
+        Raises:
+            CallFailed: whatever went wrong.
+        """
+        call = _Call(method, request)
+        with call.logged():
+            answer = await implementation(self._principal, request)
+            call.session_id = call.session_id or getattr(answer, "session_id", "")
+        return answer
+
+    async def stream(
+        self,
+        method: str,
+        implementation: Callable[[Principal, Any], AsyncGenerator[Message | bytes]],
+        request: Any,
+        outlet: Outlet,
+    ) -> None:
+        """Carries out a call with a stream of answers and returns when it has ended, or its caller is gone.
+
+        Args:
+            method: As in `unary`.
+            implementation: The service's method; its generator is always closed.
+            request: The parsed request.
+            outlet: Takes the answers.
+
+        Raises:
+            CallFailed: whatever went wrong, in the implementation or the outlet.
+        """
+        with _Call(method, request).logged():
+            async with contextlib.aclosing(implementation(self._principal, request)) as answers:
+                async for answer in answers:
+                    if answer is STREAM_OPEN:
+                        await outlet.open()
+                    else:
+                        await outlet.send(answer)
+
+
+class _Call:
+    """One call, for its log line and its errors."""
+
+    def __init__(self, method: str, request: Any) -> None:
+        self._method = method
+        self.session_id = getattr(request, "session_id", "")
+        self._started = time.perf_counter()
+
+    @contextlib.contextmanager
+    def logged(self) -> Iterator[None]:
+        """Writes one line when the body ends, however it ends, and turns errors into CallFailed.
+
+        A caller that is gone is not an error.
+        """
+        try:
+            yield
+        except CallerGone:
+            self._log("CANCELLED")
+        except DomainError as error:
+            status = status_of(error)
+            self._log(code_name(status.code), error.reason)
+            raise CallFailed(status) from error
+        except Exception as error:
+            request_id = new_id("rpc")
+            log.error("rpc_failed", method=self._method, request_id=request_id, exc_info=error)
+            raise CallFailed(internal_status(request_id)) from error
+        except BaseException:
+            self._log("CANCELLED")
+            raise
+        else:
+            self._log("OK")
+
+    def _log(self, code: str, reason: str = "") -> None:
+        """Holds no content of the request."""
+        log.info(
+            "rpc",
+            method=self._method,
+            code=code,
+            reason=reason,
+            milliseconds=round((time.perf_counter() - self._started) * 1000, 1),
+            # a caller may write anything into it
+            session_id=self.session_id[:64] if self.session_id.isprintable() else "",
+            request_id="",
+        )

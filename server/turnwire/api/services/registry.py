@@ -1,0 +1,47 @@
+"""All services of the contract, each with what carries it out, for any listener."""
+
+from typing import NamedTuple
+
+from google.protobuf.descriptor import ServiceDescriptor
+
+from opencode.agent import agent_pb2
+from opencode.event import event_pb2
+from opencode.file import file_pb2
+from opencode.message import message_pb2
+from opencode.provider import provider_pb2
+from opencode.session import session_pb2
+from opencode.tool import tool_pb2
+from turnwire.api.services.catalog import AgentService, ProviderService
+from turnwire.api.services.events import EventService
+from turnwire.api.services.files import FileService
+from turnwire.api.services.global_events import GlobalEvents
+from turnwire.api.services.messages import MessageService
+from turnwire.api.services.sessions import SessionService
+from turnwire.api.services.tools import PermissionService, ToolService
+from turnwire.core.use_cases import UseCases
+
+
+class Service(NamedTuple):
+    """A service. Its servicer has a method of the name of each method of the contract.
+
+    Called with the principal and the request, that is a coroutine function, or for a stream an async generator
+    function. It returns or yields messages or their bytes: pages and batches were framed when they were stored.
+    """
+
+    descriptor: ServiceDescriptor
+    servicer: object
+
+
+def all_services(use: UseCases, global_events: GlobalEvents) -> tuple[Service, ...]:
+    """Returns the services."""
+    message, tool = message_pb2.DESCRIPTOR.services_by_name, tool_pb2.DESCRIPTOR.services_by_name
+    return (
+        Service(message["MessageService"], MessageService(use.conversations, use.watches, use.explainer)),
+        Service(file_pb2.DESCRIPTOR.services_by_name["FileService"], FileService(use.files)),
+        Service(session_pb2.DESCRIPTOR.services_by_name["SessionService"], SessionService(use.sessions)),
+        Service(event_pb2.DESCRIPTOR.services_by_name["EventService"], EventService(use.watches, global_events)),
+        Service(tool["ToolService"], ToolService(use.conversations, use.catalog)),
+        Service(tool["PermissionService"], PermissionService(use.permissions)),
+        Service(provider_pb2.DESCRIPTOR.services_by_name["ProviderService"], ProviderService(use.catalog)),
+        Service(agent_pb2.DESCRIPTOR.services_by_name["AgentService"], AgentService(use.catalog)),
+    )

@@ -1,11 +1,15 @@
 """The configuration: defaults, precedence, and errors that name the place."""
 
 import importlib.util
+import re
+import tomllib
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from turnwire.config.configuration import Config, ConfigError, LogConfig, ServerConfig, StorageConfig, load_config
+from turnwire.config.sections import SECTIONS
 from turnwire.core.settings import Agent, CompactionSettings, CoreSettings, FileSettings, Limits, PermissionRule
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.conversation.permissions import PermissionAction
@@ -43,21 +47,43 @@ def test_without_any_file_the_offline_provider_answers() -> None:
     )
 
 
+@pytest.mark.parametrize("name", SECTIONS)
+def test_the_example_has_every_key(name: str) -> None:
+    """Each section of which there is one is whole, in the order of the reference."""
+    assert list(tomllib.loads(EXAMPLE.read_text())[name]) == list(SECTIONS[name].__struct_encode_fields__)
+
+
+def test_the_example_shows_the_defaults() -> None:
+    """Down to the first table that is an example, leaving a key out changes nothing."""
+    example = load(EXAMPLE.read_text().partition("\n# The providers ")[0])
+    assert example.storage.path == Path.cwd() / StorageConfig().path  # of a file, so it starts at the file's folder
+    storage = msgspec.structs.replace(example.storage, path=StorageConfig().path)
+    assert msgspec.structs.replace(example, storage=storage) == load_config(None, {})
+
+
+def test_the_example_is_right_where_it_is_a_comment() -> None:
+    """Keys and tables that are commented out exist."""
+    text = re.sub(r"^# (?=\[|\w+ = )", "", EXAMPLE.read_text(), flags=re.MULTILINE)
+    config = load(text)
+    assert config.mcp == {
+        "fs": McpSettings(command="npx", args=("-y", "@modelcontextprotocol/server-filesystem", ".")),
+    }
+    assert config.providers["local"].api_key_env == "LOCAL_KEY"
+    assert config.models[ModelRef("local", "qwen3")].prices.cache_read == 10**11
+
+
 def test_the_example_file_loads() -> None:
-    """The sample in examples/ stays valid, and its defaults are the defaults."""
+    """The sample in examples/ stays valid; what it shows beyond the defaults is read."""
     config = load_config(EXAMPLE, {})
-    assert config.server == ServerConfig()
-    assert config.limits == Limits()
     assert config.storage.path == EXAMPLE.parent / "turnwire.db"
     assert config.provider_sources == {"offline": "builtin", "local": "config"}
     assert config.agents["review"].model == ModelRef("local", "qwen3")
     assert config.agents["review"].fallback_models == (ModelRef("offline", "echo"),)
-    assert config.compaction == CompactionSettings()
-    assert config.host_messages
     assert config.models[ModelRef("local", "qwen3")].context_window_tokens == 32768
     assert config.permissions == (
-        PermissionRule("*", PermissionAction.ALLOW),
-        PermissionRule("fs.write_*", PermissionAction.ASK),
+        PermissionRule("*", PermissionAction.ASK),
+        PermissionRule("fs.read_*", PermissionAction.ALLOW),
+        PermissionRule("fs.list_*", PermissionAction.ALLOW),
     )
 
 

@@ -43,11 +43,20 @@ $(VENV)/dev: $(VENV)/runtime requirements-dev.txt
 	@$(PIP) install --require-hashes -r requirements-dev.txt
 	@touch $@
 
+# buf alone, for those who only generate clients: the pinned version, checked by its hash as all packages are.
+$(VENV)/buf: $(VENV)/created requirements-dev.txt
+	@sed -n '/^buf-bin==/,/[^\\]$$/p' requirements-dev.txt >$(VENV)/buf.txt
+	@$(PIP) install --require-hashes --no-deps -r $(VENV)/buf.txt
+	@touch $@
+
 ##  Run
 
-.PHONY: setup demo serve bench
+.PHONY: setup buf demo serve bench
 setup: $(VENV)/dev ## Makes .venv with everything that development needs.
 	@echo "Ready: $(VENV) with $$($(BIN)/python --version)"
+
+buf: $(VENV)/buf ## Puts buf, which generates clients, into .venv/bin; nothing else.
+	@echo "Ready: $(BIN)/buf $$($(BIN)/buf --version)"
 
 demo: $(VENV)/runtime ## Shows a whole conversation, without key or network. More options: make demo ARGS=--help
 	@$(BIN)/turnwire demo $(ARGS)

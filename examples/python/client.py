@@ -19,15 +19,18 @@ def show(message_id: str, index: int, offset: int, piece: str) -> None:
         held[message_id, index] = offset + len(data)
 
 
-with grpc.insecure_channel(target) as channel:
-    request = SendMessageRequest(parts=[MessagePart(text=TextPart(text=text))])
-    for answer in MessageServiceStub(channel).StreamMessage(request):
-        for event in answer.events:
-            delta, end, snapshot = event.part_delta, event.part_finished, event.message_snapshot.message
-            show(delta.message_id, delta.part_index, delta.offset, delta.text)
-            for part in snapshot.parts:
-                show(snapshot.message_id, part.index, 0, part.text.text)
-            show(end.message_id, end.part.index, 0, end.part.text.text)
-            if event.turn_ended.HasField("failure"):
-                sys.exit(f"{event.turn_ended.failure.reason}: {event.turn_ended.failure.message}")
+try:
+    with grpc.insecure_channel(target) as channel:
+        request = SendMessageRequest(parts=[MessagePart(text=TextPart(text=text))])
+        for answer in MessageServiceStub(channel).StreamMessage(request):
+            for event in answer.events:
+                delta, end, snapshot = event.part_delta, event.part_finished, event.message_snapshot.message
+                show(delta.message_id, delta.part_index, delta.offset, delta.text)
+                for part in snapshot.parts:
+                    show(snapshot.message_id, part.index, 0, part.text.text)
+                show(end.message_id, end.part.index, 0, end.part.text.text)
+                if event.turn_ended.HasField("failure"):
+                    sys.exit(f"{event.turn_ended.failure.reason}: {event.turn_ended.failure.message}")
+except grpc.RpcError as error:
+    sys.exit(f"{target}: {error.code().name}: {error.details()}")
 print()

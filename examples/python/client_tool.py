@@ -28,15 +28,19 @@ def answer(call: ToolCallState) -> str:
     return typed[call.id]
 
 
-with grpc.insecure_channel(target) as channel:
-    request = SendMessageRequest(parts=[MessagePart(text=TextPart(text=text))], tools=[ask_user])
-    for batch in MessageServiceStub(channel).StreamMessage(request):
-        for event in batch.events:
-            call = event.tool_call_updated.state
-            if call.name == "ask_user" and call.status == "pending" and not call.permission_id:
-                result = SubmitToolResultRequest(session_id=event.session_id, tool_call_id=call.id, output=answer(call))
-                ToolServiceStub(channel).SubmitToolResult(result)
-            if event.part_finished.part.text.text:
-                print(event.part_finished.part.text.text)
-            if event.turn_ended.HasField("failure"):
-                sys.exit(f"{event.turn_ended.failure.reason}: {event.turn_ended.failure.message}")
+try:
+    with grpc.insecure_channel(target) as channel:
+        request = SendMessageRequest(parts=[MessagePart(text=TextPart(text=text))], tools=[ask_user])
+        for batch in MessageServiceStub(channel).StreamMessage(request):
+            for event in batch.events:
+                call = event.tool_call_updated.state
+                if call.name == "ask_user" and call.status == "pending" and not call.permission_id:
+                    output = answer(call)
+                    result = SubmitToolResultRequest(session_id=event.session_id, tool_call_id=call.id, output=output)
+                    ToolServiceStub(channel).SubmitToolResult(result)
+                if event.part_finished.part.text.text:
+                    print(event.part_finished.part.text.text)
+                if event.turn_ended.HasField("failure"):
+                    sys.exit(f"{event.turn_ended.failure.reason}: {event.turn_ended.failure.message}")
+except grpc.RpcError as error:
+    sys.exit(f"{target}: {error.code().name}: {error.details()}")

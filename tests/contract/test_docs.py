@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -41,8 +42,15 @@ def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
-COMMANDS = [line for block in blocks(README, "sh") for line in block.splitlines() if "grpcurl " in line]
-CALLS = [line for line in COMMANDS if re.search(r" [\w.]+Service/\w+", line)]
+def commands(text: str) -> list[str]:
+    """Returns the lines of a document that call grpcurl."""
+    return [line for block in blocks(text, "sh") for line in block.splitlines() if "grpcurl " in line]
+
+
+OPERATIONS = (ROOT / "docs/operations.md").read_text()
+WALKS = {"README.md": (README, ""), "operations.md": (OPERATIONS, blocks(OPERATIONS, "toml")[0])}
+"""Documents with commands, and the configuration that the server of these commands has."""
+CALLS = [line for text, _ in WALKS.values() for line in commands(text) if re.search(r" [\w.]+Service/\w+", line)]
 
 
 def method(name: str) -> MethodDescriptor:
@@ -58,9 +66,17 @@ def method(name: str) -> MethodDescriptor:
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[str]:
     """The address of a fresh `turnwire serve` without configuration."""
+    with serving(tmp_path) as address:
+        yield address
+
+
+@contextmanager
+def serving(folder: Path, configuration: str = "") -> Iterator[str]:
+    """Runs `turnwire serve` in an empty folder; its address."""
+    (folder / "turnwire.toml").write_text(configuration)
     environ = {name: value for name, value in os.environ.items() if not name.startswith("TURNWIRE_")}
     command = [sys.executable, "-m", "turnwire", "serve", "--listen", "127.0.0.1:0"]
-    process = subprocess.Popen(command, cwd=tmp_path, env=environ, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, cwd=folder, env=environ, stderr=subprocess.PIPE, text=True)
     assert process.stderr
     try:
         line = process.stderr.readline()
@@ -72,7 +88,7 @@ def served(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("command", CALLS)
-def test_readme_calls_exist_and_take_their_json(command: str) -> None:
+def test_calls_exist_and_take_their_json(command: str) -> None:
     """Every grpcurl line names a method, and its JSON is a request of that method."""
     name = re.search(r" ([\w.]+Service/\w+)", command)
     assert name
@@ -82,21 +98,30 @@ def test_readme_calls_exist_and_take_their_json(command: str) -> None:
         assert request.ByteSize()
 
 
-def test_readme_shows_the_calls_that_matter() -> None:
+def test_documents_show_the_calls_that_matter() -> None:
     """The walk covers what a newcomer does first."""
     shown = {re.search(r"/(\w+)", call.split("Service", 1)[1])[1] for call in CALLS}  # type: ignore[index]
     assert shown >= {
         "CreateSession", "SendMessage", "StreamMessage", "WatchEvents", "AbortSession", "ListSessions", "GetSession",
-        "ListMessages", "GetMessages", "SubscribeGlobalEvents", "SubmitToolResult", "ListTools",
+        "ListMessages", "GetMessages", "SubscribeGlobalEvents", "SubmitToolResult", "ListTools", "ListPermissions",
+        "RespondToPermission",
     }  # fmt: skip
 
 
 @pytest.mark.skipif(shutil.which("grpcurl") is None, reason="grpcurl is not installed")
-def test_readme_commands_work_as_printed(served: str) -> None:
+@pytest.mark.parametrize("document", WALKS)
+def test_commands_work_as_printed(document: str, tmp_path: Path) -> None:
     """The lines run one after the other in one shell against a fresh server; only the port differs."""
+    text, configuration = WALKS[document]
+    with serving(tmp_path, configuration) as address:
+        run_all(commands(text), address)
+
+
+def run_all(lines: list[str], served: str) -> None:
+    """Runs commands in their order and expects each to work."""
     environ = dict(os.environ)
-    for command in COMMANDS:
-        assert ADDRESS in command, command
+    for command in lines:
+        assert ADDRESS in command or " -import-path " in command, command
         script = command.replace(ADDRESS, served)
         endless = next((word for name, word in ENDLESS.items() if f"/{name}" in command), None)
         if endless:
@@ -113,7 +138,7 @@ def test_readme_commands_work_as_printed(served: str) -> None:
 def in_shell(script: str, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Runs a line as a reader does."""
     return subprocess.run(
-        ["bash", "-euc", script], env=environ, check=False, capture_output=True, text=True, timeout=30
+        ["bash", "-euc", script], cwd=ROOT, env=environ, check=False, capture_output=True, text=True, timeout=30
     )
 
 
@@ -124,7 +149,7 @@ def value_of(variable: str, script: str, environ: dict[str, str]) -> str:
         done = in_shell(f'{script}\necho "${variable}"', environ)
         assert (done.returncode, done.stderr) == (0, ""), f"{script}\n{done.stderr}"
         if value := done.stdout.strip():
-            assert re.fullmatch(r"(ses|prt)_\w+", value), value
+            assert re.fullmatch(r"(ses|prt|per)_\w+", value), value
             return value
     raise AssertionError(f"{script} finds nothing")
 
@@ -247,6 +272,16 @@ def test_python_client_tool_answers_the_model(served: str) -> None:
     failed = in_terminal([*example, "/error unavailable", served])
     assert failed.returncode == 1
     assert failed.stderr.startswith("PROVIDER_UNAVAILABLE: ")
+
+
+@pytest.mark.parametrize("name", ["client.py", "client_tool.py"])
+def test_python_examples_say_that_no_server_answers(name: str) -> None:
+    """In one line that names the address."""
+    example = [sys.executable, str(ROOT / "examples/python" / name), "Hello", "127.0.0.1:1"]
+    done = in_terminal(example)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("127.0.0.1:1: UNAVAILABLE: ")
+    assert done.stderr.count("\n") == 1
 
 
 def in_terminal(

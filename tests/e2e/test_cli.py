@@ -113,6 +113,7 @@ def test_a_taken_port_and_a_held_database_are_told_in_one_line(tmp_path: Path) -
     for done in (taken, held):
         assert done.returncode == 1
         assert [line.startswith("turnwire: cannot start: ") for line in done.stderr.splitlines()] == [True]
+    assert "set another with --listen, TURNWIRE_LISTEN or server.listen" in taken.stderr
 
 
 @pytest.mark.parametrize(

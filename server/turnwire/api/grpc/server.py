@@ -37,7 +37,10 @@ class GrpcServer:
         try:
             port = self._server.add_insecure_port(listen)
         except RuntimeError as error:
-            raise OSError(f"cannot listen on {listen}: the address is in use or not ours") from error
+            raise OSError(
+                f"cannot listen on {listen}: the address is in use or not of this machine; "
+                "set another with --listen, TURNWIRE_LISTEN or server.listen"
+            ) from error
         return listen if listen.startswith("unix:") else f"{listen.rpartition(':')[0]}:{port}"
 
     async def start(self, services: Iterable[Service], gate: Gate) -> None:

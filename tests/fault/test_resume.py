@@ -51,18 +51,14 @@ def reply_to(api: str, steps: int, speaks: asyncio.Event) -> ProviderServer:
 
 
 async def next_call(client: Client, accepted: SendMessageResponse, number: int) -> ToolCallState:
-    """Waits until the call of a step is open: in its event, or in the snapshot of who came later."""
+    """Waits until the call of a step can be answered: its event is stored. A snapshot may show the call before that."""
 
-    def call_of(event: SessionEvent) -> ToolCallState | None:
-        states = [part.tool_use for part in event.message_snapshot.message.parts if part.HasField("tool_use")]
-        states.append(event.tool_call_updated.state)
-        wanted = f"call_{number}"
-        return next((s for s in states if (s.call_id, s.status) == (wanted, "pending") and s.started_at), None)
+    def is_next(event: SessionEvent) -> bool:
+        state = event.tool_call_updated.state
+        return (state.call_id, state.status) == (f"call_{number}", "pending")
 
-    async with watching(client, accepted.session_id) as watch:
-        found = call_of(await watch.until(lambda event: call_of(event) is not None))
-    assert found is not None
-    return found
+    async with watching(client, accepted.session_id, after_sequence=accepted.sequence) as watch:
+        return (await watch.until(is_next)).tool_call_updated.state
 
 
 def result(accepted: SendMessageResponse, call: ToolCallState, number: int) -> SubmitToolResultRequest:

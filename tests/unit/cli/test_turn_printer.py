@@ -101,6 +101,14 @@ def test_tool_calls_show_arguments_and_result() -> None:
     assert shown(started, delta(0, "{}"), SessionEvent(tool_call_updated=result)) == "clock {}\nclock -> noon\n"
 
 
+def test_a_refused_call_shows_its_error() -> None:
+    """The end of its part is all that is told of it."""
+    started = SessionEvent(part_started=PartStarted(message_id="m", part=Part(tool_use=ToolCallState(name="fly"))))
+    refused = ToolCallState(name="fly", input_json="{}", status="error", error="no such tool")
+    finished = SessionEvent(part_finished=PartFinished(message_id="m", part=Part(tool_use=refused)))
+    assert shown(started, delta(0, "{}"), finished) == "fly {}\nfly -> no such tool\n"
+
+
 @pytest.mark.parametrize(
     ("event", "line"),
     [

@@ -1,6 +1,11 @@
-"""Saving an answer while it streams: growing text now and then, ended parts at once, neither awaited by the stream."""
+"""Saving an answer while it streams: growing text now and then, ended parts at once, neither awaited by the stream.
+
+A tool call is checked before its part ends, beside the stream, so nobody ever sees a call wait that will not run.
+"""
 
 import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import structlog
@@ -9,7 +14,11 @@ from turnwire.core.answer.message_stream import MessageStream
 from turnwire.core.environment import Environment
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import PartFinished
+from turnwire.domain.conversation.messages import ToolUse
 from turnwire.ports.commit import Committed, NewEvent, PutMessage
+
+CallCheck = Callable[[ToolUse], Awaitable[str]]
+"""Returns why a complete call cannot run; "" when it can."""
 
 log = structlog.get_logger()
 
@@ -17,21 +26,31 @@ log = structlog.get_logger()
 class StepJournal:
     """Writes one streaming message behind its stream.
 
-    `_in_flight` holds the commits under way; the store keeps their order. `_timer` is set while text is unsaved. Both
-    are empty after `settle`. Used on the event loop only.
+    `_in_flight` holds the commits under way; the store keeps their order. `_timer` is set while text is unsaved.
+    `_unchecked` are complete calls in the order in which they ended; one task at a time, `_checking`, checks them. All
+    are empty after `finish` or `settle`. Used on the event loop only.
     """
 
-    def __init__(self, environment: Environment, stream: MessageStream) -> None:
-        """Takes the stream to save; nothing is saved before `note_change`."""
+    def __init__(self, environment: Environment, stream: MessageStream, check: CallCheck) -> None:
+        """Takes the stream to save and what checks its calls; nothing is saved before `note_change`."""
         self._environment = environment
         self._stream = stream
+        self._check = check
+        self._unchecked = deque[int]()
+        self._checking: asyncio.Task[None] | None = None
         self._in_flight: set[asyncio.Future[Committed]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._ended: list[int] = []  # parts that ended while a save was under way
         self._interval = environment.settings.limits.flush_interval.total_seconds()
 
     def note_change(self) -> None:
-        """Sees to it that what changed in the stream gets saved: ended parts now, growing ones within the interval."""
+        """Sees to it that what changed in the stream gets saved: ended parts now, growing ones within the interval.
+
+        A call is saved as ended once it is checked.
+        """
+        self._unchecked += self._stream.take_unchecked()
+        if self._unchecked and self._checking is None:
+            self._checking = asyncio.create_task(self._check_calls(), name=f"checks of {self._stream.message_id}")
         self._ended += self._stream.take_ended()
         if self._ended:
             if not self._in_flight:  # else with the next save: a thousand calls in one packet are two saves
@@ -45,12 +64,38 @@ class StepJournal:
             self._save()
         await self._wait()
 
+    async def finish(self) -> None:
+        """Returns when all complete calls are checked, and then as `settle`. When cancelled, `settle` is still due.
+
+        Raises:
+            Exception: what a check raised.
+        """
+        if self._checking is not None:
+            await self._checking
+        await self.settle()
+
     async def settle(self) -> None:
-        """Saves ended parts, stops saving and waits for it; what could not be saved counts as unsaved again."""
+        """Saves ended parts, stops saving and waits for it; what could not be saved counts as unsaved again.
+
+        Calls that are not checked yet stay open: the end of the message ends them.
+        """
+        if self._checking is not None:
+            self._checking.cancel()
+            await asyncio.gather(self._checking, return_exceptions=True)
+            self._checking = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         await self._wait()
+
+    async def _check_calls(self) -> None:
+        while self._unchecked:
+            index = self._unchecked.popleft()
+            call = self._stream.part(index).content
+            problem = await self._check(call) if isinstance(call, ToolUse) else ""
+            self._stream.end_call(index, problem, self._environment.clock())
+            self.note_change()
+        self._checking = None
 
     async def _wait(self) -> None:
         while self._in_flight:  # the end of one begins the next while ended parts wait

@@ -13,6 +13,7 @@ import msgspec
 from turnwire.domain.conversation.events import EphemeralKind, PartDelta, PartStarted
 from turnwire.domain.conversation.messages import (
     Content,
+    FinishReason,
     Message,
     ModelRef,
     ModelRun,
@@ -23,6 +24,7 @@ from turnwire.domain.conversation.messages import (
     Refusal,
     SentContext,
     Text,
+    ToolStatus,
     ToolUse,
 )
 from turnwire.domain.ids import IdMaker
@@ -50,7 +52,11 @@ _TEXT_KINDS: dict[type, type[Text] | type[Reasoning] | type[Refusal]] = {
 
 @dataclass(slots=True)
 class _GrowingPart:
-    """A part that may still grow. `chunks` is joined now and then; `size` counts UTF-8 bytes of all of it."""
+    """A part of the answer. `chunks` is joined now and then; `size` counts UTF-8 bytes of all of it.
+
+    `ended` is set once the provider has ended it: it never grows again. A call stays STREAMING until it is checked as
+    well, and whoever saves the part may take its end back when the saving failed.
+    """
 
     part_id: str
     index: int
@@ -61,8 +67,12 @@ class _GrowingPart:
     size: int = 0
     half_pair: str = ""
     """A high surrogate whose other half comes with the next delta."""
+    ended: bool = False
     status: PartStatus = PartStatus.STREAMING
     provider_state: str | None = None
+    problem: str = ""
+    """Why a complete call cannot run; "" when it can, or is not checked yet."""
+    checked_at: datetime | None = None
 
     def text(self) -> str:
         if len(self.chunks) > 1:
@@ -71,10 +81,16 @@ class _GrowingPart:
 
     def content(self) -> Content:
         if self.kind is ToolUse:
-            return ToolUse(name=self.name, call_id=self.call_id, input_json=self.text())
+            call = ToolUse(name=self.name, call_id=self.call_id, input_json=self.text())
+            return self._failed(call) if self.problem else call
         if self.kind is ProviderContent:
             return ProviderContent(self.name)
         return self.kind(self.text())  # type: ignore[call-arg]
+
+    def _failed(self, call: ToolUse) -> ToolUse:
+        return msgspec.structs.replace(
+            call, status=ToolStatus.ERROR, error=self.problem, started_at=self.checked_at, finished_at=self.checked_at
+        )
 
     def value(self) -> Part:
         return Part(
@@ -102,6 +118,7 @@ class MessageStream:
         self._by_key: dict[PartKey, _GrowingPart] = {}
         self._unsaved: set[int] = set()
         self._ended: list[int] = []
+        self._unchecked: list[int] = []
         self.size_bytes = 0
         """UTF-8 bytes of all parts so far."""
         self.finished: StepFinished | None = None
@@ -178,9 +195,33 @@ class MessageStream:
         return taken
 
     def take_ended(self) -> tuple[int, ...]:
-        """Returns the indexes of parts that ended since this was last asked."""
+        """Returns the indexes of parts that ended since this was last asked; of calls, those that are checked."""
         taken, self._ended = tuple(self._ended), []
         return taken
+
+    def take_unchecked(self) -> tuple[int, ...]:
+        """Returns the indexes of calls that are complete since this was last asked; each needs `end_call`."""
+        taken, self._unchecked = tuple(self._unchecked), []
+        return taken
+
+    def end_call(self, index: int, problem: str, now: datetime) -> None:
+        """Ends the part of a complete call that was checked.
+
+        Args:
+            index: The part.
+            problem: Why the call cannot run: its result. "" when it can.
+            now: When that was found.
+        """
+        part = self._parts[index]
+        part.problem, part.checked_at = join_surrogates(problem), now
+        self._complete(part)
+
+    def end_answer(self) -> None:
+        """Ends the calls that the provider left open in an answer that came to its end: nothing of them is missing."""
+        if self.finished is not None and self.finished.reason in (FinishReason.STOP, FinishReason.TOOL_USE):
+            for key, part in self._by_key.items():
+                if part.kind is ToolUse:
+                    self._end(PartEnded(key))
 
     def give_back(self, unsaved: tuple[int, ...], ended: tuple[int, ...]) -> None:
         """Undoes a take whose saving failed: the parts count as unsaved, the ended ones as still open."""
@@ -245,7 +286,7 @@ class MessageStream:
 
     def _end(self, item: PartEnded) -> None:
         part = self._by_key.get(item.key)
-        if part is None or part.status is not PartStatus.STREAMING:
+        if part is None or part.ended:
             return
         if part.half_pair:  # the other half never came
             part.half_pair = ""
@@ -254,6 +295,13 @@ class MessageStream:
             text = join_surrogates(item.text)
             part.chunks, part.size = [text], len(text.encode())
         part.provider_state = None if item.provider_state is None else join_surrogates(item.provider_state)
+        part.ended = True
+        if part.kind is ToolUse:
+            self._unchecked.append(part.index)
+        else:
+            self._complete(part)
+
+    def _complete(self, part: _GrowingPart) -> None:
         part.status = PartStatus.COMPLETE
         self._unsaved.add(part.index)
         self._ended.append(part.index)
@@ -261,7 +309,7 @@ class MessageStream:
     def _growing(self, key: PartKey) -> _GrowingPart | None:
         """Returns the part of a key; None when there is none or it has ended, for an ended part never changes."""
         part = self._by_key.get(key)
-        return part if part is not None and part.status is PartStatus.STREAMING else None
+        return part if part is not None and not part.ended else None
 
     def _replace(self, **changes: object) -> None:
         self._message = msgspec.structs.replace(self._message, **changes)

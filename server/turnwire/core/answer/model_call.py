@@ -131,6 +131,8 @@ class ModelCall:
                         return ProviderStreamFailed(f"the answer is larger than {limit} bytes", {"limit": str(limit)})
         except ProviderError as error:
             return error
+        self._stream.end_answer()
+        self._journal.note_change()
         return None
 
     def _is_configured(self, model: ModelRef) -> bool:

@@ -56,9 +56,7 @@ class Totals(Struct, frozen=True):
     """Of those whose price is known, where `cost_pico_usd` is None for those whose price is not."""
 
 
-def close_message(
-    message: Message, ending: Ending, now: datetime, problems: Mapping[int, str] | None = None
-) -> tuple[Message, Work]:
+def close_message(message: Message, ending: Ending, now: datetime) -> tuple[Message, Work]:
     """Ends a streaming message.
 
     Parts that are still open are finished, as complete or interrupted. Calls that cannot run any more are settled:
@@ -68,7 +66,6 @@ def close_message(
         message: The message.
         ending: Why it ended.
         now: When.
-        problems: Why complete calls cannot run, by the index of their part: each is the call's result.
 
     Returns:
         The ended message, and the work: all parts are written, because a write before may have failed.
@@ -76,7 +73,7 @@ def close_message(
     complete = ending.status is MessageStatus.COMPLETE
     parts, kinds = [], list[DurableKind]()
     for part in message.parts:
-        closed = _close_part(part, ending, now, (problems or {}).get(part.index, ""))
+        closed = _close_part(part, ending, now)
         parts.append(closed)
         if part.status is PartStatus.STREAMING:
             kinds.append(PartFinished(message.message_id, closed))
@@ -170,7 +167,7 @@ def end_turn(
     return work + (further or Work()) + Work((PutTurn(over),), (NewEvent(event, turn.turn_id),))
 
 
-def _close_part(part: Part, ending: Ending, now: datetime, problem: str) -> Part:
+def _close_part(part: Part, ending: Ending, now: datetime) -> Part:
     orderly = ending.status is MessageStatus.COMPLETE
     open_still = part.status is PartStatus.STREAMING
     status = (PartStatus.COMPLETE if orderly else PartStatus.INTERRUPTED) if open_still else part.status
@@ -178,7 +175,6 @@ def _close_part(part: Part, ending: Ending, now: datetime, problem: str) -> Part
     if isinstance(content, ToolUse) and not content.status.settled:
         if orderly and ending.finish_reason is FinishReason.TOOL_USE:
             content = msgspec.structs.replace(content, started_at=now)
-            content = _failed(content, problem, now) if problem else content
         else:
             content = _failed(content, CUT_CALL if open_still or orderly else UNANSWERED_CALL, now)
     if status is part.status and content is part.content:

@@ -1,7 +1,7 @@
 """Asking people before tool calls run: which calls ask, and what to store when a request is opened, answered, ended."""
 
 import glob
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 
 import msgspec
@@ -22,15 +22,14 @@ MAX_ARGUMENTS_CHARS = 16 * 1024
 
 
 async def ask_permissions(
-    environment: Environment, turn: Turn, message: Message, problems: Mapping[int, str]
+    environment: Environment, turn: Turn, message: Message
 ) -> tuple[Message, tuple[PermissionRequest, ...]]:
     """Finds the calls of a message that a person must allow first.
 
     Args:
         environment: Ports and settings.
         turn: The turn; its agent decides which rules count.
-        message: The answer, before it is closed.
-        problems: Calls that will not run anyway, by the index of their part.
+        message: The answer, before it is closed; calls that cannot run have their result already.
 
     Returns:
         The message whose asking calls name their request, and the requests in the order of the calls.
@@ -39,7 +38,7 @@ async def ask_permissions(
     asking = [
         (part, call)
         for part, call in message.tool_calls()
-        if part.index not in problems and settings.permission(turn.agent, call.name) is PermissionAction.ASK
+        if not call.status.settled and settings.permission(turn.agent, call.name) is PermissionAction.ASK
     ]
     if not asking:
         return message, ()

@@ -7,7 +7,7 @@ import structlog
 from turnwire.core.settings import CoreSettings
 from turnwire.core.tools.permission_requests import denial
 from turnwire.core.tools.schemas import problem_of_arguments, problem_of_schema
-from turnwire.domain.conversation.messages import Message
+from turnwire.domain.conversation.messages import ToolUse
 from turnwire.domain.conversation.permissions import PermissionAction
 from turnwire.domain.conversation.turns import MAX_TOOLS, ToolDefinition
 from turnwire.ports.tools import ServerTool, ServerTools
@@ -43,18 +43,14 @@ class Toolbox:
         """What the model is told: the client's tools in their order, then the server's."""
         return tuple(self._by_name.values())
 
-    async def problems(self, message: Message) -> dict[int, str]:
-        """Returns why complete calls of a message cannot run, by part index: no such tool, denied, wrong arguments."""
-        found = dict[int, str]()
-        for part, call in message.tool_calls():
-            tool = self._by_name.get(call.name)
-            if call.name in self._denied:
-                found[part.index] = denial(call.name)
-            elif tool is None:
-                found[part.index] = f"there is no tool named {call.name!r}"
-            elif problem := await problem_of_arguments(tool.input_schema_json, call.input_json):
-                found[part.index] = problem
-        return found
+    async def problem(self, call: ToolUse) -> str:
+        """Returns why a complete call cannot run: no such tool, denied, wrong arguments. "" when it can."""
+        if call.name in self._denied:
+            return denial(call.name)
+        tool = self._by_name.get(call.name)
+        if tool is None:
+            return f"there is no tool named {call.name!r}"
+        return await problem_of_arguments(tool.input_schema_json, call.input_json)
 
 
 async def open_toolbox(

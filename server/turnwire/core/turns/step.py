@@ -29,6 +29,7 @@ from turnwire.domain.conversation.messages import (
     ModelRun,
     Part,
     SentContext,
+    ToolUse,
 )
 from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.turns import Turn
@@ -75,7 +76,7 @@ class Step:
         message, work = self._begin(request.sent, reopened)
         self._added: asyncio.Future[Committed] = environment.commit(turn.session_id, work, message.updated_at)
         self._stream = MessageStream(message, self._publish, environment.new_id)
-        self._journal = StepJournal(environment, self._stream)
+        self._journal = StepJournal(environment, self._stream, self._problem_of)
 
     @property
     def pending_notice(self) -> RetryScheduled | None:
@@ -113,19 +114,18 @@ class Step:
         if isinstance(failure, ProviderContextFull) and not stream.has_parts:
             shorter = await requests.shorter(request)
             if shorter is not None:
-                request = shorter
+                self._request = request = shorter
                 stream.note_sent(request.sent)
                 failure = await call.run(request.request, models, self._added)
         stream.note_sent(request.draft.sent_to(stream.model))  # a fallback may have answered
         await asyncio.shield(self._added)
-        await self._journal.settle()
+        await self._journal.finish()
         answer = environment.priced(stream.snapshot())
         ending = step_ending(stream.finished, failure, answer)
-        problems, permissions = dict[int, str](), tuple[PermissionRequest, ...]()
+        permissions = tuple[PermissionRequest, ...]()
         if ending.finish_reason is FinishReason.TOOL_USE:
-            problems = await request.toolbox.problems(answer)
-            answer, permissions = await ask_permissions(environment, turn, answer, problems)
-        ended, closing = close_message(answer, ending, environment.clock(), problems)
+            answer, permissions = await ask_permissions(environment, turn, answer)
+        ended, closing = close_message(answer, ending, environment.clock())
         return StepEnd(ended, permissions, closing + opening_work(permissions))
 
     async def flush(self) -> None:
@@ -159,6 +159,10 @@ class Step:
             sent_context=sent,
         )
         return message, Work((PutMessage(message, ()),), (_added_event(message),))
+
+    async def _problem_of(self, call: ToolUse) -> str:
+        """Checks a call against the tools of the request that is answered: a shorter one may replace the first."""
+        return await self._request.toolbox.problem(call)
 
     def _publish(self, kind: EphemeralKind) -> None:
         self._environment.publish(self._turn.session_id, kind)

@@ -11,10 +11,26 @@ from turnwire.core.answer.journal import StepJournal
 from turnwire.core.answer.message_stream import MessageStream
 from turnwire.core.settings import Limits
 from turnwire.domain.conversation.events import PartFinished
-from turnwire.domain.conversation.messages import MessageStatus, PartStatus
+from turnwire.domain.conversation.messages import MessageStatus, Part, PartStatus, ToolStatus, ToolUse
 from turnwire.domain.errors import StorageBusy
 from turnwire.ports.commit import Commit, Committed, NewEvent, PutMessage
-from turnwire.ports.provider import PartEnded, StreamItem, TextDelta
+from turnwire.ports.provider import PartEnded, StreamItem, TextDelta, ToolCallDelta
+
+
+class Checks:
+    """Checks calls when it is told to: the call "fly" cannot run."""
+
+    def __init__(self) -> None:
+        self.may_go_on = asyncio.Event()
+        self.begun: list[str] = []
+
+    async def __call__(self, call: ToolUse) -> str:
+        """Returns what is wrong, once it may."""
+        self.begun.append(call.name)
+        await self.may_go_on.wait()
+        if call.name == "break":
+            raise RuntimeError("a bug")
+        return "no such tool" if call.name == "fly" else ""
 
 
 class Step:
@@ -28,7 +44,8 @@ class Step:
         )
         message = make_answer("msg_1", status=MessageStatus.STREAMING)
         self.stream = MessageStream(message, lambda _: None, environment.new_id)
-        self.journal = StepJournal(environment, self.stream)
+        self.checks = Checks()
+        self.journal = StepJournal(environment, self.stream, self.checks)
 
     def take(self, *items: StreamItem) -> None:
         """Applies items as the turn runner does."""
@@ -40,6 +57,20 @@ class Step:
         """Returns which parts each commit wrote."""
         changes = [change for commit in self.store.commits for change in commit.changes]
         return [change.part_indexes for change in changes if isinstance(change, PutMessage)]
+
+    def told(self) -> list[Part]:
+        """Returns the parts whose end was told."""
+        events = [event.kind for commit in self.store.commits for event in commit.events]
+        return [event.part for event in events if isinstance(event, PartFinished)]
+
+    async def all_stored(self, ending: asyncio.Task[None]) -> None:
+        """Lets every commit become durable until a task has ended."""
+        while not ending.done():
+            for number, future in enumerate(self.store.futures):
+                if not future.done():
+                    future.set_result(Committed(number, number + 1))
+            await asyncio.sleep(0)
+        await ending
 
     async def stored(self, index: int = -1) -> None:
         """Lets one commit become durable."""
@@ -166,3 +197,66 @@ async def test_parts_that_end_during_a_save_are_saved_together() -> None:
     step.store.futures[1].set_result(Committed(1, 50))
     await settling
     assert [len(commit.events) for commit in step.store.commits] == [1, 49]
+
+
+async def test_a_call_ends_once_it_is_checked() -> None:
+    """With its error when it cannot run; text goes on meanwhile and ends before it."""
+    step = Step()
+    step.take(ToolCallDelta(0, "fly", "c1", "{}"), PartEnded(0), ToolCallDelta(1, "look", "c2", "{}"), PartEnded(1))
+    step.take(TextDelta(2, "a"), PartEnded(2))
+    finishing = asyncio.create_task(step.journal.finish())
+    await step.stored()
+    assert [part.index for part in step.told()] == [2]
+    assert [part.status for part in step.stream.snapshot().parts[:2]] == [PartStatus.STREAMING] * 2
+    assert not finishing.done()
+    step.clock.advance(3)
+    step.checks.may_go_on.set()
+    await step.all_stored(finishing)
+    refused = ToolUse(
+        name="fly",
+        call_id="c1",
+        input_json="{}",
+        status=ToolStatus.ERROR,
+        error="no such tool",
+        started_at=step.clock.now,
+        finished_at=step.clock.now,
+    )
+    calls = [refused, ToolUse(name="look", call_id="c2", input_json="{}")]
+    assert [(part.content, part.status) for part in step.told()[1:]] == [(c, PartStatus.COMPLETE) for c in calls]
+    assert step.checks.begun == ["fly", "look"]
+
+
+async def test_settling_gives_up_checks() -> None:
+    """A turn that is aborted does not wait for them; the calls stay open, and no event shows them."""
+    step = Step()
+    step.take(ToolCallDelta(0, "fly", "c1", "{}"), PartEnded(0))
+    finishing = asyncio.create_task(step.journal.finish())
+    while not step.checks.begun:
+        await asyncio.sleep(0)
+    finishing.cancel()
+    await asyncio.wait((finishing,))
+    await step.journal.settle()
+    step.checks.may_go_on.set()
+    await asyncio.sleep(0)
+    assert (step.told(), step.stream.snapshot().parts[0].status) == ([], PartStatus.STREAMING)
+
+
+async def test_a_check_that_breaks_is_told_to_whoever_finishes() -> None:
+    """The turn ends with it; nothing runs unchecked."""
+    step = Step()
+    step.checks.may_go_on.set()
+    step.take(ToolCallDelta(0, "break", "c1", "{}"), PartEnded(0), ToolCallDelta(1, "look", "c2", "{}"), PartEnded(1))
+    with pytest.raises(RuntimeError, match="a bug"):
+        await step.journal.finish()
+    await step.journal.settle()
+    assert step.told() == []
+
+
+async def test_a_thousand_calls_in_one_packet_are_two_saves() -> None:
+    """Calls that are checked during a save are saved together."""
+    step = Step()
+    step.checks.may_go_on.set()
+    for key in range(1000):
+        step.take(ToolCallDelta(key, "look", f"c{key}", "{}"), PartEnded(key))
+    await step.all_stored(asyncio.create_task(step.journal.finish()))
+    assert [len(commit.events) for commit in step.store.commits] == [1, 999]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,6 +23,7 @@ from turnwire.domain.conversation.messages import (
     Reasoning,
     Refusal,
     Text,
+    ToolStatus,
     ToolUse,
 )
 from turnwire.domain.money import Usage
@@ -276,3 +278,38 @@ def test_usage_of_a_failed_attempt_stays_with_its_model() -> None:
         None,
         ModelRun(provider_id="p", model_requested="second"),
     )
+
+
+def test_a_complete_call_ends_once_it_was_checked() -> None:
+    """It takes nothing more from then on, and shows its error when it cannot run."""
+    stream, _ = _streamed(ToolCallDelta(0, "fly", "c1", "{}"), PartEnded(0), PartEnded(0))
+    assert (stream.take_unchecked(), stream.take_unchecked(), stream.take_ended()) == ((0,), (), ())
+    call = ToolUse(name="fly", call_id="c1", input_json="{}")
+    assert stream.part(0) == _part(0, call)
+    stream.apply(ToolCallDelta(0, arguments="late"))
+    stream.end_call(0, "no such \ud83d tool", later(1))
+    failed = msgspec.structs.replace(
+        call, status=ToolStatus.ERROR, error="no such \ufffd tool", started_at=later(1), finished_at=later(1)
+    )
+    assert stream.part(0) == _part(0, failed, PartStatus.COMPLETE)
+    assert stream.take_ended() == (0,)
+
+
+@pytest.mark.parametrize("reason", FinishReason)
+def test_a_whole_answer_completes_the_calls_that_are_open(reason: FinishReason) -> None:
+    """Some APIs tell no end of a call. What a limit, a pause or a filter ended may be half of one."""
+    stream, _ = _streamed(ToolCallDelta(0, "a"), PartEnded(0), TextDelta(1, "t"), ToolCallDelta(2, "b"))
+    stream.end_answer()
+    assert stream.take_unchecked() == (0,)
+    stream.apply(StepFinished(reason, ""))
+    stream.end_answer()
+    whole = reason in (FinishReason.STOP, FinishReason.TOOL_USE)
+    assert (stream.take_unchecked(), stream.take_ended()) == ((2,) if whole else (), ())
+
+
+def test_a_part_whose_saving_failed_takes_nothing_more() -> None:
+    """It counts as open for whoever ends the message only."""
+    stream, _ = _streamed(TextDelta(0, "a"), PartEnded(0))
+    stream.give_back(stream.take_unsaved(), stream.take_ended())
+    stream.apply(TextDelta(0, "b"))
+    assert [part.content for part in stream.snapshot().parts] == [Text("a"), Text("b")]

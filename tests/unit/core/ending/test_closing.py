@@ -234,17 +234,21 @@ def test_the_end_of_a_turn_closes_what_is_open() -> None:
     assert (closed.status, settled.status) == (MessageStatus.INTERRUPTED, MessageStatus.COMPLETE)
 
 
-def test_a_call_that_cannot_run_has_its_result_at_once() -> None:
-    """It is never told to wait; the other call is."""
-    message = _streaming(CALL, CALL)
-    ending = Ending(FinishReason.TOOL_USE)
-    closed, work = close_message(message, ending, END, {0: "there is no such tool"})
-    assert [(call.status, call.error) for _, call in closed.tool_calls()] == [
-        (ToolStatus.ERROR, "there is no such tool"),
-        (ToolStatus.PENDING, None),
-    ]
+@pytest.mark.parametrize("ending", [Ending(FinishReason.TOOL_USE), Ending(FinishReason.LENGTH), ABORTED])
+def test_a_call_that_was_refused_keeps_its_result(ending: Ending) -> None:
+    """However the answer ends; nothing more is told of it."""
+    refused = ToolUse(name="fly", status=ToolStatus.ERROR, error="there is no such tool", started_at=NOW)
+    closed, work = close_message(_streaming(refused, CALL), ending, END)
+    assert closed.parts[0].content == refused
     updates = [event.kind for event in work.events if isinstance(event.kind, ToolCallUpdated)]
-    assert [(update.part_index, update.call.status) for update in updates] == [
-        (0, ToolStatus.ERROR),
-        (1, ToolStatus.PENDING),
+    assert [update.part_index for update in updates] == [1]
+
+
+def test_the_end_of_a_refused_call_is_told_when_it_could_not_be_saved_before() -> None:
+    """The part ends with the error in it."""
+    refused = ToolUse(name="fly", status=ToolStatus.ERROR, error="there is no such tool", started_at=NOW)
+    closed, work = close_message(_streaming(open_part(0, refused)), Ending(FinishReason.TOOL_USE), END)
+    assert [event.kind for event in work.events if not isinstance(event.kind, MessageFinished)] == [
+        PartFinished(closed.message_id, closed.parts[0])
     ]
+    assert (closed.parts[0].content, closed.parts[0].status) == (refused, PartStatus.COMPLETE)

@@ -15,7 +15,7 @@ async def test_always_allows_the_tool_that_was_asked_for_alone(name: str) -> Non
     """Whatever its name: an MCP server that names a tool like a pattern is not given the others with it."""
     environment = make_environment(settings={"permissions": (PermissionRule("*", PermissionAction.ASK),)})
     message = make_answer("msg_1", ToolUse(name=name, input_json="{}"))
-    _, (asked,) = await ask_permissions(environment, make_turn(), message, {})
+    _, (asked,) = await ask_permissions(environment, make_turn(), message)
     others = {"fs.read", "fs.load", "fs.x", "fs.*", "fs.[a-z]", "fs.??ad", "fs.[*]"} - {name}
     assert (asked.tool, matches_glob(asked.patterns, name)) == (name, True)
     assert [other for other in others if matches_glob(asked.patterns, other)] == []

@@ -1,7 +1,6 @@
 """Which tools a model is offered, and which calls cannot run."""
 
 from tests.support.fakes.core import FakeServerTools, server_tool
-from tests.support.fakes.domain_values import make_answer
 from turnwire.core.settings import Agent, CoreSettings, PermissionRule
 from turnwire.core.tools.toolbox import Toolbox, open_toolbox
 from turnwire.domain.conversation.messages import ModelRef, ToolUse
@@ -59,16 +58,15 @@ async def test_a_tool_without_a_schema_is_left_out() -> None:
     assert [tool.name for tool in (await open_toolbox((), settings(), "", tools)).definitions] == ["good"]
 
 
-async def test_calls_that_cannot_run_are_named() -> None:
-    """By their part, with the reason that the model reads."""
+async def test_calls_that_cannot_run_have_a_problem() -> None:
+    """It is the reason that the model reads; a call that can run has none."""
     toolbox = Toolbox((ToolDefinition("add", "", '{"required":["a"]}'), LOOK), ())
     calls = [ToolUse(name="none"), ToolUse(name="add"), ToolUse(name="look", input_json="{"), ToolUse(name="look")]
-    message = make_answer("msg_1", "text", *calls)
-    problems = await toolbox.problems(message)
-    assert list(problems) == [1, 2, 3]
-    assert problems[1] == "there is no tool named 'none'"
-    assert problems[2] == "the arguments do not fit the tool's schema: 'a' is a required property"
-    assert problems[3].startswith("the arguments are not valid JSON")
+    problems = [await toolbox.problem(call) for call in calls]
+    assert problems[0] == "there is no tool named 'none'"
+    assert problems[1] == "the arguments do not fit the tool's schema: 'a' is a required property"
+    assert problems[2].startswith("the arguments are not valid JSON")
+    assert problems[3] == ""
 
 
 async def test_denied_tools_are_not_offered() -> None:
@@ -93,12 +91,11 @@ async def test_calls_of_denied_tools_are_answered_so() -> None:
     """A model may know a name from earlier; tools that do not exist stay unknown, whatever the pattern."""
     given = settings(None, PermissionRule("*", PermissionAction.DENY))
     toolbox = await open_toolbox((LOOK,), given, "", FakeServerTools(server_tool("fs.write")))
-    message = make_answer("msg_1", ToolUse(name="fs.write"), ToolUse(name="look"), ToolUse(name="none"))
-    assert await toolbox.problems(message) == {
-        0: "the tool 'fs.write' is not permitted",
-        1: "the tool 'look' is not permitted",
-        2: "there is no tool named 'none'",
-    }
+    assert [await toolbox.problem(ToolUse(name=name)) for name in ("fs.write", "look", "none")] == [
+        "the tool 'fs.write' is not permitted",
+        "the tool 'look' is not permitted",
+        "there is no tool named 'none'",
+    ]
 
 
 class Discovering(FakeServerTools):

@@ -23,6 +23,7 @@ from google.protobuf.message_factory import GetMessageClass
 from docs.reference.defaults import with_defaults
 from docs.reference.documents import documents
 from docs.reference.field_numbers import fixed_messages, messages, modules
+from opencode.event.session_event_pb2 import SessionEvent
 from turnwire.domain import errors
 
 ROOT = Path(__file__).parents[2]
@@ -308,3 +309,14 @@ def test_go_examples_build_and_run(served: str, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "één twee 世界 🌍\n"), done.stderr
     done = in_terminal(["go", "run", "./clienttool", QUESTION, served], folder, 300)
     assert (done.returncode, done.stdout) == (0, ANSWERED), done.stderr
+
+
+def test_the_fold_table_names_every_event_and_its_fields() -> None:
+    """Once each, the fields in the order of the contract."""
+    text = (ROOT / "docs" / "contract.md").read_text()
+    kinds = {field.name: field for field in SessionEvent.DESCRIPTOR.oneofs_by_name["kind"].fields}
+    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| (.*?) \| .+ \|$", text, re.MULTILINE)
+    found = [(kind, re.findall(r"`(\w+)`", fields)) for names, fields in rows for kind in re.findall(r"`(\w+)`", names)]
+    table = [(kind, fields) for kind, fields in found if kind in kinds]
+    assert sorted(kind for kind, _ in table) == sorted(kinds)
+    assert dict(table) == {name: [field.name for field in kind.message_type.fields] for name, kind in kinds.items()}

@@ -5,7 +5,7 @@ import inspect
 import json
 import textwrap
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -183,7 +183,7 @@ def _default_in_words(field: FieldInfo) -> str:
     return f"{written} ({words})" if words.endswith(("KiB", "MiB", "minutes")) else written
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = [head, ("---",) * len(head), *rows]
     escaped = [[cell.replace("|", r"\|") for cell in line] for line in lines]
     return "\n" + "".join(f"| {' | '.join(line)} |\n" for line in escaped)

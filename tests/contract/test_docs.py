@@ -19,7 +19,9 @@ import pytest
 from google.protobuf import descriptor_pb2, json_format
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message_factory import GetMessageClass
+from msgspec import Struct
 
+from docs.reference.configuration import documentation
 from docs.reference.defaults import with_defaults
 from docs.reference.documents import documents
 from docs.reference.field_numbers import fixed_messages, messages, modules
@@ -214,6 +216,18 @@ def test_next_free_numbers_are_free() -> None:
 def test_defaults_are_filled_in(written: str, filled_in: str) -> None:
     """A value before a key in brackets is the key's default, in words; everything else stays."""
     assert with_defaults(written).startswith(filled_in)
+
+
+def test_a_key_without_words_is_noticed() -> None:
+    """The docstring of a field is the reference of its key: without one there is no page."""
+
+    class Section(Struct):
+        told: int = 1
+        """Something."""
+        untold: int = 2
+
+    with pytest.raises(ValueError, match="Section has fields without docstrings: untold"):
+        documentation(Section)
 
 
 def test_a_key_that_is_not_there_is_noticed() -> None:

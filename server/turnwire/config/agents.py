@@ -18,12 +18,12 @@ def read_permissions(document: Document, key: str, table: Mapping[str, Any]) -> 
     """Returns the rules of a table in the file's order.
 
     Args:
-        document: Where errors are told.
+        document: Makes the errors.
         key: Path of the table.
         table: Pattern to action.
 
     Raises:
-        ConfigError: a pattern is empty, or an action is none.
+        ConfigError: a pattern is empty, or an action unknown.
     """
     rules = []
     for pattern, action in table.items():
@@ -33,7 +33,7 @@ def read_permissions(document: Document, key: str, table: Mapping[str, Any]) -> 
         if isinstance(action, dict):
             raise document.error(rule_key, 'is a table: patterns with dots need quotes, as in "fs.read" = "ask"')
         if not isinstance(action, str) or action not in set(PermissionAction):
-            raise document.error(rule_key, f"{action!r} is none of {', '.join(PermissionAction)}")
+            raise document.error(rule_key, f"{action!r} is not one of {', '.join(PermissionAction)}")
         rules.append(PermissionRule(pattern, PermissionAction(action)))
     return tuple(rules)
 

@@ -48,7 +48,7 @@ class Document:
             overrides: The environment and the options of the command line.
 
         Raises:
-            ConfigError: the file cannot be read, is not TOML, or has a section that nobody knows.
+            ConfigError: the file cannot be read, is not TOML, or has an unknown section.
         """
         self._file = file
         self._tables = _tables(file)

@@ -30,11 +30,11 @@ def _server(document: Document, key: str, table: object) -> McpSettings:
     for field in useless:
         if getattr(settings, field):
             raise document.error(
-                f"{key}.{field}", f"is not for a server with {'an url' if settings.url else 'a command'}"
+                f"{key}.{field}", f"is not for a server with {'a url' if settings.url else 'a command'}"
             )
     # Never repeat these values: people paste keys.
     if not all(re.fullmatch(_HEADER, header) for header in settings.headers_env):
-        raise document.error(f"{key}.headers_env", "has a key that is no name of an HTTP header")
+        raise document.error(f"{key}.headers_env", "has a key that is not the name of an HTTP header")
     for name in (*settings.env, *settings.headers_env.values()):
         if not re.fullmatch(VARIABLE, name):
             raise document.error(key, "env and headers_env take names of environment variables")

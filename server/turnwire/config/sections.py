@@ -146,7 +146,10 @@ def explained(key: str, error: msgspec.ValidationError, kind: type) -> tuple[str
     hints = get_type_hints(kind) if isinstance(kind, type) and issubclass(kind, Struct) else {}
     hint = hints.get(re.sub(r"\[.*", "", inner.strip(".`")))
     if choices := _choices(hint):
-        problem += f"; one of {', '.join(choices)}"
+        known = ", ".join(choice or '""' for choice in choices)
+        if wrong := re.fullmatch(r"Invalid enum value (.*)", problem, re.DOTALL):
+            return path, f"{wrong[1]} is not one of {known}"
+        problem += f"; one of {known}"
     return path, problem[:1].lower() + problem[1:]
 
 

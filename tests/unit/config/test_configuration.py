@@ -241,11 +241,11 @@ MODEL = '[models."offline/echo"]\n'
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('[permissions]\n"fs.*" = "maybe"', """permissions."fs.*": 'maybe' is none of allow, ask, deny"""),
-        ('[permissions]\n"fs.*" = true', """permissions."fs.*": True is none of allow, ask, deny"""),
+        ('[permissions]\n"fs.*" = "maybe"', """permissions."fs.*": 'maybe' is not one of allow, ask, deny"""),
+        ('[permissions]\n"fs.*" = true', """permissions."fs.*": True is not one of allow, ask, deny"""),
         ('[permissions]\n"" = "ask"', 'permissions."": is an empty pattern, which no tool matches'),
         ('[permissions]\nfs.read = "ask"', 'permissions."fs": is a table: patterns with dots need quotes'),
-        ('[agents.x.permissions]\n"*" = "no"', """agents.x.permissions."*": 'no' is none of allow, ask, deny"""),
+        ('[agents.x.permissions]\n"*" = "no"', """agents.x.permissions."*": 'no' is not one of allow, ask, deny"""),
         ('[agents.x.permissions]\n"" = "ask"', 'agents.x.permissions."": is an empty pattern'),
         ("[agents.x]\npermissions = 1", "agents.x.permissions: expected `object`, got `int`"),
         (
@@ -280,8 +280,8 @@ MODEL = '[models."offline/echo"]\n'
         ),
         (
             MODEL + 'capabilities = ["tools", "flight"]',
-            """models."offline/echo".capabilities[1]: invalid enum value 'flight'; """
-            "one of tools, images, documents, reasoning",
+            """models."offline/echo".capabilities[1]: 'flight' is not one of """
+            "tools, images, documents, reasoning",
         ),
         ("[compaction]\nthreshold = 1", "compaction.threshold: expected `float` <= 0.99"),
         ("[compaction]\nthreshold = 0.09", "compaction.threshold: expected `float` >= 0.1"),
@@ -374,14 +374,13 @@ def test_addresses_that_are_accepted(listen: str) -> None:
         ("[limits]\nmax_steps = 0", "test.toml: limits.max_steps: expected `int` >= 1"),
         (
             '[log]\nlevel = "loud"',
-            "test.toml: log.level: invalid enum value 'loud'; one of debug, info, warning, error",
+            "test.toml: log.level: 'loud' is not one of debug, info, warning, error",
         ),
         ("[providers]\nx = 1", "test.toml: providers.x: expected `object`, got `int`"),
         ("[providers.x]", "test.toml: providers.x.kind: is required"),
         (
             '[providers.x]\nkind = "openai"',
-            "test.toml: providers.x.kind: invalid enum value 'openai'; "
-            "one of openai_chat, openai_responses, anthropic, offline",
+            "test.toml: providers.x.kind: 'openai' is not one of openai_chat, openai_responses, anthropic, offline",
         ),
         ('[providers."a/b"]', "test.toml: providers.a/b: is not a name of letters, digits, '_', '-' and '.'"),
         (
@@ -414,7 +413,7 @@ def test_errors_name_the_file_and_the_key(text: str, message: str) -> None:
     ("environ", "message"),
     [
         ({"TURNWIRE_LISTEN": "x"}, "TURNWIRE_LISTEN: 'x' is neither host:port nor unix:path"),
-        ({"TURNWIRE_LOG_FORMAT": "xml"}, "TURNWIRE_LOG_FORMAT: invalid enum value 'xml'; one of text, json"),
+        ({"TURNWIRE_LOG_FORMAT": "xml"}, "TURNWIRE_LOG_FORMAT: 'xml' is not one of text, json"),
         (
             {"TURNWIRE_DEFAULT_MODEL": "openai/gpt"},
             "TURNWIRE_DEFAULT_MODEL: 'openai/gpt' names no configured provider; there are: offline",
@@ -483,13 +482,20 @@ def test_mcp_servers_are_read() -> None:
         ),
         ('[mcp.a]\ncommand = "x"\ntimeout_seconds = 0', "mcp.a.timeout_seconds: expected `float` > 0"),
         ('[mcp.a]\ncommand = "x"\nwhat = 0', "mcp.a.what: is not a known key"),
-        ('[mcp.a]\nurl = "http://a"\nargs = ["x"]', "mcp.a.args: is not for a server with an url"),
+        ('[mcp.a]\nurl = "http://a"\nargs = ["x"]', "mcp.a.args: is not for a server with a url"),
         ('[mcp.a]\ncommand = "x"\nheaders_env = {A = "B"}', "mcp.a.headers_env: is not for a server with a command"),
-        ('[mcp.a]\nurl = "http://a"\nheaders_env = {"A\\nB" = "C"}', "mcp.a.headers_env: has a key that is no name"),
+        (
+            '[mcp.a]\nurl = "http://a"\nheaders_env = {"A\\nB" = "C"}',
+            "mcp.a.headers_env: has a key that is not the name",
+        ),
         ('[mcp.a]\ncommand = "x"\ncwd = "/no/such/folder"', "mcp.a.cwd: /no/such/folder is not a folder"),
         ('[agents.""]', 'agents."": is an agent without a name'),
         ('[agents.a]\ntools = [""]', "agents.a.tools: has an empty pattern"),
-        ('[providers.a]\nkind = "openai_responses"\nreasoning_summary = "x"', "providers.a.reasoning_summary: "),
+        (
+            '[providers.a]\nkind = "openai_responses"\nreasoning_summary = "x"',
+            """providers.a.reasoning_summary: 'x' is not one of "", auto""",
+        ),
+        ("[log]\nlevel = 1", "log.level: expected `str`, got `int`; one of debug, info"),
         ("[limits]\nmax_repeated_calls = 1", "limits.max_repeated_calls: "),
     ],
 )

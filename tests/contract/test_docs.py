@@ -1,6 +1,6 @@
 """What the documents say works: commands, examples, links, numbers.
 
-The Go examples download modules, so they run only with TURNWIRE_TEST_GO=1; the commands of the README need grpcurl.
+The Go examples download modules, so they run only with TURNWIRE_TEST_GO=1; the commands need grpcurl.
 """
 
 import json

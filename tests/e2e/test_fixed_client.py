@@ -160,7 +160,7 @@ async def test_all_parts_of_a_message_reach_the_model(client: FixedClient, event
 
     user, assistant = (await client.GetMessages(session_id)).messages
     assert list(user.text_parts) == ["first", "second"]
-    assert list(assistant.text_parts) == ["first\nsecond", "[dot.png, 20 bytes]"]
+    assert list(assistant.text_parts) == ["first\nsecond\n[dot.png, 20 bytes]"]
 
 
 async def test_the_default_model_answers_when_none_is_named(

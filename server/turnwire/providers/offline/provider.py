@@ -19,7 +19,8 @@ Models. "The text" is the last user message without its directives:
 Directives work with every model. Each is a line that starts with a slash; any other line, with a slash or without, is
 plain text. They are performed from top to bottom, with the model's own answer in place of the first plain line (`echo`:
 each plain line in its place). A message without plain lines gets what its directives make (reasoning, words, tool
-calls, a refusal), or the model's own answer when they make nothing.
+calls, a refusal), or the model's own answer when they make nothing. Text is one part, each piece on a new line, unless
+reasoning, a tool call or a refusal comes between.
 
     /reason TEXT            reasons aloud
     /words N                N words of filler
@@ -179,7 +180,8 @@ class _Performer:
         )
 
     def perform(self, actions: list[Action]) -> Iterator[StreamItem | float]:
-        for key, action in enumerate(actions):
+        key = 0
+        for number, action in enumerate(actions):
             match action:
                 case Rate(rate):
                     self._rate = rate
@@ -193,15 +195,19 @@ class _Performer:
                 case Flaky():
                     pass
                 case _:
+                    if not isinstance(action, Say) or action.begins_part:
+                        key = number
                     complete = yield from self._generate(key, action)
                     if not complete:
                         self.finish = FinishReason.LENGTH
                         return
+                    if not isinstance(action, Say) or action.ends_part:
+                        yield PartEnded(key)
         if self._stop:
             raise error_of(self._stop.code)
 
     def _generate(self, key: PartKey, action: ContentAction) -> Generator[StreamItem | float, None, bool]:
-        """Yields one part. Returns False when the output limit cut it."""
+        """Yields the words of one action. Returns False when the output limit cut them."""
         text = action.arguments if isinstance(action, Call) else action.text
         if isinstance(action, Call):
             self.finish = FinishReason.TOOL_USE
@@ -219,7 +225,6 @@ class _Performer:
             self._words += 1
             self._reasoning_words += isinstance(action, Reason)
             yield _delta(key, action, word)
-        yield PartEnded(key)
         return True
 
     def _raise_when_due(self) -> None:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 
+import msgspec
 from msgspec import Struct
 
 from turnwire.domain.conversation.messages import File, FinishReason, Message, MessageType, Text, ToolResult, ToolUse
@@ -61,6 +62,10 @@ class Say(Struct, frozen=True):
     """Answers with the text."""
 
     text: str
+    begins_part: bool = True
+    """False when it goes on in the text part before it; `text` then begins with a new line."""
+    ends_part: bool = True
+    """False when the next text goes on in the same part."""
 
 
 class Reason(Struct, frozen=True):
@@ -148,12 +153,34 @@ def read_script(request: ProviderRequest) -> list[Action]:
     actions = _actions(sections[step], request)
     if step == 0 and user and request.model_id == "echo":
         actions += [_named_file(file, request) for file in user.files()]
-    return actions
+    return _with_joined_text(actions)
 
 
 def error_of(code: str) -> ProviderError:
     """Returns the error that a directive names."""
     return _ERRORS[code](f"the offline provider was asked to fail with {code}", {"code": code})
+
+
+def _with_joined_text(actions: list[Action]) -> list[Action]:
+    """Returns the actions; those that say text are one part unless other content comes between them."""
+    joined: list[Action] = []
+    before: tuple[int, Say] | None = None  # place and value of the text that may go on
+    for action in actions:
+        if isinstance(action, Say):
+            if not action.text.strip():
+                continue
+            said = action
+            if before is not None:
+                place, text = before
+                joined[place] = msgspec.structs.replace(text, ends_part=False)
+                said = Say(f"\n{action.text}", begins_part=False)
+            before = len(joined), said
+            joined.append(said)
+        else:
+            joined.append(action)
+            if isinstance(action, ContentAction):
+                before = None
+    return joined
 
 
 def _last_user_message(request: ProviderRequest) -> Message | None:

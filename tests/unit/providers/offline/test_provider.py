@@ -124,7 +124,7 @@ async def test_echo_names_the_files_it_was_given() -> None:
         messages=(message(MessageType.USER, Text("look"), file),),
         files={"ab": b"123"},
     )
-    assert text_of(await items_of(request)) == "look[cat.png, 3 bytes]"
+    assert text_of(await items_of(request)) == "look\n[cat.png, 3 bytes]"
 
 
 async def test_lorem_has_the_asked_number_of_words() -> None:
@@ -208,11 +208,46 @@ async def test_directives_are_performed_in_order() -> None:
     assert parts == [
         (ReasoningDelta, "hm"),
         (TextDelta, "first"),
-        (TextDelta, "lorem"),
+        (TextDelta, "\nlorem"),
         (TextDelta, " ipsum"),
-        (TextDelta, "second"),
+        (TextDelta, "\nsecond"),
     ]
     assert items[-1] == StepFinished(FinishReason.CONTENT_FILTER, "content_filter")
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("one\n/sleep 0\n/rate 0\ntwo\n/finish stop", ["one\ntwo"]),
+        ("one\n/words 2\n\n/words 0\n/words 1\n", ["one\nlorem ipsum\nlorem"]),
+        ("/words 0\none", ["one"]),
+        ("one\n/reason hm\n/sleep 0\ntwo\nthree", ["one", "hm", "two\nthree"]),
+        ("one\n/tool a {}\ntwo\n/refuse no\nthree", ["one", "{}", "two", "no", "three"]),
+    ],
+)
+async def test_text_is_one_part_unless_something_else_comes_between(text: str, parts: list[str]) -> None:
+    """A client that shows one part of an answer shows all of it. Every part ends once, before the next begins."""
+    keys, texts, ended = list[object](), list[str](), list[object]()
+    for item in await items_of(asking(text)):
+        if isinstance(item, PartEnded):
+            ended.append(item.key)
+        elif isinstance(item, TextDelta | ReasoningDelta | RefusalDelta | ToolCallDelta):
+            words = item.arguments if isinstance(item, ToolCallDelta) else item.text
+            if item.key not in keys:
+                assert [key for key in ended if key in keys] == keys
+                keys.append(item.key)
+                texts.append("")
+            texts[-1] += words
+    assert texts == parts
+    assert [key for key in ended if key in keys] == keys
+
+
+async def test_an_error_between_two_lines_cuts_their_part() -> None:
+    """What comes after it belongs to the part that did not end."""
+    seen, _ = await failing(asking("one\n/error failed\ntwo"))
+    assert (text_of(seen), any(isinstance(item, PartEnded) for item in seen)) == ("one", False)
+    seen, _ = await failing(asking("one\n/error failed"))
+    assert [item for item in seen if isinstance(item, PartEnded)] == [PartEnded(0)]
 
 
 async def test_step_directive_separates_the_model_calls_of_a_turn() -> None:

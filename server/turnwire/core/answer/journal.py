@@ -79,6 +79,7 @@ class StepJournal:
 
         Calls that are not checked yet stay open: the end of the message ends them.
         """
+        self._unchecked.clear()
         if self._checking is not None:
             self._checking.cancel()
             await asyncio.gather(self._checking, return_exceptions=True)

@@ -201,8 +201,8 @@ class _GlobalStream:
         found: list[pb.GlobalEvent] = []
         places, self._changed = list(self._changed), {}
         for session_id, message_id, index in places:
-            run = self._turns.run_of(session_id)
-            part = run.open_part(message_id, index) if run is not None else None
+            turn = self._turns.live(session_id)
+            part = turn.open_part(message_id, index) if turn is not None else None
             change = part_updated(session_id, message_id, to_proto.part(part)) if part is not None else None
             if change is not None:
                 change.directory = await self._directory(session_id)

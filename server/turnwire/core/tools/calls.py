@@ -151,6 +151,10 @@ class ToolCalls:
         storing = self._storing.get(index)
         return 0 if storing is None else (await asyncio.shield(storing)).sequence
 
+    def index_of(self, part_id: str) -> int | None:
+        """Returns which part of the message is a call with this id; None when none is."""
+        return next((part.index for part, _ in self.message.tool_calls() if part.part_id == part_id), None)
+
     def has_permission(self, permission_id: str) -> bool:
         """Tells whether a request is one of these calls'."""
         return permission_id in self._permissions

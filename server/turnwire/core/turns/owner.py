@@ -13,7 +13,7 @@ import structlog
 from turnwire.core.ending.closing import Ending, end_turn
 from turnwire.core.environment import Environment
 from turnwire.core.intake.receipts import Receipt
-from turnwire.core.turns.recovery import end_stored_turn
+from turnwire.core.turns.recovery import Resumption, end_stored_turn
 from turnwire.core.turns.resuming import ResumePoint
 from turnwire.core.turns.run import TurnRun
 from turnwire.core.work import Work
@@ -111,16 +111,10 @@ class SessionTurns:
             raise
         return msgspec.structs.replace(receipt, sequence=committed.before_sequence)
 
-    def resume(self, turn: Turn, message: Message, point: ResumePoint) -> None:
-        """Goes on with a turn of a dead process. Watchers were told then that the session runs.
-
-        Args:
-            turn: The turn, as it is stored.
-            message: Its user message.
-            point: Where it goes on.
-        """
+    def resume(self, resumption: Resumption) -> None:
+        """Goes on with a turn of a dead process. Watchers were told then that the session runs."""
         self._is_announced = True
-        self._begin(Waiting(turn, message), point)
+        self._begin(Waiting(resumption.turn, resumption.user_message), resumption.point)
 
     def start_next(self) -> None:
         """Starts the first waiting message of a session in which nothing runs."""

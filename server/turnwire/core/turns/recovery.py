@@ -1,12 +1,57 @@
-"""Ending a turn with what is stored of it: after a crash, or when its own end could not be stored."""
+"""Turns that run nowhere: what becomes of each after a crash, and ending one with what is stored of it."""
+
+import msgspec
+import structlog
+from msgspec import Struct
 
 from turnwire.core.ending.closing import Ending, end_turn
 from turnwire.core.ending.host_messages import note_ending
 from turnwire.core.environment import Environment
 from turnwire.core.tools.permission_requests import closing_work
+from turnwire.core.turns.resuming import ResumePoint, resume_point
 from turnwire.core.work import Work
+from turnwire.domain.conversation.events import SessionStatusChanged
+from turnwire.domain.conversation.messages import Failure, FinishReason, Message
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice
 from turnwire.domain.conversation.turns import Turn
+from turnwire.ports.commit import NewEvent, PutTurn
+
+RESTARTED = Ending(FinishReason.INTERRUPTED, Failure("SERVER_RESTARTED", "the server was restarted during the turn"))
+
+log = structlog.get_logger()
+
+
+class Resumption(Struct, frozen=True):
+    """A turn of a dead process that goes on."""
+
+    turn: Turn
+    """As it is stored, this resumption counted."""
+    user_message: Message
+    point: ResumePoint
+
+
+async def resume_or_end(environment: Environment, turn: Turn) -> Resumption | None:
+    """Stores what becomes of a turn that was running when its process died. Returns None when it was ended.
+
+    Raises:
+        StorageError: the database cannot be read or written.
+    """
+    store, now = environment.store, environment.clock()
+    stored = await store.turn_messages(turn.turn_id)
+    permissions = await store.open_permissions(turn.session_id)
+    point = resume_point(turn, stored, permissions)
+    if point is None:
+        work = await end_stored_turn(environment, turn, RESTARTED)
+        work += Work((), (NewEvent(SessionStatusChanged(False)),))
+        await environment.commit(turn.session_id, work, now)
+        log.info("turn_ended_after_restart", session_id=turn.session_id, turn_id=turn.turn_id)
+        return None
+    attempts = turn.resumes if turn.steps == len(point.steps) else 0
+    resumed = msgspec.structs.replace(turn, steps=len(point.steps), resumes=attempts + (not point.waits_for_calls))
+    await environment.commit(turn.session_id, Work((PutTurn(resumed),)), now)
+    user_message = next(message for message in stored if message.message_id == turn.user_message_id)
+    log.info("turn_resumed", session_id=turn.session_id, turn_id=turn.turn_id)
+    return Resumption(resumed, user_message, point)
 
 
 async def end_stored_turn(environment: Environment, turn: Turn, ending: Ending) -> Work:

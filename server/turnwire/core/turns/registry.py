@@ -9,28 +9,31 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 import msgspec
-import structlog
 
 from turnwire.core.ending.closing import Ending
 from turnwire.core.environment import Environment
 from turnwire.core.intake.receipts import Receipt
+from turnwire.core.tools.calls import already_answered
+from turnwire.core.tools.results import CallResult
+from turnwire.core.turns.live import LiveTurn
 from turnwire.core.turns.owner import SessionTurns, Waiting
-from turnwire.core.turns.recovery import end_stored_turn
-from turnwire.core.turns.resuming import resume_point
+from turnwire.core.turns.recovery import RESTARTED, resume_or_end
 from turnwire.core.turns.run import TurnRun
 from turnwire.core.uncancelled import Uncancelled
 from turnwire.core.work import Work
-from turnwire.domain.conversation.events import CompactionStarted, RetryScheduled, SessionStatusChanged, SessionView
-from turnwire.domain.conversation.messages import Failure, FinishReason, Message
-from turnwire.domain.conversation.permissions import PermissionRequest
+from turnwire.domain.conversation.events import CompactionStarted, RetryScheduled, SessionView
+from turnwire.domain.conversation.messages import FinishReason, Message, Part
+from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionRequest
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn, TurnStatus
-from turnwire.domain.errors import SessionNotFound, ShuttingDown, TooManyTurns, TurnInProgress
-from turnwire.ports.commit import NewEvent, PutTurn
-
-RESTARTED = Ending(FinishReason.INTERRUPTED, Failure("SERVER_RESTARTED", "the server was restarted during the turn"))
-
-log = structlog.get_logger()
+from turnwire.domain.errors import (
+    SessionNotFound,
+    ShuttingDown,
+    ToolCallAlreadySettled,
+    ToolCallNotReady,
+    TooManyTurns,
+    TurnInProgress,
+)
 
 
 class Aborted(msgspec.Struct, frozen=True):
@@ -125,7 +128,9 @@ class Turns:
         """
         for turn in await self._environment.store.unfinished_turns():
             if turn.status is TurnStatus.RUNNING:
-                await self._resume_or_end(turn)
+                resumption = await resume_or_end(self._environment, turn)
+                if resumption is not None:
+                    self._owner(turn.session_id).resume(resumption)
             else:
                 message = await self._environment.store.message(turn.session_id, turn.user_message_id)
                 self._owner(turn.session_id).queue.append(Waiting(turn, message))
@@ -154,10 +159,58 @@ class Turns:
             return SessionView(session)
         return SessionView(session, owner.run.turn.turn_id, owner.queued_message_ids())
 
-    def run_of(self, session_id: str) -> TurnRun | None:
-        """Returns the running turn of a session."""
-        owner = self._owners.get(session_id)
-        return owner.run if owner is not None else None
+    def live(self, session_id: str) -> LiveTurn | None:
+        """Returns the running turn of a session, to read from; None when none runs."""
+        return self._run(session_id)
+
+    async def deliver_result(self, session_id: str, part_id: str, result: CallResult) -> tuple[Part, int]:
+        """Stores the result of a client tool call; its turn goes on when all calls of the step have theirs.
+
+        Idempotent: the same result for a call that holds it is confirmed. Safe to cancel: what was begun goes on.
+
+        Returns:
+            The part of the call, and the session's sequence after the result was stored; 0 when that is not known,
+            because the call held the result before.
+
+        Raises:
+            ToolCallNotFound: the session has no such call.
+            ToolCallAlreadySettled: the call has another result, is not the client's, or its turn has ended.
+            ToolCallNotReady: the call is still being written, or waits for a permission.
+            StorageError: the result was not stored.
+        """
+        run = self._run(session_id)
+        calls = run.calls if run is not None else None
+        if calls is not None and (index := calls.index_of(part_id)) is not None:
+            sequence = await calls.submit(index, result)
+            return calls.message.parts[index], sequence
+        if run is not None and calls is None and _has_part(run.open_message(), part_id):
+            raise ToolCallNotReady(f"tool call {part_id!r} is not complete: wait for its tool_call_updated", part_id)
+        message = await self._environment.store.message_of_call(session_id, part_id)
+        part, call = next((part, call) for part, call in message.tool_calls() if part.part_id == part_id)
+        if not result.is_of(call):
+            raise ToolCallAlreadySettled(
+                f"tool call {part_id!r} has another result already, or its turn ended", part_id
+            )
+        return part, 0
+
+    async def answer_permission(self, session_id: str, permission_id: str, answer: PermissionAnswer) -> None:
+        """Answers a permission request and returns when that is durable. The first answer wins.
+
+        Idempotent: the same answer again is confirmed. Safe to cancel: what was begun goes on.
+
+        Raises:
+            PermissionRequestNotFound: the session never had such a request.
+            PermissionAlreadyAnswered: it has another answer, or its turn has ended.
+            StorageError: the answer was not stored.
+        """
+        run = self._run(session_id)
+        calls = run.calls if run is not None else None
+        if calls is not None and calls.has_permission(permission_id):
+            await calls.reply(permission_id, answer)
+            return
+        request = await self._environment.store.permission(session_id, permission_id)
+        if request.answer is None or request.answer.response is not answer.response:
+            raise already_answered(request)
 
     def open_permissions(self, session_id: str | None) -> tuple[PermissionRequest, ...]:
         """Returns the permission requests that nobody has answered, of one session or of all."""
@@ -169,17 +222,21 @@ class Turns:
             if (notice := run.pending_notice) is not None:
                 yield run.turn.session_id, notice
 
-    def open_messages(self) -> Iterator[Message]:
-        """Returns the messages of all sessions that stream now or whose tool calls wait for their results."""
-        for run in self._runs(None):
+    def open_messages(self, session_id: str | None = None) -> Iterator[Message]:
+        """Returns the messages that stream now or whose tool calls wait for their results, of one session or of all."""
+        for run in self._runs(session_id):
             if (message := run.open_message()) is not None:
                 yield message
 
     async def flush(self, session_id: str) -> None:
         """Makes durable what has streamed so far in a session."""
-        run = self.run_of(session_id)
+        run = self._run(session_id)
         if run is not None:
             await run.flush()
+
+    def _run(self, session_id: str) -> TurnRun | None:
+        owner = self._owners.get(session_id)
+        return owner.run if owner is not None else None
 
     def _runs(self, session_id: str | None) -> Iterator[TurnRun]:
         """Returns the running turn of a session, or those of all."""
@@ -203,21 +260,6 @@ class Turns:
         await run.ended.wait()
         return Aborted(run.turn.turn_id, dropped)
 
-    async def _resume_or_end(self, turn: Turn) -> None:
-        """Goes on with a turn of a dead process, or ends it."""
-        store, now = self._environment.store, self._environment.clock()
-        stored = await store.turn_messages(turn.turn_id)
-        permissions = await store.open_permissions(turn.session_id)
-        point = resume_point(turn, stored, permissions)
-        if point is None:
-            work = await end_stored_turn(self._environment, turn, RESTARTED)
-            work += Work((), (NewEvent(SessionStatusChanged(False)),))
-            await self._environment.commit(turn.session_id, work, now)
-            log.info("turn_ended_after_restart", session_id=turn.session_id, turn_id=turn.turn_id)
-            return
-        attempts = turn.resumes if turn.steps == len(point.steps) else 0
-        resumed = msgspec.structs.replace(turn, steps=len(point.steps), resumes=attempts + (not point.waits_for_calls))
-        await self._environment.commit(turn.session_id, Work((PutTurn(resumed),)), now)
-        user_message = next(message for message in stored if message.message_id == turn.user_message_id)
-        self._owner(turn.session_id).resume(resumed, user_message, point)
-        log.info("turn_resumed", session_id=turn.session_id, turn_id=turn.turn_id)
+
+def _has_part(message: Message | None, part_id: str) -> bool:
+    return message is not None and any(part.part_id == part_id for part in message.parts)

@@ -101,6 +101,13 @@ class TurnRun:
         return self._phase.open_part(message_id, index) if self._phase is not None else None
 
     @property
+    def awaited_call_ids(self) -> frozenset[str]:
+        """The provider's ids of the tool calls without result, also of those that the model is still writing."""
+        message = self.open_message()
+        calls = message.tool_calls() if message is not None else ()
+        return frozenset(call.call_id for _, call in calls if not call.status.settled)
+
+    @property
     def open_permissions(self) -> tuple[PermissionRequest, ...]:
         """The permission requests that nobody has answered, oldest first."""
         return self.calls.open_permissions if self.calls is not None else ()

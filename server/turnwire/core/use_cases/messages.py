@@ -28,9 +28,6 @@ from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.domain.errors import (
     InvalidRequest,
-    ToolCallAlreadySettled,
-    ToolCallNotFound,
-    ToolCallNotReady,
 )
 from turnwire.domain.principal import Principal
 from turnwire.ports.commit import Change, NewEvent, PutMessage, PutSession
@@ -112,25 +109,8 @@ class Conversations:
         session = await self._environment.store.session(session_id)
         readable = readable_files(self._environment, session.directory)
         result = await client_result(new, readable, self._environment.settings.limits)
-        run = self._turns.run_of(session_id)
-        calls = run.calls if run is not None else None
-        if calls is not None:
-            for part, _ in calls.message.tool_calls():
-                if part.part_id == part_id:
-                    sequence = await calls.submit(part.index, result)
-                    return calls.message.parts[part.index], sequence or session.head_sequence
-        open_message = run.open_message() if run is not None else None
-        if calls is None and open_message is not None and _has_part(open_message, part_id):
-            raise ToolCallNotReady(f"tool call {part_id!r} is not complete: wait for its tool_call_updated", part_id)
-        for message in reversed(await self._environment.store.history(session_id)):
-            for part, call in message.tool_calls():
-                if part.part_id == part_id:
-                    if result.is_of(call):
-                        return part, session.head_sequence
-                    raise ToolCallAlreadySettled(
-                        f"tool call {part_id!r} has another result already, or its turn ended", part_id
-                    )
-        raise ToolCallNotFound(part_id)
+        part, sequence = await self._turns.deliver_result(session_id, part_id, result)
+        return part, sequence or session.head_sequence
 
     async def _send(self, new: NewMessage, answer: NewTurn) -> Receipt:
         environment = self._environment
@@ -199,19 +179,15 @@ class Conversations:
         Raises:
             InvalidRequest: a result is for a call that the running turn waits for.
         """
-        run = self._turns.run_of(message.session_id)
-        if run is None:
+        turn = self._turns.live(message.session_id)
+        if turn is None:
             return frozenset()
-        active = frozenset((run.turn.turn_id,))
-        calling = run.open_message()
-        if calling is None:
-            return active
-        awaited = {call.call_id for _, call in calling.tool_calls() if not call.status.settled}
+        awaited = turn.awaited_call_ids
         for part in message.parts:
             if isinstance(part.content, ToolResult) and part.content.call_id in awaited:
                 field = f"parts[{part.index}].tool_result.call_id"
                 raise InvalidRequest.of(field, "the running turn waits for this result: use SubmitToolResult")
-        return active
+        return frozenset((turn.turn.turn_id,))
 
     async def _session_for(self, new: NewMessage, now: datetime) -> tuple[Session, Work]:
         """Returns the message's session, and the work that creates it when the message names none."""
@@ -240,7 +216,3 @@ class Conversations:
             sender_name=new.sender_name,
             metadata_json=new.metadata_json,
         )
-
-
-def _has_part(message: Message, part_id: str) -> bool:
-    return any(part.part_id == part_id for part in message.parts)

@@ -1,7 +1,6 @@
 """Permissions: which requests are open, and answering them."""
 
 from turnwire.core.environment import Environment
-from turnwire.core.tools.calls import already_answered
 from turnwire.core.turns.registry import Turns
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionRequest
 from turnwire.domain.principal import Principal
@@ -27,13 +26,7 @@ class Permissions:
             PermissionAlreadyAnswered: it has another answer, or its turn has ended.
         """
         await self._environment.store.cached_session(session_id)
-        run = self._turns.run_of(session_id)
-        if run is not None and run.calls is not None and run.calls.has_permission(permission_id):
-            await run.calls.reply(permission_id, answer)
-            return
-        permission = await self._environment.store.permission(session_id, permission_id)
-        if permission.answer is None or permission.answer.response is not answer.response:
-            raise already_answered(permission)
+        await self._turns.answer_permission(session_id, permission_id, answer)
 
     async def open(self, principal: Principal, session_id: str) -> tuple[PermissionRequest, ...]:
         """Returns the requests that nobody has answered, oldest first, of one session or of all when it is ""."""

@@ -28,7 +28,6 @@ from turnwire.domain.conversation.events import (
     SessionSnapshot,
     ToolLog,
 )
-from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import EventsCompacted, SequenceInFuture, SessionNotFound, ShuttingDown
 from turnwire.domain.principal import Principal
@@ -194,7 +193,8 @@ class _Watch:
         may have ended in memory later than in the events.
         """
         frames = [self._session_snapshot(), *self._select(self._subscription.take_entries(), durable_only=True)]
-        frames += [self.frame(MessageSnapshot(message), message.session_id) for message in self._open_messages()]
+        messages = self._turns.open_messages(self._request.session_id)
+        frames += [self.frame(MessageSnapshot(message), message.session_id) for message in messages]
         asked = self._turns.open_permissions(self._request.session_id)
         frames += [self.frame(PermissionSnapshot(permission), permission.session_id) for permission in asked]
         notices = self._turns.pending_notices(self._request.session_id)
@@ -254,14 +254,6 @@ class _Watch:
             return b""
         session = msgspec.structs.replace(self._session, head_sequence=self._position)
         return self.frame(SessionSnapshot(self._turns.view(session)))
-
-    def _open_messages(self) -> Iterable[Message]:
-        """Returns the messages that at this moment stream, or whose tool calls wait for their results."""
-        if self._request.session_id is None:
-            return self._turns.open_messages()
-        run = self._turns.run_of(self._request.session_id)
-        message = run.open_message() if run is not None else None
-        return () if message is None else (message,)
 
     async def _read_session(self) -> None:
         if self._request.session_id is not None:

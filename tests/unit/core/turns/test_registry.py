@@ -8,7 +8,8 @@ import pytest
 from tests.support.fakes.core import FakeProvider, FakeProviders, FakeStore, make_environment
 from tests.support.fakes.domain_values import make_answer, make_message, make_session, make_turn, open_part
 from turnwire.core.tools.results import CallResult
-from turnwire.core.turns.registry import RESTARTED, Turns
+from turnwire.core.turns.recovery import RESTARTED
+from turnwire.core.turns.registry import Turns
 from turnwire.core.turns.run import TurnRun
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import MessageAdded, SessionStatusChanged, TurnEnded
@@ -22,10 +23,10 @@ from turnwire.domain.conversation.messages import (
     ToolUse,
 )
 from turnwire.domain.conversation.turns import ToolDefinition
-from turnwire.domain.errors import StorageError
+from turnwire.domain.errors import StorageError, ToolCallAlreadySettled, ToolCallNotFound, ToolCallNotReady
 from turnwire.domain.money import Usage
 from turnwire.ports.commit import Commit, Committed, NewEvent, PutMessage, PutTurn
-from turnwire.ports.provider import StepFinished, TextDelta
+from turnwire.ports.provider import StepFinished, TextDelta, ToolCallDelta
 
 CALL = ToolUse(name="read", call_id="c1", input_json="{}")
 RUN = ModelRun(provider_id="offline", model_requested="echo")
@@ -99,15 +100,47 @@ async def test_a_turn_whose_call_is_open_waits_on() -> None:
     await turns.recover()
     [commit] = store.commits
     assert commit.changes == (PutTurn(msgspec.structs.replace(turn, steps=1)),)
-    run = turns.run_of("ses_1")
-    assert run is not None
-    while run.calls is None:
+    while not list(turns.open_messages()):
         await asyncio.sleep(0)
-    assert list(turns.open_messages()) == [calling]
-    await run.calls.submit(0, CallResult(output="42"))
-    assert run.calls.message.parts[0].content.status is ToolStatus.SUCCESS  # type: ignore[union-attr]
+    assert list(turns.open_messages("ses_1")) == [calling]
+    part, _ = await turns.deliver_result("ses_1", "prt_0", CallResult(output="42"))
+    assert part.content.status is ToolStatus.SUCCESS  # type: ignore[union-attr]
     await turns.aclose()
     assert not [e for c in store.commits for e in c.events if isinstance(e.kind, TurnEnded | SessionStatusChanged)]
+
+
+async def test_a_result_for_a_call_that_is_not_live_is_compared_with_the_stored_one() -> None:
+    """The same one is confirmed, another is refused."""
+    settled = CallResult(output="42").apply_to(CALL)
+    store = FakeStore(conversation=(make_answer("msg_1", settled),))
+    turns = Turns(make_environment(store))
+    part, sequence = await turns.deliver_result("ses_1", "prt_0", CallResult(output="42"))
+    assert (part.content, sequence) == (settled, 0)
+    with pytest.raises(ToolCallAlreadySettled):
+        await turns.deliver_result("ses_1", "prt_0", CallResult(output="43"))
+    with pytest.raises(ToolCallNotFound):
+        await turns.deliver_result("ses_1", "prt_9", CallResult(output="42"))
+    assert store.commits == []
+
+
+async def test_a_result_for_a_call_that_the_model_is_writing_is_refused() -> None:
+    """The call waits for nothing yet, and its end would write over the result."""
+    store = FakeStore(
+        conversation=(make_message("msg_user", turn_id="trn_1"),),
+        unfinished=(make_turn(tools=(ToolDefinition("read", "", ""),)),),
+        sessions_by_id={"ses_1": make_session()},
+    )
+    provider = FakeProvider([ToolCallDelta(0, "read", "c1", '{"path"'), None])
+    turns = Turns(make_environment(store, FakeProviders(provider)))
+    await turns.recover()
+    await provider.waiting.wait()
+    [message] = turns.open_messages()
+    with pytest.raises(ToolCallNotReady):
+        await turns.deliver_result("ses_1", message.parts[0].part_id, CallResult(output="42"))
+    live = turns.live("ses_1")
+    assert live is not None
+    assert live.awaited_call_ids == {"c1"}
+    await turns.aclose()
 
 
 class Refusing(FakeStore):
@@ -142,7 +175,7 @@ async def test_a_turn_whose_end_cannot_be_written_does_not_keep_its_session(monk
     says = FakeProvider([TextDelta(0, "an answer"), StepFinished(FinishReason.STOP, "stop")])
     turns = Turns(make_environment(store, FakeProviders(says)))
     await turns.recover()
-    while turns.run_of("ses_1") is not None:
+    while turns.live("ses_1") is not None:
         await asyncio.sleep(0.001)
     assert ended(store) == [("error", "INTERNAL")]
 
@@ -157,6 +190,6 @@ async def test_a_bug_in_a_turn_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     store = FakeStore(conversation=(make_message("msg_user", turn_id="trn_1"),), unfinished=(make_turn(),))
     turns = Turns(make_environment(store))
     await turns.recover()
-    while turns.run_of("ses_1") is not None:
+    while turns.live("ses_1") is not None:
         await asyncio.sleep(0.001)
     assert ended(store) == [("error", "INTERNAL")]

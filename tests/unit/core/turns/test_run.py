@@ -122,9 +122,11 @@ async def test_calls_and_requests_are_open_once_the_end_of_their_step_is_stored(
             future.done() or future.set_result(Committed(0, 1))
         await asyncio.sleep(0)
     assert (run.open_message() is not None, run.calls, run.open_permissions) == (True, None, ())
+    assert run.awaited_call_ids == {"c1"}
     store.futures[-1].set_result(Committed(1, 2))
     assert run.calls is not None
     assert [asked.tool for asked in run.open_permissions] == ["look"]
+    assert run.awaited_call_ids == {"c1"}
     store.automatic = True
     run.stop(Ending(FinishReason.ABORTED))
     await running

@@ -12,7 +12,6 @@ from tests.support.fakes.domain_values import (
     make_message,
     make_part,
     make_session,
-    open_part,
     put,
 )
 from turnwire.core.intake.inputs import NewMessage, NewPart, NewText
@@ -29,21 +28,15 @@ RESULT = ToolResult(call_id="c1", output="1")
 
 
 class FakeTurns:
-    """One session's run, with calls that wait or a message that streams."""
+    """One session, whose running turn waits for calls."""
 
-    def __init__(self, calls: Message | None = None, streaming: Message | None = None) -> None:
-        self._run = None
-        if calls is not None or streaming is not None:
-            waiting = SimpleNamespace(message=calls) if calls is not None else None
-            self._run = SimpleNamespace(
-                calls=waiting,
-                turn=SimpleNamespace(turn_id="trn_running"),
-                open_message=lambda: waiting.message if waiting else streaming,
-            )
+    def __init__(self, *awaited_call_ids: str) -> None:
+        turn = SimpleNamespace(turn_id="trn_running")
+        self._live = SimpleNamespace(turn=turn, awaited_call_ids=frozenset(awaited_call_ids))
 
-    def run_of(self, session_id: str) -> SimpleNamespace | None:
-        """Returns the run."""
-        return self._run
+    def live(self, session_id: str) -> SimpleNamespace | None:
+        """Returns the turn; None when it waits for nothing."""
+        return self._live if self._live.awaited_call_ids else None
 
 
 def _conversations(
@@ -88,18 +81,10 @@ async def test_a_result_for_a_finished_turn_is_folded() -> None:
     assert [type(event.kind).__name__ for event in commit.events] == ["MessageAdded", "ToolCallUpdated"]
 
 
-@pytest.mark.parametrize(
-    "turns",
-    [
-        FakeTurns(calls=make_answer("msg_a", CALL)),
-        FakeTurns(streaming=make_answer("msg_a", open_part(0, CALL), status=MessageStatus.STREAMING)),
-        FakeTurns(streaming=make_answer("msg_a", CALL, status=MessageStatus.STREAMING)),
-    ],
-)
-async def test_a_result_that_the_running_turn_needs_is_refused(turns: FakeTurns) -> None:
-    """Whether the call waits or still streams: folded behind the turn's back, the result would be lost."""
+async def test_a_result_that_the_running_turn_needs_is_refused() -> None:
+    """Folded behind the turn's back, the result would be lost."""
     history = make_answer("msg_a", CALL, status=MessageStatus.STREAMING)
-    conversations, store = _conversations(history, turns=turns)
+    conversations, store = _conversations(history, turns=FakeTurns("c0", "c1"))
     with pytest.raises(InvalidRequest) as caught:
         await conversations.append(BUILT_IN, _new(RESULT, type=MessageType.TOOL_RESULT))
     assert [v.field for v in caught.value.violations] == ["parts[0].tool_result.call_id"]

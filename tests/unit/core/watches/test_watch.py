@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from datetime import timedelta
-from types import SimpleNamespace
 
 import pytest
 
@@ -52,11 +51,7 @@ class FakeTurns:
         """Returns an idle session."""
         return SessionView(session)
 
-    def run_of(self, session_id: str) -> SimpleNamespace:
-        """Returns a run with the message."""
-        return SimpleNamespace(open_message=lambda: self.message)
-
-    def open_messages(self) -> Sequence[Message]:
+    def open_messages(self, session_id: str | None) -> Sequence[Message]:
         """Returns the message."""
         return [self.message] if self.message is not None else []
 

@@ -16,6 +16,7 @@ from turnwire.core.intake.inputs import NewMessage, NewTurn, SessionChange
 from turnwire.core.use_cases.explanation import ExplainRequest
 from turnwire.core.watches.watch import WatchRequest
 from turnwire.domain.conversation.messages import MessageType, ModelRef
+from turnwire.domain.conversation.turns import BusyPolicy
 from turnwire.ports.store import Page
 
 DEFAULT_PAGE_SIZE = 100
@@ -26,11 +27,11 @@ _APPENDABLE = {
     content_pb2.MESSAGE_TYPE_HOST: MessageType.HOST,
     content_pb2.MESSAGE_TYPE_TOOL_RESULT: MessageType.TOOL_RESULT,
 }
-_POLICIES = (
-    turn_pb2.BUSY_POLICY_UNSPECIFIED,
-    turn_pb2.BUSY_POLICY_QUEUE,
-    turn_pb2.BUSY_POLICY_REJECT,
-)
+_POLICIES = {
+    turn_pb2.BUSY_POLICY_UNSPECIFIED: BusyPolicy.QUEUE,
+    turn_pb2.BUSY_POLICY_QUEUE: BusyPolicy.QUEUE,
+    turn_pb2.BUSY_POLICY_REJECT: BusyPolicy.REJECT,
+}
 
 DURABLE_KINDS = {
     field.name: "".join(word.capitalize() for word in field.name.split("_"))
@@ -55,9 +56,8 @@ def send_request(request: message_pb2.SendMessageRequest) -> tuple[NewMessage, N
         sender_name=checks.at_most("sender_name", request.sender_name, 1024),
     )
     turn = _turn(checks, request)
-    turn = msgspec.structs.replace(turn, reject_when_busy=request.busy_policy == turn_pb2.BUSY_POLICY_REJECT)
     checks.done()
-    return message, turn
+    return message, msgspec.structs.replace(turn, when_busy=_POLICIES[request.busy_policy])
 
 
 def append_request(request: message_pb2.AppendMessageRequest) -> NewMessage:

@@ -5,7 +5,7 @@ from msgspec import UNSET, Struct, UnsetType
 from turnwire.core.intake.attachments import NewFile
 from turnwire.domain.conversation.messages import MessageType, ModelRef, ToolResult
 from turnwire.domain.conversation.sessions import Budget
-from turnwire.domain.conversation.turns import GenerationOptions, ToolDefinition
+from turnwire.domain.conversation.turns import BusyPolicy, GenerationOptions, ToolDefinition
 
 
 class NewText(Struct, frozen=True):
@@ -43,7 +43,7 @@ class NewTurn(Struct, frozen=True, kw_only=True):
     system: str = ""
     options: GenerationOptions = GenerationOptions()
     tools: tuple[ToolDefinition, ...] = ()
-    reject_when_busy: bool = False
+    when_busy: BusyPolicy = BusyPolicy.QUEUE
 
 
 class NewToolResult(Struct, frozen=True, kw_only=True):

@@ -1,13 +1,11 @@
 """Requests with a name (AIP-155): a retry gets the first answer, across restarts too."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import msgspec
 
 from turnwire.core.intake.inputs import NewMessage
 from turnwire.core.intake.receipts import Receipt
-from turnwire.core.uncancelled import Uncancelled
 from turnwire.core.work import Work
 from turnwire.domain.errors import RequestIdReused
 from turnwire.ports.commit import RecordRequest
@@ -17,48 +15,32 @@ from turnwire.ports.store import Store
 class NamedRequests:
     """Sees to it that each named request is carried out once.
 
-    `_running` holds the requests under way. Each goes on when its caller is gone: the retry that follows must find its
-    answer. It is bounded by the calls in flight. Used on the event loop only.
+    Whoever carries one out claims its name, asks for the first receipt, and releases the name at the end; the receipt
+    is recorded in the commit of the request. `_claimed` holds the names until then, with what wakes those who wait for
+    them. It is bounded by the calls in flight. Used on the event loop only.
     """
 
     def __init__(self, store: Store) -> None:
         """Takes the store that remembers."""
         self._store = store
-        self._running: dict[str, asyncio.Event] = {}
-        self._uncancelled = Uncancelled()
+        self._claimed: dict[str, asyncio.Event] = {}
 
-    async def once(self, new: NewMessage, carry_out: Callable[[], Awaitable[Receipt]]) -> Receipt:
-        """Carries the request out, or returns the answer of its first try. Safe to cancel: what was begun goes on.
+    async def claim(self, request_id: str) -> None:
+        """Takes a name, once nobody else holds it. Safe to cancel: then it is not taken."""
+        while request_id in self._claimed:
+            await self._claimed[request_id].wait()
+        self._claimed[request_id] = asyncio.Event()
+
+    def release(self, request_id: str) -> None:
+        """Gives a name up that was claimed; one of those who wait for it gets it."""
+        self._claimed.pop(request_id).set()
+
+    async def first_receipt(self, new: NewMessage) -> Receipt | None:
+        """Returns the answer that the first try got, marked as a duplicate; None when this is the first.
 
         Raises:
             RequestIdReused: the name was used for a request with another content.
         """
-        name = new.request_id
-        if not name:
-            return await carry_out()
-        while name in self._running:
-            await self._running[name].wait()
-        self._running[name] = asyncio.Event()
-        return await self._uncancelled.run(self._answer(new, carry_out))
-
-    async def aclose(self) -> None:
-        """Waits for requests whose callers are gone. Idempotent."""
-        await self._uncancelled.settle()
-
-    @staticmethod
-    def record(new: NewMessage, receipt: Receipt) -> Work:
-        """Returns the work that remembers the answer; empty for a request without a name."""
-        if not new.request_id:
-            return Work()
-        return Work((RecordRequest(new.request_id, new.fingerprint, msgspec.json.encode(receipt).decode()),))
-
-    async def _answer(self, new: NewMessage, carry_out: Callable[[], Awaitable[Receipt]]) -> Receipt:
-        try:
-            return await self._answered(new) or await carry_out()
-        finally:
-            self._running.pop(new.request_id).set()
-
-    async def _answered(self, new: NewMessage) -> Receipt | None:
         stored = await self._store.request(new.request_id)
         if stored is None:
             return None
@@ -66,3 +48,10 @@ class NamedRequests:
             raise RequestIdReused.of("request_id", "was used for another request", requestId=new.request_id)
         receipt = msgspec.json.decode(stored.receipt_json, type=Receipt)
         return msgspec.structs.replace(receipt, sequence=stored.before_sequence, duplicate=True)
+
+
+def receipt_record(new: NewMessage, receipt: Receipt) -> Work:
+    """Returns the work that remembers the answer; empty for a request without a name."""
+    if not new.request_id:
+        return Work()
+    return Work((RecordRequest(new.request_id, new.fingerprint, msgspec.json.encode(receipt).decode()),))

@@ -6,27 +6,25 @@ import itertools
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 import structlog
 
 from turnwire.core.ending.closing import Ending, end_turn
 from turnwire.core.environment import Environment
-from turnwire.core.intake.receipts import Receipt
 from turnwire.core.turns.recovery import Resumption, end_stored_turn
-from turnwire.core.turns.resuming import ResumePoint
 from turnwire.core.turns.run import TurnRun
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import (
-    MessageAdded,
     MessageRemoved,
     QueueChanged,
     SessionStatusChanged,
     TurnStarted,
 )
 from turnwire.domain.conversation.messages import Failure, FinishReason, Message, MessageStatus
-from turnwire.domain.conversation.turns import Turn, TurnStatus
-from turnwire.domain.errors import StorageBusy, StorageError, StorageFull
+from turnwire.domain.conversation.turns import BusyPolicy, Turn, TurnStatus
+from turnwire.domain.errors import StorageBusy, StorageError, StorageFull, TooManyTurns, TurnInProgress
 from turnwire.ports.commit import Committed, NewEvent, PutMessage, PutTurn, RemoveMessage
 
 RETRY_SECONDS = (0.1, 0.5, 2.0, 5.0)
@@ -39,14 +37,23 @@ _IDLE = Work((), (NewEvent(SessionStatusChanged(False)),))
 log = structlog.get_logger()
 
 
-@dataclass
-class Waiting:
-    """A message that was accepted; its turn has not started."""
+@dataclass(eq=False)
+class Place:
+    """The place of a message in its session: its turn starts at once, or waits behind others.
+
+    It is taken before the message is stored, so that the answer to the caller and the work can name it.
+    """
 
     turn: Turn
+    """RUNNING when it starts at once, else QUEUED."""
     message: Message
+    """The user message; QUEUED when its turn waits."""
+    queue_position: int = 0
+    """Its place among the waiting messages, from 1; 0 when it starts at once."""
+    events: tuple[NewEvent, ...] = ()
+    """What watchers are told of the place, behind the message itself."""
     durable: asyncio.Future[Committed] | None = None
-    """The commit that stores it; None when it is stored."""
+    """The commit that stores it; None before that, and for one that a dead process stored."""
 
 
 class SessionTurns:
@@ -54,7 +61,8 @@ class SessionTurns:
 
     `run` is the turn that runs or is about to; it is set in the same moment in which it is decided. `queue` holds the
     others in order. `_task` runs one turn after the other and ends when the queue is empty; it is awaited by `idle`.
-    `_is_announced` is true when the last status event, in the order of commits, said that the session runs.
+    `_reserved` is the place that is neither started nor released: one at a time, so that commits keep the order of
+    places. `_is_announced` is true when the last status event, in the order of commits, said that the session runs.
     """
 
     def __init__(
@@ -71,75 +79,91 @@ class SessionTurns:
         self._slots = slots
         self._forget = forget
         self._task: asyncio.Task[None] | None = None
+        self._reserved: Place | None = None
         self._is_announced = False
         self._stopping = asyncio.Event()
-        self.queue: deque[Waiting] = deque()
+        self.queue: deque[Place] = deque()
         self.run: TurnRun | None = None
 
     def queued_message_ids(self) -> tuple[str, ...]:
         """Returns the waiting messages, next first."""
-        return tuple(waiting.message.message_id for waiting in self.queue)
+        return tuple(place.message.message_id for place in self.queue)
 
-    async def accept(self, turn: Turn, message: Message, extra: Callable[[Receipt], Work]) -> Receipt:
-        """Stores a message and starts its turn, or lets it wait; see `Turns.submit`."""
-        queued = self.run is not None
-        turn = msgspec.structs.replace(turn, status=TurnStatus.QUEUED if queued else TurnStatus.RUNNING)
-        message = msgspec.structs.replace(message, status=MessageStatus.QUEUED if queued else MessageStatus.COMPLETE)
-        waiting = Waiting(turn, message)
-        added = NewEvent(MessageAdded(message), turn.turn_id)
-        rows = (PutTurn(turn), PutMessage.whole(message))
-        if queued:
-            self.queue.append(waiting)
-            work = Work(rows, (added, self._queue_event()))
+    def reserve(self, turn: Turn, message: Message, when_busy: BusyPolicy) -> Place:
+        """Takes the next place for a message; see `Turns.reserve`. Ends with `start` or `release`."""
+        if self._reserved is not None:
+            raise RuntimeError("nothing is awaited between taking a place and using it")
+        if self._must_wait(when_busy):
+            place = Place(
+                msgspec.structs.replace(turn, status=TurnStatus.QUEUED),
+                msgspec.structs.replace(message, status=MessageStatus.QUEUED),
+                queue_position=len(self.queue) + 1,
+            )
+            self.queue.append(place)
+            place.events = (self._queue_event(),)
         else:
-            work = Work(rows, (added, *self._start_events(turn)))
-        receipt = Receipt(
-            session_id=self._session_id,
-            message_id=message.message_id,
-            turn_id=turn.turn_id,
-            queued=queued,
-            queue_position=len(self.queue),
-        )
-        waiting.durable = self._environment.commit(self._session_id, extra(receipt) + work, message.created_at)
-        if not queued:
-            self._begin(waiting)
-        try:
-            committed = await asyncio.shield(waiting.durable)
-        except Exception:
-            if waiting in self.queue:
-                self.queue.remove(waiting)
-            raise
-        return msgspec.structs.replace(receipt, sequence=committed.before_sequence)
+            place = Place(
+                msgspec.structs.replace(turn, status=TurnStatus.RUNNING),
+                msgspec.structs.replace(message, status=MessageStatus.COMPLETE),
+            )
+            self.run = TurnRun(self._environment, place.turn)
+            place.events = self._start_events(place.turn)
+        self._reserved = place
+        return place
+
+    def start(self, place: Place, work: Work) -> asyncio.Future[Committed]:
+        """Stores a message in its place and starts its turn, or lets it wait; see `Turns.start`."""
+        place.durable = self._environment.commit(self._session_id, work, place.message.created_at)
+        self._reserved = None
+        if place.queue_position:
+            place.durable.add_done_callback(partial(self._remove_unstored, place))
+        else:
+            self._run_from(place)
+        return place.durable
+
+    def release(self) -> None:
+        """Gives up the place that was taken and not used. Nothing happens when there is none."""
+        place, self._reserved = self._reserved, None
+        if place is None:
+            return
+        if place.queue_position:
+            self.queue.remove(place)
+        else:
+            self.run = None
+            self._forget(self._session_id)
 
     def resume(self, resumption: Resumption) -> None:
         """Goes on with a turn of a dead process. Watchers were told then that the session runs."""
         self._is_announced = True
-        self._begin(Waiting(resumption.turn, resumption.user_message), resumption.point)
+        self.run = TurnRun(self._environment, resumption.turn, resumption.point)
+        self._run_from(Place(resumption.turn, resumption.user_message))
 
     def start_next(self) -> None:
         """Starts the first waiting message of a session in which nothing runs."""
-        self._begin(self.queue.popleft())
+        place = self.queue.popleft()
+        self.run = TurnRun(self._environment, place.turn)
+        self._run_from(place)
 
-    def take_queue(self) -> list[Waiting]:
+    def take_queue(self) -> list[Place]:
         """Takes all waiting messages out of the queue, for `drop`."""
         taken = list(self.queue)
         self.queue.clear()
         return taken
 
-    async def drop(self, taken: list[Waiting]) -> tuple[str, ...]:
+    async def drop(self, taken: list[Place]) -> tuple[str, ...]:
         """Removes messages that were taken out of the queue. Returns their ids when that is durable."""
-        stored = [waiting for waiting in taken if await self._is_durable(waiting)]
+        stored = [place for place in taken if await self._is_durable(place)]
         if not stored:
             return ()
         now = self._environment.clock()
         work = Work()
-        for waiting in stored:
-            message_id = waiting.message.message_id
-            work += Work((RemoveMessage(message_id),), (NewEvent(MessageRemoved(message_id), waiting.turn.turn_id),))
-            work += end_turn(waiting.turn, (), Ending(FinishReason.ABORTED), now)
+        for place in stored:
+            message_id = place.message.message_id
+            work += Work((RemoveMessage(message_id),), (NewEvent(MessageRemoved(message_id), place.turn.turn_id),))
+            work += end_turn(place.turn, (), Ending(FinishReason.ABORTED), now)
         if not await self._commit_surely(work + Work((), (self._queue_event(),))):
             return ()  # the server stops: they are still there at the next start
-        return tuple(waiting.message.message_id for waiting in stored)
+        return tuple(place.message.message_id for place in stored)
 
     def suspend(self, ending: Ending) -> None:
         """Stops the running turn, which goes on at the next start or else ends in this way; starts no other."""
@@ -152,47 +176,72 @@ class SessionTurns:
         if self._task is not None:
             await asyncio.wait((self._task,))
 
-    def _begin(self, waiting: Waiting, point: ResumePoint | None = None) -> None:
-        self.run = TurnRun(self._environment, waiting.turn, point)
-        self._task = asyncio.create_task(self._run_turns(waiting, self.run), name="session turns")
+    def _must_wait(self, when_busy: BusyPolicy) -> bool:
+        """Decides what a further message does: it waits, starts at once, or is refused.
 
-    async def _run_turns(self, waiting: Waiting | None, run: TurnRun) -> None:
+        Raises:
+            TurnInProgress: a turn runs and the caller does not want to wait.
+            TooManyTurns: too many messages wait.
+        """
+        if self.run is None:
+            return False
+        match when_busy:
+            case BusyPolicy.REJECT:
+                running = self.run.turn.turn_id
+                raise TurnInProgress(f"turn {running!r} runs in the session", running)
+            case BusyPolicy.QUEUE:
+                limit = self._environment.settings.limits.max_queued_messages
+                if len(self.queue) >= limit:
+                    raise TooManyTurns(f"{limit} messages wait in the session already", {"limit": str(limit)})
+                return True
+
+    def _run_from(self, place: Place) -> None:
+        """Starts the task that runs the turn of a place, then those that wait."""
+        if self.run is None:
+            raise RuntimeError("a turn is run once it is decided")
+        self._task = asyncio.create_task(self._run_turns(place, self.run), name="session turns")
+
+    def _remove_unstored(self, place: Place, storing: asyncio.Future[Committed]) -> None:
+        if (storing.cancelled() or storing.exception() is not None) and place in self.queue:
+            self.queue.remove(place)
+
+    async def _run_turns(self, place: Place | None, run: TurnRun) -> None:
         """Runs a turn, then those that wait."""
-        while waiting is not None:
+        while place is not None:
             try:
-                if await self._start(waiting):
+                if await self._start(place):
                     await self._run_turn(run)
             except Exception as error:  # a bug in one turn must not strand those that wait
                 log.error("turn_not_ended", session_id=self._session_id, exc_info=error)
                 await self._end_unsaved(run.turn)
             run.ended.set()
-            waiting = await self._next()
-            if waiting is not None:
-                self.run = run = TurnRun(self._environment, waiting.turn)
+            place = await self._next()
+            if place is not None:
+                self.run = run = TurnRun(self._environment, place.turn)
         self.run = None
         self._forget(self._session_id)
 
-    async def _next(self) -> Waiting | None:
+    async def _next(self) -> Place | None:
         """Takes the next waiting message. When there is none, watchers are told that the session is idle."""
         if not self.queue and self._is_announced:
             self._is_announced = False
             await self._commit_surely(_IDLE)
         return self.queue.popleft() if self.queue and not self._stopping.is_set() else None
 
-    async def _start(self, waiting: Waiting) -> bool:
+    async def _start(self, place: Place) -> bool:
         """Makes a message part of the conversation. Returns False when it could not be stored."""
-        durable = await self._is_durable(waiting)
-        if waiting.turn.status is TurnStatus.RUNNING:  # it was started when it was accepted
+        durable = await self._is_durable(place)
+        if place.turn.status is TurnStatus.RUNNING:  # it was started when it was accepted
             self._is_announced = self._is_announced and durable
             return durable
         if not durable:
             return False
-        waiting.turn = msgspec.structs.replace(waiting.turn, status=TurnStatus.RUNNING)
+        place.turn = msgspec.structs.replace(place.turn, status=TurnStatus.RUNNING)
         now = self._environment.clock()
-        message = msgspec.structs.replace(waiting.message, status=MessageStatus.COMPLETE, updated_at=now)
+        message = msgspec.structs.replace(place.message, status=MessageStatus.COMPLETE, updated_at=now)
         work = Work(
-            (PutTurn(waiting.turn), PutMessage(message, ())),
-            (*self._start_events(waiting.turn), self._queue_event()),
+            (PutTurn(place.turn), PutMessage(message, ())),
+            (*self._start_events(place.turn), self._queue_event()),
         )
         return await self._commit_surely(work)
 
@@ -242,11 +291,11 @@ class SessionTurns:
                 return False
         raise AssertionError("count never ends")
 
-    async def _is_durable(self, waiting: Waiting) -> bool:
-        if waiting.durable is None:
+    async def _is_durable(self, place: Place) -> bool:
+        if place.durable is None:
             return True
-        await asyncio.wait((waiting.durable,))
-        return waiting.durable.exception() is None
+        await asyncio.wait((place.durable,))
+        return place.durable.exception() is None
 
     def _start_events(self, turn: Turn) -> tuple[NewEvent, ...]:
         events = [NewEvent(TurnStarted(turn.user_message_id), turn.turn_id)]

@@ -5,18 +5,19 @@ keeps the order of commits, so memory and file tell the same story. Sessions are
 """
 
 import asyncio
+import contextlib
+from asyncio import Future
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 
 from turnwire.core.ending.closing import Ending
 from turnwire.core.environment import Environment
-from turnwire.core.intake.receipts import Receipt
 from turnwire.core.tools.calls import already_answered
 from turnwire.core.tools.results import CallResult
 from turnwire.core.turns.live import LiveTurn
-from turnwire.core.turns.owner import SessionTurns, Waiting
+from turnwire.core.turns.owner import Place, SessionTurns
 from turnwire.core.turns.recovery import RESTARTED, resume_or_end
 from turnwire.core.turns.run import TurnRun
 from turnwire.core.uncancelled import Uncancelled
@@ -25,15 +26,14 @@ from turnwire.domain.conversation.events import CompactionStarted, RetrySchedule
 from turnwire.domain.conversation.messages import FinishReason, Message, Part
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionRequest
 from turnwire.domain.conversation.sessions import Session
-from turnwire.domain.conversation.turns import Turn, TurnStatus
+from turnwire.domain.conversation.turns import BusyPolicy, Turn, TurnStatus
 from turnwire.domain.errors import (
     SessionNotFound,
     ShuttingDown,
     ToolCallAlreadySettled,
     ToolCallNotReady,
-    TooManyTurns,
-    TurnInProgress,
 )
+from turnwire.ports.commit import Committed
 
 
 class Aborted(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class Turns:
     """
 
     def __init__(self, environment: Environment) -> None:
-        """Nothing runs before `recover` or `submit`."""
+        """Nothing runs before `recover` or `start`."""
         self._environment = environment
         self._owners: dict[str, SessionTurns] = {}
         self._deleting: Counter[str] = Counter()
@@ -61,36 +61,41 @@ class Turns:
         self._slots = asyncio.Semaphore(environment.settings.limits.max_running_turns)
         self._is_closing = False
 
-    async def submit(
-        self, turn: Turn, message: Message, extra: Callable[[Receipt], Work], *, reject_when_busy: bool
-    ) -> Receipt:
-        """Accepts a user message with its turn and returns when both are durable.
+    @contextlib.contextmanager
+    def reserve(self, turn: Turn, message: Message, when_busy: BusyPolicy) -> Iterator[Place]:
+        """Takes the next place of a session for a message, and releases it at the end unless it was started.
+
+        What is decided here holds for the commit: nothing may be awaited before `start`.
 
         Args:
-            turn: The turn; its status is set here.
-            message: Its user message; its status is set here.
-            extra: Makes further work for the same commit, carried out first, from the answer (without its sequence).
-            reject_when_busy: Refuse instead of waiting behind another turn.
+            turn: The turn of the message; the place has it with its status.
+            message: The user message; the place has it with its status.
+            when_busy: What to do while another turn runs.
 
         Raises:
-            TurnInProgress: the session is busy and reject_when_busy is set.
+            TurnInProgress: the session is busy and the policy is REJECT.
             TooManyTurns: too many messages wait in the session.
-            ShuttingDown, SessionNotFound, StorageError: nothing was stored.
+            ShuttingDown: the server stops.
+            SessionNotFound: the session is being deleted.
         """
         if self._is_closing:
             raise ShuttingDown
-        session_id = turn.session_id
-        if self._deleting[session_id]:
-            raise SessionNotFound(session_id)
-        owner = self._owner(session_id)
-        if owner.run is not None:
-            if reject_when_busy:
-                running = owner.run.turn.turn_id
-                raise TurnInProgress(f"turn {running!r} runs in the session", running)
-            limit = self._environment.settings.limits.max_queued_messages
-            if len(owner.queue) >= limit:
-                raise TooManyTurns(f"{limit} messages wait in the session already", {"limit": str(limit)})
-        return await owner.accept(turn, message, extra)
+        if self._deleting[turn.session_id]:
+            raise SessionNotFound(turn.session_id)
+        owner = self._owner(turn.session_id)
+        place = owner.reserve(turn, message, when_busy)
+        try:
+            yield place
+        finally:
+            owner.release()
+
+    def start(self, place: Place, work: Work) -> "Future[Committed]":
+        """Commits the work that stores a message in its place; its turn starts at once, or when its place comes.
+
+        Returns:
+            The commit. When it fails, nothing is stored and the place is given up. Shield it: the turn needs it.
+        """
+        return self._owners[place.turn.session_id].start(place, work)
 
     async def abort(self, session_id: str, expected_turn_id: str, *, keep_queue: bool) -> Aborted:
         """Ends the running turn and returns when its end is durable. Idempotent. Safe to cancel: the abort goes on.
@@ -133,7 +138,7 @@ class Turns:
                     self._owner(turn.session_id).resume(resumption)
             else:
                 message = await self._environment.store.message(turn.session_id, turn.user_message_id)
-                self._owner(turn.session_id).queue.append(Waiting(turn, message))
+                self._owner(turn.session_id).queue.append(Place(turn, message))
         for owner in list(self._owners.values()):
             if owner.run is None:
                 owner.start_next()

@@ -8,12 +8,13 @@ import msgspec
 from turnwire.core.environment import Environment
 from turnwire.core.intake.contents import Contents, load_contents
 from turnwire.core.intake.inputs import NewMessage, NewToolResult, NewTurn
-from turnwire.core.intake.once import NamedRequests
+from turnwire.core.intake.once import NamedRequests, receipt_record
 from turnwire.core.intake.readable_files import readable_files
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.tools.folded_results import fold_results
 from turnwire.core.tools.results import client_result
 from turnwire.core.turns.registry import Aborted, Turns
+from turnwire.core.uncancelled import Uncancelled
 from turnwire.core.use_cases.choices import check_schemas, choose_agent, choose_model, choose_tools
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import MessageAdded, SessionCreated, SessionView
@@ -30,7 +31,7 @@ from turnwire.domain.errors import (
     InvalidRequest,
 )
 from turnwire.domain.principal import Principal
-from turnwire.ports.commit import Change, NewEvent, PutMessage, PutSession
+from turnwire.ports.commit import Change, NewEvent, PutMessage, PutSession, PutTurn
 from turnwire.ports.store import DisplayPage, MessagePage, Page
 
 
@@ -42,6 +43,7 @@ class Conversations:
         self._environment = environment
         self._turns = turns
         self._requests = NamedRequests(environment.store)
+        self._uncancelled = Uncancelled()
         self._folding = asyncio.Lock()  # from reading the calls to storing their results; rare, so one for all sessions
 
     async def send(self, principal: Principal, new: NewMessage, answer: NewTurn) -> Receipt:
@@ -52,9 +54,9 @@ class Conversations:
         Raises:
             InvalidRequest: a part, the model or the agent is wrong, or the request's name was used for another message.
             ProviderCredentialsRejected: the model's provider has no key.
-            TurnInProgress, TooManyTurns, ShuttingDown: as `Turns.submit`.
+            TurnInProgress, TooManyTurns, ShuttingDown: as `Turns.reserve`.
         """
-        return await self._requests.once(new, lambda: self._send(new, answer))
+        return await self._accept(new, answer)
 
     async def append(self, principal: Principal, new: NewMessage) -> Receipt:
         """Stores a message without starting a turn. Idempotent when the request is named.
@@ -64,11 +66,11 @@ class Conversations:
         Raises:
             InvalidRequest: a part is wrong.
         """
-        return await self._requests.once(new, lambda: self._append(new))
+        return await self._accept(new, None)
 
     async def aclose(self) -> None:
         """Waits for requests whose callers are gone. Idempotent."""
-        await self._requests.aclose()
+        await self._uncancelled.settle()
 
     async def message(self, principal: Principal, session_id: str, message_id: str) -> Message:
         """Returns a message as far as it has come. Raises MessageNotFound."""
@@ -112,6 +114,22 @@ class Conversations:
         part, sequence = await self._turns.deliver_result(session_id, part_id, result)
         return part, sequence or session.head_sequence
 
+    async def _accept(self, new: NewMessage, answer: NewTurn | None) -> Receipt:
+        """Carries a request out. A named one goes on when its caller is gone: a retry must find its answer."""
+        if not new.request_id:
+            return await self._store(new, answer)
+        await self._requests.claim(new.request_id)
+        return await self._uncancelled.run(self._store_once(new, answer))
+
+    async def _store_once(self, new: NewMessage, answer: NewTurn | None) -> Receipt:
+        try:
+            return await self._requests.first_receipt(new) or await self._store(new, answer)
+        finally:
+            self._requests.release(new.request_id)
+
+    async def _store(self, new: NewMessage, answer: NewTurn | None) -> Receipt:
+        return await (self._append(new) if answer is None else self._send(new, answer))
+
     async def _send(self, new: NewMessage, answer: NewTurn) -> Receipt:
         environment = self._environment
         now = environment.clock()
@@ -134,13 +152,24 @@ class Conversations:
         )
         message = self._new_message(new, turn.user_message_id, session, contents, now)
         message = msgspec.structs.replace(message, turn_id=turn.turn_id)
-        before = opening + Work(contents.changes())
-        return await self._turns.submit(
-            turn,
-            message,
-            lambda receipt: before + self._requests.record(new, receipt),
-            reject_when_busy=answer.reject_when_busy,
-        )
+        with self._turns.reserve(turn, message, answer.when_busy) as place:
+            receipt = Receipt(
+                session_id=session.session_id,
+                message_id=message.message_id,
+                turn_id=turn.turn_id,
+                queued=place.queue_position > 0,
+                queue_position=place.queue_position,
+            )
+            added = NewEvent(MessageAdded(place.message), turn.turn_id)
+            storing = self._turns.start(
+                place,
+                opening
+                + Work(contents.changes())
+                + receipt_record(new, receipt)
+                + Work((PutTurn(place.turn), PutMessage.whole(place.message)), (added, *place.events)),
+            )
+        committed = await asyncio.shield(storing)
+        return msgspec.structs.replace(receipt, sequence=committed.before_sequence)
 
     async def _append(self, new: NewMessage) -> Receipt:
         environment = self._environment
@@ -168,7 +197,7 @@ class Conversations:
                 (NewEvent(MessageAdded(message)),),
             )
             + folded
-            + self._requests.record(new, receipt)
+            + receipt_record(new, receipt)
         )
         committed = await asyncio.shield(self._environment.commit(message.session_id, work, message.created_at))
         return msgspec.structs.replace(receipt, sequence=committed.before_sequence)

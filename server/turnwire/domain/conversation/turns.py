@@ -35,6 +35,15 @@ class GenerationOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_turn_cost_pico_usd: int | None = None
 
 
+class BusyPolicy(StrEnum):
+    """What becomes of a message for a session in which a turn runs."""
+
+    QUEUE = "queue"
+    """It waits until the turns before it have ended."""
+    REJECT = "reject"
+    """It is refused."""
+
+
 class TurnStatus(StrEnum):
     """How far a turn is: queued -> running -> ended, or queued -> ended when it is dropped."""
 

@@ -103,7 +103,7 @@ def test_a_full_message_keeps_every_field() -> None:
             max_turn_cost_pico_usd=1,
         ),
         tools=(turns.ToolDefinition("read", "reads", '{"type":"object"}'),),
-        reject_when_busy=True,
+        when_busy=turns.BusyPolicy.REJECT,
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.fakes.core import FakeStore
 from turnwire.core.intake.inputs import NewMessage, NewText
-from turnwire.core.intake.once import NamedRequests
+from turnwire.core.intake.once import NamedRequests, receipt_record
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.work import Work
 from turnwire.domain.errors import RequestIdReused, StorageBusy
@@ -40,15 +40,13 @@ class Carrier:
         return msgspec.structs.replace(RECEIPT, sequence=7)
 
 
-async def test_a_request_without_a_name_is_always_carried_out() -> None:
-    """Nothing is asked or remembered."""
-    store = FakeStore()
-    requests, carrier = NamedRequests(store), Carrier(store)
-    carrier.may_finish.set()
-    for _ in range(2):
-        assert (await requests.once(_new(""), carrier)).duplicate is False
-    assert carrier.calls == 2
-    assert NamedRequests.record(_new(""), RECEIPT) == Work()
+async def _once(requests: NamedRequests, new: NewMessage, carrier: Carrier) -> Receipt:
+    """Carries a request out as the use cases do."""
+    await requests.claim(new.request_id)
+    try:
+        return await requests.first_receipt(new) or await carrier()
+    finally:
+        requests.release(new.request_id)
 
 
 async def test_a_repetition_gets_the_first_answer() -> None:
@@ -56,8 +54,8 @@ async def test_a_repetition_gets_the_first_answer() -> None:
     store = FakeStore()
     requests, carrier = NamedRequests(store), Carrier(store)
     carrier.may_finish.set()
-    first = await requests.once(_new(), carrier)
-    second = await requests.once(_new(), carrier)
+    first = await _once(requests, _new(), carrier)
+    second = await _once(requests, _new(), carrier)
     assert first == msgspec.structs.replace(RECEIPT, sequence=7)
     assert second == msgspec.structs.replace(RECEIPT, sequence=7, duplicate=True)
     assert carrier.calls == 1
@@ -65,7 +63,7 @@ async def test_a_repetition_gets_the_first_answer() -> None:
 
 async def test_the_record_gives_the_receipt_back() -> None:
     """What is stored with the request is read as the same answer."""
-    [record] = NamedRequests.record(_new(), RECEIPT).changes
+    [record] = receipt_record(_new(), RECEIPT).changes
     assert isinstance(record, RecordRequest)
     assert (record.request_id, record.fingerprint) == ("req", "f")
     assert msgspec.json.decode(record.receipt_json, type=Receipt) == RECEIPT
@@ -76,7 +74,7 @@ async def test_a_name_with_another_content_is_refused() -> None:
     store = FakeStore(requests={"req": StoredRequest("other", "{}", 0)})
     carrier = Carrier(store)
     with pytest.raises(RequestIdReused) as caught:
-        await NamedRequests(store).once(_new(), carrier)
+        await _once(NamedRequests(store), _new(), carrier)
     assert caught.value.violations[0].field == "request_id"
     assert caught.value.metadata == {"field": "request_id", "requestId": "req"}
     assert carrier.calls == 0
@@ -86,7 +84,7 @@ async def test_concurrent_repetitions_wait_for_the_first() -> None:
     """Ten at once are carried out once; nine get its answer."""
     store = FakeStore()
     requests, carrier = NamedRequests(store), Carrier(store)
-    tasks = [asyncio.create_task(requests.once(_new(), carrier)) for _ in range(10)]
+    tasks = [asyncio.create_task(_once(requests, _new(), carrier)) for _ in range(10)]
     while not carrier.calls:
         await asyncio.sleep(0)
     carrier.may_finish.set()
@@ -100,9 +98,9 @@ async def test_other_names_do_not_wait() -> None:
     """A slow request holds up only its own repetitions."""
     store = FakeStore()
     requests, slow, quick = NamedRequests(store), Carrier(store), Carrier(store)
-    task = asyncio.create_task(requests.once(_new(), slow))
+    task = asyncio.create_task(_once(requests, _new(), slow))
     quick.may_finish.set()
-    assert (await requests.once(_new("other"), quick)).message_id == "msg_1"
+    assert (await _once(requests, _new("other"), quick)).message_id == "msg_1"
     assert not task.done()
     slow.may_finish.set()
     await task
@@ -113,7 +111,7 @@ async def test_a_failed_try_leaves_the_name_free() -> None:
     store = FakeStore()
     requests, carrier = NamedRequests(store), Carrier(store)
     carrier.failure = StorageBusy("busy")
-    tasks = [asyncio.create_task(requests.once(_new(), carrier)) for _ in range(3)]
+    tasks = [asyncio.create_task(_once(requests, _new(), carrier)) for _ in range(3)]
     while not carrier.calls:
         await asyncio.sleep(0)
     carrier.may_finish.set()
@@ -121,30 +119,21 @@ async def test_a_failed_try_leaves_the_name_free() -> None:
     assert [type(answer) for answer in answers] == [StorageBusy] * 3
     assert carrier.calls == 3
     carrier.failure = None
-    assert await requests.once(_new(), carrier) == msgspec.structs.replace(RECEIPT, sequence=7)
+    assert await _once(requests, _new(), carrier) == msgspec.structs.replace(RECEIPT, sequence=7)
 
 
-async def test_a_repetition_after_a_cancelled_first_try_gets_its_answer() -> None:
-    """The commit of a caller that went away is under way: who asks again meanwhile waits for it."""
-    store = FakeStore(automatic=False)
-    requests = NamedRequests(store)
-    committing = asyncio.get_running_loop().create_future()
-    calls = 0
+async def test_who_is_cancelled_while_waiting_takes_no_name() -> None:
+    """The next one gets it."""
+    requests = NamedRequests(FakeStore())
+    await requests.claim("req")
+    waiting = [asyncio.create_task(requests.claim("req")) for _ in range(2)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    requests.release("req")
+    await asyncio.wait_for(waiting[1], 1)
+    assert waiting[0].cancelled()
 
-    async def carry_out() -> Receipt:
-        nonlocal calls
-        calls += 1
-        await asyncio.shield(committing)  # as Turns.submit does: the store carries it out in any case
-        return RECEIPT
 
-    first = asyncio.create_task(requests.once(_new(), carry_out))
-    while not calls:
-        await asyncio.sleep(0)
-    first.cancel()
-    await asyncio.wait((first,))
-    second = asyncio.create_task(requests.once(_new(), carry_out))
-    for _ in range(5):
-        await asyncio.sleep(0)
-    store.requests["req"] = StoredRequest("f", msgspec.json.encode(RECEIPT).decode(), before_sequence=7)
-    committing.set_result(None)
-    assert (await second, calls) == (msgspec.structs.replace(RECEIPT, sequence=7, duplicate=True), 1)
+def test_a_request_without_a_name_is_not_recorded() -> None:
+    """There is nothing to find it by."""
+    assert receipt_record(_new(""), RECEIPT) == Work()

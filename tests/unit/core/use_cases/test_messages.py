@@ -1,5 +1,6 @@
 """Messages that are stored without a turn, and tool results that come at the wrong moment."""
 
+import asyncio
 from types import SimpleNamespace
 
 import pytest
@@ -19,9 +20,11 @@ from turnwire.core.intake.receipts import Receipt
 from turnwire.core.settings import Limits
 from turnwire.core.use_cases.messages import Conversations
 from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType, Text, ToolResult, ToolUse
+from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import InvalidRequest, MessageTooLarge, SessionNotFound
 from turnwire.domain.principal import BUILT_IN
-from turnwire.ports.commit import Commit, PutMessage, RecordRequest
+from turnwire.ports.commit import Commit, Committed, PutMessage, RecordRequest
+from turnwire.ports.store import StoredRequest
 
 CALL = ToolUse(name="read", call_id="c1", input_json="{}")
 RESULT = ToolResult(call_id="c1", output="1")
@@ -66,6 +69,52 @@ async def test_a_message_is_stored_and_told_in_one_commit() -> None:
         changes=(put(message), RecordRequest("req", "f", '{"session_id":"ses_1","message_id":"msg_1"}')),
         events=(added(message),),
     )
+
+
+async def test_a_repetition_after_a_cancelled_first_try_gets_its_answer() -> None:
+    """The commit of a caller that went away is under way: who asks again meanwhile waits for it."""
+    conversations, store = _conversations()
+    store.automatic = False
+    new = _new(NewText("note"), request_id="req", fingerprint="f")
+    first = asyncio.create_task(conversations.append(BUILT_IN, new))
+    while not store.commits:
+        await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.wait((first,))
+    second = asyncio.create_task(conversations.append(BUILT_IN, new))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    [record] = [change for change in store.commits[0].changes if isinstance(change, RecordRequest)]
+    store.requests["req"] = StoredRequest("f", record.receipt_json, before_sequence=7)
+    store.futures[0].set_result(Committed(7, 8))
+    expected = Receipt(session_id="ses_1", message_id="msg_1", sequence=7, duplicate=True)
+    assert (await second, len(store.commits)) == (expected, 1)
+    await conversations.aclose()
+
+
+async def test_a_request_without_a_name_ends_with_its_caller() -> None:
+    """As long as its commit is not under way: nobody would look for its answer."""
+
+    class SlowStore(FakeStore):
+        """Answers no question about a session before it may."""
+
+        def __init__(self) -> None:
+            super().__init__(sessions_by_id={"ses_1": make_session()})
+            self.asked = asyncio.Event()
+
+        async def cached_session(self, session_id: str) -> Session:
+            self.asked.set()
+            await asyncio.Event().wait()
+            raise AssertionError("nobody waits so long")
+
+    store = SlowStore()
+    conversations = Conversations(make_environment(store), FakeTurns())  # type: ignore[arg-type]
+    appending = asyncio.create_task(conversations.append(BUILT_IN, _new(NewText("note"))))
+    await store.asked.wait()
+    appending.cancel()
+    await asyncio.wait((appending,))
+    await asyncio.wait_for(conversations.aclose(), 1)
+    assert store.commits == []
 
 
 async def test_a_result_for_a_finished_turn_is_folded() -> None:

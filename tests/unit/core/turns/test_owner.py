@@ -1,0 +1,130 @@
+"""Places in a session: taken before a message is stored, used or given up, committed in their order."""
+
+import asyncio
+
+import pytest
+
+from tests.support.fakes.core import FakeProvider, FakeProviders, FakeStore, make_environment
+from tests.support.fakes.domain_values import make_message, make_session, make_turn
+from turnwire.core.settings import Limits
+from turnwire.core.turns.owner import Place
+from turnwire.core.turns.registry import Turns
+from turnwire.core.work import Work
+from turnwire.domain.conversation.events import QueueChanged, SessionStatusChanged, TurnStarted
+from turnwire.domain.conversation.messages import MessageStatus
+from turnwire.domain.conversation.sessions import Session
+from turnwire.domain.conversation.turns import BusyPolicy, TurnStatus
+from turnwire.domain.errors import StorageBusy, TooManyTurns, TurnInProgress
+from turnwire.ports.commit import Committed, PutTurn
+
+SESSIONS: dict[str, Session] = {"ses_1": make_session()}
+
+
+def _turns(store: FakeStore | None = None, max_queued: int = 100) -> Turns:
+    """Returns the turns of sessions whose model never answers."""
+    store = store or FakeStore(sessions_by_id=SESSIONS)
+    settings = {"limits": Limits(max_queued_messages=max_queued)}
+    return Turns(make_environment(store, FakeProviders(FakeProvider([None])), settings=settings))
+
+
+def _send(turns: Turns, name: str, when_busy: BusyPolicy = BusyPolicy.QUEUE) -> tuple[Place, "asyncio.Future[object]"]:
+    turn = make_turn(f"trn_{name}", user_message_id=f"msg_{name}")
+    with turns.reserve(turn, make_message(f"msg_{name}"), when_busy) as place:
+        storing = turns.start(place, Work((PutTurn(place.turn),), place.events))
+    return place, storing
+
+
+async def test_the_first_message_starts_and_the_next_ones_wait() -> None:
+    """What the place says of it holds for the commit: status, position, and what watchers are told."""
+    turns = _turns()
+    first, _ = _send(turns, "a")
+    second, _ = _send(turns, "b")
+    third, _ = _send(turns, "c")
+    assert (first.turn.status, first.message.status, first.queue_position) == (
+        TurnStatus.RUNNING,
+        MessageStatus.COMPLETE,
+        0,
+    )
+    assert [event.kind for event in first.events] == [SessionStatusChanged(True), TurnStarted("msg_a")]
+    assert (second.turn.status, second.message.status, second.queue_position) == (
+        TurnStatus.QUEUED,
+        MessageStatus.QUEUED,
+        1,
+    )
+    assert [event.kind for event in third.events] == [QueueChanged(("msg_b", "msg_c"))]
+    await turns.aclose()
+
+
+async def test_commits_have_the_order_of_their_places() -> None:
+    """However many callers come at once."""
+    store = FakeStore(sessions_by_id=SESSIONS)
+    turns = _turns(store)
+
+    async def send(name: str) -> int:
+        place, storing = _send(turns, name)
+        await asyncio.shield(storing)
+        return place.queue_position
+
+    positions = await asyncio.gather(*(send(str(i)) for i in range(20)))
+    stored = [change.turn for commit in store.commits for change in commit.changes if isinstance(change, PutTurn)]
+    assert positions == list(range(20))
+    assert [turn.turn_id for turn in stored][:20] == [f"trn_{i}" for i in range(20)]
+    await turns.aclose()
+
+
+async def test_a_place_that_is_not_used_is_given_up() -> None:
+    """Whatever goes wrong before the commit: an idle session stays idle, a queue is as it was."""
+    turns = _turns()
+    with pytest.raises(ZeroDivisionError), turns.reserve(make_turn(), make_message("msg_user"), BusyPolicy.QUEUE):
+        raise ZeroDivisionError
+    assert turns.live("ses_1") is None
+    first, _ = _send(turns, "a")
+    with (
+        pytest.raises(asyncio.CancelledError),
+        turns.reserve(make_turn("trn_b"), make_message("msg_b"), BusyPolicy.QUEUE),
+    ):
+        raise asyncio.CancelledError
+    last, _ = _send(turns, "c")
+    assert (first.queue_position, last.queue_position) == (0, 1)
+    assert [event.kind for event in last.events] == [QueueChanged(("msg_c",))]
+    await turns.aclose()
+
+
+async def test_places_are_taken_one_at_a_time() -> None:
+    """A second one in between would be committed out of order."""
+    turns = _turns()
+    with turns.reserve(make_turn("trn_a"), make_message("msg_a"), BusyPolicy.QUEUE) as place:
+        with pytest.raises(RuntimeError):
+            _send(turns, "b")
+        turns.start(place, Work((PutTurn(place.turn),), place.events))
+    assert _send(turns, "b")[0].queue_position == 1
+    await turns.aclose()
+
+
+async def test_a_busy_session_refuses_who_does_not_want_to_wait() -> None:
+    """And everybody once its queue is full; nothing is stored, no place is taken."""
+    store = FakeStore(sessions_by_id=SESSIONS)
+    turns = _turns(store, max_queued=1)
+    assert _send(turns, "a", BusyPolicy.REJECT)[0].queue_position == 0
+    with pytest.raises(TurnInProgress):
+        _send(turns, "b", BusyPolicy.REJECT)
+    assert _send(turns, "b")[0].queue_position == 1
+    with pytest.raises(TooManyTurns):
+        _send(turns, "c")
+    assert len(store.commits) == 2
+    await turns.aclose()
+
+
+async def test_a_place_whose_message_could_not_be_stored_is_given_up() -> None:
+    """Also when its caller is gone and nobody sees the error."""
+    store = FakeStore(automatic=False, sessions_by_id=SESSIONS)
+    turns = _turns(store)
+    _send(turns, "a")
+    _, storing = _send(turns, "b")
+    store.futures[1].set_exception(StorageBusy("busy"))
+    await asyncio.wait((storing,))
+    view = turns.view(SESSIONS["ses_1"])
+    assert view.queued_message_ids == ()
+    store.futures[0].set_result(Committed(0, 1))
+    store.automatic = True
+    await turns.aclose()

@@ -1,7 +1,7 @@
-"""Bytes of what clients read, made once and stored, kept in memory and sent as they are.
+"""Encodes what clients read. The bytes are made once, then stored, kept in memory and sent unchanged.
 
-A frame is a field tag, a length and the bytes of one message, so that joined frames are a message with a repeated
-field: pages and batches are put together without parsing. The core and the store treat frames as opaque.
+A frame is a field tag, a length and the bytes of one message, so joined frames form a message with a repeated field:
+pages and batches are assembled without parsing. The core and the store treat frames as opaque.
 """
 
 from typing import Protocol

@@ -12,7 +12,7 @@ from turnwire.domain.conversation.turns import Turn
 
 
 class PutSession(Struct, frozen=True):
-    """Creates the commit's session (revision 1) or replaces its settings (revision one more than the stored one's)."""
+    """Creates the commit's session (revision 1) or replaces its settings (the stored revision plus 1)."""
 
     session: Session
 
@@ -30,12 +30,12 @@ class PutTurn(Struct, frozen=True):
 class PutMessage(Struct, frozen=True):
     """Creates or replaces a message: its header, its display form and some of its parts.
 
-    A new message takes the last place of its session. A queued message stands behind all others; once it is stored
-    with another status it takes the last place among those.
+    A new message goes to the end of its session. Queued messages sort behind all others; one that is no longer queued
+    moves to the end of the others.
     """
 
     message: Message
-    """With all its parts: the display form is made of them."""
+    """With all its parts, because the display form is made from them."""
     part_indexes: tuple[int, ...]
     """The parts to write. The others must be stored already, unchanged."""
 
@@ -46,20 +46,20 @@ class PutMessage(Struct, frozen=True):
 
 
 class RemoveMessage(Struct, frozen=True):
-    """Removes a message with its parts. Nothing happens when it is not there."""
+    """Removes a message with its parts. Does nothing when there is no such message."""
 
     message_id: str
 
 
 class PutFile(Struct, frozen=True):
-    """Stores bytes under their hash. Nothing happens when they are there."""
+    """Stores bytes under their hash. Does nothing when they are stored already."""
 
     sha256: str
     content: bytes
 
 
 class RecordRequest(Struct, frozen=True):
-    """Remembers the answer to a named request as long as the session lives."""
+    """Remembers the answer to a named request for as long as the session lives."""
 
     request_id: str
     fingerprint: str
@@ -91,13 +91,13 @@ class Commit(Struct, frozen=True, kw_only=True):
     at: datetime
     """Time of its events and of the session's last change."""
     changes: tuple[Change, ...] = ()
-    """Carried out in order."""
+    """Applied in order."""
     events: tuple[NewEvent, ...] = ()
     """Given sequences in order, after the changes."""
 
 
 class Committed(Struct, frozen=True):
-    """Where a commit stands in its session."""
+    """The sequences before and after a commit."""
 
     before_sequence: int
     """The session's head before the commit; equal to `sequence` when it had no events."""

@@ -1,7 +1,8 @@
-"""The feed: what happens, for those who watch right now.
+"""The feed: delivers new events to current watchers.
 
-The store publishes durable events into it, the turn runner the ephemeral ones. It keeps the newest of both in memory,
-bounded by bytes; whoever falls behind reads the store instead. Used on the event loop only; publishing never waits.
+The store publishes durable events to it, a running turn its ephemeral ones. It keeps the newest of both in memory,
+bounded by bytes; a watcher that falls behind reads the store instead. Used on the event loop only; publishing never
+waits.
 """
 
 from collections.abc import Sequence
@@ -19,11 +20,11 @@ class Entry(Struct, frozen=True):
     event: Event
     frame: bytes
     order: int
-    """Its sequence, or in a subscription to all sessions its position; 0 when it is not durable."""
+    """Its sequence, or its position in a subscription to all sessions; 0 when it is not durable."""
 
 
 class Taken(Struct, frozen=True):
-    """What a subscription took."""
+    """Waiting events that a subscription took."""
 
     frames: bytes
     """Joined frames, in order."""
@@ -36,7 +37,7 @@ class Subscription(Protocol):
 
     @property
     def closed(self) -> bool:
-        """True when nothing will come any more: the session was deleted or the feed closed."""
+        """True when no event will follow: the session was deleted or the feed closed."""
         ...
 
     @property
@@ -46,20 +47,20 @@ class Subscription(Protocol):
 
     @property
     def lagging(self) -> bool:
-        """True when events between the cursor and what is kept are gone; then `skip` and read the store."""
+        """True when events after the cursor were dropped: call `skip` and read the store."""
         ...
 
     @property
     def head(self) -> int:
-        """Order of the newest durable event published; 0 when none was since the feed began to look."""
+        """Order of the newest durable event that the feed has seen; 0 when it has seen none."""
         ...
 
     def take(self, max_bytes: int) -> Taken:
-        """Takes what waits, at least one event if any and about max_bytes at most. Must not be lagging."""
+        """Takes waiting events: at least one if there is any, about max_bytes at most. Must not be lagging."""
         ...
 
     def take_entries(self) -> Sequence[Entry]:
-        """Takes all that waits, as entries. Must not be lagging."""
+        """Takes all waiting events, as entries. Must not be lagging."""
         ...
 
     def skip(self) -> None:
@@ -67,7 +68,7 @@ class Subscription(Protocol):
         ...
 
     async def wait(self) -> None:
-        """Returns when something waits, the subscription closed, or a heartbeat may be due. Safe to cancel."""
+        """Returns when an event waits, the subscription closed, or a heartbeat may be due. Safe to cancel."""
         ...
 
     def close(self) -> None:

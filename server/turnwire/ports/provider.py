@@ -1,9 +1,9 @@
-"""Model providers: what the turn runner sends and what comes back.
+"""Model providers: what a step sends and what comes back.
 
-A provider turns one `ProviderRequest` into a stream of items that no longer differ between APIs. Each item with a
-`key` belongs to the part of that key; the first item of a new key opens a part, so parts come in the order in which
-their keys first appear. A stream ends with exactly one `StepFinished`, or with a raised `ProviderError`; where the
-provider had given its reason before the error, `StepFinished` still tells it.
+A provider turns one `ProviderRequest` into a stream of items that do not differ between APIs. Items with the same `key`
+belong to one part. The first item with a new key opens the part, so parts are ordered by the first appearance of their
+keys. A stream ends with exactly one `StepFinished` or with a raised `ProviderError`. If the provider gave its finish
+reason before the error, `StepFinished` comes first and the error after it.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -27,22 +27,22 @@ class ProviderRequest(Struct, frozen=True, kw_only=True):
     system: str
     """System prompt; "" for none."""
     messages: tuple[Message, ...]
-    """In conversation order. Type USER, ASSISTANT, SYSTEM or TOOL_RESULT, never HOST; only parts that are to be sent.
-    A call of a tool (`ToolUse`) carries its settled result; the adapter writes both in its API's form."""
+    """In conversation order. Type USER, ASSISTANT, SYSTEM or TOOL_RESULT, never HOST; only parts to send.
+    A tool call (`ToolUse`) carries its final result; the adapter writes both in its API's form."""
     tools: tuple[ToolDefinition, ...] = ()
     options: GenerationOptions = GenerationOptions()
     files: Mapping[str, bytes] = {}
     """Bytes of every `File` part in `messages` and of the files of tool results, by sha256."""
     capabilities: tuple[str, ...] | None = None
-    """What the model can do, as in `ModelDescription`: images and documents are shown to one that can see them. None:
-    nothing is known, so it is shown all."""
+    """As in `ModelDescription`: images and documents go only to a model that can see them. None means unknown, and
+    everything is sent."""
     prefix_changed: frozenset[str] = frozenset()
-    """Ids of those messages of models that were made with another system prompt, other tools or other messages before
-    them. A provider that checks this refuses their sealed reasoning."""
+    """Ids of model messages that were generated after a different system prompt, other tools or other messages. A
+    provider that checks this refuses their sealed reasoning."""
 
 
 class PreparedRequest(Struct, frozen=True, kw_only=True):
-    """One model call as its API takes it."""
+    """One model call in the form of its API."""
 
     request: ProviderRequest
     body: dict[str, Any]
@@ -80,7 +80,7 @@ class RefusalDelta(Struct, frozen=True):
 
 
 class ToolCallDelta(Struct, frozen=True):
-    """A piece of a tool call. Name and call_id are given as soon as known and then stay."""
+    """A piece of a tool call. Name and call_id are given as soon as they are known and do not change."""
 
     key: PartKey
     name: str = ""
@@ -90,17 +90,17 @@ class ToolCallDelta(Struct, frozen=True):
 
 
 class PartEnded(Struct, frozen=True):
-    """A part is complete. A part without it is complete when the stream finishes."""
+    """A part is complete. A part without this item is complete when the stream finishes."""
 
     key: PartKey
     provider_state: str | None = None
     """Opaque JSON text to store with the part and send back byte-exact."""
     text: str | None = None
-    """The whole text (or arguments), when the provider repeats it and it shall win over the deltas."""
+    """The whole text (or arguments) when the provider repeats it; it replaces what the deltas gave."""
 
 
 class ProviderContentReceived(Struct, frozen=True):
-    """A whole part that only the provider understands (sealed reasoning, traces of hosted tools)."""
+    """A whole part that only its provider understands (sealed reasoning, traces of hosted tools)."""
 
     key: PartKey
     kind: str
@@ -116,11 +116,11 @@ class UsageReported(Struct, frozen=True):
 
 
 class StepFinished(Struct, frozen=True):
-    """The provider's end marker was seen, or its reason came before an error. The last item."""
+    """The last item: the provider sent its end marker, or gave its reason before an error."""
 
     reason: FinishReason
     provider_reason: str
-    """The provider's own word; "" when it gave none."""
+    """The provider's own word for it; "" when it gave none."""
 
 
 StreamItem = (
@@ -141,13 +141,13 @@ class Provider(Protocol):
 
     provider_id: str
     api: str
-    """The API it speaks: the kind of its configuration."""
+    """The `api` of its configuration."""
 
     def prepare(self, request: ProviderRequest) -> PreparedRequest:
         """Returns the request in the API's form. Pure: equal requests give equal bodies; never fails.
 
-        The body for a request whose messages begin with those of another one, with equal system prompt, tools and
-        `prefix_changed` among them, repeats that one's messages word by word, marks for the prompt cache excepted.
+        When a request extends another one (its messages begin with the other's, with equal system prompt, tools and
+        `prefix_changed` among them), its body repeats the other's messages word for word, except for cache marks.
         """
         ...
 
@@ -158,8 +158,8 @@ class Provider(Protocol):
         cancelling the task that iterates it) ends the HTTP request at once.
 
         Raises:
-            ProviderError: (one of its kinds) when the call fails, the stream reports an error, or the stream ends
-                without the API's end marker (`ProviderStreamCut`). Items that were yielded before stay valid.
+            ProviderError: the call fails, the stream reports an error, or the stream ends without the API's end marker
+                (`ProviderStreamCut`). Items that were yielded before stay valid.
         """
         ...
 
@@ -169,7 +169,7 @@ class Provider(Protocol):
 
 
 class ModelDescription(Struct, frozen=True, kw_only=True):
-    """What is known of a model; None where unknown."""
+    """What is known about a model; None where unknown."""
 
     model_id: str
     name: str
@@ -181,11 +181,11 @@ class ModelDescription(Struct, frozen=True, kw_only=True):
     cache_read_price_pico_usd_per_million: int | None = None
     cache_write_price_pico_usd_per_million: int | None = None
     capabilities: tuple[str, ...] | None = None
-    """Of "tools", "images", "documents", "reasoning"; None when the configuration says nothing."""
+    """Any of "tools", "images", "documents" and "reasoning"; None when the configuration does not state them."""
 
 
 class ProviderDescription(Struct, frozen=True, kw_only=True):
-    """What may be told of a provider. Never holds a key."""
+    """Public facts about a provider. Never holds a key."""
 
     provider_id: str
     name: str
@@ -196,29 +196,29 @@ class ProviderDescription(Struct, frozen=True, kw_only=True):
     models: tuple[ModelDescription, ...] = ()
     default_model: str = ""
     accepts_any_model: bool = True
-    """False when only the listed models exist; then another one is refused when the message is sent."""
+    """False when only the listed models may be used; a message for any other model is refused when it is sent."""
 
 
 class Providers(Protocol):
     """All configured providers."""
 
     def describe(self) -> tuple[ProviderDescription, ...]:
-        """Returns the providers ordered by id. Does no network I/O, but may take a while: for a thread."""
+        """Returns the providers ordered by id. Does no network I/O but may block for a while; run it on a thread."""
         ...
 
     def check(self, model: ModelRef) -> None:
-        """Tells whether a model can be asked, as far as the configuration knows. Does no I/O and imports no SDK.
+        """Checks that a model can be asked, as far as the configuration shows. Does no I/O and imports no SDK.
 
         Raises:
-            UnknownModel: there is no such provider, or it offers only listed models and this is none of them.
+            UnknownModel: there is no such provider, or it offers only listed models and this one is not listed.
             ProviderCredentialsRejected: its key variable is not set.
         """
         ...
 
     async def get(self, provider_id: str) -> Provider:
-        """Returns the provider, made on first use.
+        """Returns the provider, created on first use.
 
-        Its SDK is imported then and what is known of its models read, without holding up the event loop.
+        The first use imports its SDK and reads what is known about its models, without blocking the event loop.
 
         Raises:
             KeyError: there is no such provider.
@@ -227,15 +227,15 @@ class Providers(Protocol):
         ...
 
     def cost_pico_usd(self, model: ModelRef, usage: Usage) -> int | None:
-        """Returns what the usage costs; None when the price of the model is unknown. At once after `get`."""
+        """Returns what the usage costs; None when the model's price is unknown. Does no I/O after `get`."""
         ...
 
     def capabilities(self, model: ModelRef) -> tuple[str, ...] | None:
-        """Returns what the configuration says that a model can do; None when it says nothing. Does no I/O."""
+        """Returns the configured capabilities of a model; None when there are none configured. Does no I/O."""
         ...
 
     def context_window_tokens(self, model: ModelRef) -> int | None:
-        """Returns the model's context window; None when it is unknown. Does no I/O; at once after `get`."""
+        """Returns the model's context window in tokens; None when it is unknown. Does no I/O after `get`."""
         ...
 
     async def aclose(self) -> None:

@@ -1,9 +1,9 @@
 """The store: everything that survives a crash.
 
-Writing takes one `Commit`, a unit of work as a value: all of it is stored or nothing. Commits take effect in the order
-in which `commit` was called; each gets its sequences in that order, and what it changed is published in that order,
-after it is durable and before `commit` returns. Reading never sees half a commit, and reading events or their bounds
-never shows an event that is not published yet: who has read the log and joins the feed meets each event once.
+A write is one `Commit`, a unit of work as a value, stored completely or not at all. Commits take effect in the order of
+the calls of `commit`: they get their sequences and are published in that order, after they are durable and before their
+futures are done. A read never sees half a commit. A read of events or their bounds never shows an event that is not yet
+published, so a watcher that has read the log and joins the feed sees each event once.
 """
 
 import os
@@ -30,7 +30,7 @@ class StoredEvent(Struct, frozen=True):
 
 
 class StoredRequest(Struct, frozen=True):
-    """What is remembered of a named request."""
+    """The remembered answer to a named request."""
 
     fingerprint: str
     receipt_json: str
@@ -42,18 +42,18 @@ class Spent(Struct, frozen=True):
     """What the ended turns of a session have used."""
 
     usage: Usage | None
-    """None when no provider said."""
+    """None when no provider reported it."""
     cost_pico_usd: int | None
-    """As far as prices are known; None when none is."""
+    """Sum of the known costs; None when none is known."""
 
 
 class Bounds(Struct, frozen=True):
-    """Which positions of a log are there."""
+    """Which part of a log is kept."""
 
     earliest: int
-    """Events after this one are kept; 0 when all are."""
+    """Events after this one are kept; 0 when all events are."""
     head: int
-    """The newest one; 0 when there is none."""
+    """The newest event; 0 when there is none."""
 
 
 class EventPage(Struct, frozen=True):
@@ -73,7 +73,7 @@ class Page(Struct, frozen=True, kw_only=True):
     size: int | None = None
     """None reads all."""
     token: str = ""
-    """Where to go on; "" starts at the first."""
+    """`next_token` of the page before; "" starts at the beginning."""
     newest_first: bool = False
 
 
@@ -102,29 +102,34 @@ class SessionPage(Struct, frozen=True):
 
 
 class FileIdentity(Struct, frozen=True):
-    """Which file it is, whatever names lead to it."""
+    """Identifies a file, whatever path leads to it."""
 
     device: int
     inode: int
 
     @classmethod
     def of(cls, status: os.stat_result) -> Self:
-        """Returns the identity of a file that was looked at."""
+        """Returns the identity of the file that has this status."""
         return cls(status.st_dev, status.st_ino)
 
 
 Publisher = Callable[[Sequence[StoredEvent]], None]
-"""Called with the events of commits that are now durable, in commit order, on the event loop. Must not raise."""
+"""Called on the event loop with the events of commits that became durable, in commit order. Must not raise."""
 
 
 class Store(Protocol):
-    """Keeps sessions. Every method may raise a `StorageError`; every read of one session raises `SessionNotFound`."""
+    """Keeps sessions.
+
+    Every method may raise a `StorageError`; every read of one session raises `SessionNotFound`. Reads are safe to
+    cancel.
+    """
 
     def commit(self, commit: Commit) -> "Future[Committed]":
-        """Stores one unit of work. It takes its place in the order at once; await the answer to know it durable.
+        """Stores one unit of work. This call fixes its place in the order; await the future to know that it is durable.
 
         Commits waiting at the same time share one transaction, but each succeeds or fails alone. The future is done
-        when the unit is durable and published. Cancelling it changes nothing: the unit is stored whole or not at all.
+        when the unit is durable and published. Cancelling the future changes nothing: the unit is
+        stored whole or not at all.
 
         Raises:
             SessionNotFound: the session does not exist (any more) and the commit does not create it.
@@ -137,7 +142,7 @@ class Store(Protocol):
         ...
 
     async def cached_session(self, session_id: str) -> Session:
-        """As `session`, but cheap; head_sequence and updated_at may be of an earlier moment."""
+        """Like `session`, but cheap: it may come from memory, with an older head_sequence and updated_at."""
         ...
 
     async def sessions(self, page: Page) -> SessionPage:
@@ -173,11 +178,11 @@ class Store(Protocol):
         ...
 
     async def unfinished_turns(self) -> tuple[Turn, ...]:
-        """Returns the turns that have not ended, of all sessions, in the order in which they were accepted."""
+        """Returns the turns of all sessions that have not ended, in the order in which they were accepted."""
         ...
 
     async def request(self, request_id: str) -> StoredRequest | None:
-        """Returns what is remembered of a named request."""
+        """Returns the remembered answer to a named request; None when there is none."""
         ...
 
     async def spent(self, session_id: str) -> Spent:
@@ -188,7 +193,7 @@ class Store(Protocol):
         """Returns a permission request, open or not.
 
         Raises:
-            PermissionRequestNotFound: the session, if there is one, has no such request.
+            PermissionRequestNotFound: there is no such session, or it has no such request.
         """
         ...
 
@@ -201,11 +206,11 @@ class Store(Protocol):
         ...
 
     async def session_file(self, session_id: str, sha256: str) -> bytes | None:
-        """Returns the bytes of a file that a message of the session refers to; None when none does."""
+        """Returns the bytes of a file that a message of the session refers to; None when no message does."""
         ...
 
     async def files(self, hashes: Iterable[str]) -> Mapping[str, bytes]:
-        """Returns the bytes of those files that are there, by hash."""
+        """Returns the bytes of the stored files among these, by hash."""
         ...
 
     async def session_bounds(self, session_id: str) -> Bounds:
@@ -217,7 +222,9 @@ class Store(Protocol):
         ...
 
     async def session_events(self, session_id: str, after: int, kinds: frozenset[str] | None) -> EventPage:
-        """Returns a page of a session's events after a sequence, about 64 KiB read; `last` grows while there are any.
+        """Returns a page of a session's events after a sequence; about 64 KiB are read.
+
+        At the end of the log `last` equals `after`.
 
         Args:
             session_id: The session; a deleted one still has its last event.
@@ -231,12 +238,12 @@ class Store(Protocol):
         ...
 
     def own_files(self) -> frozenset[FileIdentity]:
-        """Returns the files that the store keeps its data in, which nobody else in this process may open.
+        """Returns the files that hold the store's data. Nothing else in this process may open them.
 
-        Blocking, for some microseconds; may be called on any thread.
+        Blocks for a few microseconds; may be called on any thread.
         """
         ...
 
     async def aclose(self) -> None:
-        """Stores the commits that wait, refuses further ones and closes the database. Idempotent."""
+        """Stores the waiting commits, refuses new ones and closes the database. Idempotent."""
         ...

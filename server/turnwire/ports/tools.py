@@ -1,4 +1,4 @@
-"""Tools that the server runs: what the core needs of their sources."""
+"""Tools that the server runs: what the core needs from their sources."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -8,12 +8,12 @@ from msgspec import Struct
 
 
 class SourceState(StrEnum):
-    """How far a source of tools is."""
+    """State of a source of tools."""
 
     CONNECTING = "connecting"
     READY = "ready"
     FAILED = "failed"
-    """It could not be reached and is tried again."""
+    """It could not be reached; the server tries again."""
     STOPPED = "stopped"
 
 
@@ -21,7 +21,7 @@ class ToolSource(Struct, frozen=True, kw_only=True):
     """Where tools come from."""
 
     name: str
-    """Unique; the beginning of its tools' names."""
+    """Unique; the names of its tools begin with it."""
     state: SourceState
     error: str = ""
     """What went wrong last; "" when it is ready."""
@@ -52,7 +52,7 @@ class ToolOutcome(Struct, frozen=True, kw_only=True):
     output: str
     is_error: bool = False
     metadata_json: str = ""
-    """Further facts as a JSON object for people; "" for none."""
+    """More facts for people, as a JSON object; "" when there are none."""
     files: tuple[ToolFile, ...] = ()
 
 
@@ -64,30 +64,29 @@ class ServerTools(Protocol):
         ...
 
     def tools(self) -> tuple[ServerTool, ...]:
-        """Returns the tools of all sources by name, in an order that does not change by itself.
+        """Returns the tools of all sources, ordered by name.
 
-        A source that is lost for a while keeps its tools: what a model is offered shall not flicker.
+        A source that is out of reach keeps its tools: what a model is offered must not flicker.
         """
         ...
 
     async def discovered(self) -> None:
-        """Returns when each source was reached once or failed to be, within a few seconds of the start at most.
+        """Returns when each source has connected or failed once, at most a few seconds after the start.
 
-        A turn that begins right after the start would otherwise not be offered tools that are there a moment later.
-        Safe to cancel.
+        Without this wait a turn right after the start would miss tools that appear a moment later. Safe to cancel.
         """
         ...
 
     async def call(self, name: str, arguments_json: str, log: Callable[[str], None]) -> ToolOutcome:
-        """Runs a tool once; never a second time by itself.
+        """Runs a tool once, without retries.
 
-        Never raises: whatever goes wrong, a time limit included, is an outcome with is_error that a model can read.
-        Cancelling the caller returns at once; the source is told, and its answer is dropped.
+        Never raises: every failure, a timeout included, is an outcome with is_error that a model can read.
+        Cancelling the caller returns at once; the source is notified and its answer dropped.
 
         Args:
             name: Name of the tool.
             arguments_json: A JSON object.
-            log: Takes a line that the tool says while it runs; must not wait.
+            log: Takes a line that the tool logs while it runs; must not block.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""The hub: puts each event into the rings of those who watch it."""
+"""The hub: appends each event to the rings that its watchers read."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,8 +12,8 @@ from turnwire.ports.feed import Entry, Taken
 from turnwire.ports.store import StoredEvent
 
 SESSION_RING_BYTES = 8 << 20
-"""What the slowest watcher of one session may fall behind before it reads the store: about 13,000 deltas, minutes of a
-fast model. Only a ring whose watchers are behind grows so large."""
+"""How far the slowest watcher of a session may fall behind before it reads the store: about 13,000 deltas, minutes of a
+fast model. A ring grows this large only while a watcher is behind."""
 
 ALL_RING_BYTES = 32 << 20
 """The same for all sessions together; there is one such ring."""
@@ -23,7 +23,7 @@ class LiveSubscription:
     """Implements `ports.feed.Subscription`; see there."""
 
     def __init__(self, feed: "LiveFeed", session_id: str | None, ring: Ring) -> None:
-        """Made by `LiveFeed.subscribe`."""
+        """Called by `LiveFeed.subscribe`."""
         self._feed = feed
         self._session_id = session_id
         self._ring = ring
@@ -32,7 +32,7 @@ class LiveSubscription:
 
     @property
     def closed(self) -> bool:
-        """True when nothing will come any more."""
+        """True when no event will follow."""
         return self._ring.closed and self._cursor.position >= self._ring.end
 
     @property
@@ -51,12 +51,12 @@ class LiveSubscription:
         return self._ring.head
 
     def take(self, max_bytes: int) -> Taken:
-        """Takes what waits."""
+        """Takes waiting events."""
         taken, self._cursor.position = self._ring.slice(self._cursor.position, max_bytes)
         return taken
 
     def take_entries(self) -> Sequence[Entry]:
-        """Takes all that waits, as entries."""
+        """Takes all waiting events, as entries."""
         entries = self._ring.entries(self._cursor.position)
         self._cursor.position = self._ring.end
         return entries
@@ -79,7 +79,7 @@ class LiveSubscription:
 
 
 class LiveFeed:
-    """Implements `ports.feed.Feed`; see there. `run` must run while anybody watches."""
+    """Implements `ports.feed.Feed`; see there. `run` must be running while there are watchers."""
 
     def __init__(self, codec: Codec, max_watchers: int, tick: timedelta) -> None:
         """Args:
@@ -135,7 +135,7 @@ class LiveFeed:
         return LiveSubscription(self, session_id, ring)
 
     def unsubscribe(self, session_id: str | None, ring: Ring) -> None:
-        """Called by a subscription that ends; a ring without subscribers goes away."""
+        """Called by a subscription when it closes. A ring without subscribers is dropped."""
         self._watchers -= 1
         if ring.is_watched:
             return
@@ -145,7 +145,7 @@ class LiveFeed:
             del self._sessions[session_id]
 
     async def run(self) -> None:
-        """Wakes idle watchers once a tick, so that each can keep its heartbeat without a timer of its own."""
+        """Wakes idle watchers once per tick, so that heartbeats need no timer per watcher. Runs until cancelled."""
         while True:
             await asyncio.sleep(self._tick_seconds)
             for ring in (self._all, *self._sessions.values()):

@@ -5,13 +5,13 @@ import asyncio
 from turnwire.ports.feed import Entry, Taken
 
 ENTRY_BYTES = 500
-"""What an entry takes in memory besides its frame: its objects are larger than the frame of a word."""
+"""Memory of an entry besides its frame: its objects are larger than the frame of a one-word delta."""
 
 TRIM_EVERY = 1024
-"""Entries after which those are dropped that every cursor has passed: looking at the cursors costs their number."""
+"""Appends between two trims, which drop entries that every cursor has passed: a trim looks at every cursor."""
 
 _COMPACT_AT = 1024
-"""Dropped entries after which the list is cut: cutting costs the list's length, so it must not happen for each."""
+"""Dropped entries at which the list is cut: a cut costs the list's length, too much for every append."""
 
 
 class Cursor:
@@ -20,27 +20,28 @@ class Cursor:
     __slots__ = ("position",)
 
     def __init__(self, position: int) -> None:
-        """Made by `Ring.open_cursor`."""
+        """Called by `Ring.open_cursor`."""
         self.position = position
 
 
 class Ring:
-    """Keeps the newest entries. Positions in it count all entries that ever were, so they stay valid when old ones go.
+    """Keeps the newest entries.
 
-    What every cursor has passed is dropped now and then, so a ring whose readers keep up stays small. Used on the event
-    loop only. `_waiting` holds the futures of watchers that sleep; `wake` ends them all.
+    A position counts all entries ever appended, so it stays valid when old ones are dropped. Entries that every cursor
+    has passed are dropped now and then, so the ring stays small while its readers keep up. Used on the event loop only.
+    `_waiting` holds the futures of sleeping watchers; `wake` resolves them all.
     """
 
     def __init__(self, max_bytes: int, entry_bytes: int = ENTRY_BYTES) -> None:
         """Args:
-        max_bytes: Memory that entries may take, about; the newest entry is always kept.
-        entry_bytes: What an entry takes besides its frame.
+        max_bytes: Approximate memory limit of the entries; the newest entry is always kept.
+        entry_bytes: Memory of an entry besides its frame.
         """
         self._max_bytes = max_bytes
         self._entry_bytes = entry_bytes
         self._entries: list[Entry | None] = []  # None: dropped
         self._bytes = 0
-        self._dropped = 0  # entries at the front of the list that count as gone
+        self._dropped = 0  # dropped entries that are still at the front of the list
         self._base = 0  # position of the list's first entry
         self._waiting: list[asyncio.Future[None]] = []
         self._last_slice: tuple[tuple[int, int, int], tuple[Taken, int]] | None = None
@@ -75,7 +76,7 @@ class Ring:
         self._cursors.discard(cursor)
 
     def append(self, entry: Entry) -> None:
-        """Adds an entry and wakes those who wait."""
+        """Appends an entry and wakes the waiting watchers."""
         self._entries.append(entry)
         self._bytes += len(entry.frame) + self._entry_bytes
         if entry.order:
@@ -94,7 +95,7 @@ class Ring:
     def slice(self, position: int, max_bytes: int) -> tuple[Taken, int]:
         """Returns the frames from a position on, about max_bytes at most, and the position after them.
 
-        Watchers that keep up ask for the same slice one after the other, so the last one is kept.
+        Watchers that keep up ask for the same slice one after the other, so the last slice is cached.
         """
         key = (position, self.end, max_bytes)
         if self._last_slice is not None and self._last_slice[0] == key:
@@ -104,7 +105,7 @@ class Ring:
         for index in range(position - self._base, len(self._entries)):
             entry = self._entries[index]
             if entry is None:
-                raise ValueError(f"position {position} is not kept any more")
+                raise ValueError(f"position {position} is no longer kept")
             frames.append(entry.frame)
             size += len(entry.frame)
             order = entry.order or order
@@ -125,7 +126,7 @@ class Ring:
         await future
 
     def wake(self) -> None:
-        """Wakes all who wait."""
+        """Wakes all waiting watchers."""
         if self._waiting:
             waiting, self._waiting = self._waiting, []
             for future in waiting:
@@ -133,14 +134,14 @@ class Ring:
                     future.set_result(None)
 
     def clear(self) -> None:
-        """Drops all entries: nobody reads them."""
+        """Drops all entries. Only for a ring without readers."""
         self._base = self.end
         self._entries = []
         self._bytes = self._dropped = 0
         self._last_slice = None
 
     def close(self) -> None:
-        """Ends the ring: nothing will be appended any more."""
+        """Closes the ring and wakes its watchers. Nothing may be appended afterwards."""
         self.closed = True
         self.wake()
 

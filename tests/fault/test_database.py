@@ -133,7 +133,7 @@ async def test_database_of_another_program_is_refused(tmp_path: Path) -> None:
     """It is left as it is."""
     with sqlite3.connect(tmp_path / "turnwire.db") as db:
         db.execute("CREATE TABLE sessions (a)")
-    with pytest.raises(RuntimeError, match="not one of Turnwire"):
+    with pytest.raises(RuntimeError, match="not a Turnwire database"):
         await ServerProcess.start(tmp_path)
 
 

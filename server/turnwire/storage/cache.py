@@ -1,4 +1,4 @@
-"""Settings of sessions in memory: every message needs its session's, and a query costs two switches of threads."""
+"""Session settings in memory: every message needs those of its session, and a query costs two thread switches."""
 
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -13,28 +13,28 @@ MAX_SESSIONS = 4096
 class SessionCache:
     """The most recently used sessions. Used on the event loop only.
 
-    `_changes` counts the commits that touched any session's settings: what was read before such a commit may be older
-    than the commit, and is not kept.
+    `_changes` counts the commits that changed any session's settings. A session that was read before such a commit may
+    be out of date and is not kept.
     """
 
     def __init__(self) -> None:
-        """Begins empty."""
+        """Starts empty."""
         self._sessions: OrderedDict[str, Session] = OrderedDict()
         self._changes = 0
 
     def get(self, session_id: str) -> Session | None:
-        """Returns the session if it is here."""
+        """Returns the session; None when it is not cached."""
         session = self._sessions.get(session_id)
         if session is not None:
             self._sessions.move_to_end(session_id)
         return session
 
     def mark(self) -> int:
-        """Returns a mark to be taken before a session is read, for `keep`."""
+        """Returns a mark for `keep`. Take it before reading the session."""
         return self._changes
 
     def keep(self, session: Session, mark: int) -> None:
-        """Keeps a session that was read after the mark was taken, unless settings were changed meanwhile."""
+        """Keeps a session that was read after the mark was taken, unless any settings changed since."""
         if mark == self._changes:
             self._sessions[session.session_id] = session
             if len(self._sessions) > MAX_SESSIONS:

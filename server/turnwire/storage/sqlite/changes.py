@@ -34,7 +34,7 @@ _encode_json = msgspec.json.Encoder().encode
 
 
 class CommitWriter:
-    """Carries out commits on the writing connection. Not safe for concurrent use: the writer's thread owns it."""
+    """Applies commits on the writing connection. Not safe for concurrent use: the writer's thread owns it."""
 
     def __init__(self, codec: Codec, retained_events: int) -> None:
         """Args:
@@ -44,13 +44,14 @@ class CommitWriter:
         self._codec = codec
         self._retained_events = retained_events
         self.next_position = 0
-        """Position of the next event. The writer sets it before a transaction and takes it back after a rollback."""
+        """Position of the next event. The writer sets it before a transaction and restores it after a rollback."""
 
     def apply(self, db: sqlite3.Connection, commit: Commit) -> tuple[Committed, list[StoredEvent]]:
-        """Carries out one commit inside the open transaction.
+        """Applies one commit inside the open transaction.
 
         Raises:
             SessionNotFound: the session does not exist and the commit does not create it.
+            StaleVersion: the session's settings were changed since they were read.
             sqlite3.Error: the database failed.
         """
         row = self._session_row(db, commit)
@@ -160,7 +161,7 @@ class CommitWriter:
         db.execute(_PUT_PART, (message_row, part.index, _text(part), file, None))
 
     def _put_tool_call(self, db: sqlite3.Connection, message_row: int, part: Part, call: ToolUse) -> None:
-        """Writes a tool call and the files of its result. Only one that has or had files needs further statements."""
+        """Writes a tool call and the files of its result. Only a call that has or had files needs more statements."""
         query = f"{_PUT_PART} RETURNING id, EXISTS (SELECT 1 FROM part_files WHERE part = parts.id)"
         row, had_files = db.execute(query, (message_row, part.index, _text(part), None, part.part_id)).fetchone()
         files = {file.sha256 for file in (*call.files, call.full_output) if file is not None}
@@ -220,7 +221,7 @@ def _files_of(db: sqlite3.Connection, where: str, *parameters: object) -> list[s
 
 
 def _remove_unused(db: sqlite3.Connection, files: Iterable[str]) -> None:
-    """Removes those of the files that no message uses any more."""
+    """Removes the files among these that no message uses any more."""
     db.executemany(
         "DELETE FROM files WHERE sha256 = ?1 AND NOT EXISTS (SELECT 1 FROM parts WHERE file = ?1)"
         " AND NOT EXISTS (SELECT 1 FROM part_files WHERE file = ?1)",

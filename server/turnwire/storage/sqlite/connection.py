@@ -17,7 +17,7 @@ PAGE_BYTES = 8192
 """Twice SQLite's default: a message with its display form mostly fits one page, which halves the reads of a page."""
 
 BUSY_TIMEOUT_SECONDS = 2.0
-"""How long to wait for a foreign process (a backup, a shell) that holds the database before saying that it is busy."""
+"""How long to wait for another process (a backup, a shell) that holds the database before failing with StorageBusy."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -29,21 +29,21 @@ async def run(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> T:
-    """Runs a function on the connection's thread, as one piece that no other use of the connection interrupts.
+    """Runs a function on the connection's thread; no other use of the connection interrupts it.
 
     aiosqlite offers one call per statement, each a trip between threads, and a task cancelled between two of them
     leaves its transaction open. Its own calls all go through `_execute`, which takes any function and has no public
-    name.
+    name. Cancelling the caller does not stop the function.
 
     Raises:
-        StorageError: whatever SQLite reported, in our words.
+        StorageError: SQLite reported an error; its subclass says which kind.
     """
     try:
         result: T = await connection._execute(function, connection._conn, *args, **kwargs)  # type: ignore[no-untyped-call]
     except sqlite3.Error as error:
         raise translate(error) from error
     except ValueError as error:
-        if connection._connection is None:  # aiosqlite's word for a connection that was closed
+        if connection._connection is None:  # how aiosqlite reports a closed connection
             raise StorageError("the database is closed") from error
         raise
     return result
@@ -91,15 +91,15 @@ def _configure(connection: sqlite3.Connection, read_only: bool) -> None:
 
 
 class ProcessLock:
-    """Keeps a second server from the same database file.
+    """Keeps a second server away from the database file.
 
     A lock on a file beside the database, released by the kernel when the process ends, however it ends. SQLite's own
-    locks would let two servers write in turns, and each would be wrong about what the other one did.
+    locks would let two servers write in turns, each unaware of what the other did.
     """
 
     def __init__(self, files: DatabaseFiles) -> None:
         """Takes the database's files; nothing is locked yet."""
-        self._path = files.beside(LOCK_SUFFIX)  # one lock for a file, whatever links lead to it
+        self._path = files.beside(LOCK_SUFFIX)  # one lock per file, whatever link leads to it
         self._descriptor: int | None = None
 
     def acquire(self) -> None:
@@ -110,7 +110,7 @@ class ProcessLock:
             StorageError: the lock file cannot be made.
         """
         if not self._path.parent.is_dir():
-            raise StorageError(f"the folder {self._path.parent} is not there", {"path": str(self._path.parent)})
+            raise StorageError(f"the folder {self._path.parent} does not exist", {"path": str(self._path.parent)})
         try:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -125,14 +125,13 @@ class ProcessLock:
                 {"path": str(self._path), "process": owner},
             ) from error
         self._descriptor = descriptor
-        with contextlib.suppress(
-            OSError
-        ):  # the name is a courtesy, and a full disk must not keep a server from starting
+        # The process id only helps people, and a full disk must not keep a server from starting.
+        with contextlib.suppress(OSError):
             os.ftruncate(descriptor, 0)
             os.write(descriptor, str(os.getpid()).encode())
 
     def release(self) -> None:
-        """Gives the lock up. Idempotent."""
+        """Releases the lock. Idempotent."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

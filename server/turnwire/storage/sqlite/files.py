@@ -1,4 +1,4 @@
-"""The database file and those beside it: which ones they are, and whether they are still there."""
+"""The files of the database: which ones they are, and whether they are still in place."""
 
 import os
 from pathlib import Path
@@ -9,22 +9,22 @@ from turnwire.ports.store import FileIdentity
 LOCK_SUFFIX = ".lock"
 
 _LIVE_SUFFIXES = ("", "-wal", "-shm")
-"""Of the files that SQLite holds open and never replaces while it does."""
+"""Suffixes of the files that SQLite keeps open and does not replace while the database is open."""
 
 _ALL_SUFFIXES = (*_LIVE_SUFFIXES, "-journal", LOCK_SUFFIX)
 
 
 class DatabaseFiles:
-    """The files of one open database. After `remember` nothing in it changes, so any thread may use it."""
+    """The files of one open database. Does not change after `remember`, so any thread may use it."""
 
     def __init__(self, path: Path) -> None:
-        """Takes the database's path, which may be a link: SQLite puts its files beside what that leads to."""
+        """Takes the database's path. A link is resolved, because SQLite puts its files beside the link's target."""
         self._database = path.resolve()
         self._opened: dict[Path, FileIdentity] = {}
         self._live: dict[str, tuple[int, int]] = {}  # device and inode by path
 
     def remember(self) -> None:
-        """Takes down the files as they are now, which is when all connections have opened them."""
+        """Records the files as they are now. Call it once all connections have opened them."""
         self._opened = self._present(_ALL_SUFFIXES)
         live = self._present(_LIVE_SUFFIXES)
         self._live = {str(path): (identity.device, identity.inode) for path, identity in live.items()}
@@ -34,20 +34,20 @@ class DatabaseFiles:
         return self._database.with_name(self._database.name + suffix)
 
     def identities(self) -> frozenset[FileIdentity]:
-        """Returns the files that were opened and those that stand at their paths now."""
+        """Returns the files that were opened and the files that are at their paths now."""
         return frozenset((*self._opened.values(), *self._present(_ALL_SUFFIXES).values()))
 
     def loss(self) -> StorageCorrupt | None:
         """Returns an error when a file that the server writes was deleted or replaced; None when all are in place.
 
-        What is written to a file without a name is gone with the process. Takes a few microseconds.
+        What is written to a file without a name is lost when the process ends. Takes a few microseconds.
         """
         for path, opened in self._live.items():
             try:
                 status = os.stat(path)  # noqa: PTH116 - each transaction waits for this; a Path takes twice as long
             except (FileNotFoundError, NotADirectoryError):
                 word = "deleted"
-            except OSError:  # a folder that may not be searched any more takes nothing from open files
+            except OSError:  # losing access to the folder does not affect open files
                 continue
             else:
                 if (status.st_dev, status.st_ino) == opened:

@@ -1,4 +1,4 @@
-"""Reading: each query is one function on the reading connection's thread."""
+"""Queries. Each is one function that runs on the reading connection's thread."""
 
 import itertools
 import sqlite3
@@ -84,7 +84,7 @@ def message_of_call(db: sqlite3.Connection, session_id: str, part_id: str) -> Me
 
 def messages(db: sqlite3.Connection, session_id: str, page: Page) -> MessagePage:
     """Returns a page of messages; see `Store.messages`."""
-    db.execute("BEGIN")  # the page and the head are of one moment
+    db.execute("BEGIN")  # so that the page and the head are of the same moment
     try:
         row = _session_row(db, session_id)
         (head,) = db.execute("SELECT head_sequence FROM sessions WHERE id = ?", (row,)).fetchone()
@@ -110,8 +110,8 @@ def display(db: sqlite3.Connection, session_id: str, page: Page) -> DisplayPage:
     row = _session_row(db, session_id)
     where, parameters = _after(page)
     if page.size is None:
-        # SQLite joins them itself, which saves fetching row by row (half of the time): group_concat takes the bytes of
-        # a BLOB as they are and keeps the order of its subquery
+        # Joining in SQLite takes half the time of fetching row by row: group_concat keeps the bytes of a BLOB
+        # unchanged and the order of its subquery.
         (frames,) = db.execute(
             "SELECT CAST(group_concat(display, '') AS BLOB) FROM"
             f" (SELECT display FROM messages WHERE session = ? {where} ORDER BY {_order(page)})",
@@ -133,7 +133,7 @@ def unfinished_turns(db: sqlite3.Connection) -> tuple[Turn, ...]:
 
 
 def request(db: sqlite3.Connection, request_id: str) -> StoredRequest | None:
-    """Returns what is remembered of a request; see `Store.request`."""
+    """Returns the remembered answer to a request; see `Store.request`."""
     row = db.execute(
         "SELECT fingerprint, receipt, before_sequence FROM requests WHERE request_id = ?", (request_id,)
     ).fetchone()
@@ -142,7 +142,7 @@ def request(db: sqlite3.Connection, request_id: str) -> StoredRequest | None:
 
 def spent(db: sqlite3.Connection, session_id: str) -> Spent:
     """Returns what the ended turns have used; see `Store.spent`."""
-    rows = db.execute(  # in the words of the index turns_spent, which saves reading the bodies
+    rows = db.execute(  # the same expressions as in the index turns_spent, so bodies are not read
         "SELECT json_extract(body, '$.usage'),"
         " coalesce(json_extract(body, '$.cost_pico_usd'), json_extract(body, '$.known_cost_pico_usd')) FROM turns"
         " WHERE session = ? AND ended = 1",
@@ -235,10 +235,10 @@ def log_events(db: sqlite3.Connection, after: int, kinds: frozenset[str] | None)
 
 
 def _event_page(db: sqlite3.Connection, session_id: str | None, after: int, kinds: frozenset[str] | None) -> EventPage:
-    """Reads events until a page is full, of whatever kind: a filter must not hold up other readers."""
+    """Reads events of all kinds until a page is full, so that a filter does not hold up other readers."""
     frames: list[bytes] = []
     size, last = 0, after
-    db.execute("BEGIN")  # the events and the bound are of one moment
+    db.execute("BEGIN")  # so that the events and the bound are of the same moment
     try:
         if session_id is None:
             pruned = db.execute("SELECT pruned_through FROM log_state").fetchone()
@@ -314,7 +314,7 @@ def _after(page: Page) -> tuple[str, tuple[int, ...]]:
 
 
 def _limit(page: Page) -> int:
-    """One row more than asked for tells whether there is a next page; SQLite reads -1 as no limit."""
+    """Returns one row more than the page, to see whether there is a next page. SQLite takes -1 as no limit."""
     return -1 if page.size is None else page.size + 1
 
 

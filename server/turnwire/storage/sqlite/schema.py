@@ -135,7 +135,7 @@ def migrate(connection: sqlite3.Connection) -> None:
     """
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if tables and "schema_migrations" not in tables:
-        raise StorageCorrupt("the file is an SQLite database, but not one of Turnwire")
+        raise StorageCorrupt("the file is an SQLite database, but not a Turnwire database")
     connection.execute("BEGIN IMMEDIATE")  # a file that cannot be written fails the start, not the first message
     connection.execute("ROLLBACK")
     connection.execute(

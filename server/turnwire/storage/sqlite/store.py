@@ -46,13 +46,13 @@ class StorageSettings(Struct, frozen=True, kw_only=True):
     path: Path
     """The database file; its folder must exist."""
     retained_events_per_session: int = 10_000
-    """How many of its newest events a session keeps for watchers that come back."""
+    """How many of its newest events a session keeps for watchers that reconnect."""
 
 
 class SqliteStore:
     """Implements `ports.store.Store`; see there for every method.
 
-    One reading connection: several reading threads would take the interpreter from the writing one.
+    There is one reading connection because several reading threads would take the interpreter from the writing thread.
     """
 
     def __init__(
@@ -82,19 +82,19 @@ class SqliteStore:
         publish: Publisher,
         on_loss: Callable[[StorageError], None] = lambda _: None,
     ) -> "SqliteStore":
-        """Opens the file, makes it when it is not there, and brings it to the newest schema. Close with `aclose`.
+        """Opens the file, creates it if needed, and migrates it to the newest schema. Close with `aclose`.
 
         Args:
             settings: Where the file is.
             codec: Writes events and display messages.
-            publish: Told what was committed.
-            on_loss: Told once, on the event loop, when a file of the database was deleted or replaced: nothing can be
-                stored any more, and closing saves what can be saved.
+            publish: Called with the events that were committed.
+            on_loss: Called once, on the event loop, when a file of the database was deleted or replaced. Nothing can be
+                stored from then on; closing saves what can be saved.
 
         Raises:
             StorageBusy: another server has the file open.
             StorageSchemaTooNew: a newer version of Turnwire has written it.
-            StorageCorrupt: it is damaged or no database.
+            StorageCorrupt: it is damaged or not a database.
             StorageError: it cannot be opened.
         """
         files = DatabaseFiles(settings.path)
@@ -166,7 +166,7 @@ class SqliteStore:
         return await run(self._reading, queries.unfinished_turns)
 
     async def request(self, request_id: str) -> StoredRequest | None:
-        """Returns what is remembered of a request."""
+        """Returns the remembered answer to a request."""
         return await run(self._reading, queries.request, request_id)
 
     async def spent(self, session_id: str) -> Spent:
@@ -212,7 +212,7 @@ class SqliteStore:
     async def _published(
         self, query: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Runs a query on the log and returns when all that it saw is published."""
+        """Runs a query on the log and returns once everything it saw is published."""
         result = await run(self._reading, query, *args, **kwargs)
         await self._writer.published()
         return result

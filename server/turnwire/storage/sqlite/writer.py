@@ -1,7 +1,7 @@
 """The single writer: all waiting commits in one transaction (group commit).
 
-A durable commit costs one wait for the disk, whatever it carries, so commits that wait together share it. Each keeps a
-savepoint of its own: one that fails takes nothing with it.
+A transaction costs one wait for the disk, whatever its size, so commits that wait together share it. When one of them
+fails, the transaction is repeated with a savepoint for each commit, so that the others succeed.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ from turnwire.storage.sqlite.connection import run, translate
 from turnwire.storage.sqlite.files import DatabaseFiles
 
 MAX_BATCH = 512
-"""Commits in one transaction at most: bounds how long the first of them waits for the last."""
+"""Most commits in one transaction: bounds how long the first of them waits for the last."""
 
 Outcome = Committed | Exception
-"""What became of one commit; an exception that is no DomainError is a bug and reaches the caller as it is."""
+"""Result of one commit. An exception other than a DomainError is a bug and reaches the caller unchanged."""
 
 Apply = Callable[[sqlite3.Connection, Commit], tuple[Outcome, list[StoredEvent]]]
 
@@ -31,7 +31,7 @@ Apply = Callable[[sqlite3.Connection, Commit], tuple[Outcome, list[StoredEvent]]
 class GroupWriter:
     """Owns the writing connection's transactions.
 
-    `_waiting` is filled by `commit` and drained by the one task that `start` makes; both run on the event loop, so no
+    `_waiting` is filled by `commit` and drained by the one task that `start` creates; both run on the event loop, so no
     lock is needed. Its length is bounded by the calls in flight. `aclose` ends the task.
     """
 
@@ -55,12 +55,12 @@ class GroupWriter:
         self._publish = publish
         self._waiting: deque[tuple[Commit, asyncio.Future[Committed]]] = deque()
         self._wake = asyncio.Event()
-        self._batch: asyncio.Future[None] | None = None  # done when the batch under way is published
+        self._batch: asyncio.Future[None] | None = None  # done when the current batch is published
         self._closing = False
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Reads where the log ends and begins to write."""
+        """Reads the end of the log and starts the writing task."""
         self._changes.next_position = 1 + await run(self._connection, _last_position)
         self._task = asyncio.create_task(self._write_batches(), name="storage writer")
 
@@ -75,12 +75,12 @@ class GroupWriter:
         return future
 
     async def published(self) -> None:
-        """Returns when everything that a reader may have seen by now is published too. Safe to cancel."""
+        """Returns when everything that a reader may have seen so far is published. Safe to cancel."""
         if self._batch is not None:
             await asyncio.shield(self._batch)
 
     async def aclose(self) -> None:
-        """Writes what waits, then ends. Idempotent."""
+        """Writes the waiting commits, then ends the task. Idempotent."""
         self._closing = True
         self._wake.set()
         if self._task is not None:
@@ -119,9 +119,9 @@ class GroupWriter:
                 future.set_result(outcome)
 
     def _transact(self, db: sqlite3.Connection, commits: list[Commit]) -> tuple[list[Outcome], list[StoredEvent]]:
-        """Carries out the commits in one transaction. Runs on the writer's thread.
+        """Applies the commits in one transaction. Runs on the writer's thread.
 
-        Hardly ever does one fail, and savepoints cost a fifth of the statements: they are set only in a second try.
+        Failures are rare and savepoints make up a fifth of the statements, so only a second try sets them.
         """
         if self._loss is not None:
             raise self._loss
@@ -129,7 +129,7 @@ class GroupWriter:
             return self._try(db, commits, self._changes.apply)
         except Exception as error:
             if self._loss is not None or isinstance(error, sqlite3.OperationalError):
-                raise  # the disk or another process is in the way of them all
+                raise  # the disk or another process, which affects all of them
             return self._try(db, commits, self._apply_alone)
 
     def _try(
@@ -151,7 +151,7 @@ class GroupWriter:
             if db.in_transaction:
                 db.execute("ROLLBACK")
             raise
-        self._check_files()  # what went into a file that is gone by now must not be confirmed
+        self._check_files()  # a commit written to a file that is now gone must not be confirmed
         return outcomes, stored
 
     def _check_files(self) -> None:
@@ -165,7 +165,7 @@ class GroupWriter:
         try:
             result = self._changes.apply(db, commit)
         except Exception as error:
-            if not db.in_transaction:  # a full disk or an I/O error has rolled everything back
+            if not db.in_transaction:  # SQLite rolled everything back: a full disk or an I/O error
                 raise
             self._changes.next_position = position
             db.execute("ROLLBACK TO unit")

@@ -1,8 +1,8 @@
 """The command line: `turnwire serve`, `turnwire demo`, `turnwire chat`.
 
-`commands` declares the commands and their options; each one's work is a module of its own, imported when it runs, so
-that `turnwire --help` need not wait for gRPC and SQLite. The commands that talk to a server do so as any client does,
-through the generated stubs. This package and `turnwire.app` alone read the process's environment.
+`commands` declares the commands and their options. The work of each is in a module of its own, imported when it runs,
+so `turnwire --help` does not wait for gRPC and SQLite. Commands that talk to a server use the generated stubs, as any
+client does. Only this package and `turnwire.app` read the process's environment.
 """
 
 

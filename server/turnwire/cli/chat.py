@@ -25,9 +25,9 @@ def run_chat(target: str, session_id: str, model: str, text: str) -> int:
 
     Args:
         target: Address of the server.
-        session_id: Session to go on with; "" makes a new one.
+        session_id: Session to continue; "" creates a new one.
         model: "provider/model"; "" leaves the choice to the server.
-        text: The only message to send; "" sends what is piped in, or asks when the input is a terminal.
+        text: The only message to send; "" sends standard input, or asks for messages when it is a terminal.
 
     Returns:
         The exit code: 0, or 1 when the only message was not answered.
@@ -35,7 +35,7 @@ def run_chat(target: str, session_id: str, model: str, text: str) -> int:
     if not text and not sys.stdin.isatty():
         text = sys.stdin.read()
         if not text.strip():
-            print("turnwire: there is nothing to send", file=sys.stderr)
+            print("turnwire: nothing to send", file=sys.stderr)
             return 1
     with grpc.insecure_channel(target, options=CHANNEL_OPTIONS) as channel:
         chat = _Chat(channel, target, session_id, model)
@@ -58,7 +58,7 @@ class _Chat:
 
     def run(self) -> int:
         """Asks for messages until the end of the input."""
-        self._console.print("Ctrl-D leaves, Ctrl-C ends an answer.", style="dim")
+        self._console.print("Ctrl-D exits, Ctrl-C ends an answer.", style="dim")
         while True:
             try:
                 text = input("> ")
@@ -69,7 +69,7 @@ class _Chat:
                 self.answer(text)
         if self._session_id:
             again = f"turnwire chat --target {self._target} --session {self._session_id}"
-            self._console.print(f"go on with: {again}", style="dim", soft_wrap=True)
+            self._console.print(f"continue with: {again}", style="dim", soft_wrap=True)
         return 0
 
     def answer(self, text: str) -> int:
@@ -85,7 +85,7 @@ class _Chat:
                     if response.HasField("accepted"):
                         self._session_id = response.accepted.session_id
                         if response.accepted.disposition == Disposition.DISPOSITION_QUEUED:
-                            self._console.print(f"waits behind {response.accepted.queue_position} others", style="dim")
+                            self._console.print(f"queued at position {response.accepted.queue_position}", style="dim")
                     printer.show(response.events)
                     prompt.answer(response.events)
         except grpc.RpcError as error:
@@ -94,12 +94,12 @@ class _Chat:
         return 0 if printer.ended and not printer.ended.HasField("failure") else 1
 
     def _abort(self) -> None:
-        """Asks to end the turn; that it ended comes in its stream."""
+        """Asks the server to end the turn; the stream reports the end."""
         # A thread, because a signal handler may interrupt gRPC while it holds the channel's lock.
         threading.Thread(target=self._call_abort, args=(self._session_id,), daemon=True).start()
 
     def _call_abort(self, session_id: str) -> None:
-        # A server that is gone has ended the stream too, and that is what is reported.
+        # If the server is gone, the stream has failed too, and that is reported.
         with suppress(grpc.RpcError, ValueError):
             self._messages.AbortSession(AbortSessionRequest(session_id=session_id))
 

@@ -1,9 +1,9 @@
 """The commands and their options.
 
-Exit codes: 0 done, 1 it did not work (one line on stderr says why), 2 the options or the configuration are wrong.
+Exit codes: 0 success, 1 failure (one line on stderr says why), 2 wrong options or configuration.
 """
 
-# ruff: noqa: PLC0415 - each command imports its work when it runs; the package's docstring says why
+# ruff: noqa: PLC0415 - each command imports its work when it runs; see the package's docstring
 
 from pathlib import Path
 from typing import Annotated
@@ -19,7 +19,7 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-def _version(version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False) -> None:
+def _version(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
     if version:
         from turnwire import __version__
 
@@ -38,9 +38,9 @@ def serve(
     """Run the server until SIGTERM or Ctrl-C."""
     import os
 
-    # The core of gRPC would write lines of its own beside the one that says why the server cannot start.
+    # Otherwise gRPC's core adds its own lines to the one that says why the server cannot start.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    # uvloop starts MCP servers with fork(), for which gRPC would halt its threads; the child runs a program at once
+    # uvloop starts MCP servers with fork(). gRPC would stop its threads for that, needlessly: the child execs at once.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
     from turnwire.cli.serve import run_server
@@ -60,13 +60,13 @@ def demo() -> None:
 @app.command()
 def chat(
     words: Annotated[
-        list[str] | None, typer.Argument(help="A message to send; without one, what is piped in, else a prompt.")
+        list[str] | None, typer.Argument(help="Message to send. Default: standard input if it is piped, else a prompt.")
     ] = None,
     target: Annotated[str, typer.Option(help="Address of the server.")] = "127.0.0.1:50051",
-    session: Annotated[str, typer.Option(help="Session to go on with. Default: a new one.")] = "",
+    session: Annotated[str, typer.Option(help="Session to continue. Default: a new one.")] = "",
     model: Annotated[str, typer.Option(help="PROVIDER/MODEL. Default: the session's or the server's.")] = "",
 ) -> None:
-    """Talk to a model through a running server. Ctrl-C ends the answer, a second one leaves."""
+    """Talk to a model through a running server. Ctrl-C ends the answer, a second one exits."""
     from turnwire.cli.chat import run_chat
 
     if model and not all(model.partition("/")):

@@ -1,4 +1,4 @@
-"""How the client commands connect and how they tell of a failed call."""
+"""How the client commands connect and how they describe a failed call."""
 
 from typing import Any
 
@@ -7,11 +7,11 @@ import grpc
 from turnwire.cli.turn_printer import visible
 
 CHANNEL_OPTIONS = (("grpc.max_receive_message_length", -1),)
-"""Without it a client refuses answers over 4 MiB, and conversations grow larger than that."""
+"""Without it a client refuses answers over 4 MiB, and conversations can be larger."""
 
 
 def describe(error: grpc.RpcError) -> str:
-    """Returns a failed call in one line: the status and the server's sentence."""
-    # What grpcio raises has these methods, its class RpcError has not.
+    """Describes a failed call in one line: the status and the server's message."""
+    # The errors that grpcio raises have these methods; its class RpcError does not declare them.
     call: Any = error
     return visible(f"{call.code().name}: {call.details()}").replace("\n", " ")

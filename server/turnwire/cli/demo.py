@@ -39,7 +39,7 @@ answer is stored while it streams: a client that goes away, or a server that is 
 
 
 def run_demo() -> int:
-    """Runs the demonstration and prints it. Returns the exit code: 0, or 1 when something did not work."""
+    """Runs the demonstration and prints it. Returns the exit code: 0, or 1 when something failed."""
     console = Console(highlight=False)
     try:
         with tempfile.TemporaryDirectory(prefix="turnwire-demo-") as folder:

@@ -1,4 +1,4 @@
-"""Asks whoever sits at the terminal whether a tool may run."""
+"""Asks the person at the terminal whether a tool may run."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -15,11 +15,11 @@ from turnwire.cli.turn_printer import visible
 QUESTION = "allow it? [y]es, [a]lways in this session, or no and why: "
 
 NOBODY = "nobody is at the terminal to be asked"
-"""The reason that the model reads when the input is no terminal."""
+"""The reason that the model reads when the input is not a terminal."""
 
 
 class PermissionPrompt:
-    """Answers the permission requests of one turn, each once. Where nobody can be asked, the answer is no."""
+    """Answers the permission requests of one turn, each once. When nobody can be asked, the answer is no."""
 
     def __init__(
         self, console: Console, permissions: PermissionServiceStub, ask: Callable[[str], str] | None = None
@@ -36,7 +36,7 @@ class PermissionPrompt:
         self._seen: set[str] = set()
 
     def answer(self, events: Iterable[SessionEvent]) -> None:
-        """Asks for each request that the events open. Returns when all are answered, by whomever."""
+        """Asks about each permission request in the events. Returns when all of them are answered."""
         for event in events:
             kind = event.WhichOneof("kind")
             if kind == "permission_asked":
@@ -56,7 +56,7 @@ class PermissionPrompt:
         try:
             self._permissions.RespondToPermission(answer)
         except grpc.RpcError as error:
-            # another client was first, or the turn has ended
+            # another client answered first, or the turn has ended
             self._console.out(f"[{visible(describe(error))}]", style="dim", highlight=False)
 
     def _typed(self) -> tuple[str, str]:

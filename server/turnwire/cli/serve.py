@@ -1,4 +1,4 @@
-"""`turnwire serve`: runs the server until it is told to stop."""
+"""`turnwire serve`: runs the server until it is asked to stop."""
 
 import asyncio
 import gc
@@ -17,15 +17,15 @@ from turnwire.telemetry.logs import configure_logging
 
 
 def run_server(path: Path | None, environ: Mapping[str, str], options: Mapping[str, str]) -> int:
-    """Serves until SIGTERM or SIGINT and shuts down in order.
+    """Serves until SIGTERM or SIGINT, then shuts down cleanly.
 
     Args:
         path: The configuration file; None looks for one.
         environ: The process's environment.
-        options: Options that win over file and environment; see `turnwire.config.load_config`.
+        options: Options that override file and environment; see `turnwire.config.load_config`.
 
     Returns:
-        The exit code: 0 after an orderly stop, 1 when the server could not start or go on, 2 for a wrong configuration.
+        The exit code: 0 after a clean stop, 1 when the server could not start or continue, 2 for a wrong configuration.
     """
     try:
         config = load_config(path, environ, options)
@@ -51,7 +51,7 @@ async def _serve(config: Config, environ: Mapping[str, str]) -> int:
         try:
             server = await running.enter_async_context(create_server(config, environ))
         except (DomainError, OSError, RuntimeError) as error:
-            # RuntimeError is what grpcio raises for an address that is taken.
+            # grpcio raises RuntimeError when the address is in use.
             print(f"turnwire: cannot start: {error}", file=sys.stderr)
             return 1
         _calm_garbage_collection()
@@ -66,7 +66,7 @@ async def _serve(config: Config, environ: Mapping[str, str]) -> int:
 
 
 def _calm_garbage_collection() -> None:
-    """Makes full collections rare: thousands of waiting messages and watchers are long-lived, and hardly form cycles.
+    """Makes full collections rare: thousands of waiting messages and watchers are long-lived and rarely form cycles.
 
     Measured: a quarter more messages a second with many turns in memory.
     """
@@ -90,7 +90,7 @@ def _stop_signal() -> asyncio.Event:
 
 
 def _announce(config: Config, address: str) -> None:
-    """Tells that the server is ready: scripts wait for this line."""
+    """Announces that the server is ready. Scripts wait for this line."""
     if config.log.format == "json":
         structlog.get_logger().info(f"listening on {address}", address=address)
     else:

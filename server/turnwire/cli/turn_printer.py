@@ -1,4 +1,4 @@
-"""Prints a turn as its events come in: what every client of the event stream does, in its simplest form."""
+"""Prints a turn as its events arrive: the simplest form of what every client of the event stream does."""
 
 import re
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from opencode.message.content_pb2 import FinishReason, Part
 from opencode.tool.tool_pb2 import ToolCallState
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""A model's text must not steer the terminal."""
+"""A model's text must not control the terminal."""
 
 _STYLES = {"reasoning": "dim italic", "refusal": "yellow", "tool_use": "cyan"}
 
@@ -27,10 +27,10 @@ class TurnPrinter:
         self._printed: dict[tuple[str, int], bytes] = {}
         self._line_is_open = False
         self.ended: TurnEnded | None = None
-        """The turn's last event, once it came."""
+        """The turn's last event; None until it arrives."""
 
     def show(self, events: Iterable[SessionEvent]) -> None:
-        """Prints what the events add. Kinds of events and parts that are newer than this code are skipped."""
+        """Prints what the events add. Unknown kinds of events and parts are skipped."""
         for event in events:
             kind = event.WhichOneof("kind")
             if kind == "part_started":
@@ -102,7 +102,7 @@ class TurnPrinter:
 
     def _out(self, text: str, kind: str) -> None:
         if text:
-            # A segment, because the printing of strings would fill up tabs as if each piece began a line.
+            # A segment, because printing a string would expand tabs as if each piece began a line.
             segment = Segment(visible(text), self._console.get_style(_STYLES.get(kind, "none")))
             self._console.print(Segments([segment]), end="", crop=False)
             self._console.file.flush()
@@ -120,13 +120,13 @@ def visible(text: str) -> str:
 
 
 def finish_reason_name(number: int) -> str:
-    """Returns the reason in words; a number that is newer than this code as such."""
+    """Returns the reason in words; for an unknown reason, its number."""
     known = FinishReason.DESCRIPTOR.values_by_number.get(number)
     return known.name.removeprefix("FINISH_REASON_").lower() if known else f"finish reason {number}"
 
 
 def _text_of(part: Part) -> str:
-    """Returns the text whose pieces the part's deltas are."""
+    """Returns the text that the part's deltas add up to."""
     match part.WhichOneof("content"):
         case "text":
             return part.text.text

@@ -1,1 +1,1 @@
-"""A model's answer: asking for it, building the message, saving it behind the stream."""
+"""A model's answer: asks for it, builds the message, and saves it while it streams."""

@@ -1,6 +1,7 @@
-"""Saving an answer while it streams: growing text now and then, ended parts at once, neither awaited by the stream.
+"""Saves an answer while it streams: growing text at intervals, ended parts at once. The stream waits for neither.
 
-A tool call is checked before its part ends, beside the stream, so nobody ever sees a call wait that will not run.
+A tool call is checked before its part ends, concurrently with the stream, so that no client sees a call wait that will
+not run.
 """
 
 import asyncio
@@ -24,15 +25,15 @@ log = structlog.get_logger()
 
 
 class StepJournal:
-    """Writes one streaming message behind its stream.
+    """Saves one message while it streams.
 
-    `_in_flight` holds the commits under way; the store keeps their order. `_timer` is set while text is unsaved.
-    `_unchecked` are complete calls in the order in which they ended; one task at a time, `_checking`, checks them. All
-    are empty after `finish` or `settle`. Used on the event loop only.
+    `_in_flight` holds the unfinished commits; the store keeps their order. `_timer` is set while text is unsaved.
+    `_unchecked` holds complete calls in the order in which they ended; one task at a time, `_checking`, checks them.
+    All are empty after `finish` or `settle`. Used on the event loop only.
     """
 
     def __init__(self, environment: Environment, stream: MessageStream, check: CallCheck) -> None:
-        """Takes the stream to save and what checks its calls; nothing is saved before `note_change`."""
+        """Takes the stream to save and the check of its calls; nothing is saved before `note_change`."""
         self._environment = environment
         self._stream = stream
         self._check = check
@@ -40,11 +41,11 @@ class StepJournal:
         self._checking: asyncio.Task[None] | None = None
         self._in_flight: set[asyncio.Future[Committed]] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._ended: list[int] = []  # parts that ended while a save was under way
+        self._ended: list[int] = []  # parts that ended during a save
         self._interval = environment.settings.limits.flush_interval.total_seconds()
 
     def note_change(self) -> None:
-        """Sees to it that what changed in the stream gets saved: ended parts now, growing ones within the interval.
+        """Schedules saving of what changed in the stream: ended parts now, growing ones within the interval.
 
         A call is saved as ended once it is checked.
         """
@@ -53,19 +54,19 @@ class StepJournal:
             self._checking = asyncio.create_task(self._check_calls(), name=f"checks of {self._stream.message_id}")
         self._ended += self._stream.take_ended()
         if self._ended:
-            if not self._in_flight:  # else with the next save: a thousand calls in one packet are two saves
+            if not self._in_flight:  # otherwise with the next save, so a thousand calls in one packet take two saves
                 self._save()
         elif self._timer is None and self._stream.has_unsaved:
             self._timer = asyncio.get_running_loop().call_later(self._interval, self._save)
 
     async def flush(self) -> None:
-        """Saves what is unsaved and returns when it, and all saved before, is durable. Safe to cancel."""
+        """Saves unsaved changes and returns when all saves are durable. Safe to cancel."""
         if self._stream.has_unsaved:
             self._save()
         await self._wait()
 
     async def finish(self) -> None:
-        """Returns when all complete calls are checked, and then as `settle`. When cancelled, `settle` is still due.
+        """Waits until all complete calls are checked, then does what `settle` does. When cancelled, call `settle` too.
 
         Raises:
             Exception: what a check raised.
@@ -75,9 +76,9 @@ class StepJournal:
         await self.settle()
 
     async def settle(self) -> None:
-        """Saves ended parts, stops saving and waits for it; what could not be saved counts as unsaved again.
+        """Stops checks and the timer and waits for all saves, also of pending ended parts. Idempotent.
 
-        Calls that are not checked yet stay open: the end of the message ends them.
+        What could not be saved counts as unsaved again. Unchecked calls stay open; the end of the message ends them.
         """
         self._unchecked.clear()
         if self._checking is not None:
@@ -99,7 +100,7 @@ class StepJournal:
         self._checking = None
 
     async def _wait(self) -> None:
-        while self._in_flight:  # the end of one begins the next while ended parts wait
+        while self._in_flight:  # the end of one save starts the next while ended parts wait
             await asyncio.wait(tuple(self._in_flight))
 
     def _save(self) -> None:
@@ -122,7 +123,7 @@ class StepJournal:
         self._in_flight.discard(saving)
         error = saving.exception()
         if error is not None:
-            # the end of the message writes all parts once more, so nothing is lost unless that fails too
+            # the end of the message writes all parts again, so nothing is lost unless that fails too
             log.warning("streaming_text_not_saved", message_id=self._stream.message_id, error=type(error).__name__)
             self._stream.give_back(unsaved, ended)
         if self._ended and not self._in_flight:

@@ -1,7 +1,7 @@
 """One answer while it streams: provider items in, parts and events out.
 
-Text is published as it comes and saved later; what is unsaved is known at every moment. Knows no store: the turn runner
-takes what there is to save.
+Text is published as it arrives and saved later; the stream tracks which parts are unsaved. It does not know the store:
+the journal takes what is to be saved.
 """
 
 from collections.abc import Callable
@@ -52,10 +52,10 @@ _TEXT_KINDS: dict[type, type[Text] | type[Reasoning] | type[Refusal]] = {
 
 @dataclass(slots=True)
 class _GrowingPart:
-    """A part of the answer. `chunks` is joined now and then; `size` counts UTF-8 bytes of all of it.
+    """A part of the answer. `chunks` is joined now and then; `size` is its length in UTF-8 bytes.
 
-    `ended` is set once the provider has ended it: it never grows again. A call stays STREAMING until it is checked as
-    well, and whoever saves the part may take its end back when the saving failed.
+    `ended` is set once the provider has ended the part, which then never grows again. A call stays STREAMING until it
+    is checked as well. When saving an ended part fails, `give_back` makes it STREAMING again.
     """
 
     part_id: str
@@ -66,12 +66,12 @@ class _GrowingPart:
     chunks: list[str] = field(default_factory=list)
     size: int = 0
     half_pair: str = ""
-    """A high surrogate whose other half comes with the next delta."""
+    """A high surrogate; its other half comes with the next delta."""
     ended: bool = False
     status: PartStatus = PartStatus.STREAMING
     provider_state: str | None = None
     problem: str = ""
-    """Why a complete call cannot run; "" when it can, or is not checked yet."""
+    """Why a complete call cannot run; "" when it can, or is unchecked."""
     checked_at: datetime | None = None
 
     def text(self) -> str:
@@ -108,7 +108,7 @@ class MessageStream:
     def __init__(self, message: Message, publish: Callable[[EphemeralKind], None], new_id: IdMaker) -> None:
         """Args:
         message: The message as it was added: STREAMING, without parts.
-        publish: Tells watchers; never waits.
+        publish: Publishes an event to watchers; never waits.
         new_id: Makes part ids.
         """
         self._message = message
@@ -122,7 +122,7 @@ class MessageStream:
         self.size_bytes = 0
         """UTF-8 bytes of all parts so far."""
         self.finished: StepFinished | None = None
-        """The end marker, once it was seen."""
+        """The end marker; None until it arrives."""
 
     @property
     def message_id(self) -> str:
@@ -137,18 +137,19 @@ class MessageStream:
 
     @property
     def has_unsaved(self) -> bool:
-        """True when parts have changed since they were last taken to be saved."""
+        """True when parts have changed since they were last taken for saving."""
         return bool(self._unsaved)
 
     @property
     def has_parts(self) -> bool:
-        """True once the provider gave any content."""
+        """True once the provider has sent any content."""
         return bool(self._parts)
 
     def begin_attempt(self, model: ModelRef) -> None:
-        """Names the model that is asked now.
+        """Records the model that is asked now.
 
-        Usage that a failed attempt told stays until another is told, for it was used; of another model it were wrong.
+        Usage that a failed attempt reported stays until the next report, because it was consumed. Another model clears
+        it: another model's usage would be wrong here.
         """
         self.finished = None
         run = self._message.model_run
@@ -157,11 +158,11 @@ class MessageStream:
             self._replace(model_run=run, usage=None)
 
     def note_sent(self, sent: SentContext) -> None:
-        """Names the request that is sent in place of the one that the message was made for."""
+        """Records the request that is sent instead of the one that the message was created for."""
         self._replace(sent_context=sent)
 
     def apply(self, item: StreamItem) -> None:
-        """Takes the next item of the provider's stream."""
+        """Applies the next item of the provider's stream."""
         kind = type(item)
         if kind in _TEXT_KINDS:
             part = self._growing(item.key) or self._open(item.key, _TEXT_KINDS[kind])  # type: ignore[union-attr]
@@ -181,11 +182,11 @@ class MessageStream:
             self.finished = StepFinished(item.reason, join_surrogates(item.provider_reason))
 
     def snapshot(self) -> Message:
-        """Returns the message as far as it has come."""
+        """Returns the message so far."""
         return msgspec.structs.replace(self._message, parts=tuple(part.value() for part in self._parts))
 
     def part(self, index: int) -> Part:
-        """Returns one part as far as it has come."""
+        """Returns one part so far."""
         return self._parts[index].value()
 
     def take_unsaved(self) -> tuple[int, ...]:
@@ -224,7 +225,7 @@ class MessageStream:
                     self._end(PartEnded(key))
 
     def give_back(self, unsaved: tuple[int, ...], ended: tuple[int, ...]) -> None:
-        """Undoes a take whose saving failed: the parts count as unsaved, the ended ones as still open."""
+        """Undoes a take after its save failed: the parts count as unsaved, the ended ones as still open."""
         self._unsaved.update(unsaved)
         for index in ended:
             self._parts[index].status = PartStatus.STREAMING
@@ -307,7 +308,7 @@ class MessageStream:
         self._ended.append(part.index)
 
     def _growing(self, key: PartKey) -> _GrowingPart | None:
-        """Returns the part of a key; None when there is none or it has ended, for an ended part never changes."""
+        """Returns the part of a key; None when there is none or it has ended, because an ended part never changes."""
         part = self._by_key.get(key)
         return part if part is not None and not part.ended else None
 

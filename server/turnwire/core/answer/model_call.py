@@ -1,4 +1,4 @@
-"""One model call: attempts, waits and fallback models until content comes or nobody is left to ask."""
+"""One model call: attempts, waits and fallback models until content arrives or no model is left to ask."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ from turnwire.ports.provider import ProviderRequest
 
 
 def request_for(environment: Environment, request: ProviderRequest, model: ModelRef) -> ProviderRequest:
-    """Returns a request for one of the models that may be asked with it."""
+    """Returns the request addressed to a model, with that model's capabilities."""
     capabilities = environment.providers.capabilities(model)
     return msgspec.structs.replace(request, model_id=model.model_id, capabilities=capabilities)
 
@@ -42,8 +42,8 @@ class ModelCall:
         environment: Ports and settings.
         stream: Takes the answer.
         journal: Saves it.
-        publish: Tells watchers that the call will be tried again.
-        slot: The place among the models that are asked at once; held by the caller.
+        publish: Publishes to watchers that the call will be tried again.
+        slot: The place among concurrent model calls; held by the caller.
         """
         self._slot = slot
         self._environment = environment
@@ -51,7 +51,7 @@ class ModelCall:
         self._journal = journal
         self._publish = publish
         self.pending_notice: RetryScheduled | None = None
-        """What watchers were told of the wait that goes on now."""
+        """The event that announced the current wait; None when the call does not wait."""
 
     async def run(
         self, request: ProviderRequest, models: tuple[ModelRef, ...], announced: asyncio.Future[Committed]
@@ -59,17 +59,17 @@ class ModelCall:
         """Asks the models in order until one answers.
 
         Args:
-            request: The request; its model is replaced by each that is asked.
-            models: The chosen one, then its fallbacks; at least one. Fallbacks that cannot be asked are passed over.
-            announced: The commit that adds the message; no content is published before watchers know of it.
+            request: The request; its model is replaced by the one that is asked.
+            models: The chosen one, then its fallbacks; at least one. Fallbacks that are not configured are skipped.
+            announced: The commit that adds the message; no content is published before it is done.
 
         The provider is asked before the message is durable: a commit takes less time than the first token.
 
         Returns:
-            What ended the answer early; None when the provider finished.
+            The error that ended the answer early; None when the provider finished.
 
         Raises:
-            UnknownModel: the chosen model is not configured any more.
+            UnknownModel: the chosen model is no longer configured.
             StorageError: the message could not be stored.
         """
         failure: ProviderError | None = None
@@ -84,7 +84,7 @@ class ModelCall:
                     break
                 self.pending_notice = await self._tell(failure, attempt, delay, model, announced)
                 try:
-                    self._slot.leave()  # while this provider rests, another may be asked
+                    self._slot.leave()  # another call may run while this one waits
                     await asyncio.sleep(delay.total_seconds())
                     await self._slot.take()
                 finally:
@@ -103,7 +103,7 @@ class ModelCall:
         model: ModelRef,
         announced: asyncio.Future[Committed],
     ) -> RetryScheduled:
-        """Tells watchers of a further try, once they know the message; raises when that could not be stored."""
+        """Publishes the next attempt once the message is announced; raises when the message could not be stored."""
         failure = Failure(error.reason, join_surrogates(error.message))
         told = RetryScheduled(self._stream.message_id, failure, attempt, delay, model)
         await asyncio.shield(announced)
@@ -117,7 +117,8 @@ class ModelCall:
         limit = self._environment.settings.limits.max_answer_bytes
         watchers_know = False
         try:
-            self._environment.providers.check(model)  # a turn outlives its server, the configuration may be another
+            # A turn outlives its process, and the configuration may have changed since.
+            self._environment.providers.check(model)
             provider = await self._environment.providers.get(model.provider_id)
             prepared = provider.prepare(request_for(self._environment, request, model))
             async with contextlib.aclosing(provider.stream(prepared)) as items:

@@ -1,4 +1,4 @@
-"""A place among the models that are asked at once, which can be left and taken again."""
+"""A place among concurrent model calls, which can be left and taken again."""
 
 import asyncio
 from types import TracebackType
@@ -9,7 +9,7 @@ class Slot:
     """One place; an asynchronous context manager that holds it. Used by one task."""
 
     def __init__(self, slots: asyncio.Semaphore) -> None:
-        """Takes the places that there are; holds none before `take`."""
+        """Takes the semaphore of all places; holds none before `take`."""
         self._slots = slots
         self._is_held = False
 
@@ -19,7 +19,7 @@ class Slot:
         self._is_held = True
 
     def leave(self) -> None:
-        """Gives the place up for a while. Idempotent."""
+        """Gives up the place; `take` waits for one again. Idempotent."""
         if self._is_held:
             self._is_held = False
             self._slots.release()
@@ -32,5 +32,5 @@ class Slot:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Gives it up, unless it was left already."""
+        """Gives up the place, unless it was left already."""
         self.leave()

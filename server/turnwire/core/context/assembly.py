@@ -1,7 +1,7 @@
-"""What a model is sent: a pure function of the conversation and the turn's settings.
+"""Assembles what a model is sent: a pure function of the conversation and the turn's settings.
 
-Stored messages never change; what must not be sent is left out here, and each loss is told by a repair. Host messages
-never pass. Older messages that were summarised are left out too, and their summary stands in their place.
+Stored messages never change. What must not be sent is left out here, and a repair records each omission. Host messages
+are never sent. Summarised messages are left out too; their summary replaces them.
 """
 
 from collections.abc import Sequence
@@ -76,16 +76,17 @@ def assemble(
 
 
 def file_hashes(request: ProviderRequest) -> frozenset[str]:
-    """Returns the hashes of all files that the request names, those of tool results included."""
+    """Returns the hashes of all files that the request refers to, including files of tool results."""
     return frozenset(
         file.sha256 for message in request.messages for file in (*message.files(), *message.result_files())
     )
 
 
 def standing_summary(history: Sequence[Message]) -> int | None:
-    """Returns the index of the summary that stands for older messages now; None when none does.
+    """Returns the index of the summary that currently replaces older messages; None when there is none.
 
-    It is the newest one. One whose last message is gone covers nothing that could be told, so it does not count.
+    It is the newest complete one. A summary whose last covered message was removed does not count, because its extent
+    is unknown.
     """
     known = {message.message_id for message in history}
     for index in range(len(history) - 1, -1, -1):
@@ -98,10 +99,10 @@ def standing_summary(history: Sequence[Message]) -> int | None:
 
 
 def _covered_ids(history: Sequence[Message], summary_at: int | None) -> dict[str, bool]:
-    """Returns the messages that the standing summary covers; True for those that are sent verbatim nevertheless.
+    """Returns the messages that the current summary covers; True for messages that are sent verbatim nevertheless.
 
-    System messages are, and the question of a turn in whose middle the cut lies: a model that goes on must have it
-    word by word. Both follow from the stored messages alone, so they stay where they are in later requests.
+    These are system messages and, when the cut is inside a turn, the question of that turn: a model that continues the
+    turn needs its exact words. Both depend on stored messages alone, so later requests keep them in the same place.
     """
     compaction = history[summary_at].compaction if summary_at is not None else None
     if summary_at is None or compaction is None:
@@ -117,7 +118,7 @@ def _covered_ids(history: Sequence[Message], summary_at: int | None) -> dict[str
 
 
 def _pinned_question(history: Sequence[Message], summary_at: int) -> str | None:
-    """Returns the user message of the turn that made the summary, when the cut lies in the middle of that turn."""
+    """Returns the user message of the turn that made the summary, when the cut is in the middle of that turn."""
     summary = history[summary_at]
     compaction = summary.compaction
     if compaction is None or not summary.turn_id:
@@ -129,7 +130,7 @@ def _pinned_question(history: Sequence[Message], summary_at: int) -> str | None:
 
 
 def _reason_to_drop(message: Message, covered: dict[str, bool]) -> RepairReason | None:
-    """Returns why a whole message is left out, its parts not looked at."""
+    """Returns why a whole message is left out, without looking at its parts."""
     if message.type is MessageType.HOST:
         return RepairReason.HOST_MESSAGE
     if message.status is MessageStatus.QUEUED:
@@ -144,9 +145,9 @@ def _reason_to_drop(message: Message, covered: dict[str, bool]) -> RepairReason 
 
 
 def _with_summary(pinned: list[Message], summary: Message, *, continues: bool) -> list[Message]:
-    """Returns what stands before the messages that are kept: system messages, the summary, then the open question."""
+    """Returns what comes before the kept messages: system messages, the summary, then the open question."""
     text = "\n\n".join(part.content.text for part in summary.parts if isinstance(part.content, Text))
-    # in the user's role, not the system's: it repeats what users and tools said, which are no orders of the operator
+    # in the user's role, not the system's: it repeats words of users and tools, which lack the operator's authority
     content = Text(summary_text(text, continues=continues))
     stand_in = msgspec.structs.replace(
         summary, type=MessageType.USER, parts=(msgspec.structs.replace(summary.parts[0], index=0, content=content),)
@@ -156,7 +157,7 @@ def _with_summary(pinned: list[Message], summary: Message, *, continues: bool) -
 
 
 def summary_text(text: str, *, continues: bool) -> str:
-    """Returns a summary as the model reads it: marked as such from its first to its last line.
+    """Returns a summary as the model reads it, marked as a summary at its beginning and end.
 
     Args:
         text: The summary.
@@ -189,12 +190,12 @@ def _reason_to_drop_part(part: Part, orderly: bool) -> RepairReason | None:
         case Text(text) | Refusal(text):
             return RepairReason.EMPTY if text.isspace() or not text else None
         case ToolUse(status=ToolStatus.CANCELLED):
-            # a cut call was never complete, so no provider would take it back
+            # a cut call was never complete, so no provider would accept it
             return RepairReason.CUT_CALL
         case ToolUse(status=status):
             return None if status.settled else RepairReason.OPEN_CALL
         case Reasoning() | ProviderContent() as content:
-            # after an interruption the provider may not have sealed its reasoning, and would refuse it
+            # after an interruption the provider may not have sealed its reasoning, and it refuses unsealed reasoning
             if orderly and part.status is PartStatus.COMPLETE and part.provider_state is not None:
                 return None
             reasoning = isinstance(content, Reasoning)

@@ -1,7 +1,7 @@
-"""Compaction: older messages are summarised by a model when a conversation does not fit its context window any more.
+"""Compaction: a model summarises older messages when a conversation no longer fits the context window.
 
-The summary is a message of its own, stored beside the messages that it stands for; those stay and can be read. What is
-sent in their place is decided by `context.assemble`, from the stored messages alone.
+The summary is stored as a message of its own; the messages that it covers stay and can be read. `assembly` decides from
+the stored messages alone what is sent in their place.
 """
 
 import asyncio
@@ -31,22 +31,22 @@ log = structlog.get_logger()
 
 
 class Plan(Struct, frozen=True):
-    """What is to be summarised, and why."""
+    """What to summarise, and the division of the window that requires it."""
 
     cut: Cut
     allowed: Allowance
 
 
 async def plan_before_step(environment: Environment, draft: Draft) -> Plan | None:
-    """Returns what to summarise before a request is sent; None when it fits, or nothing can or may be done.
+    """Returns what to summarise before a request is sent; None when it fits, or compaction is off or would not help.
 
-    A model whose window nobody knows is asked with all there is; its provider says when that is too much.
+    A model with an unknown window gets the whole request; its provider refuses one that is too long.
 
     Raises:
-        UnknownModel: the configuration has no such model any more, as may be after a restart.
+        UnknownModel: the configuration no longer has this model, which can happen after a restart.
         StorageError: the session could not be read.
     """
-    with contextlib.suppress(ProviderError):  # whoever asks the model tells why it cannot be asked
+    with contextlib.suppress(ProviderError):  # the model call reports why the model cannot be asked
         environment.providers.check(draft.turn.model)
         await environment.providers.get(draft.turn.model.provider_id)
     window = environment.providers.context_window_tokens(draft.turn.model)
@@ -60,10 +60,10 @@ async def plan_before_step(environment: Environment, draft: Draft) -> Plan | Non
 
 
 async def plan_after_refusal(environment: Environment, draft: Draft) -> Plan | None:
-    """Returns what to summarise after a provider found a request too long; None when nothing can or may be done.
+    """Returns what to summarise after a provider found a request too long; None if compaction is off or would not help.
 
-    Half as much is kept as before a step. The estimate was too low, so it counts as at least the window; of a window
-    that nobody knows it is only known now that the request is longer.
+    Keeps half as much as `plan_before_step`. The estimate was too low, so it is scaled up to at least the window. When
+    the window is unknown, the estimate itself is taken as the window.
     """
     if not await _is_wanted(environment, draft.turn.session_id):
         return None
@@ -90,21 +90,21 @@ class Compactor:
     """Carries out plans for one turn. Used by the turn's task."""
 
     def __init__(self, environment: Environment, turn: Turn) -> None:
-        """Takes the turn that needs the room."""
+        """Takes the turn whose request is too long."""
         self._environment = environment
         self._turn = turn
         self.paid: list[Message] = []
-        """Summaries as far as they were paid, those that failed included: their usage is the turn's."""
+        """Summaries that cost something, failed ones included: their usage is counted in the turn's."""
         self.pending_notice: CompactionStarted | None = None
-        """What watchers were told of the summary that is being written now."""
+        """The event that announced the summary that is being written now; None when none is."""
 
     async def compact(self, draft: Draft, plan: Plan) -> bool:
-        """Has the older messages summarised and stores the summary; returns when that is durable.
+        """Summarises the older messages and stores the summary; returns when that is durable.
 
-        Cancelling it ends the model's call, and nothing is stored.
+        Cancelling this ends the model call, and nothing is stored.
 
         Returns:
-            False when no summary could be had; the conversation is as before.
+            False when there is no usable summary; the conversation is as before.
 
         Raises:
             StorageError: the summary could not be stored.
@@ -122,11 +122,11 @@ class Compactor:
             window = environment.providers.context_window_tokens(model)
             if window is None and model == turn.model:
                 window = plan.allowed.window
-            # pictures are only named, and they are what is large
+            # images are large, and the transcript only names them
             named = (file for message in covered for file in (*message.files(), *message.result_files()))
             hashes = {file.sha256 for file in named if is_text(file)}
             files = await environment.store.files(hashes) if hashes else {}
-            # behind the question of a divided turn come the steps that are about it
+            # the question of a divided turn comes before its steps, so that the summary makes sense of them
             question = () if plan.cut.question is None else (plan.cut.question,)
             text = await summariser.summarise(_in_order(draft, (*plan.cut.covered, *question)), files, window)
         except (ProviderError, UnknownModel) as error:
@@ -139,7 +139,7 @@ class Compactor:
             return False
         message = self._message(text, draft, plan, summariser)
         self.paid.append(message)
-        if _saves_nothing(message):  # a model may ignore how long its summary may be
+        if _saves_nothing(message):  # a model may ignore the length limit of its summary
             log.warning("context_not_compacted", session_id=turn.session_id, turn_id=turn.turn_id, reason="TOO_LONG")
             return False
         await self._store(message)
@@ -147,7 +147,7 @@ class Compactor:
 
     async def _store(self, message: Message) -> None:
         if message.compaction is None:
-            raise TypeError(f"{message.message_id} is no summary")
+            raise TypeError(f"{message.message_id} is not a summary")
         events = (MessageAdded(message), ContextCompacted(message.message_id, message.compaction))
         work = Work((PutMessage.whole(message),), tuple(NewEvent(event, self._turn.turn_id) for event in events))
         count = message.compaction.message_count
@@ -192,10 +192,10 @@ class Compactor:
 
 
 def _through(history: Sequence[Message], cut: Cut) -> str:
-    """Returns the last message that the new summary stands for: never one before the end of the standing summary.
+    """Returns the last message that the new summary covers; never one before the end of the current summary.
 
-    The question of a divided turn is sent behind the summary of its steps, but stands before them in the conversation.
-    Through it alone, those steps would be sent again.
+    The question of a divided turn is sent after the summary of its steps, but comes before them in the conversation. A
+    summary through the question alone would let those steps be sent again.
     """
     at = standing_summary(history)
     standing = history[at].compaction if at is not None else None

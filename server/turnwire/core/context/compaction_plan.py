@@ -1,8 +1,8 @@
-"""Where a conversation is cut when it does not fit its model's context window: pure functions.
+"""Where to cut a conversation that does not fit its model's context window: pure functions.
 
-Whole messages only: a tool call carries its result in the same message, so pairs stay together. Cut is before a user
-message, such that no turn is divided. Only when the running turn alone is too long it is cut between two of its steps;
-its user message then stays, word by word, behind the summary.
+A cut is between messages: a tool call has its result in the same message, so the two stay together. The cut is before a
+user message, so that it divides no turn. Only when the running turn alone is too long, the cut is between two of its
+steps; its user message then stays, word for word, after the summary.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,18 +15,18 @@ from turnwire.domain.conversation.messages import FinishReason, Message, Message
 from turnwire.domain.conversation.turns import Turn
 
 DEFAULT_ANSWER_TOKENS = 4096
-"""Room for an answer whose length nobody limits."""
+"""Room for an answer without a length limit."""
 DEFAULT_ANSWER_SHARE = 1 / 8
-"""Of the window at most, for such an answer."""
+"""Largest share of the window for such an answer."""
 MAX_ANSWER_SHARE = 1 / 2
-"""Of the window at most, whatever limit the caller gives: else no room would be left for a conversation."""
+"""Largest share of the window for any answer, whatever the caller's limit, so that room is left for a conversation."""
 MIN_PROMPT_SHARE = 1 / 4
-"""Of what may be filled at least: else a low threshold beside a long answer would compact every step."""
+"""Smallest share of the fillable part for the prompt: a low threshold and a long answer must not compact every step."""
 MAX_SUMMARY_TOKENS = 4096
 SUMMARY_SHARE = 1 / 10
-"""Of the window at most."""
+"""Largest share of the window for a summary."""
 MIN_GAIN = 2
-"""What is covered must be at least this many times as long as its summary may become, or little were gained."""
+"""The covered messages must be this many times as long as the longest summary, or compaction would gain little."""
 
 
 class Allowance(Struct, frozen=True, kw_only=True):
@@ -36,21 +36,21 @@ class Allowance(Struct, frozen=True, kw_only=True):
     answer: int
     """Room for the answer."""
     prompt: int
-    """A request that is longer is compacted."""
+    """A longer request is compacted."""
     keep: int
-    """What stays is at most this long, its summary included."""
+    """Largest size of the request after compaction, including the summary."""
     summary: int
     """The longest summary."""
 
 
 class Cut(Struct, frozen=True):
-    """What a summary is to cover."""
+    """What a summary will cover."""
 
     covered: tuple[Message, ...]
-    """As they were sent, in order; an earlier summary comes first. The question of a divided turn is not among them."""
+    """As they were sent, in order; an earlier summary comes first. Excludes the question of a divided turn."""
     through_message_id: str
     question: Message | None = None
-    """The user message of the running turn when the cut lies in the middle of that turn."""
+    """The user message of the running turn when the cut is in the middle of that turn."""
 
 
 def allowance(window: int, turn: Turn, settings: CompactionSettings) -> Allowance:
@@ -59,7 +59,7 @@ def allowance(window: int, turn: Turn, settings: CompactionSettings) -> Allowanc
     Args:
         window: The model's context window in tokens.
         turn: The turn; its output limit is the room for the answer.
-        settings: Threshold and what may be kept.
+        settings: The threshold and the share to keep.
     """
     asked = turn.options.max_output_tokens
     answer = min(DEFAULT_ANSWER_TOKENS, window * DEFAULT_ANSWER_SHARE) if asked is None else asked
@@ -70,7 +70,7 @@ def allowance(window: int, turn: Turn, settings: CompactionSettings) -> Allowanc
         window=window,
         answer=answer,
         prompt=prompt,
-        # never as much as fills it: the next step would be compacted again at once
+        # less than fills it, or the next step would be compacted again at once
         keep=min(int(settings.keep * window), prompt * 3 // 4),
         summary=int(min(MAX_SUMMARY_TOKENS, window * SUMMARY_SHARE)),
     )
@@ -79,11 +79,11 @@ def allowance(window: int, turn: Turn, settings: CompactionSettings) -> Allowanc
 def choose_cut(
     messages: Sequence[Message], turn: Turn, allowed: Allowance, fixed: int, tokens_of: Callable[[Message], int]
 ) -> Cut | None:
-    """Returns where to cut, keeping as much as may be kept; None when nothing useful would be gained.
+    """Returns where to cut, keeping as much as allowed; None when no cut would gain enough.
 
     Args:
-        messages: Those of the request, in order.
-        turn: The turn that runs.
+        messages: The messages of the request, in order.
+        turn: The running turn.
         allowed: The window's division.
         fixed: Tokens of system prompt and tools.
         tokens_of: The estimate for one message.
@@ -105,12 +105,12 @@ def choose_cut(
         best, best_kept = place, fixed + total - covered
         if best_kept <= allowed.keep:
             return best.cut(body)
-    # the shortest form there is; when even that does not fit, the provider shall say so
+    # the shortest possible form; when even that does not fit, no summary is made and the provider refuses the request
     return best.cut(body) if best is not None and best_kept + allowed.answer <= allowed.window else None
 
 
 class _Place(Struct, frozen=True):
-    """Where a cut may be: before the message at `at`, around the question of a divided turn."""
+    """A possible cut: before the message at `at`, leaving out the question of a divided turn."""
 
     at: int
     question: int | None = None
@@ -126,9 +126,9 @@ class _Place(Struct, frozen=True):
 def _places_between_turns(body: Sequence[Message], turn: Turn) -> Iterator[_Place]:
     """Yields the places that divide no turn and keep the newest user message, from the oldest to the newest."""
     last_of = {message.turn_id: index for index, message in enumerate(body) if message.turn_id}
-    last_of[turn.turn_id] = len(body)  # the turn that runs goes on after its last message
+    last_of[turn.turn_id] = len(body)  # the running turn continues after its last message
     begun = 0
-    """Where the turns that began before the place have their ends."""
+    """The latest end of the turns that began before the place."""
     for at in range(1, _newest_question(body) + 1):
         before = body[at - 1]
         if before.turn_id and before.compaction is None:
@@ -138,10 +138,11 @@ def _places_between_turns(body: Sequence[Message], turn: Turn) -> Iterator[_Plac
 
 
 def _places_between_steps(body: Sequence[Message], turn: Turn) -> Iterator[_Place]:
-    """Yields the places behind steps of the running turn, from the oldest to the newest.
+    """Yields the places after steps of the running turn, from the oldest to the newest.
 
-    None when a user message came after the turn's own, which would be lost, and none behind a paused step, which is to
-    be handed back. Steps with sealed reasoning are covered all or none: each is valid behind the others only.
+    Yields nothing when a user message came after the turn's own, which would be lost, or when the last step is paused,
+    which must be sent back. Steps with sealed reasoning are covered together or not at all: the
+    reasoning of each is valid only after that of the others.
     """
     question = _newest_question(body)
     if question < 0 or body[question].message_id != turn.user_message_id:
@@ -157,7 +158,7 @@ def _places_between_steps(body: Sequence[Message], turn: Turn) -> Iterator[_Plac
 
 
 def _newest_question(body: Sequence[Message]) -> int:
-    """Returns the index of the newest user message; -1 when there is none. A summary is no question."""
+    """Returns the index of the newest user message; -1 when there is none. A summary does not count."""
     for index in range(len(body) - 1, -1, -1):
         if body[index].type is MessageType.USER and body[index].compaction is None:
             return index

@@ -1,4 +1,4 @@
-"""The next request of a turn, before anything is compacted: what it says, how long it is, what it is compared with."""
+"""The next request of a turn before compaction: content, estimated size and digests."""
 
 from collections.abc import Sequence
 
@@ -27,7 +27,7 @@ class Draft(Struct, frozen=True, kw_only=True):
     repairs: tuple[Repair, ...]
     sent: SentContext
     correction: float
-    """By what estimates are multiplied for this model."""
+    """Factor that corrects estimates for this model."""
 
     @property
     def tokens(self) -> int:
@@ -40,18 +40,18 @@ class Draft(Struct, frozen=True, kw_only=True):
 
     @property
     def fixed_tokens(self) -> int:
-        """The estimate for all that is no message."""
+        """The estimate for everything but messages."""
         return max(self.tokens - sum(map(self.tokens_of, self.request.messages)), 0)
 
     def sent_to(self, model: ModelRef) -> SentContext:
-        """Returns what is recorded when this model was asked: the turn's, or one that stood in for it."""
+        """Returns what is recorded when this model was asked: the turn's model or a fallback."""
         if model == self.turn.model:
             return self.sent
         compared = sent_context(prefix_of(self.request), self.history, model)
         return msgspec.structs.replace(self.sent, break_reason=compared.break_reason)
 
     def with_history(self, history: Sequence[Message]) -> "Draft":
-        """Returns the draft for the same turn and tools from other messages."""
+        """Returns the draft for the same turn and tools with other messages."""
         return _draft(tuple(history), self.turn, self.system, self.toolbox)
 
 
@@ -69,7 +69,7 @@ async def draft_request(environment: Environment, turn: Turn, history: Sequence[
 
 
 async def with_files(environment: Environment, request: ProviderRequest) -> ProviderRequest:
-    """Returns the request with the bytes of its files, as far as they are there."""
+    """Returns the request with the bytes of those of its files that are stored."""
     hashes = file_hashes(request)
     return msgspec.structs.replace(request, files=await environment.store.files(hashes)) if hashes else request
 

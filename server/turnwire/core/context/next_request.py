@@ -1,4 +1,4 @@
-"""The requests of one turn's steps: read the conversation, compact it where it must be, add the files."""
+"""The requests of one turn's steps: reads the conversation, compacts it if needed and adds the files."""
 
 from msgspec import Struct
 
@@ -13,15 +13,15 @@ from turnwire.ports.provider import ProviderRequest
 
 
 class StepRequest(Struct, frozen=True):
-    """What a step sends."""
+    """The request that a step sends, and what it was made from."""
 
     request: ProviderRequest
     toolbox: Toolbox
     sent: SentContext
-    """What the step's message records of it."""
+    """What the step's message records about it."""
     draft: Draft
     is_compacted: bool
-    """True when a summary was made for it."""
+    """True when the conversation was summarised for it."""
 
 
 class StepRequests:
@@ -31,7 +31,7 @@ class StepRequests:
         """Args:
         environment: Ports and settings.
         turn: The turn; nothing is read before `next`.
-        summaries: Those that were made in this turn before a restart.
+        summaries: Summaries that this turn made before a restart.
         """
         self._environment = environment
         self._turn = turn
@@ -39,22 +39,22 @@ class StepRequests:
         self._summaries = summaries
 
     def paid_summaries(self) -> tuple[Message, ...]:
-        """Returns the summaries that were paid in this turn, for its sums; also those from before a restart."""
+        """Returns the summaries that this turn paid for, for its totals; includes summaries from before a restart."""
         return (*self._summaries, *self._compactor.paid)
 
     @property
     def pending_notice(self) -> CompactionStarted | None:
-        """What watchers were told of the summary that is being written now."""
+        """The event that announced the summary that is being written now; None when none is."""
         return self._compactor.pending_notice
 
     async def next(self) -> StepRequest:
-        """Returns the request for the next step; the conversation is compacted first where it would not fit.
+        """Returns the request for the next step; compacts the conversation first when it would not fit.
 
         Safe to cancel.
 
         Raises:
-            SessionNotFound, StorageError: the conversation could not be read, or a summary not be stored.
-            UnknownModel: the turn's model is not configured any more.
+            SessionNotFound, StorageError: the conversation could not be read, or a summary could not be stored.
+            UnknownModel: the turn's model is no longer configured.
         """
         draft = await self._draft()
         plan = await plan_before_step(self._environment, draft)
@@ -62,9 +62,10 @@ class StepRequests:
         return await self._finish(await self._draft() if is_compacted else draft, is_compacted=is_compacted)
 
     async def shorter(self, refused: StepRequest) -> StepRequest | None:
-        """Returns a request in place of one that its provider found too long.
+        """Returns a shorter request for one that its provider found too long.
 
-        None when the conversation was compacted for it already, or cannot or may not be. Otherwise as `next`.
+        None when the conversation was already compacted for it, or when compaction is off or would not help. Otherwise
+        like `next`.
         """
         if refused.is_compacted:
             return None

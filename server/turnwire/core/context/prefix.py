@@ -1,7 +1,8 @@
-"""Digests of what a model is sent, and what they tell: whether a request extends an earlier one.
+"""Digests of what a model is sent. They show whether a request extends an earlier one.
 
-They are made of the neutral request, not of any API's form of it, and cover exactly what decides that form. So equal
-digests mean that prompt caches stay valid and that sealed reasoning stands behind the very words it was made after.
+They are computed from the neutral request, not from an API's form of it, and cover exactly what determines that form.
+Equal digests therefore mean that prompt caches stay valid and that sealed reasoning still follows the words that it was
+generated after.
 """
 
 import hashlib
@@ -45,7 +46,7 @@ class Prefix(Struct, frozen=True):
     system_hash: str
     tools_hash: str
     links: tuple[str, ...]
-    """The n-th covers the first n messages; the one at 0 covers none."""
+    """Element n covers the first n messages; element 0 covers none."""
 
     def hash_of(self, count: int) -> str:
         """Returns the digest of system prompt, tools and the first `count` messages."""
@@ -53,7 +54,7 @@ class Prefix(Struct, frozen=True):
 
 
 def prefix_of(request: ProviderRequest) -> Prefix:
-    """Returns the digests of a request. Each covers only what stands before, so appending changes none of them."""
+    """Returns the digests of a request. Each covers only what comes before it, so appending changes none of them."""
     return Prefix(
         system_hash=_digest(request.system),
         tools_hash=_digest(list(map(_tool_form, request.tools))),
@@ -62,15 +63,15 @@ def prefix_of(request: ProviderRequest) -> Prefix:
 
 
 def prefix_changed(request: ProviderRequest, prefix: Prefix) -> frozenset[str]:
-    """Returns the answers before which something else stands now than when they were made.
+    """Returns the ids of answers that other content precedes now than when they were generated.
 
-    A pure function of the request: the digest that was recorded with an answer is compared with that of what stands
-    before it now. Nothing is remembered of earlier comparisons, and this needs no memory. An answer made after a change
-    recorded the digest with the change in it, so it keeps its reasoning in all later requests; one made before the
-    change differs from then on in all of them; and when the change is taken back, the first counts as changed and the
-    other does not. So what a model is sent of the same messages stays the same from turn to turn.
+    A pure function of the request: compares the digest that was recorded with each answer with the digest of what
+    precedes it now. It needs no memory of earlier comparisons. An answer from after a change recorded a digest that
+    includes the change, so it keeps its reasoning in all later requests. An answer from before the change differs in
+    all of them. When the change is undone, it is the other way round. So the same messages are sent in the same form
+    from turn to turn.
 
-    Messages without a record count as unchanged: nothing is known against them.
+    Messages without a recorded digest count as unchanged.
     """
     return frozenset(
         message.message_id
@@ -82,12 +83,12 @@ def prefix_changed(request: ProviderRequest, prefix: Prefix) -> frozenset[str]:
 
 
 def sent_context(prefix: Prefix, history: Sequence[Message], model: ModelRef) -> SentContext:
-    """Returns what is recorded of a request, without its size in tokens.
+    """Returns what is recorded about a request, without its size in tokens.
 
     Args:
         prefix: The request's digests.
-        history: The messages it was made of, in order.
-        model: Who is asked.
+        history: The messages it was made from, in order.
+        model: The model that is asked.
     """
     count = len(prefix.links) - 1
     return SentContext(
@@ -100,7 +101,7 @@ def sent_context(prefix: Prefix, history: Sequence[Message], model: ModelRef) ->
 
 
 def _break_reason(prefix: Prefix, history: Sequence[Message], model: ModelRef) -> str:
-    """Returns why the request does not extend that of the newest step before; "" when it does or there is none."""
+    """Returns why the request does not extend that of the newest earlier step; "" when it does or there is none."""
     for index in range(len(history) - 1, -1, -1):
         former, sent = history[index], history[index].sent_context
         if sent is not None and former.type is MessageType.ASSISTANT and former.status is not MessageStatus.STREAMING:
@@ -134,11 +135,11 @@ def _tool_form(tool: ToolDefinition) -> list[str]:
 
 
 def _message_form(message: Message) -> list[Any]:
-    """Returns what decides how the message is written for an API: no times, no ids of ours, no metadata."""
+    """Returns what determines how the message is written for an API: no times, no ids of the server, no metadata."""
     run = message.model_run
     return [
         message.type,
-        message.finish_reason is FinishReason.PAUSED,  # a paused answer is handed back to go on with
+        message.finish_reason is FinishReason.PAUSED,  # a paused answer is sent back for the model to continue
         [run.provider_id, run.model_requested] if run is not None else None,
         [[part.status, part.provider_state, _content_form(part)] for part in message.parts],
     ]
@@ -151,7 +152,7 @@ def _content_form(part: Part) -> list[Any]:
         case File() as file:
             return ["File", *_file_form(file)]
         case ToolUse() as call:
-            # the part's id, because ids that an API does not take are replaced by ones made of it
+            # the part's id, because call ids that an API does not accept are replaced by ids made from it
             result = [call.status, call.output, call.error, list(map(_file_form, call.files))]
             return ["ToolUse", part.part_id, call.call_id, call.name, call.input_json, *result]
         case ToolResult() as answer:

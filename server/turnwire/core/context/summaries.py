@@ -45,16 +45,16 @@ REQUEST_TO_GO_ON = (
 )
 
 INPUT_SHARE = 0.75
-"""Of the summarising model's window, for the text of one request: the estimate may be wrong by much."""
+"""Share of the summarising model's window for the text of one request: the estimate may be far off."""
 UNKNOWN_WINDOW_TOKENS = 32_000
-"""Taken for a model whose window nobody knows; nearly all have more."""
+"""Assumed for a model whose window is unknown; nearly all have more."""
 MIN_CHUNK_TOKENS = 200
 ROOM_FOR_REASONING = 3
-"""How many times as many tokens a model gets that wrote nothing within its limit; with what it reads they still fit."""
+"""Factor on the token limit of a model that wrote nothing within it; together with the input this still fits."""
 TOLERATED_LENGTH = 2
-"""How many times its limit a summary may be long by the estimate, before its middle is cut out."""
+"""How many times its limit a summary may be long, by the estimate, before its middle is cut out."""
 MAX_SHRINKS = 3
-"""How often a text that the model found too long is halved."""
+"""How often a text that was too long for the model is halved."""
 
 
 class Summariser:
@@ -64,8 +64,8 @@ class Summariser:
         """Args:
         environment: Ports and settings.
         turn: The turn that needs the summary.
-        model: Who writes it.
-        max_tokens: The longest summary.
+        model: The model that writes it.
+        max_tokens: The longest summary, in tokens.
         """
         self._environment = environment
         self._turn = turn
@@ -73,22 +73,22 @@ class Summariser:
         self._max_tokens = max_tokens
         self._answers: list[Message] = []
         self.run = ModelRun(provider_id=model.provider_id, model_requested=model.model_id)
-        """Who was asked, and who answered."""
+        """The model that was asked, and the one that answered."""
 
     def paid(self) -> Totals:
-        """Returns what all calls have used so far, those that failed or were cut included."""
+        """Returns what all calls have used so far, including failed and cut ones."""
         return totals_of(self._answers)
 
     async def summarise(self, messages: Sequence[Message], files: Mapping[str, bytes], window: int | None) -> str:
-        """Returns the summary. Cancelling it ends the model's call; nothing is stored here.
+        """Returns the summary. Cancelling this ends the model call; nothing is stored here.
 
         Args:
             messages: What to summarise, in order.
             files: Bytes of attachments by hash.
-            window: The model's context window in tokens, as far as it is known.
+            window: The model's context window in tokens; None when it is unknown.
 
         Raises:
-            ProviderError: the model could not be asked, or wrote nothing that could stand for the messages.
+            ProviderError: the model could not be asked, or wrote no usable summary.
         """
         entries = transcript(messages, files)
         limit = int((window or UNKNOWN_WINDOW_TOKENS) * INPUT_SHARE) - 2 * self._max_tokens - text_tokens(INSTRUCTION)
@@ -98,7 +98,7 @@ class Summariser:
         return await self._in_chunks(entries, max(limit >> MAX_SHRINKS, MIN_CHUNK_TOKENS))
 
     async def _in_chunks(self, entries: Sequence[str], max_tokens: int) -> str:
-        """Summarises chunk after chunk, each together with the summary of those before it."""
+        """Summarises chunk after chunk, each together with the summary of the chunks before it."""
         text = ""
         for chunk in chunks(entries, max_tokens):
             before = f"{enclose(text, 'earlier_summary')}\n\n" if text else ""
@@ -109,7 +109,7 @@ class Summariser:
 
     async def _ask(self, words: str) -> str:
         text = await self._answer(words, self._max_tokens)
-        # nothing was written within the limit: reasoning counts among the tokens of the answer
+        # the model may have spent the limit on reasoning, which counts as tokens of the answer
         text = text or await self._answer(words, ROOM_FOR_REASONING * self._max_tokens)
         if not text:
             raise ProviderStreamFailed("the model wrote no summary")

@@ -1,12 +1,12 @@
-"""How many tokens a request takes, by a rule of thumb that earlier answers correct.
+"""Estimates the tokens of a request by a rule of thumb, corrected by what providers counted for earlier requests.
 
-No tokeniser is asked: each model has its own, and most are secret. Characters are counted by kind instead, a little
-above what the common tokenisers make of them, since a request that is thought too long costs a summary and one that is
-thought too short costs a refusal. What a provider counted for an earlier request of the same model says how far the
-rule is off for this model and this kind of text; the next estimate is corrected by that.
+No tokeniser is used: each model has its own, and most are secret. Instead, characters are counted by kind, slightly
+above what common tokenisers yield: an estimate that is too high costs a summary, one that is too low costs a refusal.
+The provider's count for an earlier request to the same model shows how far the rule is off for this model and this kind
+of text, and corrects the next estimate.
 
-Tokens for text: letters and white space of ASCII 4 characters each, digits and punctuation (JSON and code are full of
-them) 2, Chinese, Japanese and Korean 1, other scripts and accented letters 2, emoji and the like half a character.
+Characters per token: ASCII letters and white space 4, digits and punctuation (frequent in JSON and code) 2, Chinese,
+Japanese and Korean 1, other scripts and accented letters 2, emoji and similar symbols 0.5.
 """
 
 import math
@@ -30,23 +30,23 @@ from turnwire.ports.provider import ProviderRequest
 
 REQUEST_TOKENS = 8
 MESSAGE_TOKENS = 4
-"""Of the marks around a message."""
+"""For the markup around a message."""
 CALL_TOKENS = 16
-"""Of the marks around a call and its result."""
+"""For the markup around a call and its result."""
 TOOL_TOKENS = 12
-"""Of the marks around a tool's definition."""
+"""For the markup around a tool's definition."""
 TOOLS_TOKENS = 100
-"""Of the instructions that a provider adds as soon as there are tools: between 10 and 500."""
+"""For the instructions that a provider adds when there are tools; between 10 and 500 were seen."""
 IMAGE_TOKENS = 1600
-"""Of one image: the most that the common APIs count for one, whatever its size in bytes."""
+"""For one image: the most that the common APIs count, whatever its size in bytes."""
 PDF_BYTES_PER_TOKEN = 16
-"""A page has some 3,000 tokens, as text and image, and some 50 KB."""
+"""A page has about 3,000 tokens, as text and image, and about 50 KB."""
 PDF_MIN_TOKENS = 3000
 TEXT_FILE_BYTES_PER_TOKEN = 3
 OTHER_FILE_TOKENS = 40
-"""Of the line that names a file which a model cannot be shown."""
+"""For the line that names a file that a model cannot be shown."""
 STATE_CHARS_PER_TOKEN = 5
-"""Of sealed reasoning: base64 of what was encrypted."""
+"""For sealed reasoning, which is base64 of encrypted text."""
 
 MIN_CORRECTION = 0.5
 MAX_CORRECTION = 2.0
@@ -60,7 +60,7 @@ _TEXT_TYPE = re.compile(r"text/|.*(json|xml|yaml|toml|javascript|typescript|x-sh
 
 
 def estimate_tokens(request: ProviderRequest) -> int:
-    """Returns the estimate for a request by its content alone, the same for all models."""
+    """Returns the estimate for a request from its content alone, the same for all models."""
     total = REQUEST_TOKENS + text_tokens(request.system) + sum(map(message_tokens, request.messages))
     if request.tools:
         total += TOOLS_TOKENS + sum(map(tool_tokens, request.tools))
@@ -68,9 +68,9 @@ def estimate_tokens(request: ProviderRequest) -> int:
 
 
 def correction(history: Sequence[Message], model: ModelRef) -> float:
-    """Returns by what an estimate must be multiplied for a model: what was counted last, over what was estimated.
+    """Returns the factor for estimates for a model: the last count divided by its estimate.
 
-    Bounded, since one odd request (an image, a cut stream) must not spoil the next; 1 when nothing is known.
+    Bounded, so that one odd request (an image, a cut stream) does not spoil the next; 1 when there was no request.
     """
     for message in reversed(history):
         sent, run = message.sent_context, message.model_run
@@ -83,7 +83,7 @@ def correction(history: Sequence[Message], model: ModelRef) -> float:
 
 
 def apply_correction(tokens: int, by: float) -> int:
-    """Returns an estimate after its correction, rounded up."""
+    """Returns a corrected estimate, rounded up."""
     return math.ceil(tokens * by)
 
 
@@ -101,7 +101,7 @@ def text_tokens(text: str) -> int:
     """Returns the estimate for a text."""
     if not text:
         return 0
-    # bytes are sorted out many times faster than characters are looked for, and a prompt may have megabytes
+    # filtering bytes is many times faster than matching characters, and a prompt may have megabytes
     data = text.encode("utf-8", "surrogatepass")
     if text.isascii():
         return math.ceil(_ascii_tokens(data))
@@ -113,7 +113,7 @@ def text_tokens(text: str) -> int:
 
 
 def is_text(file: File) -> bool:
-    """Tells whether models are sent the file's content as text."""
+    """Returns whether models are sent the file's content as text."""
     return bool(file.language) or _TEXT_TYPE.match(file.mime) is not None
 
 
@@ -141,9 +141,9 @@ def _part_tokens(part: Part) -> int:
 
 
 def file_tokens(file: File) -> int:
-    """Returns the estimate for a file that is sent as a model can be shown it."""
+    """Returns the estimate for a file in the form in which a model is sent it."""
     mime = file.mime.lower()
-    if mime.startswith("image/") and not mime.endswith("xml"):  # SVG is sent as the text that it is
+    if mime.startswith("image/") and not mime.endswith("xml"):  # SVG is sent as text
         return IMAGE_TOKENS
     if mime == "application/pdf":
         return max(PDF_MIN_TOKENS, file.size_bytes // PDF_BYTES_PER_TOKEN)

@@ -1,7 +1,7 @@
-"""A conversation as text, for whoever summarises it: pure functions.
+"""A conversation as text, to be summarised: pure functions.
 
-Words of people and models stand in full; arguments, results of tools and attachments are shorten, since they are what
-fills a context, and most of them is never needed again. Reasoning is left out.
+What people and models wrote is complete. Tool arguments, tool results and attachments are shortened, because they fill
+most of a context and are rarely needed again. Reasoning is left out.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,8 +35,8 @@ def transcript(messages: Sequence[Message], files: Mapping[str, bytes]) -> tuple
     """Returns the messages as text, one entry each, in order.
 
     Args:
-        messages: As a model was sent them; an earlier summary may be among them.
-        files: Bytes of attachments by hash; those that are missing are only named.
+        messages: As they were sent to a model; may include an earlier summary.
+        files: Bytes of attachments by hash; missing ones are only named.
     """
     return tuple(_entry(message, files) for message in messages)
 
@@ -44,7 +44,7 @@ def transcript(messages: Sequence[Message], files: Mapping[str, bytes]) -> tuple
 def chunks(entries: Sequence[str], max_tokens: int) -> Iterator[str]:
     """Yields the entries joined in order, each time as many as fit an estimate of tokens.
 
-    An entry that alone is longer is cut in its middle: the first and the last words of a long text say most.
+    An entry that is too long by itself loses its middle: the beginning and the end of a long text say most.
     """
     taken, size = list[str](), 0
     for entry in entries:
@@ -60,7 +60,7 @@ def chunks(entries: Sequence[str], max_tokens: int) -> Iterator[str]:
 
 
 def shorten(text: str, max_chars: int) -> str:
-    """Returns the text, without its middle and with a note in its place when it is longer."""
+    """Returns the text; when it is too long, a note replaces its middle."""
     if len(text) <= max_chars:
         return text
     head, tail = max_chars * 3 // 4, max_chars // 4
@@ -68,7 +68,7 @@ def shorten(text: str, max_chars: int) -> str:
 
 
 def shortened_to(text: str, max_tokens: int) -> str:
-    """Returns the text, without its middle when it is longer than an estimate of tokens."""
+    """Returns the text; loses its middle when its estimate is above `max_tokens`."""
     limit = len(text)
     while (tokens := text_tokens(text)) > max_tokens and limit > 1:
         limit = max(int(limit * max_tokens / tokens * 0.9), 1)
@@ -77,7 +77,7 @@ def shortened_to(text: str, max_tokens: int) -> str:
 
 
 def enclose(text: str, tag: str) -> str:
-    """Returns the text between two tags, which nothing in it can end."""
+    """Returns the text between two tags; nothing inside it can close the tag."""
     inner = text.replace(f"</{tag}", f"<\\/{tag}")
     return f"<{tag}>\n{inner}\n</{tag}>"
 

@@ -1,1 +1,1 @@
-"""How anything ends: pure functions that return what to store and what to tell."""
+"""How messages and turns end: pure functions that return what to store and what to publish."""

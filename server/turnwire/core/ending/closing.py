@@ -1,6 +1,6 @@
-"""Ending messages and turns: pure functions that say what to store and what to tell.
+"""Ends messages and turns: pure functions that return what to store and which events to publish.
 
-The same code ends an answer that is complete, one that was aborted or cut, and after a crash those of the dead process.
+The same code ends complete answers, aborted and cut answers, and after a crash the answers of the dead process.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,7 +39,7 @@ class Ending(Struct, frozen=True):
 
     @property
     def status(self) -> MessageStatus:
-        """The status of a message that ended so."""
+        """The status of a message with this ending."""
         if self.finish_reason in (FinishReason.ABORTED, FinishReason.INTERRUPTED):
             return MessageStatus.INTERRUPTED
         failed = self.failure is not None or self.finish_reason is FinishReason.ERROR
@@ -47,28 +47,28 @@ class Ending(Struct, frozen=True):
 
 
 class Totals(Struct, frozen=True):
-    """What messages have used together."""
+    """What several messages have used."""
 
     usage: Usage | None
     cost_pico_usd: int | None = None
-    """None as soon as a price is unknown."""
+    """None when any price is unknown."""
     known_cost_pico_usd: int | None = None
-    """Of those whose price is known, where `cost_pico_usd` is None for those whose price is not."""
+    """Sum of the known costs, set when only some are known and `cost_pico_usd` is therefore None."""
 
 
 def close_message(message: Message, ending: Ending, now: datetime) -> tuple[Message, Work]:
     """Ends a streaming message.
 
-    Parts that are still open are finished, as complete or interrupted. Calls that cannot run any more are settled:
-    those that were cut always, complete ones unless the answer ended in order (then they wait for their results).
+    Open parts are finished, as complete or interrupted. Calls that can no longer run get a final status: cut calls
+    always, complete calls unless the answer ended normally (then they wait for their results).
 
     Args:
         message: The message.
         ending: Why it ended.
-        now: When.
+        now: When it ended.
 
     Returns:
-        The ended message, and the work: all parts are written, because a write before may have failed.
+        The ended message, and the work. It writes all parts, because an earlier write may have failed.
     """
     complete = ending.status is MessageStatus.COMPLETE
     parts, kinds = [], list[DurableKind]()
@@ -98,9 +98,9 @@ def close_message(message: Message, ending: Ending, now: datetime) -> tuple[Mess
 
 
 def settle_calls(message: Message, calls: Mapping[int, ToolUse], now: datetime) -> tuple[Message, Work]:
-    """Replaces tool calls of a message, by the index of their part, by the same calls with their results.
+    """Replaces tool calls of a message, by part index, with the same calls and their results.
 
-    One write for all: a write makes the display form of the whole message.
+    All in one write, because each write encodes the display form of the whole message.
     """
     parts = [
         msgspec.structs.replace(part, content=calls[part.index]) if part.index in calls else part
@@ -112,7 +112,7 @@ def settle_calls(message: Message, calls: Mapping[int, ToolUse], now: datetime) 
 
 
 def close_calls(message: Message, now: datetime) -> tuple[Message, Work]:
-    """Settles the calls of an ended message that still wait, because their turn ends."""
+    """Ends the waiting calls of an ended message, because their turn ends."""
     waiting = {
         part.index: _failed(call, UNANSWERED_CALL, now)
         for part, call in message.tool_calls()
@@ -124,19 +124,19 @@ def close_calls(message: Message, now: datetime) -> tuple[Message, Work]:
 def end_turn(
     turn: Turn, messages: Iterable[Message], ending: Ending, now: datetime, further: Work | None = None
 ) -> Work:
-    """Ends a turn: the work that closes whatever of its messages is open, and the turn itself as the last event.
+    """Ends a turn: returns work that closes its open messages and calls, with the turn's own event last.
 
     Args:
         turn: The turn, in any status but ENDED.
         messages: Its messages in order.
         ending: Why it ended.
-        now: When.
-        further: What else its end means; comes before the turn's own event.
+        now: When it ended.
+        further: More work for the same commit; placed before the turn's own event.
     """
     work, ended, summaries = Work(), list[Message](), list[Message]()
     for message in messages:
         if message.type is not MessageType.ASSISTANT:
-            summaries.append(message)  # those that have usage
+            summaries.append(message)  # of the others, only summaries have usage
             continue
         if message.status is MessageStatus.STREAMING:
             closed, one = close_message(message, ending, now)
@@ -189,12 +189,12 @@ def _failed(call: ToolUse, why: str, now: datetime) -> ToolUse:
 
 def _call_updated(message: Message, part: Part) -> ToolCallUpdated:
     if not isinstance(part.content, ToolUse):
-        raise TypeError(f"part {part.index} of {message.message_id} is no tool call")
+        raise TypeError(f"part {part.index} of {message.message_id} is not a tool call")
     return ToolCallUpdated(message.message_id, part.part_id, part.index, part.content)
 
 
 def totals_of(messages: Sequence[Message]) -> Totals:
-    """Sums usage and cost. A message without usage counts for nothing."""
+    """Sums usage and cost. Messages without usage are ignored."""
     usage: Usage | None = None
     costs: list[int | None] = []
     for message in messages:

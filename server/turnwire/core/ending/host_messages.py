@@ -1,6 +1,6 @@
-"""Host messages of the server itself: what happened to a turn, kept in the conversation for people.
+"""Host messages that the server writes: what happened to a turn, kept in the conversation for people.
 
-No model ever sees them.
+Models never see them.
 """
 
 import json
@@ -23,11 +23,11 @@ _TOLD = {
     FinishReason.MAX_STEPS: ("max_steps", "The turn ended at its limit of steps."),
     FinishReason.BUDGET: ("budget_exhausted", "The turn ended because its budget is used up."),
 }
-"""What is told of a turn that did not end in order: a word for programs, a sentence for people."""
+"""How a turn ended that did not end normally: a word for programs, a sentence for people."""
 
 
 def note_ending(environment: Environment, turn: Turn, ending: Ending, now: datetime) -> Work:
-    """Returns the work that notes in the conversation how a turn ended; empty when it ended in order."""
+    """Returns the work that notes in the conversation how a turn ended; empty when it ended normally."""
     told = _TOLD.get(ending.finish_reason)
     if told is None:
         return Work()
@@ -40,13 +40,13 @@ def note_ending(environment: Environment, turn: Turn, ending: Ending, now: datet
 
 
 def note(environment: Environment, turn: Turn, text: str, facts: Mapping[str, object], now: datetime) -> Work:
-    """Returns the work that adds a HOST message to a turn's conversation; empty where the configuration wants none.
+    """Returns the work that adds a HOST message to a turn's conversation; empty when the configuration turns them off.
 
     Args:
         environment: Ports and settings.
         turn: The turn it is about.
         text: A sentence for people.
-        facts: For programs: becomes the message's metadata.
+        facts: Facts for programs; become the message's metadata.
         now: When it happened.
     """
     if not environment.settings.host_messages:

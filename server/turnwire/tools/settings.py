@@ -25,27 +25,27 @@ class McpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     args: tuple[str, ...] = ()
     """Arguments of the program."""
     env: tuple[str, ...] = ()
-    """NAMES of the variables that the program gets besides the usual ones (HOME, PATH and the like); never values."""
+    """NAMES of the variables that the program gets besides common ones (HOME, PATH and others); never values."""
     cwd: Path | None = None
-    """Folder that the program starts in. Left out: the server's own."""
+    """Working directory of the program. Left out: the server's own."""
     url: str = ""
     """Address of a server that speaks streamable HTTP, without user name or password."""
     headers_env: Mapping[str, str] = {}
-    """Headers of each request, with the NAMES of the variables that hold their values."""
+    """Headers of each request: the NAME of the variable that holds the value, by header name."""
     timeout_seconds: Seconds = 60.0
-    """Longest time of one call."""
+    """Time limit of one call."""
     start_timeout_seconds: Seconds = 30.0
-    """Longest time from the start of a connection to its list of tools, after which it is tried again. Programs that
+    """Time limit from the start of a connection to its list of tools; then the server tries again. Programs that
     install themselves take long."""
 
 
 class Backoff(Struct, frozen=True):
-    """How long to wait before a connection is tried again: doubled each time, half of it by chance."""
+    """How long to wait before connecting again: doubled after each failure, half of it random."""
 
     first: timedelta = timedelta(milliseconds=500)
     longest: timedelta = timedelta(minutes=1)
 
     def delay(self, failures: int, chance: float) -> float:
-        """Returns the seconds to wait after so many failures in a row (from 1), for a chance from 0 to 1."""
+        """Returns the seconds to wait after this many failures in a row (from 1); `chance` is random, from 0 to 1."""
         whole: float = min(self.first.total_seconds() * 2 ** min(failures - 1, 30), self.longest.total_seconds())
         return whole * (0.5 + chance / 2)

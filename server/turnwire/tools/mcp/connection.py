@@ -1,7 +1,7 @@
-"""The connection to one MCP server: one task owns it, from the first try to the stop.
+"""The connection to one MCP server. One task owns it, from the first attempt to the stop.
 
-The owner connects, lists the tools, and waits until the connection is lost; then it begins again, later each time.
-Calls run in tasks of their own beside it, so that a caller who gives up is gone at once while the server is being told.
+The owner connects, lists the tools and waits until the connection is lost, then starts again after a growing delay.
+Each call runs in a task of its own, so that a cancelled caller returns at once while the server is being notified.
 """
 
 import asyncio
@@ -19,38 +19,38 @@ from turnwire.tools.mcp.stdio_process import MAX_MESSAGE_BYTES, stdio_process
 from turnwire.tools.settings import Backoff, McpSettings
 
 MAX_TOOLS = 512
-"""Tools that are taken of one server: a list that never ends would fill the memory."""
+"""Most tools of one server, because an endless list would fill the memory."""
 
 _READY_WAIT_SECONDS = 5.0
-"""How long a call waits for a connection that is just being made again."""
+"""How long a call waits for a connection that is being re-established."""
 
 _CHECK_SECONDS = 5.0
-"""How long a server may take to list its tools when that shall show whether it lives."""
+"""How long a server may take to list its tools when that is a check that it still works."""
 
 _SUSPICIOUS_TIMEOUTS = 2
-"""Calls in a row that did not answer in time, after which the server has to show that it lives."""
+"""Number of timed out calls in a row after which the server is checked."""
 
 _END_SECONDS = 1.0
-"""How long the end of a connection may take; then it is cut."""
+"""How long ending a connection may take before it is cut."""
 
 log = structlog.get_logger()
 
 
 class _LostError(Exception):
-    """The connection is gone; the text says why."""
+    """The connection is lost; the text gives the reason."""
 
 
 class McpConnection:
-    """One MCP server. `start` once, `aclose` once; the rest whenever. Used on the event loop only.
+    """One MCP server. Call `start` once and `aclose` at the end, the rest at any time. Used on the event loop only.
 
-    `_ready` is set while `_client` can be used. `_wake` tells the owner that `_lost` or `_relist` has changed. `_calls`
-    holds the calls under way, which end with the connection.
+    `_ready` is set while `_client` can be used. `_wake` is set when `_lost` or `_relist` has changed, for the owner.
+    `_calls` holds the running calls, which end with the connection.
     """
 
     def __init__(
         self, name: str, settings: McpSettings, environ: Mapping[str, str], backoff: Backoff | None = None
     ) -> None:
-        """Connects to nothing yet."""
+        """Does not connect yet; `start` does."""
         self._name = name
         self._settings = settings
         self._environ = environ
@@ -66,27 +66,27 @@ class McpConnection:
         self._calls: set[asyncio.Task[ToolOutcome]] = set()
         self._owner: asyncio.Task[None] | None = None
         self.tried = asyncio.Event()
-        """Set once the first try has ended: its tools are listed, or it failed."""
+        """Set once the first attempt has ended: the tools are listed, or it failed."""
         self.tools: dict[str, ServerTool] = {}
-        """By the server's own names; those of the last connection while it is lost."""
+        """By the MCP server's own names; kept from the last connection while it is lost."""
 
     @property
     def source(self) -> ToolSource:
-        """The server as it stands."""
+        """The server's current state."""
         return ToolSource(name=self._name, state=self._state, error=self._error)
 
     def start(self) -> None:
-        """Begins to connect; returns at once."""
+        """Starts connecting; returns at once."""
         self._owner = asyncio.create_task(self._own(), name=f"mcp {self._name}")
 
     async def aclose(self) -> None:
-        """Ends the connection and a child process, within about a second. Idempotent."""
+        """Ends the connection and its child process, within about a second. Idempotent."""
         owner = self._owner
         while owner is not None and not owner.done():
             owner.cancel()
             await asyncio.wait((owner,), timeout=_END_SECONDS)
         if owner is not None and not owner.cancelled():
-            owner.exception()  # whatever the SDK raised while it was stopped: nobody is left to care
+            owner.exception()  # what the SDK raised during the stop is of no use any more
         self._state = SourceState.STOPPED
 
     async def call(self, tool: str, arguments_json: str, say: Callable[[str], None]) -> ToolOutcome:
@@ -103,10 +103,10 @@ class McpConnection:
         try:
             done, _ = await asyncio.wait((task,), timeout=limit)
         finally:
-            task.cancel()  # tells the server, which may take a moment: nobody waits for that
+            task.cancel()  # notifies the server, which may take a moment; nothing waits for it
         self._timeouts = 0 if done else self._timeouts + 1
         if self._timeouts >= _SUSPICIOUS_TIMEOUTS:
-            self._relist = True  # one may be slow work; again and again is worth a look whether the server lives
+            self._relist = True  # one timeout may be slow work; several may mean that the server no longer works
             self._wake.set()
         if not done:
             return _failed(f"the tool did not answer within {limit:g} seconds")
@@ -119,9 +119,9 @@ class McpConnection:
         try:
             arguments = msgspec.json.decode(arguments_json, type=dict[str, Any])
             return outcome_of(await self._client.call_tool(tool, arguments, progress_callback=progressed))
-        except Exception as error:  # the SDK, pydantic and httpx each raise their own; all of it is for the model
+        except Exception as error:  # the SDK, pydantic and httpx raise their own errors; the model gets all of them
             if self._ready.is_set():
-                self._relist = True  # shows whether the server is still there
+                self._relist = True  # checks whether the server still works
                 self._wake.set()
             return _failed(_explained(error) if not self._lost else self._gone())
 
@@ -139,11 +139,11 @@ class McpConnection:
             try:
                 self._state = SourceState.CONNECTING
                 await self._serve()
-            except Exception as error:  # whatever it is, it is tried again
+            except Exception as error:  # whatever the error, try again
                 failures = 1 if self._state is SourceState.READY else failures + 1
                 why = self._lost or _explained(error)
-                say = log.debug if why == self._error else log.warning  # a server that stays away says so once
-                # not what the program said last: it may be of a call
+                say = log.debug if why == self._error else log.warning  # warn once while the error stays the same
+                # without the program's last output, which may belong to a call
                 told = self._lost.partition(": ")[0] or why
                 say("mcp_server_failed", server=self._name, failures=failures, error=told)
                 self._error = why
@@ -154,7 +154,7 @@ class McpConnection:
             await asyncio.sleep(self._backoff.delay(failures, random.random()))
 
     async def _serve(self) -> None:
-        """Connects and stays until the connection is lost, which raises why."""
+        """Connects and keeps the connection. Returns only by raising the reason for its loss."""
         self._lost, self._relist = "", False
         async with contextlib.AsyncExitStack() as stack:
             try:
@@ -190,7 +190,7 @@ class McpConnection:
                     async with asyncio.timeout(_CHECK_SECONDS):
                         await self._list()
                 except TimeoutError:
-                    raise _LostError("it does not answer any more") from None
+                    raise _LostError("it no longer answers") from None
 
     @contextlib.asynccontextmanager
     async def _connected(self) -> AsyncGenerator[Any]:
@@ -205,9 +205,9 @@ class McpConnection:
 
                 timeout = httpx2.Timeout(30.0, read=max(300.0, settings.timeout_seconds))
                 http = await stack.enter_async_context(httpx2.AsyncClient(headers=self._headers(), timeout=timeout))
-                # the SDK's own limit is 1 MiB, which a picture easily has
+                # the SDK's own limit is 1 MiB, and pictures are often larger
                 transport = streamable_http_client(settings.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES)
-            # "legacy" is the handshake that every server in the world knows; a probe for the newer one costs a round
+            # Every server knows the "legacy" handshake; probing for the newer one would cost a round trip.
             client = mcp.Client(transport, mode="legacy", cache=None, message_handler=self._handle)
             yield await stack.enter_async_context(client)
 
@@ -251,7 +251,7 @@ def _failed(why: str) -> ToolOutcome:
 
 
 def _explained(error: BaseException) -> str:
-    """Returns a sentence out of whatever was raised; the SDK wraps errors in groups."""
+    """Returns a sentence for an exception; unwraps the groups that the SDK wraps errors in."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     text = str(getattr(error, "message", "") or error)

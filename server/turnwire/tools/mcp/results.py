@@ -12,17 +12,17 @@ from urllib.parse import unquote, urlsplit
 from turnwire.ports.tools import ToolFile, ToolOutcome
 
 MAX_METADATA_BYTES = 16 * 1024
-"""Structured content above this is not kept beside the text: it rides with its message in every page and event."""
+"""Larger structured content is not kept besides the text: every page and event with its message includes it."""
 
 MAX_FILES = 20
-"""Files of one result, as many as a client's own tool may give; each goes to the model again with every later step."""
+"""Most files of one result, the same as for client tools; each is sent to the model again with every later step."""
 
 MAX_FILES_BYTES = 20 * 2**20
-"""Of all files of one result: as much as one file of a message may have, and in base64 below the longest message that
-is read of a server."""
+"""Most bytes of all files of one result: as much as one file of a message may have, and in base64 less than the longest
+message that is read from a server."""
 
 MAX_FILENAME_CHARS = 255
-"""What the usual file systems take."""
+"""Limit of common file systems."""
 
 _MIME = re.compile(r"[\w.+-]{1,127}/[\w.+-]{1,127}(?:[ \t]*;[ -~]{0,200})?", re.ASCII)
 
@@ -30,7 +30,7 @@ _UNKNOWN_MIME = "application/octet-stream"
 
 
 def outcome_of(result: Any) -> ToolOutcome:
-    """Returns the outcome of a CallToolResult: its texts, its files, and a line for each block that is no text."""
+    """Returns the outcome of a CallToolResult: its texts, its files, and a line for each block that is not text."""
     files = _Files()
     texts = [_text_of(block, files) for block in result.content]
     structured = result.structured_content
@@ -38,7 +38,7 @@ def outcome_of(result: Any) -> ToolOutcome:
     if structured is not None:
         as_json = json.dumps(structured, ensure_ascii=False, default=str)
         if all(block.type != "text" for block in result.content):
-            texts.append(as_json)  # nothing says it in words
+            texts.append(as_json)  # there is no text form of it
         elif isinstance(structured, dict) and len(as_json.encode("utf-8", "surrogatepass")) <= MAX_METADATA_BYTES:
             metadata = json.dumps({"structuredContent": structured}, ensure_ascii=False, default=str)
     return ToolOutcome(
@@ -60,20 +60,20 @@ class _Files:
         self._bytes = 0
 
     def add(self, data: str, mime: str | None, uri: str = "") -> str:
-        """Keeps a file if it can be kept.
+        """Adds a file if it is valid and within the limits.
 
         Args:
             data: Its bytes in base64.
-            mime: Its media type; None takes the one that the file name suggests.
-            uri: Where it comes from; "" when not said.
+            mime: Its media type; None derives it from the file name.
+            uri: Where it comes from; "" when unknown.
 
         Returns:
-            A line that names it, for models that cannot see it; or one that says why it is left out.
+            A line that names the file, for models that cannot see it, or that gives the reason for leaving it out.
         """
         name = _filename_of(uri)
         mime = mime if mime and _MIME.fullmatch(mime) else mimetypes.guess_type(name)[0] or _UNKNOWN_MIME
         what = f"{name}, {mime}" if name else mime
-        # of valid base64 this is exact; a huge file is not decoded only to be dropped
+        # exact for valid base64; avoids decoding a huge file only to drop it
         size = len(data) // 4 * 3 - data[-2:].count("=")
         if len(self.kept) == MAX_FILES:
             return f"[file left out: {what}, {size} bytes; a result may have {MAX_FILES} files]"
@@ -83,10 +83,10 @@ class _Files:
             content = base64.b64decode(data, validate=True)
         except (binascii.Error, ValueError):
             return f"[file left out: {what}; its base64 is broken]"
-        if len(content) != size:  # more padding than there can be, which the decoder lets pass
+        if len(content) != size:  # excess padding, which the decoder accepts
             return f"[file left out: {what}; its base64 is broken]"
         if not content:
-            return f"[file left out: {what}; it is empty]"  # which providers refuse, with all that is around it
+            return f"[file left out: {what}; it is empty]"  # providers refuse a whole request for it
         self._bytes += len(content)
         self.kept.append(ToolFile(content=content, mime=mime, filename=name))
         return f"[file {len(self.kept)}: {what}, {len(content)} bytes]"
@@ -109,7 +109,7 @@ def _text_of(block: Any, files: _Files) -> str:
 
 
 def _filename_of(uri: str) -> str:
-    """Returns the last step of a URI's path as a file name without folders; "" when there is none."""
+    """Returns the last segment of a URI's path as a file name; "" when there is none."""
     try:
         parts = urlsplit(uri)
     except ValueError:

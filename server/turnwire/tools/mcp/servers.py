@@ -1,4 +1,4 @@
-"""The MCP servers of the configuration, as the tools that the server runs."""
+"""The configured MCP servers, as the tools that the server runs."""
 
 import asyncio
 import contextlib
@@ -10,8 +10,8 @@ from turnwire.tools.mcp.connection import McpConnection
 from turnwire.tools.settings import Backoff, McpSettings
 
 DISCOVERY_SECONDS = 5.0
-"""How long after the start turns wait for tools: most programs list theirs within three, and a person who asked
-something thinks after five that nothing works."""
+"""How long after the start turns wait for tools: most programs list theirs within three seconds, and after five people
+think that nothing works."""
 
 
 class McpServers:
@@ -22,25 +22,25 @@ class McpServers:
     ) -> None:
         """Args:
         servers: Settings by name.
-        environ: The environment that children and headers take their variables from.
-        backoff: How long to wait between tries.
+        environ: The environment for the variables of child processes and headers.
+        backoff: How long to wait between attempts.
         """
         self._connections = {
             name: McpConnection(name, settings, environ, backoff) for name, settings in sorted(servers.items())
         }
         self._discovery_ends = 0.0
-        """By the event loop's clock."""
+        """On the event loop's clock."""
 
     def start(self) -> None:
-        """Begins to connect to all of them; returns at once and waits for none."""
-        for name in ("mcp", "client"):  # both are the SDK's; its errors quote messages, and tool output is not logged
+        """Starts connecting to all of them; returns at once."""
+        for name in ("mcp", "client"):  # the SDK's; its errors quote messages, and tool output must not be logged
             logging.getLogger(name).setLevel(logging.CRITICAL)
         self._discovery_ends = asyncio.get_running_loop().time() + DISCOVERY_SECONDS
         for connection in self._connections.values():
             connection.start()
 
     async def aclose(self) -> None:
-        """Ends all connections and child processes, at the same time."""
+        """Ends all connections and child processes concurrently. Idempotent."""
         await asyncio.gather(*(connection.aclose() for connection in self._connections.values()))
 
     def sources(self) -> tuple[ToolSource, ...]:
@@ -53,7 +53,7 @@ class McpServers:
         return tuple(sorted(found, key=lambda tool: tool.name))
 
     async def discovered(self) -> None:
-        """Returns when each server was ready once or failed once, at most `DISCOVERY_SECONDS` after the start."""
+        """Returns when each server has been ready or failed once, at most `DISCOVERY_SECONDS` after the start."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(self._discovery_ends):
                 for connection in self._connections.values():
@@ -65,4 +65,4 @@ class McpServers:
             for own_name, tool in connection.tools.items():
                 if tool.name == name:
                     return await connection.call(own_name, arguments_json, log)
-        return ToolOutcome(output=f"there is no tool named {name!r} any more", is_error=True)
+        return ToolOutcome(output=f"there is no longer a tool named {name!r}", is_error=True)

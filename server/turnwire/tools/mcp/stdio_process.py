@@ -1,7 +1,7 @@
 """An MCP server as a child process: a transport for the SDK.
 
-Of our own because the SDK's gives a child two seconds at each step of its end, and the whole server stops in two; and
-because its log shows what the child said. The child leads a process group, so that what it starts goes with it.
+Not the SDK's transport, because that gives a child two seconds at each step of its end, while the whole server stops in
+two, and because it logs the child's output. The child leads a process group, so that its own children end with it.
 """
 
 import asyncio
@@ -14,10 +14,10 @@ from typing import Any
 from turnwire.tools.settings import McpSettings
 
 MAX_MESSAGE_BYTES = 32 * 2**20
-"""Longest message of a server; one that never ends would fill the memory."""
+"""Longest message of a server, because an endless one would fill the memory."""
 
 _EXIT_SECONDS = 0.4
-"""How long a child may take to end after its input was closed, and again after SIGTERM."""
+"""How long a child may take to exit after its input was closed, and again after SIGTERM."""
 
 _USUAL_VARIABLES = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "SYSTEMROOT", "TEMP", "TMPDIR", "USER")
 
@@ -26,12 +26,12 @@ _USUAL_VARIABLES = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "SYSTE
 async def stdio_process(
     settings: McpSettings, environ: Mapping[str, str], ended: Callable[[str], None]
 ) -> AsyncGenerator[tuple[Any, Any]]:
-    """Starts the child and yields the streams of messages from it and to it; ends it on leaving, within a second.
+    """Starts the child and yields the streams of messages from it and to it. Ends it on leaving, within a second.
 
     Args:
         settings: Command, arguments, folder, names of variables.
-        environ: The environment that the variables are taken from.
-        ended: Told once, with the reason, when the child ends or breaks the connection by itself.
+        environ: The environment for the variables.
+        ended: Called once, with the reason, when the child exits or closes the connection by itself.
 
     Raises:
         OSError: the program cannot be started.
@@ -69,12 +69,12 @@ async def stdio_process(
             await asyncio.gather(*tasks, return_exceptions=True)
             for stream in (to_session, from_child, to_child, from_session):
                 stream.close()
-            # without this an open pipe of a grandchild keeps the transport, which complains when it is collected
+            # otherwise a grandchild's open pipe keeps the transport alive, which warns when it is collected
             process._transport.close()  # type: ignore[attr-defined]
 
 
 class _Child:
-    """One process and its pipes. Its tasks are owned by `stdio_process`."""
+    """One process and its pipes. `stdio_process` owns its tasks."""
 
     def __init__(self, process: asyncio.subprocess.Process, ended: Callable[[str], None]) -> None:
         self._process = process
@@ -84,7 +84,7 @@ class _Child:
         self.closing = False
 
     async def read(self, to_session: Any) -> None:
-        """Hands the child's messages to the session until the child closes its output."""
+        """Passes the child's messages to the session until the child closes its output."""
         from mcp.shared.message import SessionMessage  # noqa: PLC0415
         from mcp_types import jsonrpc_message_adapter  # noqa: PLC0415
 
@@ -94,24 +94,24 @@ class _Child:
                 try:
                     message = jsonrpc_message_adapter.validate_json(line, by_name=False)
                 except ValueError:
-                    continue  # a child that prints something else than messages: the rest may be fine
+                    continue  # not a message; the next line may be one
                 await to_session.send(SessionMessage(message))
             reason = await self._exit_reason()
             if not self.closing:
                 self._ended(reason)
 
     async def write(self, from_session: Any) -> None:
-        """Hands the session's messages to the child."""
+        """Passes the session's messages to the child."""
         pipe = self._process.stdin
         assert pipe is not None
         async with from_session:
             async for item in from_session:
                 pipe.write(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
-                with contextlib.suppress(ConnectionError):  # the reader tells that the child is gone, and why
+                with contextlib.suppress(ConnectionError):  # the reader reports that the child is gone, and why
                     await pipe.drain()
 
     async def read_errors(self) -> None:
-        """Keeps the last line that the child wrote to its standard error, to say why it ended."""
+        """Keeps the last line of the child's standard error, to explain why it ended."""
         pipe = self._process.stderr
         assert pipe is not None
         while data := await pipe.read(65_536):
@@ -120,7 +120,7 @@ class _Child:
         self._errors_ended.set()
 
     async def end(self) -> None:
-        """Asks the child to end: by closing its input, then by SIGTERM."""
+        """Asks the child to exit: closes its input, then sends SIGTERM."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         if not await self._exited():
@@ -128,7 +128,7 @@ class _Child:
             await self._exited()
 
     def kill(self) -> None:
-        """Ends the child and all that it started. Idempotent."""
+        """Kills the child and its process group. Idempotent."""
         self._signal(signal.SIGKILL)
 
     async def _lines(self) -> AsyncGenerator[bytes]:
@@ -144,12 +144,12 @@ class _Child:
                     if line.strip():
                         yield line
             if len(waiting) > MAX_MESSAGE_BYTES:
-                self._last_error = f"it sent a message of more than {MAX_MESSAGE_BYTES} bytes"
+                self._last_error = f"it sent a message larger than {MAX_MESSAGE_BYTES} bytes"
                 return
 
     async def _exit_reason(self) -> str:
         if await self._exited():
-            with contextlib.suppress(TimeoutError):  # a grandchild may hold the pipe
+            with contextlib.suppress(TimeoutError):  # a grandchild may keep the pipe open
                 await asyncio.wait_for(self._errors_ended.wait(), 0.2)
         code = self._process.returncode
         how = "closed its output" if code is None else f"ended with code {code}"

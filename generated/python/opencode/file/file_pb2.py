@@ -24,14 +24,14 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18opencode/file/file.proto\x12\ropencode.file\"m\n\x07\x46ileRef\x12\x0e\n\x06sha256\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\x12\x0c\n\x04mime\x18\x03 \x01(\t\x12\x10\n\x08\x66ilename\x18\x04 \x01(\t\x12\x0c\n\x04path\x18\x05 \x01(\t\x12\x10\n\x08language\x18\x06 \x01(\t\"9\n\x13\x44ownloadFileRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0e\n\x06sha256\x18\x02 \x01(\t\"L\n\x14\x44ownloadFileResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x17\n\nsize_bytes\x18\x02 \x01(\x04H\x00\x88\x01\x01\x42\r\n\x0b_size_bytes2m\n\x0b\x46ileService\x12^\n\x0c\x44ownloadFile\x12\".opencode.file.DownloadFileRequest\x1a#.opencode.file.DownloadFileResponse\"\x03\x90\x02\x01\x30\x01\x42=Z;github.com/turnwire/turnwire/generated/go/opencode;opencodeb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18opencode/file/file.proto\x12\ropencode.file\"m\n\x07\x46ileRef\x12\x0e\n\x06sha256\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\x12\x0c\n\x04mime\x18\x03 \x01(\t\x12\x10\n\x08\x66ilename\x18\x04 \x01(\t\x12\x0c\n\x04path\x18\x05 \x01(\t\x12\x10\n\x08language\x18\x06 \x01(\t\"9\n\x13\x44ownloadFileRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0e\n\x06sha256\x18\x02 \x01(\t\"L\n\x14\x44ownloadFileResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x17\n\nsize_bytes\x18\x02 \x01(\x04H\x00\x88\x01\x01\x42\r\n\x0b_size_bytes2m\n\x0b\x46ileService\x12^\n\x0c\x44ownloadFile\x12\".opencode.file.DownloadFileRequest\x1a#.opencode.file.DownloadFileResponse\"\x03\x90\x02\x01\x30\x01\x42\x86\x01\n io.github.turnwire.opencode.fileB\tFileProtoP\x01Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\xa2\x02\x03TWR\xaa\x02\x11Turnwire.Opencodeb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'opencode.file.file_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
-  _globals['DESCRIPTOR']._serialized_options = b'Z;github.com/turnwire/turnwire/generated/go/opencode;opencode'
+  _globals['DESCRIPTOR']._serialized_options = b'\n io.github.turnwire.opencode.fileB\tFileProtoP\001Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\242\002\003TWR\252\002\021Turnwire.Opencode'
   _globals['_FILESERVICE'].methods_by_name['DownloadFile']._loaded_options = None
   _globals['_FILESERVICE'].methods_by_name['DownloadFile']._serialized_options = b'\220\002\001'
   _globals['_FILEREF']._serialized_start=43

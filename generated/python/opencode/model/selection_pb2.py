@@ -25,14 +25,14 @@ _sym_db = _symbol_database.Default()
 from opencode.provider import provider_pb2 as opencode_dot_provider_dot_provider__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eopencode/model/selection.proto\x12\x0eopencode.model\x1a opencode/provider/provider.proto\"c\n\x0eModelSelection\x12\x31\n\x08provider\x18\x01 \x01(\x0b\x32\x1f.opencode.provider.ProviderInfo\x12\x10\n\x08model_id\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\tB=Z;github.com/turnwire/turnwire/generated/go/opencode;opencodeb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eopencode/model/selection.proto\x12\x0eopencode.model\x1a opencode/provider/provider.proto\"c\n\x0eModelSelection\x12\x31\n\x08provider\x18\x01 \x01(\x0b\x32\x1f.opencode.provider.ProviderInfo\x12\x10\n\x08model_id\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\tB\x8c\x01\n!io.github.turnwire.opencode.modelB\x0eSelectionProtoP\x01Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\xa2\x02\x03TWR\xaa\x02\x11Turnwire.Opencodeb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'opencode.model.selection_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
-  _globals['DESCRIPTOR']._serialized_options = b'Z;github.com/turnwire/turnwire/generated/go/opencode;opencode'
+  _globals['DESCRIPTOR']._serialized_options = b'\n!io.github.turnwire.opencode.modelB\016SelectionProtoP\001Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\242\002\003TWR\252\002\021Turnwire.Opencode'
   _globals['_MODELSELECTION']._serialized_start=84
   _globals['_MODELSELECTION']._serialized_end=183
 # @@protoc_insertion_point(module_scope)

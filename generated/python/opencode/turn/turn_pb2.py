@@ -24,14 +24,14 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18opencode/turn/turn.proto\x12\ropencode.turn\"\xdb\x02\n\x11GenerationOptions\x12\x18\n\x0btemperature\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05top_p\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\x1e\n\x11max_output_tokens\x18\x03 \x01(\rH\x02\x88\x01\x01\x12\x16\n\x0estop_sequences\x18\x04 \x03(\t\x12\x18\n\x10reasoning_effort\x18\x05 \x01(\t\x12\x16\n\tmax_steps\x18\x06 \x01(\rH\x03\x88\x01\x01\x12\x1c\n\x0fmax_turn_tokens\x18\x07 \x01(\x04H\x04\x88\x01\x01\x12#\n\x16max_turn_cost_pico_usd\x18\x08 \x01(\x03H\x05\x88\x01\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x14\n\x12_max_output_tokensB\x0c\n\n_max_stepsB\x12\n\x10_max_turn_tokensB\x19\n\x17_max_turn_cost_pico_usd*X\n\nBusyPolicy\x12\x1b\n\x17\x42USY_POLICY_UNSPECIFIED\x10\x00\x12\x15\n\x11\x42USY_POLICY_QUEUE\x10\x01\x12\x16\n\x12\x42USY_POLICY_REJECT\x10\x02\x42=Z;github.com/turnwire/turnwire/generated/go/opencode;opencodeb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18opencode/turn/turn.proto\x12\ropencode.turn\"\xdb\x02\n\x11GenerationOptions\x12\x18\n\x0btemperature\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05top_p\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\x1e\n\x11max_output_tokens\x18\x03 \x01(\rH\x02\x88\x01\x01\x12\x16\n\x0estop_sequences\x18\x04 \x03(\t\x12\x18\n\x10reasoning_effort\x18\x05 \x01(\t\x12\x16\n\tmax_steps\x18\x06 \x01(\rH\x03\x88\x01\x01\x12\x1c\n\x0fmax_turn_tokens\x18\x07 \x01(\x04H\x04\x88\x01\x01\x12#\n\x16max_turn_cost_pico_usd\x18\x08 \x01(\x03H\x05\x88\x01\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x14\n\x12_max_output_tokensB\x0c\n\n_max_stepsB\x12\n\x10_max_turn_tokensB\x19\n\x17_max_turn_cost_pico_usd*X\n\nBusyPolicy\x12\x1b\n\x17\x42USY_POLICY_UNSPECIFIED\x10\x00\x12\x15\n\x11\x42USY_POLICY_QUEUE\x10\x01\x12\x16\n\x12\x42USY_POLICY_REJECT\x10\x02\x42\x86\x01\n io.github.turnwire.opencode.turnB\tTurnProtoP\x01Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\xa2\x02\x03TWR\xaa\x02\x11Turnwire.Opencodeb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'opencode.turn.turn_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
-  _globals['DESCRIPTOR']._serialized_options = b'Z;github.com/turnwire/turnwire/generated/go/opencode;opencode'
+  _globals['DESCRIPTOR']._serialized_options = b'\n io.github.turnwire.opencode.turnB\tTurnProtoP\001Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\242\002\003TWR\252\002\021Turnwire.Opencode'
   _globals['_BUSYPOLICY']._serialized_start=393
   _globals['_BUSYPOLICY']._serialized_end=481
   _globals['_GENERATIONOPTIONS']._serialized_start=44

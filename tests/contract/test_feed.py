@@ -1,11 +1,14 @@
 """Feed: watchers of one session or of all, over the live feed with the real codec."""
 
 import asyncio
+import sys
+import weakref
 from datetime import timedelta
 
 import pytest
 
 from tests.support.fakes.domain_values import NOW, make_message
+from tests.support.fakes.loop import settled
 from tests.support.fakes.opened_store import events_in, kinds_in
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.domain.conversation.events import (
@@ -19,6 +22,7 @@ from turnwire.domain.conversation.events import (
 from turnwire.domain.errors import ShuttingDown, TooManyWatchers
 from turnwire.feed.memory import live_feed
 from turnwire.feed.memory.live_feed import LiveFeed
+from turnwire.feed.memory.ring import Ring
 from turnwire.ports.feed import Entry, Subscription, Taken
 from turnwire.ports.store import StoredEvent
 
@@ -138,9 +142,9 @@ async def test_a_wait_ends_with_the_next_event(feed: LiveFeed) -> None:
     """And at once when something waits already."""
     watch = feed.subscribe("ses_1")
     waiting = asyncio.create_task(watch.wait())
-    await asyncio.sleep(0)
+    await settled()
     feed.publish(_delta("a", "ses_2"))
-    await asyncio.sleep(0)
+    await settled()
     assert not waiting.done()
     feed.publish(_delta("a"))
     await waiting
@@ -162,7 +166,7 @@ async def test_a_cancelled_wait_loses_nothing(feed: LiveFeed) -> None:
     """The next take has what came meanwhile."""
     watch = feed.subscribe("ses_1")
     waiting = asyncio.create_task(watch.wait())
-    await asyncio.sleep(0)
+    await settled()
     waiting.cancel()
     await asyncio.wait((waiting,))
     feed.publish_stored([_stored(1, 1)])
@@ -183,7 +187,7 @@ async def test_a_closed_feed_ends_all_watches(feed: LiveFeed) -> None:
     """They wake, learn why, and no new one can be had."""
     watches = [feed.subscribe("ses_1"), feed.subscribe(None)]
     waits = [asyncio.create_task(watch.wait()) for watch in watches]
-    await asyncio.sleep(0)
+    await settled()
     feed.close()
     feed.close()
     await asyncio.gather(*waits)
@@ -205,19 +209,30 @@ def test_watchers_are_limited(feed: LiveFeed) -> None:
         feed.subscribe("ses_1")
 
 
-def test_nothing_is_kept_for_nobody(feed: LiveFeed) -> None:
-    """Without watchers events are not even framed, and rings go with their last watcher."""
+def test_nothing_is_kept_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without watchers events are not even framed, and rings go with their last watcher, and with them the events."""
 
     class NoCodec:
         encode_event = encode_display = None
 
-    quiet = LiveFeed(NoCodec(), max_watchers=3, tick=timedelta(hours=1))  # type: ignore[arg-type]
-    quiet.publish(_delta("a"))
+    class CountedRing(Ring):
+        def __init__(self, max_bytes: int) -> None:
+            super().__init__(max_bytes)
+            rings.add(self)
+
+    rings: weakref.WeakSet[Ring] = weakref.WeakSet()
+    monkeypatch.setattr(live_feed, "Ring", CountedRing)
+    feed = LiveFeed(NoCodec(), max_watchers=3, tick=timedelta(hours=1))  # type: ignore[arg-type]
+    feed.publish(_delta("a"))
+    stored = _stored(1, 1)
+    references = sys.getrefcount(stored.event)
     watch, everything = feed.subscribe("ses_1"), feed.subscribe(None)
-    feed.publish_stored([_stored(1, 1)])
+    feed.publish_stored([stored])
+    assert (sys.getrefcount(stored.event), len(rings)) == (references + 2, 2)
     watch.close()
     everything.close()
-    assert (feed._sessions, feed._all.entries(feed._all.start)) == ({}, [])
+    del watch, everything
+    assert (sys.getrefcount(stored.event), len(rings)) == (references, 1)
 
 
 def test_a_new_watcher_of_all_knows_the_head(feed: LiveFeed) -> None:

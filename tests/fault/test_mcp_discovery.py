@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from tests.support.fakes.loop import settled
 from turnwire.ports.tools import SourceState
 from turnwire.tools.mcp.servers import McpServers
 from turnwire.tools.settings import McpSettings
@@ -31,7 +32,7 @@ async def test_a_server_that_hangs_is_waited_for_once(monkeypatch: pytest.Monkey
     servers.start()
     waiting = asyncio.create_task(servers.discovered())
     cancelled = asyncio.create_task(servers.discovered())
-    await asyncio.sleep(0)
+    await settled()
     cancelled.cancel()
     with pytest.raises(asyncio.CancelledError):
         await cancelled

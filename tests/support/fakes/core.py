@@ -254,12 +254,16 @@ class FakeServerTools:
         return await future
 
 
+TICK = timedelta(seconds=1)
+"""How often the feed of fakes wakes idle watchers while it runs."""
+
+
 class RecordingFeed(LiveFeed):
     """The live feed, with what was published kept in order."""
 
     def __init__(self, codec: Codec) -> None:
         """Allows a hundred watchers."""
-        super().__init__(codec, 100, timedelta(seconds=1))
+        super().__init__(codec, 100, TICK)
         self.published: list[Event] = []
 
     def publish(self, event: Event) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.fakes.core import FakeStore, ManualClock, make_environment
 from tests.support.fakes.domain_values import NOW, make_answer
+from tests.support.fakes.loop import elapse, settled
 from turnwire.core.answer.journal import StepJournal
 from turnwire.core.answer.message_stream import MessageStream
 from turnwire.core.settings import Limits
@@ -75,12 +76,12 @@ class Step:
     async def stored(self, index: int = -1) -> None:
         """Lets one commit become durable."""
         self.store.futures[index].set_result(Committed(0, 1))
-        await asyncio.sleep(0)
+        await settled()
 
     async def failed(self, index: int = -1) -> None:
         """Lets one commit fail."""
         self.store.futures[index].set_exception(StorageBusy("busy"))
-        await asyncio.sleep(0)
+        await settled()
 
 
 async def test_an_ended_part_is_saved_at_once_with_its_event() -> None:
@@ -109,8 +110,7 @@ async def test_growing_text_is_saved_within_the_interval() -> None:
     step = Step(timedelta(milliseconds=1))
     step.take(*[TextDelta(0, letter) for letter in "hello"])
     assert step.store.commits == []
-    while not step.store.commits:
-        await asyncio.sleep(0.001)
+    await elapse(timedelta(milliseconds=1))
     assert step.store.commits == [
         Commit(session_id="ses_1", at=NOW, changes=(PutMessage(step.stream.snapshot(), (0,)),))
     ]
@@ -123,10 +123,10 @@ async def test_a_flush_returns_when_all_is_durable() -> None:
     step = Step()
     step.take(TextDelta(0, "a"), PartEnded(0), TextDelta(1, "b"))
     flushing = asyncio.create_task(step.journal.flush())
-    await asyncio.sleep(0)
+    await settled()
     assert step.saved_parts() == [(0,), (1,)]
     await step.stored(1)
-    await asyncio.sleep(0)
+    await settled()
     assert not flushing.done()
     await step.stored(0)
     await flushing
@@ -140,7 +140,7 @@ async def test_a_cancelled_flush_cancels_no_commit() -> None:
     step = Step()
     step.take(TextDelta(0, "a"))
     flushing = asyncio.create_task(step.journal.flush())
-    await asyncio.sleep(0)
+    await settled()
     flushing.cancel()
     await asyncio.wait((flushing,))
     assert [future.cancelled() for future in step.store.futures] == [False]
@@ -154,7 +154,7 @@ async def test_settling_stops_the_timer() -> None:
     step = Step(timedelta(milliseconds=1))
     step.take(TextDelta(0, "a"))
     await step.journal.settle()
-    await asyncio.sleep(0.01)
+    await elapse(timedelta(seconds=1))
     assert (step.store.commits, step.stream.has_unsaved) == ([], True)
 
 
@@ -163,7 +163,7 @@ async def test_a_failed_save_counts_as_unsaved() -> None:
     step = Step()
     step.take(TextDelta(0, "a"), PartEnded(0))
     settling = asyncio.create_task(step.journal.settle())
-    await asyncio.sleep(0)
+    await settled()
     await step.failed()
     await settling
     assert step.stream.take_unsaved() == (0,)
@@ -176,7 +176,7 @@ async def test_a_flush_with_nothing_new_stores_nothing(item: StreamItem) -> None
     step = Step()
     step.take(item)
     flushing = asyncio.create_task(step.journal.flush())
-    await asyncio.sleep(0)
+    await settled()
     await step.stored()
     await flushing
     for _ in range(3):
@@ -192,8 +192,7 @@ async def test_parts_that_end_during_a_save_are_saved_together() -> None:
     assert [len(commit.events) for commit in step.store.commits] == [1]
     settling = asyncio.create_task(step.journal.settle())
     step.store.futures[0].set_result(Committed(0, 1))
-    while len(step.store.commits) < 2:
-        await asyncio.sleep(0)
+    await settled()
     step.store.futures[1].set_result(Committed(1, 50))
     await settling
     assert [len(commit.events) for commit in step.store.commits] == [1, 49]

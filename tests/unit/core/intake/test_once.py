@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from tests.support.fakes.core import FakeStore
+from tests.support.fakes.loop import settled
 from turnwire.core.intake.inputs import NewMessage, NewText
 from turnwire.core.intake.once import NamedRequests, receipt_record
 from turnwire.core.intake.receipts import Receipt
@@ -85,8 +86,7 @@ async def test_concurrent_repetitions_wait_for_the_first() -> None:
     store = FakeStore()
     requests, carrier = NamedRequests(store), Carrier(store)
     tasks = [asyncio.create_task(_once(requests, _new(), carrier)) for _ in range(10)]
-    while not carrier.calls:
-        await asyncio.sleep(0)
+    await settled()
     carrier.may_finish.set()
     answers = await asyncio.gather(*tasks)
     assert carrier.calls == 1
@@ -112,8 +112,7 @@ async def test_a_failed_try_leaves_the_name_free() -> None:
     requests, carrier = NamedRequests(store), Carrier(store)
     carrier.failure = StorageBusy("busy")
     tasks = [asyncio.create_task(_once(requests, _new(), carrier)) for _ in range(3)]
-    while not carrier.calls:
-        await asyncio.sleep(0)
+    await settled()
     carrier.may_finish.set()
     answers = await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(answer) for answer in answers] == [StorageBusy] * 3
@@ -127,7 +126,7 @@ async def test_who_is_cancelled_while_waiting_takes_no_name() -> None:
     requests = NamedRequests(FakeStore())
     await requests.claim("req")
     waiting = [asyncio.create_task(requests.claim("req")) for _ in range(2)]
-    await asyncio.sleep(0)
+    await settled()
     waiting[0].cancel()
     requests.release("req")
     await asyncio.wait_for(waiting[1], 1)

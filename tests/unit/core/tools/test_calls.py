@@ -15,8 +15,9 @@ from tests.support.fakes.core import (
     server_tool,
 )
 from tests.support.fakes.domain_values import NOW, make_answer
+from tests.support.fakes.loop import elapse, settled
 from turnwire.core.settings import Agent, Limits, PermissionRule
-from turnwire.core.tools.calls import INTERRUPTED_RUN, ToolCalls
+from turnwire.core.tools.calls import INTERRUPTED_RUN, RESULT_RETRY_SECONDS, ToolCalls
 from turnwire.core.tools.results import CallResult, cut_to_bytes, server_result
 from turnwire.domain.conversation.events import PermissionReplied, ToolLog
 from turnwire.domain.conversation.messages import Message, ToolStatus, ToolUse
@@ -58,7 +59,7 @@ async def test_the_turn_goes_on_when_every_call_has_its_result() -> None:
     store = FakeStore()
     calls = _calls(READ, READ, store=store)
     settling = asyncio.create_task(calls.settle())
-    await asyncio.sleep(0)
+    await settled()
     await calls.submit(1, CallResult(output="second"))
     assert not settling.done()
     await calls.submit(0, CallResult(output="broken", is_error=True, metadata_json='{"a":1}'))
@@ -77,14 +78,17 @@ async def test_the_turn_goes_on_when_every_call_has_its_result() -> None:
 
 async def test_a_client_that_does_not_answer_is_answered_for() -> None:
     """After the limit the open calls get an error; those with a result keep it."""
-    calls = _calls(READ, READ, timeout=timedelta(milliseconds=5))
+    calls = _calls(READ, READ, timeout=timedelta(seconds=5))
     settling = asyncio.create_task(calls.settle())
-    await asyncio.sleep(0)
+    await settled()
     await calls.submit(0, CallResult(output="ok"))
+    await elapse(timedelta(seconds=4))
+    assert not settling.done()
+    await elapse(timedelta(seconds=1))
     await settling
     assert _results(calls.message) == [
         (ToolStatus.SUCCESS, "ok", None),
-        (ToolStatus.ERROR, None, "the client did not answer within 0.005 seconds"),
+        (ToolStatus.ERROR, None, "the client did not answer within 5 seconds"),
     ]
 
 
@@ -93,11 +97,11 @@ async def test_the_first_result_wins() -> None:
     store = FakeStore(automatic=False)
     calls = _calls(READ, store=store)
     first = asyncio.create_task(calls.submit(0, CallResult(output="first")))
-    await asyncio.sleep(0)
+    await settled()
     with pytest.raises(ToolCallAlreadySettled):
         await calls.submit(0, CallResult(output="second"))
     again = asyncio.create_task(calls.submit(0, CallResult(output="first")))
-    await asyncio.sleep(0)
+    await settled()
     assert not again.done()
     store.futures[0].set_result(Committed(6, 7))
     assert await asyncio.gather(first, again) == [7, 7]
@@ -111,7 +115,7 @@ async def test_a_result_that_could_not_be_stored_opens_the_call_again() -> None:
     calls = _calls(READ, store=store)
     settling = asyncio.create_task(calls.settle())
     submissions = [asyncio.create_task(calls.submit(0, CallResult(output="first"))) for _ in range(2)]
-    await asyncio.sleep(0)
+    await settled()
     store.futures[0].set_exception(StorageBusy("busy"))
     answers = await asyncio.gather(*submissions, return_exceptions=True)
     assert [type(answer) for answer in answers] == [StorageBusy] * 2
@@ -128,7 +132,7 @@ async def test_a_client_that_goes_away_while_its_result_is_stored_has_answered()
     calls = _calls(READ, store=store)
     settling = asyncio.create_task(calls.settle())
     submitting = asyncio.create_task(calls.submit(0, CallResult(output="first")))
-    await asyncio.sleep(0)
+    await settled()
     submitting.cancel()
     await asyncio.wait((submitting,))
     assert (store.futures[0].cancelled(), settling.done()) == (False, False)
@@ -150,13 +154,13 @@ async def test_a_result_knows_its_call_again() -> None:
 async def test_a_confirmed_result_is_not_overwritten_by_the_time_limit() -> None:
     """The limit runs out while one call's error is being stored; a result that comes meanwhile stays."""
     store = FakeStore(automatic=False)
-    calls = _calls(READ, READ, store=store, timeout=timedelta(milliseconds=5))
+    calls = _calls(READ, READ, store=store, timeout=timedelta(seconds=5))
     settling = asyncio.create_task(calls.settle())
     confirmed = asyncio.create_task(calls.submit(1, CallResult(output="in time")))
-    while not store.futures:
-        await asyncio.sleep(0)
-    while len(store.futures) < 2:
-        await asyncio.sleep(0.001)
+    await settled()
+    assert len(store.futures) == 1
+    await elapse(timedelta(seconds=5))
+    assert len(store.futures) == 2
     for future in store.futures:
         future.set_result(Committed(0, 1))
     await confirmed
@@ -167,10 +171,11 @@ async def test_a_confirmed_result_is_not_overwritten_by_the_time_limit() -> None
 async def test_a_result_that_cannot_be_stored_at_the_limit_is_answered_for() -> None:
     """The turn does not wait for ever for a call that came open again."""
     store = FakeStore(automatic=False)
-    calls = _calls(READ, store=store, timeout=timedelta(milliseconds=5))
+    calls = _calls(READ, store=store, timeout=timedelta(seconds=5))
     settling = asyncio.create_task(calls.settle())
     lost = asyncio.create_task(calls.submit(0, CallResult(output="lost")))
-    await asyncio.sleep(0.02)
+    await settled()
+    await elapse(timedelta(seconds=5))
     store.automatic = True
     store.futures[0].set_exception(StorageBusy("busy"))
     with pytest.raises(StorageBusy):
@@ -189,8 +194,8 @@ def _server_calls(
 
 
 async def _until(count: int, tools: FakeServerTools) -> None:
-    while len(tools.calls) < count:
-        await asyncio.sleep(0)
+    await settled()
+    assert len(tools.calls) == count
 
 
 async def test_calls_of_the_servers_tools_run_up_to_the_limit_at_once() -> None:
@@ -199,7 +204,7 @@ async def test_calls_of_the_servers_tools_run_up_to_the_limit_at_once() -> None:
     calls, tools, _ = _server_calls(3, store, max_parallel_tool_calls=2)
     settling = asyncio.create_task(calls.settle())
     await _until(2, tools)
-    await asyncio.sleep(0.01)
+    await settled()
     assert [call.status for _, call in calls.message.tool_calls()] == ["running", "running", "pending"]
     tools.calls[1][3].set_result(ToolOutcome(output="second", metadata_json='{"a":1}'))
     await _until(3, tools)
@@ -253,20 +258,20 @@ async def test_a_client_cannot_answer_for_the_server() -> None:
     assert _results(calls.message) == [(ToolStatus.SUCCESS, "true", None)]
 
 
-async def test_the_result_of_a_tool_that_ran_is_not_lost_on_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_result_of_a_tool_that_ran_is_not_lost_on_a_full_disk() -> None:
     """It is written again until there is room; the tool runs once."""
-    monkeypatch.setattr("turnwire.core.tools.calls.RESULT_RETRY_SECONDS", 0.001)
     store = FakeStore()
     calls, tools, _ = _server_calls(1, store)
     settling = asyncio.create_task(calls.settle())
     await _until(1, tools)
     store.automatic = False
     tools.calls[0][3].set_result(ToolOutcome(output="done"))
-    for number in (1, 2):
-        while len(store.futures) < number + 1:
-            await asyncio.sleep(0)
-        store.futures[number].set_exception(StorageFull("full"))
+    await settled()
+    store.futures[1].set_exception(StorageFull("full"))
+    await elapse(timedelta(seconds=RESULT_RETRY_SECONDS))
+    store.futures[2].set_exception(StorageFull("full"))
     store.automatic = True
+    await elapse(timedelta(seconds=RESULT_RETRY_SECONDS))
     await settling
     assert _results(calls.message) == [(ToolStatus.SUCCESS, "done", None)]
     assert len(tools.calls) == 1
@@ -277,15 +282,15 @@ async def test_a_result_that_cannot_be_stored_ends_the_step() -> None:
     store = FakeStore(automatic=False)
     calls, tools, _ = _server_calls(2, store)
     settling = asyncio.create_task(calls.settle())
-    while len(store.futures) < 2:
-        await asyncio.sleep(0)
+    await settled()
+    assert len(store.futures) == 2
     assert tools.calls == []  # what runs is marked durably first
     for future in store.futures:
         future.set_result(Committed(0, 1))
     await _until(2, tools)
     tools.calls[0][3].set_result(ToolOutcome(output="lost"))
-    while len(store.futures) < 3:
-        await asyncio.sleep(0)
+    await settled()
+    assert len(store.futures) == 3
     store.futures[2].set_exception(StorageError("broken"))
     with pytest.raises(StorageError):
         await settling
@@ -319,13 +324,12 @@ async def test_lines_that_could_not_be_saved_are_saved_the_next_time() -> None:
     store = FakeStore(automatic=False)
     calls, tools, _ = _server_calls(1, store)
     settling = asyncio.create_task(calls.settle())
-    while not store.futures:
-        await asyncio.sleep(0)
+    await settled()
     store.futures[0].set_result(Committed(0, 1))
     await _until(1, tools)
     tools.calls[0][2]("a line")
     flushing = asyncio.create_task(calls.flush())
-    await asyncio.sleep(0)
+    await settled()
     store.futures[1].set_exception(StorageFull("full"))
     await flushing
     store.automatic = True
@@ -417,7 +421,7 @@ async def test_a_call_runs_only_when_it_was_allowed_durably() -> None:
     calls, tools = _asking("fs.read", store=store)
     settling = asyncio.create_task(calls.settle())
     replying = asyncio.create_task(calls.reply("per_0", ONCE))
-    await asyncio.sleep(0.01)
+    await settled()
     assert (len(store.futures), tools.calls) == (1, [])
     store.automatic = True
     store.futures[0].set_result(Committed(0, 1))
@@ -435,7 +439,7 @@ async def test_an_answer_that_could_not_be_stored_leaves_the_question_open() -> 
     calls, tools = _asking("fs.read", store=store)
     settling = asyncio.create_task(calls.settle())
     replying = asyncio.create_task(calls.reply("per_0", ONCE))
-    await asyncio.sleep(0)
+    await settled()
     store.futures[0].set_exception(StorageBusy("busy"))
     with pytest.raises(StorageBusy):
         await replying
@@ -492,7 +496,7 @@ async def test_a_client_cannot_answer_before_its_permission_is_stored() -> None:
     calls, _ = _asking("read", store=store, timeout=timedelta())
     settling = asyncio.create_task(calls.settle())
     replying = asyncio.create_task(calls.reply("per_0", ONCE))
-    await asyncio.sleep(0.01)
+    await settled()
     with pytest.raises(ToolCallNotReady):
         await calls.submit(0, CallResult(output="early"))
     store.futures[0].set_exception(StorageBusy("busy"))

@@ -1,13 +1,16 @@
 """What a dead process left running goes on at the next start, or is ended."""
 
 import asyncio
+from datetime import timedelta
 
 import msgspec
 import pytest
 
 from tests.support.fakes.core import FakeProvider, FakeProviders, FakeStore, make_environment
 from tests.support.fakes.domain_values import make_answer, make_message, make_session, make_turn, open_part
+from tests.support.fakes.loop import elapse, settled
 from turnwire.core.tools.results import CallResult
+from turnwire.core.turns.owner import RETRY_SECONDS
 from turnwire.core.turns.recovery import RESTARTED
 from turnwire.core.turns.registry import Turns
 from turnwire.core.turns.run import TurnRun
@@ -100,8 +103,7 @@ async def test_a_turn_whose_call_is_open_waits_on() -> None:
     await turns.recover()
     [commit] = store.commits
     assert commit.changes == (PutTurn(msgspec.structs.replace(turn, steps=1)),)
-    while not list(turns.open_messages()):
-        await asyncio.sleep(0)
+    await settled()
     assert list(turns.open_messages("ses_1")) == [calling]
     part, _ = await turns.deliver_result("ses_1", "prt_0", CallResult(output="42"))
     assert part.content.status is ToolStatus.SUCCESS  # type: ignore[union-attr]
@@ -163,9 +165,8 @@ def ended(store: FakeStore) -> list[tuple[str, str]]:
     return [(k.finish_reason.value, k.failure.reason) for k in kinds if isinstance(k, TurnEnded) and k.failure]
 
 
-async def test_a_turn_whose_end_cannot_be_written_does_not_keep_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_turn_whose_end_cannot_be_written_does_not_keep_its_session() -> None:
     """After a few attempts it is ended without its answer: nobody waits for ever."""
-    monkeypatch.setattr("turnwire.core.turns.owner.RETRY_SECONDS", (0.001, 0.001))
     streaming = make_answer("msg_2", status=MessageStatus.STREAMING)
     store = Refusing(
         conversation=(make_message("msg_user", turn_id="trn_1"), streaming),
@@ -175,8 +176,10 @@ async def test_a_turn_whose_end_cannot_be_written_does_not_keep_its_session(monk
     says = FakeProvider([TextDelta(0, "an answer"), StepFinished(FinishReason.STOP, "stop")])
     turns = Turns(make_environment(store, FakeProviders(says)))
     await turns.recover()
-    while turns.live("ses_1") is not None:
-        await asyncio.sleep(0.001)
+    for pause in RETRY_SECONDS:
+        assert turns.live("ses_1") is not None
+        await elapse(timedelta(seconds=pause))
+    assert turns.live("ses_1") is None
     assert ended(store) == [("error", "INTERNAL")]
 
 
@@ -190,6 +193,6 @@ async def test_a_bug_in_a_turn_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     store = FakeStore(conversation=(make_message("msg_user", turn_id="trn_1"),), unfinished=(make_turn(),))
     turns = Turns(make_environment(store))
     await turns.recover()
-    while turns.live("ses_1") is not None:
-        await asyncio.sleep(0.001)
+    await settled()
+    assert turns.live("ses_1") is None
     assert ended(store) == [("error", "INTERNAL")]

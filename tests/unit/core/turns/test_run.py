@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.fakes.core import FakeProvider, FakeProviders, FakeStore, make_environment
 from tests.support.fakes.domain_values import make_answer, make_message, make_session, make_turn
+from tests.support.fakes.loop import settled
 from turnwire.core.ending.closing import Ending
 from turnwire.core.settings import PermissionRule
 from turnwire.core.turns.resuming import ResumePoint
@@ -120,7 +121,7 @@ async def test_calls_and_requests_are_open_once_the_end_of_their_step_is_stored(
     while not any(isinstance(event.kind, MessageFinished) for commit in store.commits for event in commit.events):
         for future in store.futures:
             future.done() or future.set_result(Committed(0, 1))
-        await asyncio.sleep(0)
+        await settled()
     assert (run.open_message() is not None, run.calls, run.open_permissions) == (True, None, ())
     assert run.awaited_call_ids == {"c1"}
     store.futures[-1].set_result(Committed(1, 2))

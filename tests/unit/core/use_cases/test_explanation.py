@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.fakes.context import KeepingStore, ScriptedProvider, says
 from tests.support.fakes.core import FakeProviders, FakeServerTools, make_environment, server_tool
-from tests.support.fakes.domain_values import make_answer, make_message, make_session
+from tests.support.fakes.domain_values import make_answer, make_message, make_session, make_turn
 from turnwire.core.context.next_request import StepRequests
 from turnwire.core.intake.attachments import NewFile
 from turnwire.core.intake.inputs import NewText, NewTurn
@@ -82,10 +82,7 @@ async def test_it_is_what_a_step_would_send() -> None:
     world = World()
     told = await world.explain()
     [prepared] = world.provider.prepared
-    turn = ContextExplainer(world.environment)._turn(
-        NewTurn(), make_session(tools=(LOOK, FIND)), "", ModelRef("offline", "echo")
-    )
-    step = await StepRequests(world.environment, turn).next()
+    step = await StepRequests(world.environment, make_turn(tools=(LOOK, FIND))).next()
     assert (prepared, told.sent_context) == (step.request, step.sent)
 
 

@@ -7,8 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.fakes.core import FakeStore, ManualClock, PlainCodec, RecordingFeed, make_environment
+from tests.support.fakes.core import TICK, FakeStore, ManualClock, PlainCodec, RecordingFeed, make_environment
 from tests.support.fakes.domain_values import NOW, make_answer, make_permission, make_session
+from tests.support.fakes.loop import elapse, settled
 from turnwire.core.watches.watch import Watches, WatchRequest
 from turnwire.domain.conversation.events import (
     CompactionStarted,
@@ -265,13 +266,14 @@ async def test_a_silent_watch_beats() -> None:
         assert _words(await anext(batches)) == ["0:Heartbeat"]
         world.clock.advance(14)
         waiting = asyncio.create_task(anext(batches))  # type: ignore[arg-type]
-        await asyncio.sleep(0)
-        world.feed._sessions["ses_1"].wake()
-        await asyncio.sleep(0)
+        ticking = asyncio.create_task(world.feed.run())
+        await settled()
+        await elapse(TICK)
         assert not waiting.done()
         world.clock.advance(1)
-        world.feed._sessions["ses_1"].wake()
+        await elapse(TICK)
         assert _words(await waiting) == ["0:Heartbeat"]
+        ticking.cancel()
 
 
 async def test_a_watch_ends_with_its_session() -> None:

@@ -1,11 +1,14 @@
 """The ring: newest entries within a bound of bytes, read by cursors."""
 
 import asyncio
+import sys
+import tracemalloc
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.fakes.domain_values import NOW
+from tests.support.fakes.loop import settled
 from turnwire.domain.conversation.events import Event, Heartbeat
 from turnwire.feed.memory.ring import TRIM_EVERY, Ring
 from turnwire.ports.feed import Entry, Taken
@@ -92,7 +95,7 @@ async def test_waking_ends_every_wait() -> None:
     ring = Ring(100, entry_bytes=0)
     for wake in (lambda: ring.append(_entry(b"a")), ring.wake, ring.close):
         tasks = [asyncio.create_task(ring.wait()) for _ in range(3)]
-        await asyncio.sleep(0)
+        await settled()
         assert not any(task.done() for task in tasks)
         wake()
         await asyncio.gather(*tasks)
@@ -102,7 +105,7 @@ async def test_a_cancelled_wait_disturbs_nobody() -> None:
     """The others wake as before."""
     ring = Ring(100, entry_bytes=0)
     gone, staying = asyncio.create_task(ring.wait()), asyncio.create_task(ring.wait())
-    await asyncio.sleep(0)
+    await settled()
     gone.cancel()
     await asyncio.wait((gone,))
     ring.wake()
@@ -137,14 +140,28 @@ def test_positions_stay_valid_when_the_list_is_cut() -> None:
         ring.append(_entry(b"x", order))
     assert (ring.start, ring.end, ring.head) == (4990, 5000, 5000)
     assert ring.slice(4995, 1000) == (Taken(b"xxxxx", 5000), 5000)
-    assert len(ring._entries) < 3000
+
+
+def test_the_list_does_not_grow_with_what_was_dropped() -> None:
+    """Nor does a place in it stay for each entry that ever was: that would be eight bytes for each."""
+    ring, entry = Ring(10, entry_bytes=0), _entry(b"x")
+    tracemalloc.start()
+    for _ in range(50_000):
+        ring.append(entry)
+    grown, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert grown < 50_000
 
 
 def test_dropped_entries_are_let_go_of_at_once() -> None:
     """The bound is one of memory, not of what can be read."""
-    ring = _ring(*[b"x" * 60 for _ in range(500)], max_bytes=100)
+    ring, entries = Ring(100, entry_bytes=0), [_entry(b"x" * 60) for _ in range(500)]
+    counts = [sys.getrefcount(entry) for entry in entries]
+    for entry in entries:
+        ring.append(entry)
     assert ring.end - ring.start == 1
-    assert sum(entry is not None for entry in ring._entries) == 1
+    del entry
+    assert [sys.getrefcount(entry) for entry in entries] == [*counts[:-1], counts[-1] + 1]
 
 
 def test_what_all_have_read_is_dropped() -> None:

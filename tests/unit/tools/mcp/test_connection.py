@@ -1,6 +1,5 @@
 """What is taken of an MCP server, with a client of the SDK that only says what it is told to."""
 
-import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -9,6 +8,7 @@ import pytest
 from mcp.client import session, streamable_http
 from mcp_types import ListToolsResult, Tool
 
+from tests.support.fakes.loop import settled
 from turnwire.ports.tools import SourceState
 from turnwire.tools.mcp import connection as mcp_connection
 from turnwire.tools.mcp.connection import McpConnection
@@ -58,7 +58,7 @@ async def test_the_limit_of_tools_counts_all_pages(
     monkeypatch.setattr(McpConnection, "_connected", connected)
     connection = McpConnection("test", McpSettings(command="unused"), {})
     connection.start()
-    while connection.source.state is not SourceState.READY:
-        await asyncio.sleep(0)
+    await settled()
+    assert connection.source.state is SourceState.READY
     await connection.aclose()
     assert (len(connection.tools), client.asked) == (taken, asked)

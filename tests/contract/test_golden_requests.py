@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.golden.__main__ import golden_files
-from tests.support.oracles.golden_history import GOLDEN, HISTORY, HOST_WORDS
+from tests.support.oracles.golden_history import GOLDEN, HISTORY, HOST_WORDS, golden_files
 from tests.support.rules import check_anthropic, check_chat, check_responses
 from turnwire.domain.conversation.messages import MessageType
 from turnwire.domain.repairs import RepairReason
@@ -22,18 +21,19 @@ CHECKS = {
     "openai_responses": check_responses,
 }
 
+FOLDER = Path(__file__).with_name("golden")
 FILES = golden_files()
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_request_is_the_golden_one(path: Path) -> None:
+@pytest.mark.parametrize("name", FILES)
+def test_request_is_the_golden_one(name: str) -> None:
     """Byte for byte."""
-    assert FILES[path].decode() == path.read_text(encoding="utf-8")
+    assert FILES[name].decode() == (FOLDER / name).read_text(encoding="utf-8")
 
 
 def test_no_golden_file_is_left_over() -> None:
     """Each file belongs to a request that is still made."""
-    assert {path for path in next(iter(FILES)).parent.iterdir() if path.suffix == ".json"} == set(FILES)
+    assert {path.name for path in FOLDER.glob("*.json")} == set(FILES)
 
 
 @pytest.mark.parametrize("name", GOLDEN)

@@ -5,6 +5,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from tests.support.fakes.domain_values import NOW
 from turnwire.domain.conversation.messages import (
     Content,
@@ -230,3 +232,13 @@ GOLDEN: Mapping[str, Callable[[], PreparedRequest]] = {
     "openai_responses": lambda: build_responses_request(_asking(GPT), "gpt", "auto"),
 }
 """By name, what makes the request: the three APIs, and a server that wants readable reasoning back."""
+
+
+def golden_files() -> dict[str, bytes]:
+    """Returns what each golden file must hold, by its name: of each request the body, and beside it the repairs."""
+    files = {}
+    for name, prepare in GOLDEN.items():
+        prepared = prepare()
+        for suffix, value in (("request", prepared.body), ("repairs", prepared.repairs)):
+            files[f"{name}.{suffix}.json"] = msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+    return files

@@ -1,9 +1,6 @@
 """Requests of the three APIs, from the same neutral history."""
 
-import base64
-import json
 import re
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -13,7 +10,6 @@ from tests.support.models.provider_requests import (
     DONE_CALL,
     HELLO,
     LOOP,
-    PNG,
     anthropic,
     chat,
     message,
@@ -22,14 +18,10 @@ from tests.support.models.provider_requests import (
     responses,
     without_breakpoints,
 )
-from tests.support.rules import check_anthropic
 from turnwire.domain.conversation.messages import (
-    File,
     FinishReason,
     Part,
     PartStatus,
-    ProviderContent,
-    Reasoning,
     Refusal,
     Text,
     ToolResult,
@@ -179,143 +171,6 @@ def test_refusal_is_sent_as_text() -> None:
     assert chat(HELLO, message("assistant", Refusal("no")))["messages"][-1] == {"role": "assistant", "content": "no"}
 
 
-SIGNED = '{"api":"anthropic","model":"m","signature":"s=="}'
-SEALED = '{"api":"anthropic","model":"m","block":{"type":"redacted_thinking","data":"AA"}}'
-
-
-def test_signed_thinking_goes_back_to_its_model() -> None:
-    """In order and with its signature, before the call it led to."""
-    parts = (
-        part(Reasoning("hm"), SIGNED),
-        part(Reasoning(""), SEALED),
-        part(Reasoning("unsigned")),
-        Part(part_id="call", index=3, content=DONE_CALL),
-    )
-    sent = anthropic(HELLO, message("assistant", *parts))["messages"][1]["content"]
-    assert sent == [
-        {"type": "thinking", "thinking": "hm", "signature": "s=="},
-        {"type": "redacted_thinking", "data": "AA"},
-        {"type": "tool_use", "id": "c1", "name": "f", "input": {"n": 1.0}},
-    ]
-
-
-@pytest.mark.parametrize("origin", [{"provider": "other"}, {"model": "other"}])
-def test_reasoning_of_others_is_dropped(origin: dict[str, str]) -> None:
-    """Neither the state nor the text of another provider's or model's reasoning is sent."""
-    state = SIGNED if "provider" in origin else SIGNED.replace('"m"', '"other"')
-    answer = message("assistant", part(Reasoning("hm"), state), Text("hi"), **origin)
-    assert anthropic(HELLO, answer)["messages"][1]["content"] == [{"type": "text", "text": "hi"}]
-    for body in (chat(HELLO, answer, reasoning=True), responses(HELLO, answer)):
-        assert "hm" not in str(body)
-
-
-def test_reasoning_items_of_responses() -> None:
-    """Sealed items go back with what followed them, and not alone; items stored nowhere are dropped."""
-    item = {"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "gAAA"}
-    state = '{"api":"openai_responses","model":"m","item":' + str(item).replace("'", '"') + "}"
-    thought = part(Reasoning(""), state)
-    assert responses(HELLO, message("assistant", thought, Text("hi")))["input"][1:] == [
-        item,
-        {"role": "assistant", "content": "hi"},
-    ]
-    assert len(responses(HELLO, message("assistant", thought))["input"]) == 1
-    unsealed = part(Reasoning("x"), state.replace("gAAA", ""))
-    assert len(responses(HELLO, message("assistant", unsealed, Text("hi")))["input"]) == 2
-
-
-def test_phase_goes_back_with_its_text() -> None:
-    """Codex models want their phases back."""
-    text = part(Text("hi"), '{"api":"openai_responses","model":"m","phase":"final_answer"}')
-    assert responses(HELLO, message("assistant", text))["input"][1] == {
-        "role": "assistant", "content": "hi", "phase": "final_answer",
-    }  # fmt: skip
-
-
-def test_hosted_content_is_replayed_to_its_provider() -> None:
-    """A trace of a hosted tool goes back as it was, and to nobody else."""
-    block = '{"type":"container_upload","file_id":"f"}'
-    trace = part(ProviderContent("container_upload"), f'{{"api":"anthropic","model":"m","block":{block}}}')
-    answer = message("assistant", trace, Text("hi"))
-    assert [b["type"] for b in anthropic(HELLO, answer)["messages"][1]["content"]] == ["container_upload", "text"]
-    assert responses(HELLO, answer)["input"][1:] == [{"role": "assistant", "content": "hi"}]
-
-
-def test_reasoning_content_of_turns_with_calls_and_of_the_running_one() -> None:
-    """DeepSeek wants these back in all later requests; of older turns without calls it wants nothing."""
-    old = message("assistant", Reasoning("old"), Text("hi"))
-    new = message("assistant", Reasoning("new"), DONE_CALL)
-    history = [
-        msgspec.structs.replace(said, message_id=str(at))
-        for at, said in enumerate((HELLO, old, HELLO, new, old, HELLO, old))
-    ]
-    sent = chat(*history, reasoning=True)["messages"]
-    assert [m.get("reasoning_content") for m in sent if m["role"] == "assistant"] == [None, "new", "old", "old"]
-    assert "new" not in str(chat(HELLO, new)["messages"])
-
-
-def file(mime: str, name: str, size: int = 4, language: str = "") -> File:
-    """Returns a file whose hash is its name."""
-    return File(sha256=name, size_bytes=size, mime=mime, filename=name, language=language)
-
-
-FILES = {"a.png": PNG, "b.pdf": b"%PDF", "c.py": b"x = 1", "d.bin": b"\xff\x00"}
-WITH_FILES = message(
-    "user",
-    file("image/png", "a.png"),
-    file("application/pdf", "b.pdf"),
-    file("application/octet-stream", "c.py", language="python"),
-    file("application/octet-stream", "d.bin"),
-    file("image/png", "gone.png"),
-)
-INLINED = '<file name="c.py">\nx = 1\n</file>'
-STUB = "[file d.bin (application/octet-stream, 4 bytes): cannot be shown to this model]"
-GONE = "[file gone.png (image/png, 4 bytes): not available]"
-
-
-def encoded(data: bytes) -> str:
-    """Returns the bytes in base64."""
-    return base64.b64encode(data).decode()
-
-
-def test_files() -> None:
-    """Images and PDFs in each API's form, text inlined with its name, a line for the rest."""
-    png, pdf = encoded(PNG), encoded(b"%PDF")
-    assert without_breakpoints(anthropic(WITH_FILES, files=FILES))[0]["content"] == [
-        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": png}},
-        {
-            "type": "document",
-            "source": {"type": "base64", "media_type": "application/pdf", "data": pdf},
-            "title": "b.pdf",
-        },
-        *({"type": "text", "text": text} for text in (INLINED, STUB, GONE)),
-    ]
-    assert chat(WITH_FILES, files=FILES)["messages"][0]["content"] == [
-        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{png}"}},
-        {"type": "file", "file": {"filename": "b.pdf", "file_data": f"data:application/pdf;base64,{pdf}"}},
-        *({"type": "text", "text": text} for text in (INLINED, STUB, GONE)),
-    ]
-    assert responses(WITH_FILES, files=FILES)["input"][0]["content"] == [
-        {"type": "input_image", "image_url": f"data:image/png;base64,{png}", "detail": "auto"},
-        {"type": "input_file", "filename": "b.pdf", "file_data": f"data:application/pdf;base64,{pdf}"},
-        *({"type": "input_text", "text": text} for text in (INLINED, STUB, GONE)),
-    ]
-
-
-@pytest.mark.parametrize("write", [anthropic, chat, responses])
-def test_files_go_to_models_that_can_see_them(write: Callable[..., dict[str, Any]]) -> None:
-    """As far as the configuration says what they can; a line stands for the others."""
-    png, pdf = encoded(PNG), encoded(b"%PDF")
-    for capabilities, shown in (
-        (("tools",), [False, False]),
-        (("images",), [True, False]),
-        (("documents",), [False, True]),
-        (None, [True, True]),
-    ):
-        sent = json.dumps(write(WITH_FILES, files=FILES, capabilities=capabilities))
-        assert [png in sent, pdf in sent] == shown
-        assert sent.count("cannot be shown") == 1 + shown.count(False)
-
-
 def test_tools() -> None:
     """Names become acceptable, deterministically; a tool without schema takes no arguments."""
     tool = ToolDefinition("fs.read", "Reads.", "")
@@ -374,25 +229,6 @@ def test_options() -> None:
     assert anthropic(HELLO, options=GenerationOptions(top_p=0.9))["top_p"] == 0.9
 
 
-def test_reasoning_effort() -> None:
-    """Each API's way; a budget for older Claude models, an effort for newer ones, and then no temperature."""
-    options = GenerationOptions(temperature=0.5, max_output_tokens=7, reasoning_effort="low")
-    assert chat(HELLO, options=options)["reasoning_effort"] == "low"
-    body = responses(HELLO, options=options)
-    assert (body["reasoning"], body["include"]) == ({"effort": "low"}, ["reasoning.encrypted_content"])
-    old = anthropic(HELLO, options=options, model_id="claude-sonnet-4-5-20250929")
-    assert (old["thinking"], old["max_tokens"]) == ({"type": "enabled", "budget_tokens": 2048}, 2055)
-    new = anthropic(HELLO, options=options, model_id="claude-opus-4-8")
-    assert (new["thinking"], new["output_config"]) == ({"type": "adaptive"}, {"effort": "low"})
-    assert "temperature" not in old | new
-
-
-@pytest.mark.parametrize(("model", "asks"), [("gpt-4o", False), ("gpt-5", True), ("o3-mini", True)])
-def test_sealed_reasoning_is_asked_of_reasoning_models(model: str, asks: bool) -> None:
-    """Others refuse to be asked."""
-    assert ("include" in responses(HELLO, model_id=model)) is asks
-
-
 def test_usage_is_asked_for_unless_refused() -> None:
     """Some servers refuse the option."""
     assert chat(HELLO)["stream_options"] == {"include_usage": True}
@@ -436,35 +272,6 @@ def test_a_user_who_speaks_right_after_results_stays_as_he_is_elsewhere() -> Non
     """As after an abort: no other server wants the model's word between."""
     sent = chat(HELLO, message("assistant", DONE_CALL), BE_BRIEF, HELLO)["messages"]
     assert [m["role"] for m in sent] == ["user", "assistant", "tool", "system", "user"]
-
-
-THINKING = part(Reasoning("hm"), '{"api":"anthropic","model":"claude-sonnet-4-5","signature":"c2ln"}')
-THOUGHT = message("assistant", THINKING, Part(part_id="part1", index=1, content=DONE_CALL), model="claude-sonnet-4-5")
-UNTHOUGHT = message("assistant", DONE_CALL, provider="q")
-
-
-@pytest.mark.parametrize(
-    ("history", "thinks"),
-    [
-        ((HELLO, THOUGHT), True),
-        ((HELLO, UNTHOUGHT), False),
-        ((HELLO, THOUGHT, UNTHOUGHT), True),
-        ((HELLO, UNTHOUGHT, THOUGHT), False),
-        # the results and the next question are one message there
-        ((HELLO, UNTHOUGHT, HELLO), False),
-        ((HELLO, UNTHOUGHT, message("assistant", Text("done")), HELLO), True),
-        ((HELLO, UNTHOUGHT, HELLO, THOUGHT), True),
-    ],
-)
-def test_a_tool_loop_that_began_without_thinking_goes_on_without(history: Any, thinks: bool) -> None:
-    """As after a fallback model: Anthropic refuses a budget for thinking there, but not in the next turn."""
-    options = GenerationOptions(reasoning_effort="low", temperature=0.5, max_output_tokens=100)
-    body = anthropic(*history, model_id="claude-sonnet-4-5", options=options)
-    assert check_anthropic(body) == []
-    assert (body.get("thinking") is not None, body.get("temperature")) == (thinks, None if thinks else 0.5)
-    assert body["max_tokens"] == (2148 if thinks else 100)
-    # models that choose their thinking themselves do not mind
-    assert "thinking" in anthropic(*history, model_id="claude-opus-4-8", options=options)
 
 
 @pytest.mark.parametrize("name", ["n" * 65, "n" * 200, "ünï.code" * 20, "a b", ""])

@@ -1,62 +1,18 @@
 """Store, writing: units of work are durable, ordered, published, and each has an outcome of its own."""
 
 import asyncio
-import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from tests.support.fakes.domain_values import (
-    NOW,
-    added,
-    adding,
-    creating,
-    later,
-    make_answer,
-    make_message,
-    make_session,
-    make_turn,
-    open_part,
-    put,
-    removing,
-)
-from tests.support.fakes.opened_store import OpenedStore, displays_in, events_in, kinds_in, opened_store
+from tests.support.fakes.domain_values import NOW, adding, creating, make_message, put
+from tests.support.fakes.opened_store import OpenedStore, opened_store
 from turnwire.api.wire.codec import ProtoCodec
-from turnwire.domain.conversation.events import QueueChanged, SessionUpdated, SessionView
-from turnwire.domain.conversation.messages import (
-    Failure,
-    File,
-    FinishReason,
-    Message,
-    MessageStatus,
-    MessageType,
-    ModelRun,
-    ProviderContent,
-    Reasoning,
-    Refusal,
-    Text,
-    ToolResult,
-    ToolStatus,
-    ToolUse,
-)
-from turnwire.domain.conversation.turns import TurnStatus
-from turnwire.domain.errors import MessageNotFound, SessionNotFound, ShuttingDown, StorageError
-from turnwire.domain.money import Usage
-from turnwire.ports.commit import (
-    Commit,
-    Committed,
-    NewEvent,
-    PutFile,
-    PutMessage,
-    PutSession,
-    PutTurn,
-    RecordRequest,
-    RemoveMessage,
-)
+from turnwire.domain.conversation.events import QueueChanged
+from turnwire.domain.errors import SessionNotFound, ShuttingDown, StorageError
+from turnwire.ports.commit import Commit, Committed, NewEvent, RecordRequest
 from turnwire.ports.store import Bounds, Page, StoredRequest
 
 
@@ -65,11 +21,6 @@ async def opened(tmp_path: Path) -> AsyncIterator[OpenedStore]:
     """An empty store."""
     async with opened_store(tmp_path) as running:
         yield running
-
-
-def _file(content: bytes) -> tuple[PutFile, File]:
-    sha256 = hashlib.sha256(content).hexdigest()
-    return PutFile(sha256, content), File(sha256=sha256, size_bytes=len(content), mime="text/plain", filename="a.txt")
 
 
 async def _message_ids(opened: OpenedStore, session_id: str = "ses_1") -> list[str]:
@@ -193,159 +144,6 @@ async def test_positions_are_not_used_up_by_failed_units(opened: OpenedStore) ->
     assert opened.sequences() == [("ses_1", 1, 1), ("ses_1", 2, 2)]
 
 
-async def test_queued_messages_stand_last_until_they_start(opened: OpenedStore) -> None:
-    """A queued message is behind all others; started, it takes the last place among those."""
-    queued = [make_message(f"msg_q{i}", "q", status=MessageStatus.QUEUED) for i in (1, 2)]
-    await opened.store.commit(creating())
-    await opened.store.commit(adding(queued[0]))
-    await opened.store.commit(adding(queued[1]))
-    await opened.store.commit(adding(make_message("msg_1", "a")))
-    assert await _message_ids(opened) == ["msg_1", "msg_q1", "msg_q2"]
-    started = msgspec.structs.replace(queued[1], status=MessageStatus.COMPLETE)
-    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutMessage(started, ()),)))
-    await opened.store.commit(adding(make_message("msg_2", "b")))
-    assert await _message_ids(opened) == ["msg_1", "msg_q2", "msg_2", "msg_q1"]
-    assert await opened.store.message("ses_1", "msg_q2") == started
-    history = await opened.store.history("ses_1")
-    assert [message.message_id for message in history] == ["msg_1", "msg_q2", "msg_2"]
-
-
-async def test_only_the_named_parts_are_written(opened: OpenedStore) -> None:
-    """A growing message is written part by part; the others stay as they are stored."""
-    await opened.store.commit(creating())
-    first = make_answer("msg_1", "a", open_part(1, Text("b")), status=MessageStatus.STREAMING)
-    await opened.store.commit(adding(first))
-    grown = msgspec.structs.replace(first, parts=(first.parts[0], open_part(1, Text("bc"))), updated_at=later(1))
-    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutMessage(grown, (1,)),)))
-    assert await opened.store.message("ses_1", "msg_1") == grown
-
-
-async def test_a_message_id_belongs_to_one_session(opened: OpenedStore) -> None:
-    """Another session cannot overwrite a message."""
-    await opened.store.commit(creating("ses_1"))
-    await opened.store.commit(creating("ses_2"))
-    mine = make_message("msg_1", "mine")
-    await opened.store.commit(adding(mine))
-    with pytest.raises(StorageError):
-        await opened.store.commit(adding(make_message("msg_1", "theirs", session_id="ses_2")))
-    assert await opened.store.message("ses_1", "msg_1") == mine
-    with pytest.raises(MessageNotFound):
-        await opened.store.message("ses_2", "msg_1")
-
-
-async def test_removed_messages_are_gone_with_their_parts(opened: OpenedStore) -> None:
-    """Removing is idempotent and does not touch another session's message of that id."""
-    await opened.store.commit(creating("ses_1"))
-    await opened.store.commit(creating("ses_2"))
-    await opened.store.commit(adding(make_message("msg_1", "a")))
-    await opened.store.commit(Commit(session_id="ses_2", at=NOW, changes=(RemoveMessage("msg_1"),)))
-    assert await _message_ids(opened) == ["msg_1"]
-    for _ in range(2):
-        await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(RemoveMessage("msg_1"),)))
-    assert await _message_ids(opened) == []
-    await opened.store.commit(adding(again := make_message("msg_1", "again")))
-    assert await opened.store.message("ses_1", "msg_1") == again
-
-
-async def test_sessions_are_replaced_and_keep_their_head(opened: OpenedStore) -> None:
-    """A changed session is stored with its revision; its head is the store's, whatever is written."""
-    await opened.store.commit(creating())
-    changed = make_session(title="new", revision=2, head_sequence=77)
-    event = NewEvent(SessionUpdated(SessionView(changed)))
-    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutSession(changed),), events=(event,)))
-    assert await opened.store.session("ses_1") == msgspec.structs.replace(changed, head_sequence=2)
-
-
-async def test_a_removed_session_is_not_made_again_by_a_late_change(opened: OpenedStore) -> None:
-    """A change of settings that meets the removal finds no session."""
-    await opened.store.commit(creating())
-    await opened.store.commit(removing())
-    late = Commit(session_id="ses_1", at=NOW, changes=(PutSession(make_session(revision=2)),))
-    with pytest.raises(SessionNotFound):
-        await opened.store.commit(late)
-
-
-async def test_unfinished_turns_come_in_the_order_of_acceptance(opened: OpenedStore) -> None:
-    """Ended turns are not among them."""
-    await opened.store.commit(creating("ses_1"))
-    await opened.store.commit(creating("ses_2"))
-    turns = [make_turn("trn_b"), make_turn("trn_a", "ses_2"), make_turn("trn_c", status=TurnStatus.QUEUED)]
-    for turn in turns:
-        await opened.store.commit(Commit(session_id=turn.session_id, at=NOW, changes=(PutTurn(turn),)))
-    over = msgspec.structs.replace(turns[0], status=TurnStatus.ENDED, finish_reason=FinishReason.STOP)
-    assert await opened.store.unfinished_turns() == tuple(turns)
-    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutTurn(over),)))
-    assert await opened.store.unfinished_turns() == tuple(turns[1:])
-
-
-async def test_named_requests_live_as_long_as_their_session(opened: OpenedStore) -> None:
-    """The answer is kept with the head before it, and goes with the session."""
-    await opened.store.commit(creating())
-    assert await opened.store.request("req") is None
-    await opened.store.commit(adding(make_message("msg_1", "a"), NOW, (), RecordRequest("req", "f", '{"a":1}')))
-    assert await opened.store.request("req") == StoredRequest("f", '{"a":1}', before_sequence=1)
-    await opened.store.commit(removing())
-    assert await opened.store.request("req") is None
-
-
-async def test_files_are_stored_once_and_go_with_the_last_session(opened: OpenedStore) -> None:
-    """Two sessions share the bytes; they stay until neither is left."""
-    change, reference = _file(b"hello")
-    for session_id in ("ses_1", "ses_2"):
-        await opened.store.commit(creating(session_id))
-        message = make_message(f"msg_{session_id}", reference, session_id=session_id)
-        await opened.store.commit(adding(message, NOW, (change,)))
-    assert await opened.store.files([reference.sha256, "0" * 64]) == {reference.sha256: b"hello"}
-    await opened.store.commit(removing("ses_1"))
-    assert await opened.store.files([reference.sha256]) == {reference.sha256: b"hello"}
-    await opened.store.commit(removing("ses_2"))
-    assert await opened.store.files([reference.sha256]) == {}
-
-
-async def test_files_of_a_removed_message_go_too(opened: OpenedStore) -> None:
-    """A queued message that is dropped leaves no bytes behind, at the latest when its session goes."""
-    change, reference = _file(b"dropped")
-    queued = make_message("msg_1", reference, status=MessageStatus.QUEUED)
-    await opened.store.commit(creating())
-    await opened.store.commit(adding(queued, NOW, (change,)))
-    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(RemoveMessage("msg_1"),)))
-    await opened.store.commit(removing())
-    assert await opened.store.files([reference.sha256]) == {}
-
-
-async def test_a_message_needs_its_files(opened: OpenedStore) -> None:
-    """A reference to bytes that are not stored is refused as a whole."""
-    await opened.store.commit(creating())
-    _, reference = _file(b"missing")
-    with pytest.raises(StorageError):
-        await opened.store.commit(adding(make_message("msg_1", reference)))
-    assert await _message_ids(opened) == []
-
-
-async def test_a_removed_session_keeps_only_its_last_event(opened: OpenedStore) -> None:
-    """All of it goes: messages, turns, requests, events; who watches everything still hears of the end."""
-    await opened.store.commit(creating("ses_2"))
-    await opened.store.commit(creating("ses_1"))
-    await opened.store.commit(adding(make_message("msg_1", "a"), NOW, (), PutTurn(make_turn())))
-    assert await opened.store.commit(removing()) == Committed(2, 3)
-    for read in (
-        opened.store.session("ses_1"),
-        opened.store.message("ses_1", "msg_1"),
-        opened.store.messages("ses_1", Page()),
-        opened.store.history("ses_1"),
-        opened.store.display("ses_1", Page()),
-        opened.store.session_bounds("ses_1"),
-    ):
-        with pytest.raises(SessionNotFound):
-            await read
-    assert await opened.store.turn_messages("trn_1") == ()
-    assert await opened.store.unfinished_turns() == ()
-    page = await opened.store.session_events("ses_1", 0, None)
-    assert [(e.sequence, e.WhichOneof("kind")) for e in events_in(page.frames)] == [(3, "session_deleted")]
-    log = await opened.store.log_events(0, None)
-    assert kinds_in(log.frames) == ["session_created", "session_deleted"]
-
-
 async def test_a_cancelled_caller_leaves_a_whole_unit_or_nothing(opened: OpenedStore) -> None:
     """Whenever the caller goes, message, request and event are there together or not at all; the next unit goes on."""
     await opened.store.commit(creating())
@@ -384,90 +182,3 @@ async def test_reading_a_closed_store_is_a_storage_error(opened: OpenedStore) ->
     await opened.store.aclose()
     with pytest.raises(StorageError):
         await opened.store.sessions(Page())
-
-
-_texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
-_counts = st.none() | st.integers(0, 2**40)
-_contents = st.one_of(
-    st.builds(Text, _texts),
-    st.builds(Reasoning, _texts),
-    st.builds(Refusal, _texts),
-    st.builds(ToolResult, call_id=_texts, output=_texts, is_error=st.booleans()),
-    st.builds(ProviderContent, _texts),
-    st.builds(
-        ToolUse,
-        name=_texts,
-        call_id=_texts,
-        input_json=_texts,
-        status=st.sampled_from(ToolStatus),
-        output=st.none() | _texts,
-        error=st.none() | _texts,
-        logs=st.lists(_texts, max_size=2).map(tuple),
-        started_at=st.sampled_from([None, NOW, later(1.5)]),
-        finished_at=st.sampled_from([None, NOW]),
-    ),
-)
-_messages = st.builds(
-    lambda contents, fields: make_message("msg_1", *contents, **fields),
-    st.lists(_contents, max_size=4),
-    st.fixed_dictionaries(
-        {
-            "type": st.sampled_from(MessageType),
-            "status": st.sampled_from(MessageStatus),
-            "finish_reason": st.none() | st.sampled_from(FinishReason),
-            "provider_finish_reason": _texts,
-            "answers_message_id": st.sampled_from(["", "msg_0"]),
-            "turn_id": st.sampled_from(["", "trn_1"]),
-            "usage": st.none()
-            | st.builds(
-                Usage,
-                input_tokens=_counts,
-                cache_read_tokens=_counts,
-                cache_write_tokens=_counts,
-                output_tokens=_counts,
-                reasoning_tokens=_counts,
-            ),
-            "cost_pico_usd": st.none() | st.integers(0, 2**50),
-            "failure": st.none() | st.builds(Failure, _texts, _texts),
-            "model_run": st.none()
-            | st.builds(ModelRun, provider_id=_texts, model_requested=_texts, model_served=_texts, response_id=_texts),
-            "sender": _texts,
-            "sender_name": _texts,
-        }
-    ),
-)
-
-
-async def test_stored_display_forms_are_the_recomputed_ones(tmp_path: Path) -> None:
-    """For every message, projection and codec give what is stored; the message itself comes back as it was."""
-    codec = ProtoCodec()
-    examples: list[Message] = []
-
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-    @given(_messages)
-    def collect(message: Message) -> None:
-        examples.append(msgspec.structs.replace(message, message_id=f"msg_{len(examples)}"))
-
-    collect()
-    async with opened_store(tmp_path) as opened:
-        await opened.store.commit(creating())
-        await asyncio.gather(*[opened.store.commit(adding(message)) for message in examples])
-        page = await opened.store.messages("ses_1", Page())
-        assert {m.message_id: m for m in page.messages} == {m.message_id: m for m in examples}
-        display = await opened.store.display("ses_1", Page())
-        assert display.frames == b"".join(map(codec.encode_display, page.messages))
-        shown = [m for m in page.messages if codec.encode_display(m)]
-        assert [d.message_id for d in displays_in(display.frames)] == [m.message_id for m in shown]
-
-
-async def test_the_display_form_follows_every_change(opened: OpenedStore) -> None:
-    """A tool result changes the stored display form in the same unit."""
-    await opened.store.commit(creating())
-    call = ToolUse(name="look", call_id="c1", input_json="{}")
-    await opened.store.commit(adding(make_answer("msg_1", "text", call)))
-    settled = msgspec.structs.replace(call, status=ToolStatus.SUCCESS, output="42", finished_at=NOW)
-    changed = make_answer("msg_1", "text", settled)
-    commit = Commit(session_id="ses_1", at=NOW, changes=(PutMessage(changed, (1,)),), events=(added(changed),))
-    await opened.store.commit(commit)
-    display = await opened.store.display("ses_1", Page())
-    assert display.frames == ProtoCodec().encode_display(changed)

@@ -10,10 +10,7 @@ from turnwire.core.context.next_request import StepRequests
 from turnwire.core.settings import CompactionSettings
 from turnwire.core.turns.run import TurnRun
 from turnwire.domain.conversation.events import TurnEnded
-from turnwire.domain.conversation.messages import (
-    Message,
-    Text,
-)
+from turnwire.domain.conversation.messages import Message, Text
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.money import Usage
 from turnwire.ports.provider import StreamItem

@@ -14,12 +14,7 @@ from turnwire.core.context.next_request import StepRequests
 from turnwire.core.settings import CompactionSettings
 from turnwire.core.turns.run import TurnRun
 from turnwire.domain.conversation.events import TurnEnded
-from turnwire.domain.conversation.messages import (
-    File,
-    FinishReason,
-    MessageType,
-    ModelRef,
-)
+from turnwire.domain.conversation.messages import File, FinishReason, MessageType, ModelRef
 from turnwire.domain.errors import ProviderContextFull, UnknownModel
 
 

@@ -11,11 +11,7 @@ from tests.support.fakes.domain_values import make_answer, make_message
 from turnwire.core.ending.closing import Ending
 from turnwire.core.turns.run import TurnRun
 from turnwire.domain.conversation.events import TurnEnded
-from turnwire.domain.conversation.messages import (
-    File,
-    FinishReason,
-    ModelRef,
-)
+from turnwire.domain.conversation.messages import File, FinishReason, ModelRef
 from turnwire.domain.errors import ProviderContextFull, ProviderUnavailable
 from turnwire.domain.money import Usage
 from turnwire.ports.provider import StepFinished, StreamItem, TextDelta, UsageReported

@@ -1,0 +1,208 @@
+"""Store, writing: what each change leaves of sessions, messages, turns, requests and files."""
+
+import hashlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.support.fakes.domain_values import (
+    NOW,
+    adding,
+    creating,
+    later,
+    make_answer,
+    make_message,
+    make_session,
+    make_turn,
+    open_part,
+    removing,
+)
+from tests.support.fakes.opened_store import OpenedStore, events_in, kinds_in, opened_store
+from turnwire.domain.conversation.events import SessionUpdated, SessionView
+from turnwire.domain.conversation.messages import File, FinishReason, MessageStatus, Text
+from turnwire.domain.conversation.turns import TurnStatus
+from turnwire.domain.errors import MessageNotFound, SessionNotFound, StorageError
+from turnwire.ports.commit import (
+    Commit,
+    Committed,
+    NewEvent,
+    PutFile,
+    PutMessage,
+    PutSession,
+    PutTurn,
+    RecordRequest,
+    RemoveMessage,
+)
+from turnwire.ports.store import Page, StoredRequest
+
+
+@pytest.fixture
+async def opened(tmp_path: Path) -> AsyncIterator[OpenedStore]:
+    """An empty store."""
+    async with opened_store(tmp_path) as running:
+        yield running
+
+
+def _file(content: bytes) -> tuple[PutFile, File]:
+    sha256 = hashlib.sha256(content).hexdigest()
+    return PutFile(sha256, content), File(sha256=sha256, size_bytes=len(content), mime="text/plain", filename="a.txt")
+
+
+async def _message_ids(opened: OpenedStore, session_id: str = "ses_1") -> list[str]:
+    page = await opened.store.messages(session_id, Page())
+    return [message.message_id for message in page.messages]
+
+
+async def test_queued_messages_stand_last_until_they_start(opened: OpenedStore) -> None:
+    """A queued message is behind all others; started, it takes the last place among those."""
+    queued = [make_message(f"msg_q{i}", "q", status=MessageStatus.QUEUED) for i in (1, 2)]
+    await opened.store.commit(creating())
+    await opened.store.commit(adding(queued[0]))
+    await opened.store.commit(adding(queued[1]))
+    await opened.store.commit(adding(make_message("msg_1", "a")))
+    assert await _message_ids(opened) == ["msg_1", "msg_q1", "msg_q2"]
+    started = msgspec.structs.replace(queued[1], status=MessageStatus.COMPLETE)
+    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutMessage(started, ()),)))
+    await opened.store.commit(adding(make_message("msg_2", "b")))
+    assert await _message_ids(opened) == ["msg_1", "msg_q2", "msg_2", "msg_q1"]
+    assert await opened.store.message("ses_1", "msg_q2") == started
+    history = await opened.store.history("ses_1")
+    assert [message.message_id for message in history] == ["msg_1", "msg_q2", "msg_2"]
+
+
+async def test_only_the_named_parts_are_written(opened: OpenedStore) -> None:
+    """A growing message is written part by part; the others stay as they are stored."""
+    await opened.store.commit(creating())
+    first = make_answer("msg_1", "a", open_part(1, Text("b")), status=MessageStatus.STREAMING)
+    await opened.store.commit(adding(first))
+    grown = msgspec.structs.replace(first, parts=(first.parts[0], open_part(1, Text("bc"))), updated_at=later(1))
+    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutMessage(grown, (1,)),)))
+    assert await opened.store.message("ses_1", "msg_1") == grown
+
+
+async def test_a_message_id_belongs_to_one_session(opened: OpenedStore) -> None:
+    """Another session cannot overwrite a message."""
+    await opened.store.commit(creating("ses_1"))
+    await opened.store.commit(creating("ses_2"))
+    mine = make_message("msg_1", "mine")
+    await opened.store.commit(adding(mine))
+    with pytest.raises(StorageError):
+        await opened.store.commit(adding(make_message("msg_1", "theirs", session_id="ses_2")))
+    assert await opened.store.message("ses_1", "msg_1") == mine
+    with pytest.raises(MessageNotFound):
+        await opened.store.message("ses_2", "msg_1")
+
+
+async def test_removed_messages_are_gone_with_their_parts(opened: OpenedStore) -> None:
+    """Removing is idempotent and does not touch another session's message of that id."""
+    await opened.store.commit(creating("ses_1"))
+    await opened.store.commit(creating("ses_2"))
+    await opened.store.commit(adding(make_message("msg_1", "a")))
+    await opened.store.commit(Commit(session_id="ses_2", at=NOW, changes=(RemoveMessage("msg_1"),)))
+    assert await _message_ids(opened) == ["msg_1"]
+    for _ in range(2):
+        await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(RemoveMessage("msg_1"),)))
+    assert await _message_ids(opened) == []
+    await opened.store.commit(adding(again := make_message("msg_1", "again")))
+    assert await opened.store.message("ses_1", "msg_1") == again
+
+
+async def test_sessions_are_replaced_and_keep_their_head(opened: OpenedStore) -> None:
+    """A changed session is stored with its revision; its head is the store's, whatever is written."""
+    await opened.store.commit(creating())
+    changed = make_session(title="new", revision=2, head_sequence=77)
+    event = NewEvent(SessionUpdated(SessionView(changed)))
+    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutSession(changed),), events=(event,)))
+    assert await opened.store.session("ses_1") == msgspec.structs.replace(changed, head_sequence=2)
+
+
+async def test_a_removed_session_is_not_made_again_by_a_late_change(opened: OpenedStore) -> None:
+    """A change of settings that meets the removal finds no session."""
+    await opened.store.commit(creating())
+    await opened.store.commit(removing())
+    late = Commit(session_id="ses_1", at=NOW, changes=(PutSession(make_session(revision=2)),))
+    with pytest.raises(SessionNotFound):
+        await opened.store.commit(late)
+
+
+async def test_unfinished_turns_come_in_the_order_of_acceptance(opened: OpenedStore) -> None:
+    """Ended turns are not among them."""
+    await opened.store.commit(creating("ses_1"))
+    await opened.store.commit(creating("ses_2"))
+    turns = [make_turn("trn_b"), make_turn("trn_a", "ses_2"), make_turn("trn_c", status=TurnStatus.QUEUED)]
+    for turn in turns:
+        await opened.store.commit(Commit(session_id=turn.session_id, at=NOW, changes=(PutTurn(turn),)))
+    over = msgspec.structs.replace(turns[0], status=TurnStatus.ENDED, finish_reason=FinishReason.STOP)
+    assert await opened.store.unfinished_turns() == tuple(turns)
+    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutTurn(over),)))
+    assert await opened.store.unfinished_turns() == tuple(turns[1:])
+
+
+async def test_named_requests_live_as_long_as_their_session(opened: OpenedStore) -> None:
+    """The answer is kept with the head before it, and goes with the session."""
+    await opened.store.commit(creating())
+    assert await opened.store.request("req") is None
+    await opened.store.commit(adding(make_message("msg_1", "a"), NOW, (), RecordRequest("req", "f", '{"a":1}')))
+    assert await opened.store.request("req") == StoredRequest("f", '{"a":1}', before_sequence=1)
+    await opened.store.commit(removing())
+    assert await opened.store.request("req") is None
+
+
+async def test_files_are_stored_once_and_go_with_the_last_session(opened: OpenedStore) -> None:
+    """Two sessions share the bytes; they stay until neither is left."""
+    change, reference = _file(b"hello")
+    for session_id in ("ses_1", "ses_2"):
+        await opened.store.commit(creating(session_id))
+        message = make_message(f"msg_{session_id}", reference, session_id=session_id)
+        await opened.store.commit(adding(message, NOW, (change,)))
+    assert await opened.store.files([reference.sha256, "0" * 64]) == {reference.sha256: b"hello"}
+    await opened.store.commit(removing("ses_1"))
+    assert await opened.store.files([reference.sha256]) == {reference.sha256: b"hello"}
+    await opened.store.commit(removing("ses_2"))
+    assert await opened.store.files([reference.sha256]) == {}
+
+
+async def test_files_of_a_removed_message_go_too(opened: OpenedStore) -> None:
+    """A queued message that is dropped leaves no bytes behind, at the latest when its session goes."""
+    change, reference = _file(b"dropped")
+    queued = make_message("msg_1", reference, status=MessageStatus.QUEUED)
+    await opened.store.commit(creating())
+    await opened.store.commit(adding(queued, NOW, (change,)))
+    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(RemoveMessage("msg_1"),)))
+    await opened.store.commit(removing())
+    assert await opened.store.files([reference.sha256]) == {}
+
+
+async def test_a_message_needs_its_files(opened: OpenedStore) -> None:
+    """A reference to bytes that are not stored is refused as a whole."""
+    await opened.store.commit(creating())
+    _, reference = _file(b"missing")
+    with pytest.raises(StorageError):
+        await opened.store.commit(adding(make_message("msg_1", reference)))
+    assert await _message_ids(opened) == []
+
+
+async def test_a_removed_session_keeps_only_its_last_event(opened: OpenedStore) -> None:
+    """All of it goes: messages, turns, requests, events; who watches everything still hears of the end."""
+    await opened.store.commit(creating("ses_2"))
+    await opened.store.commit(creating("ses_1"))
+    await opened.store.commit(adding(make_message("msg_1", "a"), NOW, (), PutTurn(make_turn())))
+    assert await opened.store.commit(removing()) == Committed(2, 3)
+    for read in (
+        opened.store.session("ses_1"),
+        opened.store.message("ses_1", "msg_1"),
+        opened.store.messages("ses_1", Page()),
+        opened.store.history("ses_1"),
+        opened.store.display("ses_1", Page()),
+        opened.store.session_bounds("ses_1"),
+    ):
+        with pytest.raises(SessionNotFound):
+            await read
+    assert await opened.store.turn_messages("trn_1") == ()
+    assert await opened.store.unfinished_turns() == ()
+    page = await opened.store.session_events("ses_1", 0, None)
+    assert [(e.sequence, e.WhichOneof("kind")) for e in events_in(page.frames)] == [(3, "session_deleted")]
+    log = await opened.store.log_events(0, None)
+    assert kinds_in(log.frames) == ["session_created", "session_deleted"]

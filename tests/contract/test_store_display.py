@@ -1,0 +1,126 @@
+"""Store, writing: display forms are kept beside the messages, and are those of the messages."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.support.fakes.domain_values import NOW, added, adding, creating, later, make_answer, make_message
+from tests.support.fakes.opened_store import OpenedStore, displays_in, opened_store
+from turnwire.api.wire.codec import ProtoCodec
+from turnwire.domain.conversation.messages import (
+    Failure,
+    FinishReason,
+    Message,
+    MessageStatus,
+    MessageType,
+    ModelRun,
+    ProviderContent,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolResult,
+    ToolStatus,
+    ToolUse,
+)
+from turnwire.domain.money import Usage
+from turnwire.ports.commit import Commit, PutMessage
+from turnwire.ports.store import Page
+
+
+@pytest.fixture
+async def opened(tmp_path: Path) -> AsyncIterator[OpenedStore]:
+    """An empty store."""
+    async with opened_store(tmp_path) as running:
+        yield running
+
+
+_texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
+_counts = st.none() | st.integers(0, 2**40)
+_contents = st.one_of(
+    st.builds(Text, _texts),
+    st.builds(Reasoning, _texts),
+    st.builds(Refusal, _texts),
+    st.builds(ToolResult, call_id=_texts, output=_texts, is_error=st.booleans()),
+    st.builds(ProviderContent, _texts),
+    st.builds(
+        ToolUse,
+        name=_texts,
+        call_id=_texts,
+        input_json=_texts,
+        status=st.sampled_from(ToolStatus),
+        output=st.none() | _texts,
+        error=st.none() | _texts,
+        logs=st.lists(_texts, max_size=2).map(tuple),
+        started_at=st.sampled_from([None, NOW, later(1.5)]),
+        finished_at=st.sampled_from([None, NOW]),
+    ),
+)
+_messages = st.builds(
+    lambda contents, fields: make_message("msg_1", *contents, **fields),
+    st.lists(_contents, max_size=4),
+    st.fixed_dictionaries(
+        {
+            "type": st.sampled_from(MessageType),
+            "status": st.sampled_from(MessageStatus),
+            "finish_reason": st.none() | st.sampled_from(FinishReason),
+            "provider_finish_reason": _texts,
+            "answers_message_id": st.sampled_from(["", "msg_0"]),
+            "turn_id": st.sampled_from(["", "trn_1"]),
+            "usage": st.none()
+            | st.builds(
+                Usage,
+                input_tokens=_counts,
+                cache_read_tokens=_counts,
+                cache_write_tokens=_counts,
+                output_tokens=_counts,
+                reasoning_tokens=_counts,
+            ),
+            "cost_pico_usd": st.none() | st.integers(0, 2**50),
+            "failure": st.none() | st.builds(Failure, _texts, _texts),
+            "model_run": st.none()
+            | st.builds(ModelRun, provider_id=_texts, model_requested=_texts, model_served=_texts, response_id=_texts),
+            "sender": _texts,
+            "sender_name": _texts,
+        }
+    ),
+)
+
+
+async def test_stored_display_forms_are_the_recomputed_ones(tmp_path: Path) -> None:
+    """For every message, projection and codec give what is stored; the message itself comes back as it was."""
+    codec = ProtoCodec()
+    examples: list[Message] = []
+
+    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(_messages)
+    def collect(message: Message) -> None:
+        examples.append(msgspec.structs.replace(message, message_id=f"msg_{len(examples)}"))
+
+    collect()
+    async with opened_store(tmp_path) as opened:
+        await opened.store.commit(creating())
+        await asyncio.gather(*[opened.store.commit(adding(message)) for message in examples])
+        page = await opened.store.messages("ses_1", Page())
+        assert {m.message_id: m for m in page.messages} == {m.message_id: m for m in examples}
+        display = await opened.store.display("ses_1", Page())
+        assert display.frames == b"".join(map(codec.encode_display, page.messages))
+        shown = [m for m in page.messages if codec.encode_display(m)]
+        assert [d.message_id for d in displays_in(display.frames)] == [m.message_id for m in shown]
+
+
+async def test_the_display_form_follows_every_change(opened: OpenedStore) -> None:
+    """A tool result changes the stored display form in the same unit."""
+    await opened.store.commit(creating())
+    call = ToolUse(name="look", call_id="c1", input_json="{}")
+    await opened.store.commit(adding(make_answer("msg_1", "text", call)))
+    settled = msgspec.structs.replace(call, status=ToolStatus.SUCCESS, output="42", finished_at=NOW)
+    changed = make_answer("msg_1", "text", settled)
+    commit = Commit(session_id="ses_1", at=NOW, changes=(PutMessage(changed, (1,)),), events=(added(changed),))
+    await opened.store.commit(commit)
+    display = await opened.store.display("ses_1", Page())
+    assert display.frames == ProtoCodec().encode_display(changed)

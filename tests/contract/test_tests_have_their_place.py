@@ -1,4 +1,4 @@
-"""Where tests are and what they import."""
+"""Where tests are, what they import, and that unit tests wait for no time."""
 
 import ast
 from pathlib import Path
@@ -46,3 +46,11 @@ def test_tests_share_only_what_is_in_support(path: Path) -> None:
         elif isinstance(node, ast.Import):
             modules += [alias.name for alias in node.names]
     assert [name for name in modules if name.startswith("tests.") and name.split(".")[1] in LAYERS] == []
+
+
+@pytest.mark.parametrize("path", sorted(UNIT.rglob("*.py")), ids=lambda path: str(path.relative_to(UNIT)))
+def test_unit_tests_do_not_sleep(path: Path) -> None:
+    """They move the loop's clock: `elapse` in tests/support/fakes/loop.py. Letting other tasks run is no sleep."""
+    calls = [node for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, ast.Call)]
+    slept = [call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "sleep"]
+    assert [f"line {call.lineno}" for call in slept if ast.unparse(call.args[0]) != "0"] == []

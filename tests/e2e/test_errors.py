@@ -191,7 +191,7 @@ BAD: list[tuple[str, Calls, str, list[str]]] = [
     (
         "files of a tool result",
         lambda client, session_id: client.tools.SubmitToolResult(
-            SubmitToolResultRequest(session_id=session_id, tool_call_id="c", files=[ToolResultFile()])
+            SubmitToolResultRequest(session_id=session_id, tool_call_id="c", output="", files=[ToolResultFile()])
         ),
         "INVALID_REQUEST",
         ["files[0].url"],

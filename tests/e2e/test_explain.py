@@ -1,14 +1,15 @@
 """Seeing what a model would be sent."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import grpc
 import pytest
 
 from opencode.message.content_pb2 import MESSAGE_TYPE_HOST
-from opencode.message.message_pb2 import AppendMessageRequest, ExplainContextRequest, SendMessageRequest
-from opencode.turn.turn_pb2 import GenerationOptions
+from opencode.message.message_pb2 import AppendMessageRequest, ExplainContextRequest, MessagePart, SendMessageRequest
+from opencode.turn.turn_pb2 import GenerationOptions, TurnSettings
 from tests.support.clients.conversation import (
     file,
     messages_of,
@@ -26,6 +27,11 @@ from tests.support.servers.running import Client, connect, running_server
 
 MODEL = model("m", "mine")
 SECRET = "for people only"
+
+
+def explain(session_id: str, parts: Iterable[MessagePart] = (), **settings: object) -> ExplainContextRequest:
+    """A request with these settings of the turn."""
+    return ExplainContextRequest(session_id=session_id, parts=parts, settings=TurnSettings(**settings))
 
 
 def reply(request: RecordedRequest) -> ScriptedReply:
@@ -50,7 +56,7 @@ async def test_the_explained_request_is_the_one_that_is_sent(api: str, tmp_path:
             parts = [text("and now?"), file(url="data:text/plain;base64,aGVsbG8=", filename="a.txt")]
             before = await messages_of(client, session_id)
             told = await client.messages.ExplainContext(
-                ExplainContextRequest(session_id=session_id, parts=parts, model=model_name("m", "mine"), **same)
+                explain(session_id, parts=parts, model=model_name("m", "mine"), **same)
             )
             assert await messages_of(client, session_id) == before
             assert len(provider.requests) == 1
@@ -86,12 +92,12 @@ async def test_what_cannot_be_explained_is_refused(client: Client) -> None:
     unknown = await refused(client.messages.ExplainContext(ExplainContextRequest(session_id="ses_none")))
     assert (unknown.code, unknown.reason) == (grpc.StatusCode.NOT_FOUND, "SESSION_NOT_FOUND")
     session_id = (await talk(client, "hi")).session_id
-    nobody = ExplainContextRequest(session_id=session_id, agent="nobody")
-    assert (await refused(client.messages.ExplainContext(nobody))).fields == ["agent"]
-    nothing = ExplainContextRequest(session_id=session_id, model=model_name("x", "nowhere"))
-    assert (await refused(client.messages.ExplainContext(nothing))).reason == "MODEL_UNKNOWN"
-    strange = ExplainContextRequest(session_id=session_id, tools=[tool("look", '{"type": "strange"}')])
-    assert (await refused(client.messages.ExplainContext(strange))).fields == ["tools[0].input_schema_json"]
+    nobody = explain(session_id, agent="nobody")
+    assert (await refused(client.messages.ExplainContext(nobody))).fields == ["settings.agent"]
+    nothing = await refused(client.messages.ExplainContext(explain(session_id, model=model_name("x", "nowhere"))))
+    assert (nothing.reason, nothing.fields) == ("MODEL_UNKNOWN", ["settings.model"])
+    strange = explain(session_id, tools=[tool("look", '{"type": "strange"}')])
+    assert (await refused(client.messages.ExplainContext(strange))).fields == ["settings.tools[0].input_schema_json"]
 
 
 async def test_pictures_are_for_models_that_can_see_them(tmp_path: Path) -> None:
@@ -108,7 +114,7 @@ async def test_pictures_are_for_models_that_can_see_them(tmp_path: Path) -> None
                 asked = SendMessageRequest(parts=[text("look"), picture], model=model(name, "mine"))
                 accepted = await client.messages.SendMessage(asked)
                 await turn_ended(client, accepted)
-                request = ExplainContextRequest(session_id=accepted.session_id, model=model_name(name, "mine"))
+                request = explain(accepted.session_id, model=model_name(name, "mine"))
                 explained = await client.messages.ExplainContext(request)
                 assert ["image_url" in str(provider.requests[-1].body), "image_url" in explained.request_json] == [
                     shown

@@ -48,12 +48,13 @@ def stored_files(folder: Path) -> dict[str, bytes]:
         return dict(db.execute("SELECT sha256, content FROM files"))
 
 
-async def test_data_uri_is_stored(client: Client, tmp_path: Path) -> None:
+async def test_bytes_and_data_uri_are_stored(client: Client, tmp_path: Path) -> None:
     """Hash, size, media type and name are those of the bytes; the bytes stand in the database once."""
     stored = await send_file(client, url=data_uri(PNG), filename="a/b/cat.png")
     assert (stored.sha256, stored.size_bytes) == (hashlib.sha256(PNG).hexdigest(), len(PNG))
     assert (stored.mime, stored.filename, stored.path) == ("image/png", "cat.png", "")
     await send_file(client, url=data_uri(PNG, "image/x-other"))
+    assert await send_file(client, data=PNG, filename="a/b/cat.png") == stored
     assert stored_files(tmp_path) == {stored.sha256: PNG}
 
 
@@ -172,6 +173,8 @@ async def test_sizes_are_limited(tmp_path: Path) -> None:
         ({"url": "data:image/png,plain"}, "url"),
         ({"url": "https://example.com/cat.png"}, "url"),
         ({"url": "data:image/png;base64,QUJD", "path": "a.txt"}, "url"),
+        ({"url": "data:image/png;base64,QUJD", "data": b"ABC"}, "url"),
+        ({"upload_id": "upl_1"}, "upload_id"),
         ({}, "url"),
         ({"url": "data:image/png;base64,QUJD", "mime": "no mime"}, "mime"),
         ({"url": "data:no mime at all;base64,QUJD"}, "url"),

@@ -109,7 +109,7 @@ async def test_bad_file_stores_nothing(client: Client) -> None:
     accepted, call = await pending(client, LOOK, session_id)
     for file, field in (
         (ToolResultFile(mime="image/png"), "files[0].url"),
-        (ToolResultFile(url=PNG_URL, path="/etc/passwd"), "files[0].url"),
+        (ToolResultFile(upload_id="upl_1"), "files[0].upload_id"),
         (ToolResultFile(url="data:image/png;base64,###"), "files[0].url"),
         (ToolResultFile(path="/etc/passwd"), "files[0].path"),
     ):

@@ -290,9 +290,9 @@ async def test_call_of_a_failed_answer_cannot_be_answered(client: Client) -> Non
     assert refusal.reason == "TOOL_CALL_ALREADY_SETTLED"
 
 
-def append_result(session_id: str, call_id: str, output: str) -> AppendMessageRequest:
+def append_result(session_id: str, call_id: str, output: str, **fields: str) -> AppendMessageRequest:
     """Returns the request that stores a tool result as a message."""
-    part = MessagePart(tool_result=ToolResultContent(call_id=call_id, output=output))
+    part = MessagePart(tool_result=ToolResultContent(call_id=call_id, output=output, **fields))
     return AppendMessageRequest(session_id=session_id, type=MESSAGE_TYPE_TOOL_RESULT, parts=[part])
 
 
@@ -329,11 +329,29 @@ async def test_appended_result_without_a_call_is_shown_by_itself(client: Client)
     assert (shown.role, shown.message_type) == ("system", MESSAGE_TYPE_TOOL_RESULT)
 
 
+async def test_appended_result_may_name_the_servers_id_of_its_call(client: Client) -> None:
+    """It is shown with the call, and the message tells both ids; an unknown one is refused."""
+    accepted, (call,) = await pending_calls(client, LOOK)
+    await client.messages.AbortSession(AbortSessionRequest(session_id=accepted.session_id))
+    unknown = append_result(accepted.session_id, "", "a cat", tool_call_id="prt_unknown")
+    assert (await refused(client.messages.AppendMessage(unknown))).reason == "TOOL_CALL_NOT_FOUND"
+    appended = await client.messages.AppendMessage(
+        append_result(accepted.session_id, "", "a cat", tool_call_id=call.id)
+    )
+    stored = {message.message_id: message for message in await messages_of(client, accepted.session_id)}
+    (part,) = stored[appended.message_id].parts
+    assert (part.tool_result.tool_call_id, part.tool_result.call_id) == (call.id, call.call_id)
+    (shown,) = [state for m in await displayed(client, accepted.session_id) for state in m.tool_calls]
+    assert (shown.id, shown.output) == (call.id, "a cat")
+
+
 async def test_appended_result_for_an_awaited_call_is_refused(client: Client) -> None:
-    """It says to use SubmitToolResult."""
+    """It says to use SubmitToolResult, by whichever id the call is named."""
     accepted, (call,) = await pending_calls(client, LOOK)
     refusal = await refused(client.messages.AppendMessage(append_result(accepted.session_id, call.call_id, "a cat")))
     assert refusal.fields == ["parts[0].tool_result.call_id"]
+    named = append_result(accepted.session_id, "", "a cat", tool_call_id=call.id)
+    assert (await refused(client.messages.AppendMessage(named))).fields == ["parts[0].tool_result.tool_call_id"]
 
 
 @pytest.mark.parametrize("field", ["session_id", "tool_call_id"])

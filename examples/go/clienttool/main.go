@@ -76,7 +76,10 @@ func run(text, target string) error {
 				if err != nil {
 					return err
 				}
-				result := &pb.SubmitToolResultRequest{SessionId: event.SessionId, ToolCallId: call.Id, Output: output}
+				result := &pb.SubmitToolResultRequest{
+					SessionId: event.SessionId, ToolCallId: call.Id,
+					Result: &pb.SubmitToolResultRequest_Output{Output: output},
+				}
 				if _, err := tools.SubmitToolResult(ctx, result); err != nil {
 					return err
 				}

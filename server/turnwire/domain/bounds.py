@@ -8,9 +8,9 @@ from typing import Annotated
 from msgspec import Meta
 
 Count = Annotated[int, Meta(ge=1)]
-Tokens = Annotated[int, Meta(ge=1, le=10**15)]
-"""The contract and the database hold sums of such counts in 64 bits."""
+Tokens = Annotated[int, Meta(ge=1, le=2**32 - 1)]
+"""Of one request or answer: the contract holds such a count in 32 bits."""
 TokenLimit = Annotated[int, Meta(ge=0, le=10**15)]
-"""0 sets no limit."""
+"""Of a sum, which the contract and the database hold in 64 bits; 0 sets no limit."""
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 """A wait: more than none, at most a day."""

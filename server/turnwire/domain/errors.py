@@ -77,6 +77,12 @@ class InvalidRequest(DomainError):
         """Makes the error for a single field; keyword arguments become metadata."""
         return cls(FieldViolation(field, description, reason), metadata=metadata)
 
+    def within(self, field: str) -> Self:
+        """Returns the same error about a message that stands in a field of the request."""
+        moved = [FieldViolation(f"{field}.{v.field}", v.description, v.reason) for v in self.violations]
+        metadata = {key: value for key, value in self.metadata.items() if key != "field"}
+        return type(self)(*moved, metadata=metadata)
+
 
 class RequestIdReused(InvalidRequest):
     """The request_id was used before with another content."""

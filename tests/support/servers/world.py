@@ -28,6 +28,7 @@ from opencode.tool.tool_pb2 import (
     PermissionResponse,
     SubmitToolResultRequest,
 )
+from opencode.turn.turn_pb2 import TurnSettings
 from tests.support.clients.conversation import (
     Watch,
     answer_to,
@@ -312,7 +313,9 @@ class World:
         """Checks what one of the models would be sent now, the next one at each call."""
         provider_id, model_id = MODELS[next(self._explained) % len(MODELS)]
         told = await self.client.messages.ExplainContext(
-            ExplainContextRequest(session_id=one.session_id, model=model_name(model_id, provider_id))
+            ExplainContextRequest(
+                session_id=one.session_id, settings=TurnSettings(model=model_name(model_id, provider_id))
+            )
         )
         found = violations(told.api, json.loads(told.request_json), one.paused)
         assert not found, f"what {model_id} would be sent: {found}"

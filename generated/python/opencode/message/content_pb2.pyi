@@ -296,22 +296,13 @@ class SessionMessage(_message.Message):
         compaction: Global___Compaction | None = ...,
         sent_context: Global___SentContext | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_compaction", b"_compaction", "_cost_pico_usd", b"_cost_pico_usd", "_sent_context", b"_sent_context", "compaction", b"compaction", "cost_pico_usd", b"cost_pico_usd", "create_time", b"create_time", "failure", b"failure", "model_run", b"model_run", "sent_context", b"sent_context", "update_time", b"update_time", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd", "compaction", b"compaction", "cost_pico_usd", b"cost_pico_usd", "create_time", b"create_time", "failure", b"failure", "model_run", b"model_run", "sent_context", b"sent_context", "update_time", b"update_time", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_compaction", b"_compaction", "_cost_pico_usd", b"_cost_pico_usd", "_sent_context", b"_sent_context", "answers_message_id", b"answers_message_id", "compaction", b"compaction", "cost_pico_usd", b"cost_pico_usd", "create_time", b"create_time", "failure", b"failure", "finish_reason", b"finish_reason", "message_id", b"message_id", "metadata_json", b"metadata_json", "model_run", b"model_run", "parts", b"parts", "provider_finish_reason", b"provider_finish_reason", "sender", b"sender", "sender_name", b"sender_name", "sent_context", b"sent_context", "session_id", b"session_id", "status", b"status", "turn_id", b"turn_id", "type", b"type", "update_time", b"update_time", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd", "answers_message_id", b"answers_message_id", "compaction", b"compaction", "cost_pico_usd", b"cost_pico_usd", "create_time", b"create_time", "failure", b"failure", "finish_reason", b"finish_reason", "message_id", b"message_id", "metadata_json", b"metadata_json", "model_run", b"model_run", "parts", b"parts", "provider_finish_reason", b"provider_finish_reason", "sender", b"sender", "sender_name", b"sender_name", "sent_context", b"sent_context", "session_id", b"session_id", "status", b"status", "turn_id", b"turn_id", "type", b"type", "update_time", b"update_time", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__compaction: _TypeAlias = _typing.Literal["compaction"]  # noqa: Y015
-    _WhichOneofArgType__compaction: _TypeAlias = _typing.Literal["_compaction", b"_compaction"]  # noqa: Y015
     _WhichOneofReturnType__cost_pico_usd: _TypeAlias = _typing.Literal["cost_pico_usd"]  # noqa: Y015
     _WhichOneofArgType__cost_pico_usd: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd"]  # noqa: Y015
-    _WhichOneofReturnType__sent_context: _TypeAlias = _typing.Literal["sent_context"]  # noqa: Y015
-    _WhichOneofArgType__sent_context: _TypeAlias = _typing.Literal["_sent_context", b"_sent_context"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__compaction) -> _WhichOneofReturnType__compaction | None: ...
-    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cost_pico_usd) -> _WhichOneofReturnType__cost_pico_usd | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__sent_context) -> _WhichOneofReturnType__sent_context | None: ...
 
 Global___SessionMessage: _TypeAlias = SessionMessage  # noqa: Y015
 
@@ -535,22 +526,30 @@ class ToolResultContent(_message.Message):
     CALL_ID_FIELD_NUMBER: _builtins.int
     OUTPUT_FIELD_NUMBER: _builtins.int
     IS_ERROR_FIELD_NUMBER: _builtins.int
+    TOOL_CALL_ID_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
-    """The provider's id of the call it answers."""
+    """The provider's id of the call that it answers; "" when the provider gave none. AppendMessage takes it without
+    tool_call_id, and then it may be of a call that this server does not know.
+    """
     output: _builtins.str
     """The output as text."""
     is_error: _builtins.bool
     """True when the tool failed."""
+    tool_call_id: _builtins.str
+    """This server's id of the call that it answers: ToolCallState.id. "" when the sender gave call_id alone and the result is
+    not shown with its call.
+    """
     def __init__(
         self,
         *,
         call_id: _builtins.str = ...,
         output: _builtins.str = ...,
         is_error: _builtins.bool = ...,
+        tool_call_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "is_error", b"is_error", "output", b"output"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "is_error", b"is_error", "output", b"output", "tool_call_id", b"tool_call_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

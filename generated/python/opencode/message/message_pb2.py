@@ -25,13 +25,12 @@ _sym_db = _symbol_database.Default()
 from opencode.event import session_event_pb2 as opencode_dot_event_dot_session__event__pb2
 from opencode.file import file_pb2 as opencode_dot_file_dot_file__pb2
 from opencode.message import content_pb2 as opencode_dot_message_dot_content__pb2
-from opencode.model import model_pb2 as opencode_dot_model_dot_model__pb2
 from opencode.model import selection_pb2 as opencode_dot_model_dot_selection__pb2
 from opencode.tool import tool_pb2 as opencode_dot_tool_dot_tool__pb2
 from opencode.turn import turn_pb2 as opencode_dot_turn_dot_turn__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eopencode/message/message.proto\x12\x10opencode.message\x1a\"opencode/event/session_event.proto\x1a\x18opencode/file/file.proto\x1a\x1eopencode/message/content.proto\x1a\x1aopencode/model/model.proto\x1a\x1eopencode/model/selection.proto\x1a\x18opencode/tool/tool.proto\x1a\x18opencode/turn/turn.proto\"\xa3\x03\n\x12SendMessageRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12,\n\x05parts\x18\x02 \x03(\x0b\x32\x1d.opencode.message.MessagePart\x12\x32\n\x05model\x18\x03 \x01(\x0b\x32\x1e.opencode.model.ModelSelectionH\x00\x88\x01\x01\x12\x12\n\x05\x61gent\x18\x04 \x01(\tH\x01\x88\x01\x01\x12\x12\n\nrequest_id\x18\x10 \x01(\t\x12.\n\x0b\x62usy_policy\x18\x11 \x01(\x0e\x32\x19.opencode.turn.BusyPolicy\x12,\n\x05tools\x18\x12 \x03(\x0b\x32\x1d.opencode.tool.ToolDefinition\x12\x31\n\x07options\x18\x13 \x01(\x0b\x32 .opencode.turn.GenerationOptions\x12\x0e\n\x06system\x18\x14 \x01(\t\x12\x15\n\rmetadata_json\x18\x15 \x01(\t\x12\x0e\n\x06sender\x18\x16 \x01(\t\x12\x13\n\x0bsender_name\x18\x17 \x01(\tB\x08\n\x06_modelB\x08\n\x06_agent\"\xac\x01\n\x13SendMessageResponse\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\nmessage_id\x18\x02 \x01(\t\x12\x0f\n\x07turn_id\x18\x03 \x01(\t\x12\x32\n\x0b\x64isposition\x18\x04 \x01(\x0e\x32\x1d.opencode.message.Disposition\x12\x16\n\x0equeue_position\x18\x05 \x01(\r\x12\x10\n\x08sequence\x18\x06 \x01(\x04\"~\n\x15StreamMessageResponse\x12,\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1c.opencode.event.SessionEvent\x12\x37\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\x0b\x32%.opencode.message.SendMessageResponse\"\xac\x01\n\x0bMessagePart\x12*\n\x04text\x18\x01 \x01(\x0b\x32\x1a.opencode.message.TextPartH\x00\x12*\n\x04\x66ile\x18\x02 \x01(\x0b\x32\x1a.opencode.message.FilePartH\x00\x12:\n\x0btool_result\x18\x10 \x01(\x0b\x32#.opencode.message.ToolResultContentH\x00\x42\t\n\x07\x63ontent\"\x18\n\x08TextPart\x12\x0c\n\x04text\x18\x01 \x01(\t\"W\n\x08\x46ilePart\x12\x0c\n\x04mime\x18\x01 \x01(\t\x12\x15\n\x08\x66ilename\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x0b\n\x03url\x18\x03 \x01(\t\x12\x0c\n\x04path\x18\x10 \x01(\tB\x0b\n\t_filename\"\x87\x07\n\x0e\x44isplayMessage\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\x12\n\ntext_parts\x18\x03 \x03(\t\x12\x17\n\x0freasoning_parts\x18\x04 \x03(\t\x12\x19\n\x0ctokens_input\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\x1a\n\rtokens_output\x18\x06 \x01(\x04H\x01\x88\x01\x01\x12\x1d\n\x10tokens_reasoning\x18\x07 \x01(\x04H\x02\x88\x01\x01\x12\x30\n\ntool_calls\x18\x08 \x03(\x0b\x32\x1c.opencode.tool.ToolCallState\x12\x33\n\x0cmessage_type\x18\x10 \x01(\x0e\x32\x1d.opencode.message.MessageType\x12/\n\x06status\x18\x11 \x01(\x0e\x32\x1f.opencode.message.MessageStatus\x12\x35\n\rfinish_reason\x18\x12 \x01(\x0e\x32\x1e.opencode.message.FinishReason\x12\x1e\n\x16provider_finish_reason\x18\x13 \x01(\t\x12%\n\x05\x66iles\x18\x14 \x03(\x0b\x32\x16.opencode.file.FileRef\x12+\n\x05usage\x18\x15 \x01(\x0b\x32\x1c.opencode.message.TokenUsage\x12\x1a\n\rcost_pico_usd\x18\x16 \x01(\x03H\x03\x88\x01\x01\x12-\n\tmodel_run\x18\x17 \x01(\x0b\x32\x1a.opencode.message.ModelRun\x12\x15\n\rmetadata_json\x18\x18 \x01(\t\x12\x0f\n\x07turn_id\x18\x19 \x01(\t\x12\x11\n\tparent_id\x18\x1a \x01(\t\x12\x0e\n\x06sender\x18\x1b \x01(\t\x12\x13\n\x0bsender_name\x18\x1c \x01(\t\x12\x12\n\ncreated_at\x18\x1d \x01(\x03\x12\x12\n\nupdated_at\x18\x1e \x01(\x03\x12*\n\x07\x66\x61ilure\x18\x1f \x01(\x0b\x32\x19.opencode.message.Failure\x12\x35\n\ncompaction\x18  \x01(\x0b\x32\x1c.opencode.message.CompactionH\x04\x88\x01\x01\x42\x0f\n\r_tokens_inputB\x10\n\x0e_tokens_outputB\x13\n\x11_tokens_reasoningB\x10\n\x0e_cost_pico_usdB\r\n\x0b_compaction\"Z\n\x0bMessageList\x12\x32\n\x08messages\x18\x01 \x03(\x0b\x32 .opencode.message.DisplayMessage\x12\x17\n\x0fnext_page_token\x18\x10 \x01(\t\"W\n\x13\x41\x62ortSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x18\n\x10\x65xpected_turn_id\x18\x10 \x01(\t\x12\x12\n\nkeep_queue\x18\x11 \x01(\x08\"D\n\x14\x41\x62ortSessionResponse\x12\x0f\n\x07turn_id\x18\x01 \x01(\t\x12\x1b\n\x13\x64ropped_message_ids\x18\x02 \x03(\t\"e\n\x12GetMessagesRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x10 \x01(\r\x12\x12\n\npage_token\x18\x11 \x01(\t\x12\x14\n\x0cnewest_first\x18\x12 \x01(\x08\"\x07\n\x05\x45mpty\";\n\x11GetMessageRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\nmessage_id\x18\x02 \x01(\t\"G\n\x12GetMessageResponse\x12\x31\n\x07message\x18\x01 \x01(\x0b\x32 .opencode.message.SessionMessage\"f\n\x13ListMessagesRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x14\n\x0cnewest_first\x18\x04 \x01(\x08\"u\n\x14ListMessagesResponse\x12\x32\n\x08messages\x18\x01 \x03(\x0b\x32 .opencode.message.SessionMessage\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x10\n\x08sequence\x18\x03 \x01(\x04\"\xd5\x01\n\x14\x41ppendMessageRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12+\n\x04type\x18\x02 \x01(\x0e\x32\x1d.opencode.message.MessageType\x12,\n\x05parts\x18\x03 \x03(\x0b\x32\x1d.opencode.message.MessagePart\x12\x12\n\nrequest_id\x18\x04 \x01(\t\x12\x15\n\rmetadata_json\x18\x05 \x01(\t\x12\x0e\n\x06sender\x18\x06 \x01(\t\x12\x13\n\x0bsender_name\x18\x07 \x01(\t\"=\n\x15\x41ppendMessageResponse\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\x04\"\xa1\x02\n\x15\x45xplainContextRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12-\n\x05model\x18\x02 \x01(\x0b\x32\x19.opencode.model.ModelNameH\x00\x88\x01\x01\x12\x12\n\x05\x61gent\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x0e\n\x06system\x18\x04 \x01(\t\x12,\n\x05tools\x18\x05 \x03(\x0b\x32\x1d.opencode.tool.ToolDefinition\x12\x31\n\x07options\x18\x06 \x01(\x0b\x32 .opencode.turn.GenerationOptions\x12,\n\x05parts\x18\x07 \x03(\x0b\x32\x1d.opencode.message.MessagePartB\x08\n\x06_modelB\x08\n\x06_agent\"\xb8\x02\n\x16\x45xplainContextResponse\x12\x13\n\x0bprovider_id\x18\x01 \x01(\t\x12\x10\n\x08model_id\x18\x02 \x01(\t\x12\x0b\n\x03\x61pi\x18\x03 \x01(\t\x12\x14\n\x0crequest_json\x18\x04 \x01(\t\x12\x18\n\x10\x65stimated_tokens\x18\x05 \x01(\x04\x12\"\n\x15\x63ontext_window_tokens\x18\x06 \x01(\x04H\x00\x88\x01\x01\x12\x15\n\rwould_compact\x18\x07 \x01(\x08\x12\x30\n\x07repairs\x18\x08 \x03(\x0b\x32\x1f.opencode.message.ContextRepair\x12\x33\n\x0csent_context\x18\t \x01(\x0b\x32\x1d.opencode.message.SentContextB\x18\n\x16_context_window_tokens\"\x80\x01\n\rContextRepair\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x17\n\npart_index\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x0e\n\x06\x61\x63tion\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x13\n\x0b\x65xplanation\x18\x05 \x01(\tB\r\n\x0b_part_index*v\n\x0b\x44isposition\x12\x1b\n\x17\x44ISPOSITION_UNSPECIFIED\x10\x00\x12\x17\n\x13\x44ISPOSITION_STARTED\x10\x01\x12\x16\n\x12\x44ISPOSITION_QUEUED\x10\x02\x12\x19\n\x15\x44ISPOSITION_DUPLICATE\x10\x03\x32\x8f\x06\n\x0eMessageService\x12Z\n\x0bSendMessage\x12$.opencode.message.SendMessageRequest\x1a%.opencode.message.SendMessageResponse\x12R\n\x0bGetMessages\x12$.opencode.message.GetMessagesRequest\x1a\x1d.opencode.message.MessageList\x12]\n\x0c\x41\x62ortSession\x12%.opencode.message.AbortSessionRequest\x1a&.opencode.message.AbortSessionResponse\x12`\n\rStreamMessage\x12$.opencode.message.SendMessageRequest\x1a\'.opencode.message.StreamMessageResponse0\x01\x12\\\n\nGetMessage\x12#.opencode.message.GetMessageRequest\x1a$.opencode.message.GetMessageResponse\"\x03\x90\x02\x01\x12\x62\n\x0cListMessages\x12%.opencode.message.ListMessagesRequest\x1a&.opencode.message.ListMessagesResponse\"\x03\x90\x02\x01\x12`\n\rAppendMessage\x12&.opencode.message.AppendMessageRequest\x1a\'.opencode.message.AppendMessageResponse\x12h\n\x0e\x45xplainContext\x12\'.opencode.message.ExplainContextRequest\x1a(.opencode.message.ExplainContextResponse\"\x03\x90\x02\x01\x42\x8c\x01\n#io.github.turnwire.opencode.messageB\x0cMessageProtoP\x01Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\xa2\x02\x03TWR\xaa\x02\x11Turnwire.Opencodeb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eopencode/message/message.proto\x12\x10opencode.message\x1a\"opencode/event/session_event.proto\x1a\x18opencode/file/file.proto\x1a\x1eopencode/message/content.proto\x1a\x1eopencode/model/selection.proto\x1a\x18opencode/tool/tool.proto\x1a\x18opencode/turn/turn.proto\"\xb3\x03\n\x12SendMessageRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12,\n\x05parts\x18\x02 \x03(\x0b\x32\x1d.opencode.message.MessagePart\x12\x32\n\x05model\x18\x03 \x01(\x0b\x32\x1e.opencode.model.ModelSelectionH\x00\x88\x01\x01\x12\x12\n\x05\x61gent\x18\x04 \x01(\tH\x01\x88\x01\x01\x12\x12\n\nrequest_id\x18\x10 \x01(\t\x12.\n\x0b\x62usy_policy\x18\x11 \x01(\x0e\x32\x19.opencode.turn.BusyPolicy\x12,\n\x05tools\x18\x12 \x03(\x0b\x32\x1d.opencode.tool.ToolDefinition\x12\x31\n\x07options\x18\x13 \x01(\x0b\x32 .opencode.turn.GenerationOptions\x12\x13\n\x06system\x18\x14 \x01(\tH\x02\x88\x01\x01\x12\x15\n\rmetadata_json\x18\x15 \x01(\t\x12\x0e\n\x06sender\x18\x16 \x01(\t\x12\x13\n\x0bsender_name\x18\x17 \x01(\tB\x08\n\x06_modelB\x08\n\x06_agentB\t\n\x07_system\"\xac\x01\n\x13SendMessageResponse\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\nmessage_id\x18\x02 \x01(\t\x12\x0f\n\x07turn_id\x18\x03 \x01(\t\x12\x32\n\x0b\x64isposition\x18\x04 \x01(\x0e\x32\x1d.opencode.message.Disposition\x12\x16\n\x0equeue_position\x18\x05 \x01(\r\x12\x10\n\x08sequence\x18\x06 \x01(\x04\"~\n\x15StreamMessageResponse\x12,\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1c.opencode.event.SessionEvent\x12\x37\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\x0b\x32%.opencode.message.SendMessageResponse\"\xac\x01\n\x0bMessagePart\x12*\n\x04text\x18\x01 \x01(\x0b\x32\x1a.opencode.message.TextPartH\x00\x12*\n\x04\x66ile\x18\x02 \x01(\x0b\x32\x1a.opencode.message.FilePartH\x00\x12:\n\x0btool_result\x18\x10 \x01(\x0b\x32#.opencode.message.ToolResultContentH\x00\x42\t\n\x07\x63ontent\"\x18\n\x08TextPart\x12\x0c\n\x04text\x18\x01 \x01(\t\"x\n\x08\x46ilePart\x12\x0c\n\x04mime\x18\x01 \x01(\t\x12\x15\n\x08\x66ilename\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x0b\n\x03url\x18\x03 \x01(\t\x12\x0c\n\x04path\x18\x10 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x11 \x01(\x0c\x12\x11\n\tupload_id\x18\x12 \x01(\tB\x0b\n\t_filename\"\xf3\x06\n\x0e\x44isplayMessage\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\x12\n\ntext_parts\x18\x03 \x03(\t\x12\x17\n\x0freasoning_parts\x18\x04 \x03(\t\x12\x19\n\x0ctokens_input\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\x1a\n\rtokens_output\x18\x06 \x01(\x04H\x01\x88\x01\x01\x12\x1d\n\x10tokens_reasoning\x18\x07 \x01(\x04H\x02\x88\x01\x01\x12\x30\n\ntool_calls\x18\x08 \x03(\x0b\x32\x1c.opencode.tool.ToolCallState\x12\x33\n\x0cmessage_type\x18\x10 \x01(\x0e\x32\x1d.opencode.message.MessageType\x12/\n\x06status\x18\x11 \x01(\x0e\x32\x1f.opencode.message.MessageStatus\x12\x35\n\rfinish_reason\x18\x12 \x01(\x0e\x32\x1e.opencode.message.FinishReason\x12\x1e\n\x16provider_finish_reason\x18\x13 \x01(\t\x12%\n\x05\x66iles\x18\x14 \x03(\x0b\x32\x16.opencode.file.FileRef\x12+\n\x05usage\x18\x15 \x01(\x0b\x32\x1c.opencode.message.TokenUsage\x12\x1a\n\rcost_pico_usd\x18\x16 \x01(\x03H\x03\x88\x01\x01\x12-\n\tmodel_run\x18\x17 \x01(\x0b\x32\x1a.opencode.message.ModelRun\x12\x15\n\rmetadata_json\x18\x18 \x01(\t\x12\x0f\n\x07turn_id\x18\x19 \x01(\t\x12\x11\n\tparent_id\x18\x1a \x01(\t\x12\x0e\n\x06sender\x18\x1b \x01(\t\x12\x13\n\x0bsender_name\x18\x1c \x01(\t\x12\x12\n\ncreated_at\x18\x1d \x01(\x03\x12\x12\n\nupdated_at\x18\x1e \x01(\x03\x12*\n\x07\x66\x61ilure\x18\x1f \x01(\x0b\x32\x19.opencode.message.Failure\x12\x30\n\ncompaction\x18  \x01(\x0b\x32\x1c.opencode.message.CompactionB\x0f\n\r_tokens_inputB\x10\n\x0e_tokens_outputB\x13\n\x11_tokens_reasoningB\x10\n\x0e_cost_pico_usd\"Z\n\x0bMessageList\x12\x32\n\x08messages\x18\x01 \x03(\x0b\x32 .opencode.message.DisplayMessage\x12\x17\n\x0fnext_page_token\x18\x10 \x01(\t\"W\n\x13\x41\x62ortSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x18\n\x10\x65xpected_turn_id\x18\x10 \x01(\t\x12\x12\n\nkeep_queue\x18\x11 \x01(\x08\"D\n\x14\x41\x62ortSessionResponse\x12\x0f\n\x07turn_id\x18\x01 \x01(\t\x12\x1b\n\x13\x64ropped_message_ids\x18\x02 \x03(\t\"e\n\x12GetMessagesRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x10 \x01(\r\x12\x12\n\npage_token\x18\x11 \x01(\t\x12\x14\n\x0cnewest_first\x18\x12 \x01(\x08\"\x07\n\x05\x45mpty\";\n\x11GetMessageRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\nmessage_id\x18\x02 \x01(\t\"G\n\x12GetMessageResponse\x12\x31\n\x07message\x18\x01 \x01(\x0b\x32 .opencode.message.SessionMessage\"f\n\x13ListMessagesRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x14\n\x0cnewest_first\x18\x04 \x01(\x08\"u\n\x14ListMessagesResponse\x12\x32\n\x08messages\x18\x01 \x03(\x0b\x32 .opencode.message.SessionMessage\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x10\n\x08sequence\x18\x03 \x01(\x04\"\xd5\x01\n\x14\x41ppendMessageRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12+\n\x04type\x18\x02 \x01(\x0e\x32\x1d.opencode.message.MessageType\x12,\n\x05parts\x18\x03 \x03(\x0b\x32\x1d.opencode.message.MessagePart\x12\x12\n\nrequest_id\x18\x04 \x01(\t\x12\x15\n\rmetadata_json\x18\x05 \x01(\t\x12\x0e\n\x06sender\x18\x06 \x01(\t\x12\x13\n\x0bsender_name\x18\x07 \x01(\t\"=\n\x15\x41ppendMessageResponse\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\x04\"\x88\x01\n\x15\x45xplainContextRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12-\n\x08settings\x18\x02 \x01(\x0b\x32\x1b.opencode.turn.TurnSettings\x12,\n\x05parts\x18\x03 \x03(\x0b\x32\x1d.opencode.message.MessagePart\"\xb8\x02\n\x16\x45xplainContextResponse\x12\x13\n\x0bprovider_id\x18\x01 \x01(\t\x12\x10\n\x08model_id\x18\x02 \x01(\t\x12\x0b\n\x03\x61pi\x18\x03 \x01(\t\x12\x14\n\x0crequest_json\x18\x04 \x01(\t\x12\x18\n\x10\x65stimated_tokens\x18\x05 \x01(\r\x12\"\n\x15\x63ontext_window_tokens\x18\x06 \x01(\rH\x00\x88\x01\x01\x12\x15\n\rwould_compact\x18\x07 \x01(\x08\x12\x30\n\x07repairs\x18\x08 \x03(\x0b\x32\x1f.opencode.message.ContextRepair\x12\x33\n\x0csent_context\x18\t \x01(\x0b\x32\x1d.opencode.message.SentContextB\x18\n\x16_context_window_tokens\"\x80\x01\n\rContextRepair\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x17\n\npart_index\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x0e\n\x06\x61\x63tion\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x13\n\x0b\x65xplanation\x18\x05 \x01(\tB\r\n\x0b_part_index*v\n\x0b\x44isposition\x12\x1b\n\x17\x44ISPOSITION_UNSPECIFIED\x10\x00\x12\x17\n\x13\x44ISPOSITION_STARTED\x10\x01\x12\x16\n\x12\x44ISPOSITION_QUEUED\x10\x02\x12\x19\n\x15\x44ISPOSITION_DUPLICATE\x10\x03\x32\x8f\x06\n\x0eMessageService\x12Z\n\x0bSendMessage\x12$.opencode.message.SendMessageRequest\x1a%.opencode.message.SendMessageResponse\x12R\n\x0bGetMessages\x12$.opencode.message.GetMessagesRequest\x1a\x1d.opencode.message.MessageList\x12]\n\x0c\x41\x62ortSession\x12%.opencode.message.AbortSessionRequest\x1a&.opencode.message.AbortSessionResponse\x12`\n\rStreamMessage\x12$.opencode.message.SendMessageRequest\x1a\'.opencode.message.StreamMessageResponse0\x01\x12\\\n\nGetMessage\x12#.opencode.message.GetMessageRequest\x1a$.opencode.message.GetMessageResponse\"\x03\x90\x02\x01\x12\x62\n\x0cListMessages\x12%.opencode.message.ListMessagesRequest\x1a&.opencode.message.ListMessagesResponse\"\x03\x90\x02\x01\x12`\n\rAppendMessage\x12&.opencode.message.AppendMessageRequest\x1a\'.opencode.message.AppendMessageResponse\x12h\n\x0e\x45xplainContext\x12\'.opencode.message.ExplainContextRequest\x1a(.opencode.message.ExplainContextResponse\"\x03\x90\x02\x01\x42\x8c\x01\n#io.github.turnwire.opencode.messageB\x0cMessageProtoP\x01Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\xa2\x02\x03TWR\xaa\x02\x11Turnwire.Opencodeb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -45,50 +44,50 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MESSAGESERVICE'].methods_by_name['ListMessages']._serialized_options = b'\220\002\001'
   _globals['_MESSAGESERVICE'].methods_by_name['ExplainContext']._loaded_options = None
   _globals['_MESSAGESERVICE'].methods_by_name['ExplainContext']._serialized_options = b'\220\002\001'
-  _globals['_DISPOSITION']._serialized_start=3916
-  _globals['_DISPOSITION']._serialized_end=4034
-  _globals['_SENDMESSAGEREQUEST']._serialized_start=259
-  _globals['_SENDMESSAGEREQUEST']._serialized_end=678
-  _globals['_SENDMESSAGERESPONSE']._serialized_start=681
-  _globals['_SENDMESSAGERESPONSE']._serialized_end=853
-  _globals['_STREAMMESSAGERESPONSE']._serialized_start=855
-  _globals['_STREAMMESSAGERESPONSE']._serialized_end=981
-  _globals['_MESSAGEPART']._serialized_start=984
-  _globals['_MESSAGEPART']._serialized_end=1156
-  _globals['_TEXTPART']._serialized_start=1158
-  _globals['_TEXTPART']._serialized_end=1182
-  _globals['_FILEPART']._serialized_start=1184
-  _globals['_FILEPART']._serialized_end=1271
-  _globals['_DISPLAYMESSAGE']._serialized_start=1274
-  _globals['_DISPLAYMESSAGE']._serialized_end=2177
-  _globals['_MESSAGELIST']._serialized_start=2179
-  _globals['_MESSAGELIST']._serialized_end=2269
-  _globals['_ABORTSESSIONREQUEST']._serialized_start=2271
-  _globals['_ABORTSESSIONREQUEST']._serialized_end=2358
-  _globals['_ABORTSESSIONRESPONSE']._serialized_start=2360
-  _globals['_ABORTSESSIONRESPONSE']._serialized_end=2428
-  _globals['_GETMESSAGESREQUEST']._serialized_start=2430
-  _globals['_GETMESSAGESREQUEST']._serialized_end=2531
-  _globals['_EMPTY']._serialized_start=2533
-  _globals['_EMPTY']._serialized_end=2540
-  _globals['_GETMESSAGEREQUEST']._serialized_start=2542
-  _globals['_GETMESSAGEREQUEST']._serialized_end=2601
-  _globals['_GETMESSAGERESPONSE']._serialized_start=2603
-  _globals['_GETMESSAGERESPONSE']._serialized_end=2674
-  _globals['_LISTMESSAGESREQUEST']._serialized_start=2676
-  _globals['_LISTMESSAGESREQUEST']._serialized_end=2778
-  _globals['_LISTMESSAGESRESPONSE']._serialized_start=2780
-  _globals['_LISTMESSAGESRESPONSE']._serialized_end=2897
-  _globals['_APPENDMESSAGEREQUEST']._serialized_start=2900
-  _globals['_APPENDMESSAGEREQUEST']._serialized_end=3113
-  _globals['_APPENDMESSAGERESPONSE']._serialized_start=3115
-  _globals['_APPENDMESSAGERESPONSE']._serialized_end=3176
-  _globals['_EXPLAINCONTEXTREQUEST']._serialized_start=3179
-  _globals['_EXPLAINCONTEXTREQUEST']._serialized_end=3468
-  _globals['_EXPLAINCONTEXTRESPONSE']._serialized_start=3471
-  _globals['_EXPLAINCONTEXTRESPONSE']._serialized_end=3783
-  _globals['_CONTEXTREPAIR']._serialized_start=3786
-  _globals['_CONTEXTREPAIR']._serialized_end=3914
-  _globals['_MESSAGESERVICE']._serialized_start=4037
-  _globals['_MESSAGESERVICE']._serialized_end=4820
+  _globals['_DISPOSITION']._serialized_start=3764
+  _globals['_DISPOSITION']._serialized_end=3882
+  _globals['_SENDMESSAGEREQUEST']._serialized_start=231
+  _globals['_SENDMESSAGEREQUEST']._serialized_end=666
+  _globals['_SENDMESSAGERESPONSE']._serialized_start=669
+  _globals['_SENDMESSAGERESPONSE']._serialized_end=841
+  _globals['_STREAMMESSAGERESPONSE']._serialized_start=843
+  _globals['_STREAMMESSAGERESPONSE']._serialized_end=969
+  _globals['_MESSAGEPART']._serialized_start=972
+  _globals['_MESSAGEPART']._serialized_end=1144
+  _globals['_TEXTPART']._serialized_start=1146
+  _globals['_TEXTPART']._serialized_end=1170
+  _globals['_FILEPART']._serialized_start=1172
+  _globals['_FILEPART']._serialized_end=1292
+  _globals['_DISPLAYMESSAGE']._serialized_start=1295
+  _globals['_DISPLAYMESSAGE']._serialized_end=2178
+  _globals['_MESSAGELIST']._serialized_start=2180
+  _globals['_MESSAGELIST']._serialized_end=2270
+  _globals['_ABORTSESSIONREQUEST']._serialized_start=2272
+  _globals['_ABORTSESSIONREQUEST']._serialized_end=2359
+  _globals['_ABORTSESSIONRESPONSE']._serialized_start=2361
+  _globals['_ABORTSESSIONRESPONSE']._serialized_end=2429
+  _globals['_GETMESSAGESREQUEST']._serialized_start=2431
+  _globals['_GETMESSAGESREQUEST']._serialized_end=2532
+  _globals['_EMPTY']._serialized_start=2534
+  _globals['_EMPTY']._serialized_end=2541
+  _globals['_GETMESSAGEREQUEST']._serialized_start=2543
+  _globals['_GETMESSAGEREQUEST']._serialized_end=2602
+  _globals['_GETMESSAGERESPONSE']._serialized_start=2604
+  _globals['_GETMESSAGERESPONSE']._serialized_end=2675
+  _globals['_LISTMESSAGESREQUEST']._serialized_start=2677
+  _globals['_LISTMESSAGESREQUEST']._serialized_end=2779
+  _globals['_LISTMESSAGESRESPONSE']._serialized_start=2781
+  _globals['_LISTMESSAGESRESPONSE']._serialized_end=2898
+  _globals['_APPENDMESSAGEREQUEST']._serialized_start=2901
+  _globals['_APPENDMESSAGEREQUEST']._serialized_end=3114
+  _globals['_APPENDMESSAGERESPONSE']._serialized_start=3116
+  _globals['_APPENDMESSAGERESPONSE']._serialized_end=3177
+  _globals['_EXPLAINCONTEXTREQUEST']._serialized_start=3180
+  _globals['_EXPLAINCONTEXTREQUEST']._serialized_end=3316
+  _globals['_EXPLAINCONTEXTRESPONSE']._serialized_start=3319
+  _globals['_EXPLAINCONTEXTRESPONSE']._serialized_end=3631
+  _globals['_CONTEXTREPAIR']._serialized_start=3634
+  _globals['_CONTEXTREPAIR']._serialized_end=3762
+  _globals['_MESSAGESERVICE']._serialized_start=3885
+  _globals['_MESSAGESERVICE']._serialized_end=4668
 # @@protoc_insertion_point(module_scope)

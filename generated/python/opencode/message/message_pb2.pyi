@@ -11,7 +11,6 @@ from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from opencode.event import session_event_pb2 as _session_event_pb2
 from opencode.file import file_pb2 as _file_pb2
 from opencode.message import content_pb2 as _content_pb2
-from opencode.model import model_pb2 as _model_pb2
 from opencode.model import selection_pb2 as _selection_pb2
 from opencode.tool import tool_pb2 as _tool_pb2
 from opencode.turn import turn_pb2 as _turn_pb2
@@ -84,7 +83,9 @@ class SendMessageRequest(_message.Message):
     busy_policy: _turn_pb2.BusyPolicy.ValueType
     """What to do while a turn runs."""
     system: _builtins.str
-    """System prompt for this turn, in place of the agent's. "" leaves the agent's."""
+    """System prompt for this turn, in place of the session's and the agent's. Present and empty: none. Absent: the session's,
+    or else the agent's.
+    """
     metadata_json: _builtins.str
     """The client's own facts as a JSON object, kept with the message, never sent to a model. At most 64 KiB."""
     sender: _builtins.str
@@ -120,23 +121,27 @@ class SendMessageRequest(_message.Message):
         busy_policy: _turn_pb2.BusyPolicy.ValueType = ...,
         tools: _abc.Iterable[_tool_pb2.ToolDefinition] | None = ...,
         options: _turn_pb2.GenerationOptions | None = ...,
-        system: _builtins.str = ...,
+        system: _builtins.str | None = ...,
         metadata_json: _builtins.str = ...,
         sender: _builtins.str = ...,
         sender_name: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent", b"_agent", "_model", b"_model", "agent", b"agent", "model", b"model", "options", b"options"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent", b"_agent", "_model", b"_model", "_system", b"_system", "agent", b"agent", "model", b"model", "options", b"options", "system", b"system"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent", b"_agent", "_model", b"_model", "agent", b"agent", "busy_policy", b"busy_policy", "metadata_json", b"metadata_json", "model", b"model", "options", b"options", "parts", b"parts", "request_id", b"request_id", "sender", b"sender", "sender_name", b"sender_name", "session_id", b"session_id", "system", b"system", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent", b"_agent", "_model", b"_model", "_system", b"_system", "agent", b"agent", "busy_policy", b"busy_policy", "metadata_json", b"metadata_json", "model", b"model", "options", b"options", "parts", b"parts", "request_id", b"request_id", "sender", b"sender", "sender_name", b"sender_name", "session_id", b"session_id", "system", b"system", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__agent: _TypeAlias = _typing.Literal["agent"]  # noqa: Y015
     _WhichOneofArgType__agent: _TypeAlias = _typing.Literal["_agent", b"_agent"]  # noqa: Y015
     _WhichOneofReturnType__model: _TypeAlias = _typing.Literal["model"]  # noqa: Y015
     _WhichOneofArgType__model: _TypeAlias = _typing.Literal["_model", b"_model"]  # noqa: Y015
+    _WhichOneofReturnType__system: _TypeAlias = _typing.Literal["system"]  # noqa: Y015
+    _WhichOneofArgType__system: _TypeAlias = _typing.Literal["_system", b"_system"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__agent) -> _WhichOneofReturnType__agent | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__model) -> _WhichOneofReturnType__model | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__system) -> _WhichOneofReturnType__system | None: ...
 
 Global___SendMessageRequest: _TypeAlias = SendMessageRequest  # noqa: Y015
 
@@ -276,7 +281,7 @@ Global___TextPart: _TypeAlias = TextPart  # noqa: Y015
 
 @_typing.final
 class FilePart(_message.Message):
-    """Holds a file to send: either url or path."""
+    """Holds a file to send: exactly one of url, path and data."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -284,6 +289,8 @@ class FilePart(_message.Message):
     FILENAME_FIELD_NUMBER: _builtins.int
     URL_FIELD_NUMBER: _builtins.int
     PATH_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    UPLOAD_ID_FIELD_NUMBER: _builtins.int
     mime: _builtins.str
     """Media type, such as "image/png". "" takes the data URI's, or the one that the file name suggests."""
     filename: _builtins.str
@@ -294,6 +301,10 @@ class FilePart(_message.Message):
     """A file inside the session's directory or a root that the configuration allows; relative paths start at the session's
     directory. Read once, when the message is sent.
     """
+    data: _builtins.bytes
+    """The bytes themselves. Without the third that base64 adds to them in url. An empty file goes by url or path."""
+    upload_id: _builtins.str
+    """An upload. Uploads do not exist in this version: refused with INVALID_ARGUMENT."""
     def __init__(
         self,
         *,
@@ -301,10 +312,12 @@ class FilePart(_message.Message):
         filename: _builtins.str | None = ...,
         url: _builtins.str = ...,
         path: _builtins.str = ...,
+        data: _builtins.bytes = ...,
+        upload_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_filename", b"_filename", "filename", b"filename"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_filename", b"_filename", "filename", b"filename", "mime", b"mime", "path", b"path", "url", b"url"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_filename", b"_filename", "data", b"data", "filename", b"filename", "mime", b"mime", "path", b"path", "upload_id", b"upload_id", "url", b"url"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__filename: _TypeAlias = _typing.Literal["filename"]  # noqa: Y015
     _WhichOneofArgType__filename: _TypeAlias = _typing.Literal["_filename", b"_filename"]  # noqa: Y015
@@ -438,12 +451,10 @@ class DisplayMessage(_message.Message):
         failure: _content_pb2.Failure | None = ...,
         compaction: _content_pb2.Compaction | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_compaction", b"_compaction", "_cost_pico_usd", b"_cost_pico_usd", "_tokens_input", b"_tokens_input", "_tokens_output", b"_tokens_output", "_tokens_reasoning", b"_tokens_reasoning", "compaction", b"compaction", "cost_pico_usd", b"cost_pico_usd", "failure", b"failure", "model_run", b"model_run", "tokens_input", b"tokens_input", "tokens_output", b"tokens_output", "tokens_reasoning", b"tokens_reasoning", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd", "_tokens_input", b"_tokens_input", "_tokens_output", b"_tokens_output", "_tokens_reasoning", b"_tokens_reasoning", "compaction", b"compaction", "cost_pico_usd", b"cost_pico_usd", "failure", b"failure", "model_run", b"model_run", "tokens_input", b"tokens_input", "tokens_output", b"tokens_output", "tokens_reasoning", b"tokens_reasoning", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_compaction", b"_compaction", "_cost_pico_usd", b"_cost_pico_usd", "_tokens_input", b"_tokens_input", "_tokens_output", b"_tokens_output", "_tokens_reasoning", b"_tokens_reasoning", "compaction", b"compaction", "cost_pico_usd", b"cost_pico_usd", "created_at", b"created_at", "failure", b"failure", "files", b"files", "finish_reason", b"finish_reason", "message_id", b"message_id", "message_type", b"message_type", "metadata_json", b"metadata_json", "model_run", b"model_run", "parent_id", b"parent_id", "provider_finish_reason", b"provider_finish_reason", "reasoning_parts", b"reasoning_parts", "role", b"role", "sender", b"sender", "sender_name", b"sender_name", "status", b"status", "text_parts", b"text_parts", "tokens_input", b"tokens_input", "tokens_output", b"tokens_output", "tokens_reasoning", b"tokens_reasoning", "tool_calls", b"tool_calls", "turn_id", b"turn_id", "updated_at", b"updated_at", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd", "_tokens_input", b"_tokens_input", "_tokens_output", b"_tokens_output", "_tokens_reasoning", b"_tokens_reasoning", "compaction", b"compaction", "cost_pico_usd", b"cost_pico_usd", "created_at", b"created_at", "failure", b"failure", "files", b"files", "finish_reason", b"finish_reason", "message_id", b"message_id", "message_type", b"message_type", "metadata_json", b"metadata_json", "model_run", b"model_run", "parent_id", b"parent_id", "provider_finish_reason", b"provider_finish_reason", "reasoning_parts", b"reasoning_parts", "role", b"role", "sender", b"sender", "sender_name", b"sender_name", "status", b"status", "text_parts", b"text_parts", "tokens_input", b"tokens_input", "tokens_output", b"tokens_output", "tokens_reasoning", b"tokens_reasoning", "tool_calls", b"tool_calls", "turn_id", b"turn_id", "updated_at", b"updated_at", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__compaction: _TypeAlias = _typing.Literal["compaction"]  # noqa: Y015
-    _WhichOneofArgType__compaction: _TypeAlias = _typing.Literal["_compaction", b"_compaction"]  # noqa: Y015
     _WhichOneofReturnType__cost_pico_usd: _TypeAlias = _typing.Literal["cost_pico_usd"]  # noqa: Y015
     _WhichOneofArgType__cost_pico_usd: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd"]  # noqa: Y015
     _WhichOneofReturnType__tokens_input: _TypeAlias = _typing.Literal["tokens_input"]  # noqa: Y015
@@ -452,8 +463,6 @@ class DisplayMessage(_message.Message):
     _WhichOneofArgType__tokens_output: _TypeAlias = _typing.Literal["_tokens_output", b"_tokens_output"]  # noqa: Y015
     _WhichOneofReturnType__tokens_reasoning: _TypeAlias = _typing.Literal["tokens_reasoning"]  # noqa: Y015
     _WhichOneofArgType__tokens_reasoning: _TypeAlias = _typing.Literal["_tokens_reasoning", b"_tokens_reasoning"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__compaction) -> _WhichOneofReturnType__compaction | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cost_pico_usd) -> _WhichOneofReturnType__cost_pico_usd | None: ...
     @_typing.overload
@@ -745,7 +754,9 @@ class AppendMessageRequest(_message.Message):
     """A name of the sender to show to people."""
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___MessagePart]:
-        """What it says; at least one part. SYSTEM and HOST take text only; TOOL_RESULT takes tool results only."""
+        """What it says; at least one part. SYSTEM and HOST take text only; TOOL_RESULT takes tool results only, each of which names
+        its call by tool_call_id or by call_id.
+        """
 
     def __init__(
         self,
@@ -794,34 +805,18 @@ Global___AppendMessageResponse: _TypeAlias = AppendMessageResponse  # noqa: Y015
 
 @_typing.final
 class ExplainContextRequest(_message.Message):
-    """Asks what a model would be sent. Model, agent, tools, options and system as in SendMessageRequest."""
+    """Asks what a model would be sent."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
-    MODEL_FIELD_NUMBER: _builtins.int
-    AGENT_FIELD_NUMBER: _builtins.int
-    SYSTEM_FIELD_NUMBER: _builtins.int
-    TOOLS_FIELD_NUMBER: _builtins.int
-    OPTIONS_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
     PARTS_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session. Required."""
-    agent: _builtins.str
-    """The agent. Absent: the session's."""
-    system: _builtins.str
-    """System prompt in place of the agent's."""
     @_builtins.property
-    def model(self) -> _model_pb2.ModelName:
-        """The model to ask. Absent: as in SendMessageRequest."""
-
-    @_builtins.property
-    def tools(self) -> _containers.RepeatedCompositeFieldContainer[_tool_pb2.ToolDefinition]:
-        """Tools of the client, besides those kept on the session."""
-
-    @_builtins.property
-    def options(self) -> _turn_pb2.GenerationOptions:
-        """Settings of the generation."""
+    def settings(self) -> _turn_pb2.TurnSettings:
+        """How the turn would be answered; what is absent as in SendMessageRequest."""
 
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___MessagePart]:
@@ -831,25 +826,14 @@ class ExplainContextRequest(_message.Message):
         self,
         *,
         session_id: _builtins.str = ...,
-        model: _model_pb2.ModelName | None = ...,
-        agent: _builtins.str | None = ...,
-        system: _builtins.str = ...,
-        tools: _abc.Iterable[_tool_pb2.ToolDefinition] | None = ...,
-        options: _turn_pb2.GenerationOptions | None = ...,
+        settings: _turn_pb2.TurnSettings | None = ...,
         parts: _abc.Iterable[Global___MessagePart] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent", b"_agent", "_model", b"_model", "agent", b"agent", "model", b"model", "options", b"options"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent", b"_agent", "_model", b"_model", "agent", b"agent", "model", b"model", "options", b"options", "parts", b"parts", "session_id", b"session_id", "system", b"system", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["parts", b"parts", "session_id", b"session_id", "settings", b"settings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__agent: _TypeAlias = _typing.Literal["agent"]  # noqa: Y015
-    _WhichOneofArgType__agent: _TypeAlias = _typing.Literal["_agent", b"_agent"]  # noqa: Y015
-    _WhichOneofReturnType__model: _TypeAlias = _typing.Literal["model"]  # noqa: Y015
-    _WhichOneofArgType__model: _TypeAlias = _typing.Literal["_model", b"_model"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__agent) -> _WhichOneofReturnType__agent | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__model) -> _WhichOneofReturnType__model | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ExplainContextRequest: _TypeAlias = ExplainContextRequest  # noqa: Y015
 

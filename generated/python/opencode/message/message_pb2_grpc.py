@@ -141,7 +141,8 @@ class MessageServiceServicer:
 
     def AppendMessage(self, request, context):
         """Stores a message without starting a turn. An assistant message is never stored this way. Idempotent when request_id
-        is set. Same errors as SendMessage.
+        is set. Same errors as SendMessage, and NOT_FOUND (TOOL_CALL_NOT_FOUND) for a result whose tool_call_id the session does
+        not have.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -68,7 +68,8 @@ class MessageServiceStub:
     """
     AppendMessage: _grpc.UnaryUnaryMultiCallable[_message_pb2.AppendMessageRequest, _message_pb2.AppendMessageResponse]
     """Stores a message without starting a turn. An assistant message is never stored this way. Idempotent when request_id
-    is set. Same errors as SendMessage.
+    is set. Same errors as SendMessage, and NOT_FOUND (TOOL_CALL_NOT_FOUND) for a result whose tool_call_id the session does
+    not have.
     """
     ExplainContext: _grpc.UnaryUnaryMultiCallable[_message_pb2.ExplainContextRequest, _message_pb2.ExplainContextResponse]
     """Returns what a model would be sent if a turn of the session began now: the exact request, its estimated size, and
@@ -117,7 +118,8 @@ class MessageServiceAsyncStub(MessageServiceStub):
     """
     AppendMessage: _aio.UnaryUnaryMultiCallable[_message_pb2.AppendMessageRequest, _message_pb2.AppendMessageResponse]  # type: ignore[assignment]
     """Stores a message without starting a turn. An assistant message is never stored this way. Idempotent when request_id
-    is set. Same errors as SendMessage.
+    is set. Same errors as SendMessage, and NOT_FOUND (TOOL_CALL_NOT_FOUND) for a result whose tool_call_id the session does
+    not have.
     """
     ExplainContext: _aio.UnaryUnaryMultiCallable[_message_pb2.ExplainContextRequest, _message_pb2.ExplainContextResponse]  # type: ignore[assignment]
     """Returns what a model would be sent if a turn of the session began now: the exact request, its estimated size, and
@@ -205,7 +207,8 @@ class MessageServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_message_pb2.AppendMessageResponse, _abc.Awaitable[_message_pb2.AppendMessageResponse]]:
         """Stores a message without starting a turn. An assistant message is never stored this way. Idempotent when request_id
-        is set. Same errors as SendMessage.
+        is set. Same errors as SendMessage, and NOT_FOUND (TOOL_CALL_NOT_FOUND) for a result whose tool_call_id the session does
+        not have.
         """
 
     @_abc_1.abstractmethod

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aopencode/model/model.proto\x12\x0eopencode.model\"\xfa\x04\n\tModelInfo\x12\n\n\x02id\x18\x01 \x01(\t\x12\x13\n\x0bprovider_id\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\"\n\x15\x63ontext_window_tokens\x18\x10 \x01(\x04H\x00\x88\x01\x01\x12-\n input_price_pico_usd_per_million\x18\x11 \x01(\x03H\x01\x88\x01\x01\x12.\n!output_price_pico_usd_per_million\x18\x12 \x01(\x03H\x02\x88\x01\x01\x12\x32\n%cache_read_price_pico_usd_per_million\x18\x13 \x01(\x03H\x03\x88\x01\x01\x12\x33\n&cache_write_price_pico_usd_per_million\x18\x14 \x01(\x03H\x04\x88\x01\x01\x12\x1e\n\x11max_output_tokens\x18\x15 \x01(\x04H\x05\x88\x01\x01\x12<\n\x0c\x63\x61pabilities\x18\x16 \x01(\x0b\x32!.opencode.model.ModelCapabilitiesH\x06\x88\x01\x01\x12\x13\n\x0b\x64\x65scription\x18\x17 \x01(\tB\x18\n\x16_context_window_tokensB#\n!_input_price_pico_usd_per_millionB$\n\"_output_price_pico_usd_per_millionB(\n&_cache_read_price_pico_usd_per_millionB)\n\'_cache_write_price_pico_usd_per_millionB\x14\n\x12_max_output_tokensB\x0f\n\r_capabilities\"2\n\tModelName\x12\x13\n\x0bprovider_id\x18\x01 \x01(\t\x12\x10\n\x08model_id\x18\x02 \x01(\t\"\"\n\x11ModelCapabilities\x12\r\n\x05names\x18\x01 \x03(\tB\x88\x01\n!io.github.turnwire.opencode.modelB\nModelProtoP\x01Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\xa2\x02\x03TWR\xaa\x02\x11Turnwire.Opencodeb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aopencode/model/model.proto\x12\x0eopencode.model\"\xe4\x04\n\tModelInfo\x12\n\n\x02id\x18\x01 \x01(\t\x12\x13\n\x0bprovider_id\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\"\n\x15\x63ontext_window_tokens\x18\x10 \x01(\rH\x00\x88\x01\x01\x12-\n input_price_pico_usd_per_million\x18\x11 \x01(\x03H\x01\x88\x01\x01\x12.\n!output_price_pico_usd_per_million\x18\x12 \x01(\x03H\x02\x88\x01\x01\x12\x32\n%cache_read_price_pico_usd_per_million\x18\x13 \x01(\x03H\x03\x88\x01\x01\x12\x33\n&cache_write_price_pico_usd_per_million\x18\x14 \x01(\x03H\x04\x88\x01\x01\x12\x1e\n\x11max_output_tokens\x18\x15 \x01(\rH\x05\x88\x01\x01\x12\x37\n\x0c\x63\x61pabilities\x18\x16 \x01(\x0b\x32!.opencode.model.ModelCapabilities\x12\x13\n\x0b\x64\x65scription\x18\x17 \x01(\tB\x18\n\x16_context_window_tokensB#\n!_input_price_pico_usd_per_millionB$\n\"_output_price_pico_usd_per_millionB(\n&_cache_read_price_pico_usd_per_millionB)\n\'_cache_write_price_pico_usd_per_millionB\x14\n\x12_max_output_tokens\"2\n\tModelName\x12\x13\n\x0bprovider_id\x18\x01 \x01(\t\x12\x10\n\x08model_id\x18\x02 \x01(\t\"\"\n\x11ModelCapabilities\x12\r\n\x05names\x18\x01 \x03(\tB\x88\x01\n!io.github.turnwire.opencode.modelB\nModelProtoP\x01Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\xa2\x02\x03TWR\xaa\x02\x11Turnwire.Opencodeb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,9 +33,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n!io.github.turnwire.opencode.modelB\nModelProtoP\001Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\242\002\003TWR\252\002\021Turnwire.Opencode'
   _globals['_MODELINFO']._serialized_start=47
-  _globals['_MODELINFO']._serialized_end=681
-  _globals['_MODELNAME']._serialized_start=683
-  _globals['_MODELNAME']._serialized_end=733
-  _globals['_MODELCAPABILITIES']._serialized_start=735
-  _globals['_MODELCAPABILITIES']._serialized_end=769
+  _globals['_MODELINFO']._serialized_end=659
+  _globals['_MODELNAME']._serialized_start=661
+  _globals['_MODELNAME']._serialized_end=711
+  _globals['_MODELCAPABILITIES']._serialized_start=713
+  _globals['_MODELCAPABILITIES']._serialized_end=747
 # @@protoc_insertion_point(module_scope)

@@ -22,10 +22,11 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from opencode.file import file_pb2 as opencode_dot_file_dot_file__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18opencode/tool/tool.proto\x12\ropencode.tool\x1a\x18opencode/file/file.proto\"\xbb\x03\n\rToolCallState\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06status\x18\x03 \x01(\t\x12\x14\n\x07\x63\x61ll_id\x18\x04 \x01(\tH\x00\x88\x01\x01\x12\x12\n\ninput_json\x18\x05 \x01(\t\x12\x13\n\x06output\x18\x06 \x01(\tH\x01\x88\x01\x01\x12\x12\n\x05\x65rror\x18\x07 \x01(\tH\x02\x88\x01\x01\x12\x0c\n\x04logs\x18\x08 \x03(\t\x12\x15\n\rmetadata_json\x18\t \x01(\t\x12\x17\n\nstarted_at\x18\n \x01(\x03H\x03\x88\x01\x01\x12\x18\n\x0b\x66inished_at\x18\x0b \x01(\x03H\x04\x88\x01\x01\x12\x1a\n\rpermission_id\x18\x10 \x01(\tH\x05\x88\x01\x01\x12%\n\x05\x66iles\x18\x11 \x03(\x0b\x32\x16.opencode.file.FileRef\x12\x30\n\x0b\x66ull_output\x18\x12 \x01(\x0b\x32\x16.opencode.file.FileRefH\x06\x88\x01\x01\x42\n\n\x08_call_idB\t\n\x07_outputB\x08\n\x06_errorB\r\n\x0b_started_atB\x0e\n\x0c_finished_atB\x10\n\x0e_permission_idB\x0e\n\x0c_full_output\"\xe9\x01\n\x11PermissionRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\x0f\n\x07pattern\x18\x03 \x03(\t\x12\x12\n\nsession_id\x18\x04 \x01(\t\x12\x12\n\nmessage_id\x18\x05 \x01(\t\x12\x14\n\x07\x63\x61ll_id\x18\x06 \x01(\tH\x00\x88\x01\x01\x12\r\n\x05title\x18\x07 \x01(\t\x12\x15\n\rmetadata_json\x18\x08 \x01(\t\x12\x12\n\ncreated_at\x18\t \x01(\x03\x12\x14\n\x0ctool_call_id\x18\x10 \x01(\t\x12\x0f\n\x07turn_id\x18\x11 \x01(\tB\n\n\x08_call_id\"a\n\x12PermissionResponse\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x15\n\rpermission_id\x18\x02 \x01(\t\x12\x10\n\x08response\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x10 \x01(\t\"\x1d\n\x1bRespondToPermissionResponse\",\n\x16ListPermissionsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"P\n\x17ListPermissionsResponse\x12\x35\n\x0bpermissions\x18\x01 \x03(\x0b\x32 .opencode.tool.PermissionRequest\"N\n\x0eToolDefinition\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x19\n\x11input_schema_json\x18\x03 \x01(\t\"\xbf\x01\n\x17SubmitToolResultRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x14\n\x0ctool_call_id\x18\x02 \x01(\t\x12\x0e\n\x06output\x18\x03 \x01(\t\x12\x10\n\x08is_error\x18\x04 \x01(\x08\x12\x15\n\rmetadata_json\x18\x05 \x01(\t\x12\x13\n\x0boutput_json\x18\x06 \x01(\t\x12,\n\x05\x66iles\x18\x07 \x03(\x0b\x32\x1d.opencode.tool.ToolResultFile\"K\n\x0eToolResultFile\x12\x0c\n\x04mime\x18\x01 \x01(\t\x12\x10\n\x08\x66ilename\x18\x02 \x01(\t\x12\x0b\n\x03url\x18\x03 \x01(\t\x12\x0c\n\x04path\x18\x04 \x01(\t\"]\n\x18SubmitToolResultResponse\x12/\n\ttool_call\x18\x01 \x01(\x0b\x32\x1c.opencode.tool.ToolCallState\x12\x10\n\x08sequence\x18\x02 \x01(\x04\"&\n\x10ListToolsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"g\n\x11ListToolsResponse\x12&\n\x05tools\x18\x01 \x03(\x0b\x32\x17.opencode.tool.ToolInfo\x12*\n\x07sources\x18\x02 \x03(\x0b\x32\x19.opencode.tool.ToolSource\"\x8a\x01\n\x08ToolInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x19\n\x11input_schema_json\x18\x03 \x01(\t\x12\x0e\n\x06source\x18\x04 \x01(\t\x12\r\n\x05state\x18\x05 \x01(\t\x12\r\n\x05\x65rror\x18\x06 \x01(\t\x12\x12\n\npermission\x18\x07 \x01(\t\"8\n\nToolSource\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\r\n\x05\x65rror\x18\x03 \x01(\t2\xe0\x01\n\x11PermissionService\x12\x64\n\x13RespondToPermission\x12!.opencode.tool.PermissionResponse\x1a*.opencode.tool.RespondToPermissionResponse\x12\x65\n\x0fListPermissions\x12%.opencode.tool.ListPermissionsRequest\x1a&.opencode.tool.ListPermissionsResponse\"\x03\x90\x02\x01\x32\xcc\x01\n\x0bToolService\x12h\n\x10SubmitToolResult\x12&.opencode.tool.SubmitToolResultRequest\x1a\'.opencode.tool.SubmitToolResultResponse\"\x03\x90\x02\x02\x12S\n\tListTools\x12\x1f.opencode.tool.ListToolsRequest\x1a .opencode.tool.ListToolsResponse\"\x03\x90\x02\x01\x42\x86\x01\n io.github.turnwire.opencode.toolB\tToolProtoP\x01Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\xa2\x02\x03TWR\xaa\x02\x11Turnwire.Opencodeb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18opencode/tool/tool.proto\x12\ropencode.tool\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18opencode/file/file.proto\"\xd3\x03\n\rToolCallState\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06status\x18\x03 \x01(\t\x12\x14\n\x07\x63\x61ll_id\x18\x04 \x01(\tH\x00\x88\x01\x01\x12\x12\n\ninput_json\x18\x05 \x01(\t\x12\x13\n\x06output\x18\x06 \x01(\tH\x01\x88\x01\x01\x12\x12\n\x05\x65rror\x18\x07 \x01(\tH\x02\x88\x01\x01\x12\x0c\n\x04logs\x18\x08 \x03(\t\x12\x15\n\rmetadata_json\x18\t \x01(\t\x12\x17\n\nstarted_at\x18\n \x01(\x03H\x03\x88\x01\x01\x12\x18\n\x0b\x66inished_at\x18\x0b \x01(\x03H\x04\x88\x01\x01\x12\x1a\n\rpermission_id\x18\x10 \x01(\tH\x05\x88\x01\x01\x12%\n\x05\x66iles\x18\x11 \x03(\x0b\x32\x16.opencode.file.FileRef\x12+\n\x0b\x66ull_output\x18\x12 \x01(\x0b\x32\x16.opencode.file.FileRef\x12+\n\x05lease\x18\x13 \x01(\x0b\x32\x1c.opencode.tool.ToolCallLeaseB\n\n\x08_call_idB\t\n\x07_outputB\x08\n\x06_errorB\r\n\x0b_started_atB\x0e\n\x0c_finished_atB\x10\n\x0e_permission_id\"b\n\rToolCallLease\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xe9\x01\n\x11PermissionRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\x0f\n\x07pattern\x18\x03 \x03(\t\x12\x12\n\nsession_id\x18\x04 \x01(\t\x12\x12\n\nmessage_id\x18\x05 \x01(\t\x12\x14\n\x07\x63\x61ll_id\x18\x06 \x01(\tH\x00\x88\x01\x01\x12\r\n\x05title\x18\x07 \x01(\t\x12\x15\n\rmetadata_json\x18\x08 \x01(\t\x12\x12\n\ncreated_at\x18\t \x01(\x03\x12\x14\n\x0ctool_call_id\x18\x10 \x01(\t\x12\x0f\n\x07turn_id\x18\x11 \x01(\tB\n\n\x08_call_id\"a\n\x12PermissionResponse\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x15\n\rpermission_id\x18\x02 \x01(\t\x12\x10\n\x08response\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x10 \x01(\t\"\x1d\n\x1bRespondToPermissionResponse\",\n\x16ListPermissionsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"P\n\x17ListPermissionsResponse\x12\x35\n\x0bpermissions\x18\x01 \x03(\x0b\x32 .opencode.tool.PermissionRequest\"N\n\x0eToolDefinition\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x19\n\x11input_schema_json\x18\x03 \x01(\t\"\xdf\x01\n\x17SubmitToolResultRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x14\n\x0ctool_call_id\x18\x02 \x01(\t\x12\x10\n\x06output\x18\x03 \x01(\tH\x00\x12\x15\n\x0boutput_json\x18\x06 \x01(\tH\x00\x12\x10\n\x08is_error\x18\x04 \x01(\x08\x12\x15\n\rmetadata_json\x18\x05 \x01(\t\x12,\n\x05\x66iles\x18\x07 \x03(\x0b\x32\x1d.opencode.tool.ToolResultFile\x12\x10\n\x08lease_id\x18\x08 \x01(\tB\x08\n\x06result\"~\n\x0eToolResultFile\x12\x0c\n\x04mime\x18\x01 \x01(\t\x12\x10\n\x08\x66ilename\x18\x02 \x01(\t\x12\r\n\x03url\x18\x03 \x01(\tH\x00\x12\x0e\n\x04path\x18\x04 \x01(\tH\x00\x12\x0e\n\x04\x64\x61ta\x18\x05 \x01(\x0cH\x00\x12\x13\n\tupload_id\x18\x06 \x01(\tH\x00\x42\x08\n\x06source\"]\n\x18SubmitToolResultResponse\x12/\n\ttool_call\x18\x01 \x01(\x0b\x32\x1c.opencode.tool.ToolCallState\x12\x10\n\x08sequence\x18\x02 \x01(\x04\"&\n\x10ListToolsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"g\n\x11ListToolsResponse\x12&\n\x05tools\x18\x01 \x03(\x0b\x32\x17.opencode.tool.ToolInfo\x12*\n\x07sources\x18\x02 \x03(\x0b\x32\x19.opencode.tool.ToolSource\"\x8a\x01\n\x08ToolInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x19\n\x11input_schema_json\x18\x03 \x01(\t\x12\x0e\n\x06source\x18\x04 \x01(\t\x12\r\n\x05state\x18\x05 \x01(\t\x12\r\n\x05\x65rror\x18\x06 \x01(\t\x12\x12\n\npermission\x18\x07 \x01(\t\"8\n\nToolSource\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\r\n\x05\x65rror\x18\x03 \x01(\t2\xe0\x01\n\x11PermissionService\x12\x64\n\x13RespondToPermission\x12!.opencode.tool.PermissionResponse\x1a*.opencode.tool.RespondToPermissionResponse\x12\x65\n\x0fListPermissions\x12%.opencode.tool.ListPermissionsRequest\x1a&.opencode.tool.ListPermissionsResponse\"\x03\x90\x02\x01\x32\xcc\x01\n\x0bToolService\x12h\n\x10SubmitToolResult\x12&.opencode.tool.SubmitToolResultRequest\x1a\'.opencode.tool.SubmitToolResultResponse\"\x03\x90\x02\x02\x12S\n\tListTools\x12\x1f.opencode.tool.ListToolsRequest\x1a .opencode.tool.ListToolsResponse\"\x03\x90\x02\x01\x42\x86\x01\n io.github.turnwire.opencode.toolB\tToolProtoP\x01Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\xa2\x02\x03TWR\xaa\x02\x11Turnwire.Opencodeb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,36 +40,38 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TOOLSERVICE'].methods_by_name['SubmitToolResult']._serialized_options = b'\220\002\002'
   _globals['_TOOLSERVICE'].methods_by_name['ListTools']._loaded_options = None
   _globals['_TOOLSERVICE'].methods_by_name['ListTools']._serialized_options = b'\220\002\001'
-  _globals['_TOOLCALLSTATE']._serialized_start=70
-  _globals['_TOOLCALLSTATE']._serialized_end=513
-  _globals['_PERMISSIONREQUEST']._serialized_start=516
-  _globals['_PERMISSIONREQUEST']._serialized_end=749
-  _globals['_PERMISSIONRESPONSE']._serialized_start=751
-  _globals['_PERMISSIONRESPONSE']._serialized_end=848
-  _globals['_RESPONDTOPERMISSIONRESPONSE']._serialized_start=850
-  _globals['_RESPONDTOPERMISSIONRESPONSE']._serialized_end=879
-  _globals['_LISTPERMISSIONSREQUEST']._serialized_start=881
-  _globals['_LISTPERMISSIONSREQUEST']._serialized_end=925
-  _globals['_LISTPERMISSIONSRESPONSE']._serialized_start=927
-  _globals['_LISTPERMISSIONSRESPONSE']._serialized_end=1007
-  _globals['_TOOLDEFINITION']._serialized_start=1009
-  _globals['_TOOLDEFINITION']._serialized_end=1087
-  _globals['_SUBMITTOOLRESULTREQUEST']._serialized_start=1090
-  _globals['_SUBMITTOOLRESULTREQUEST']._serialized_end=1281
-  _globals['_TOOLRESULTFILE']._serialized_start=1283
-  _globals['_TOOLRESULTFILE']._serialized_end=1358
-  _globals['_SUBMITTOOLRESULTRESPONSE']._serialized_start=1360
-  _globals['_SUBMITTOOLRESULTRESPONSE']._serialized_end=1453
-  _globals['_LISTTOOLSREQUEST']._serialized_start=1455
-  _globals['_LISTTOOLSREQUEST']._serialized_end=1493
-  _globals['_LISTTOOLSRESPONSE']._serialized_start=1495
-  _globals['_LISTTOOLSRESPONSE']._serialized_end=1598
-  _globals['_TOOLINFO']._serialized_start=1601
-  _globals['_TOOLINFO']._serialized_end=1739
-  _globals['_TOOLSOURCE']._serialized_start=1741
-  _globals['_TOOLSOURCE']._serialized_end=1797
-  _globals['_PERMISSIONSERVICE']._serialized_start=1800
-  _globals['_PERMISSIONSERVICE']._serialized_end=2024
-  _globals['_TOOLSERVICE']._serialized_start=2027
-  _globals['_TOOLSERVICE']._serialized_end=2231
+  _globals['_TOOLCALLSTATE']._serialized_start=103
+  _globals['_TOOLCALLSTATE']._serialized_end=570
+  _globals['_TOOLCALLLEASE']._serialized_start=572
+  _globals['_TOOLCALLLEASE']._serialized_end=670
+  _globals['_PERMISSIONREQUEST']._serialized_start=673
+  _globals['_PERMISSIONREQUEST']._serialized_end=906
+  _globals['_PERMISSIONRESPONSE']._serialized_start=908
+  _globals['_PERMISSIONRESPONSE']._serialized_end=1005
+  _globals['_RESPONDTOPERMISSIONRESPONSE']._serialized_start=1007
+  _globals['_RESPONDTOPERMISSIONRESPONSE']._serialized_end=1036
+  _globals['_LISTPERMISSIONSREQUEST']._serialized_start=1038
+  _globals['_LISTPERMISSIONSREQUEST']._serialized_end=1082
+  _globals['_LISTPERMISSIONSRESPONSE']._serialized_start=1084
+  _globals['_LISTPERMISSIONSRESPONSE']._serialized_end=1164
+  _globals['_TOOLDEFINITION']._serialized_start=1166
+  _globals['_TOOLDEFINITION']._serialized_end=1244
+  _globals['_SUBMITTOOLRESULTREQUEST']._serialized_start=1247
+  _globals['_SUBMITTOOLRESULTREQUEST']._serialized_end=1470
+  _globals['_TOOLRESULTFILE']._serialized_start=1472
+  _globals['_TOOLRESULTFILE']._serialized_end=1598
+  _globals['_SUBMITTOOLRESULTRESPONSE']._serialized_start=1600
+  _globals['_SUBMITTOOLRESULTRESPONSE']._serialized_end=1693
+  _globals['_LISTTOOLSREQUEST']._serialized_start=1695
+  _globals['_LISTTOOLSREQUEST']._serialized_end=1733
+  _globals['_LISTTOOLSRESPONSE']._serialized_start=1735
+  _globals['_LISTTOOLSRESPONSE']._serialized_end=1838
+  _globals['_TOOLINFO']._serialized_start=1841
+  _globals['_TOOLINFO']._serialized_end=1979
+  _globals['_TOOLSOURCE']._serialized_start=1981
+  _globals['_TOOLSOURCE']._serialized_end=2037
+  _globals['_PERMISSIONSERVICE']._serialized_start=2040
+  _globals['_PERMISSIONSERVICE']._serialized_end=2264
+  _globals['_TOOLSERVICE']._serialized_start=2267
+  _globals['_TOOLSERVICE']._serialized_end=2471
 # @@protoc_insertion_point(module_scope)

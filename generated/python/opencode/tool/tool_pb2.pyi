@@ -6,6 +6,7 @@ Tools: the calls a model makes, their results, and the permissions they need."""
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from opencode.file import file_pb2 as _file_pb2
 import builtins as _builtins
@@ -39,6 +40,7 @@ class ToolCallState(_message.Message):
     PERMISSION_ID_FIELD_NUMBER: _builtins.int
     FILES_FIELD_NUMBER: _builtins.int
     FULL_OUTPUT_FIELD_NUMBER: _builtins.int
+    LEASE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """This server's id of the call (the id of the part that holds it). Unique."""
     name: _builtins.str
@@ -75,6 +77,12 @@ class ToolCallState(_message.Message):
     def full_output(self) -> _file_pb2.FileRef:
         """All of the output, when the output above was cut at the limit. Absent otherwise. DownloadFile reads it."""
 
+    @_builtins.property
+    def lease(self) -> Global___ToolCallLease:
+        """Who runs the call now. Absent when nobody has claimed it. Not sent yet: calls cannot be claimed in this version. A client
+        obeys it from the start: it does not run a call that another holder has claimed, until expire_time.
+        """
+
     def __init__(
         self,
         *,
@@ -92,10 +100,11 @@ class ToolCallState(_message.Message):
         permission_id: _builtins.str | None = ...,
         files: _abc.Iterable[_file_pb2.FileRef] | None = ...,
         full_output: _file_pb2.FileRef | None = ...,
+        lease: Global___ToolCallLease | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_call_id", b"_call_id", "_error", b"_error", "_finished_at", b"_finished_at", "_full_output", b"_full_output", "_output", b"_output", "_permission_id", b"_permission_id", "_started_at", b"_started_at", "call_id", b"call_id", "error", b"error", "finished_at", b"finished_at", "full_output", b"full_output", "output", b"output", "permission_id", b"permission_id", "started_at", b"started_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_call_id", b"_call_id", "_error", b"_error", "_finished_at", b"_finished_at", "_output", b"_output", "_permission_id", b"_permission_id", "_started_at", b"_started_at", "call_id", b"call_id", "error", b"error", "finished_at", b"finished_at", "full_output", b"full_output", "lease", b"lease", "output", b"output", "permission_id", b"permission_id", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_call_id", b"_call_id", "_error", b"_error", "_finished_at", b"_finished_at", "_full_output", b"_full_output", "_output", b"_output", "_permission_id", b"_permission_id", "_started_at", b"_started_at", "call_id", b"call_id", "error", b"error", "files", b"files", "finished_at", b"finished_at", "full_output", b"full_output", "id", b"id", "input_json", b"input_json", "logs", b"logs", "metadata_json", b"metadata_json", "name", b"name", "output", b"output", "permission_id", b"permission_id", "started_at", b"started_at", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_call_id", b"_call_id", "_error", b"_error", "_finished_at", b"_finished_at", "_output", b"_output", "_permission_id", b"_permission_id", "_started_at", b"_started_at", "call_id", b"call_id", "error", b"error", "files", b"files", "finished_at", b"finished_at", "full_output", b"full_output", "id", b"id", "input_json", b"input_json", "lease", b"lease", "logs", b"logs", "metadata_json", b"metadata_json", "name", b"name", "output", b"output", "permission_id", b"permission_id", "started_at", b"started_at", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__call_id: _TypeAlias = _typing.Literal["call_id"]  # noqa: Y015
     _WhichOneofArgType__call_id: _TypeAlias = _typing.Literal["_call_id", b"_call_id"]  # noqa: Y015
@@ -103,8 +112,6 @@ class ToolCallState(_message.Message):
     _WhichOneofArgType__error: _TypeAlias = _typing.Literal["_error", b"_error"]  # noqa: Y015
     _WhichOneofReturnType__finished_at: _TypeAlias = _typing.Literal["finished_at"]  # noqa: Y015
     _WhichOneofArgType__finished_at: _TypeAlias = _typing.Literal["_finished_at", b"_finished_at"]  # noqa: Y015
-    _WhichOneofReturnType__full_output: _TypeAlias = _typing.Literal["full_output"]  # noqa: Y015
-    _WhichOneofArgType__full_output: _TypeAlias = _typing.Literal["_full_output", b"_full_output"]  # noqa: Y015
     _WhichOneofReturnType__output: _TypeAlias = _typing.Literal["output"]  # noqa: Y015
     _WhichOneofArgType__output: _TypeAlias = _typing.Literal["_output", b"_output"]  # noqa: Y015
     _WhichOneofReturnType__permission_id: _TypeAlias = _typing.Literal["permission_id"]  # noqa: Y015
@@ -118,8 +125,6 @@ class ToolCallState(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__finished_at) -> _WhichOneofReturnType__finished_at | None: ...
     @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__full_output) -> _WhichOneofReturnType__full_output | None: ...
-    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__output) -> _WhichOneofReturnType__output | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__permission_id) -> _WhichOneofReturnType__permission_id | None: ...
@@ -127,6 +132,38 @@ class ToolCallState(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__started_at) -> _WhichOneofReturnType__started_at | None: ...
 
 Global___ToolCallState: _TypeAlias = ToolCallState  # noqa: Y015
+
+@_typing.final
+class ToolCallLease(_message.Message):
+    """Says who has claimed a call of a client tool, so that no second client runs it too. Not sent yet."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEASE_ID_FIELD_NUMBER: _builtins.int
+    HOLDER_FIELD_NUMBER: _builtins.int
+    EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    lease_id: _builtins.str
+    """Unique id of the claim; whoever holds it submits it with the result."""
+    holder: _builtins.str
+    """The holder's name for itself."""
+    @_builtins.property
+    def expire_time(self) -> _timestamp_pb2.Timestamp:
+        """When anybody may claim the call again."""
+
+    def __init__(
+        self,
+        *,
+        lease_id: _builtins.str = ...,
+        holder: _builtins.str = ...,
+        expire_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time", "holder", b"holder", "lease_id", b"lease_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToolCallLease: _TypeAlias = ToolCallLease  # noqa: Y015
 
 @_typing.final
 class PermissionRequest(_message.Message):
@@ -334,22 +371,27 @@ class SubmitToolResultRequest(_message.Message):
     SESSION_ID_FIELD_NUMBER: _builtins.int
     TOOL_CALL_ID_FIELD_NUMBER: _builtins.int
     OUTPUT_FIELD_NUMBER: _builtins.int
+    OUTPUT_JSON_FIELD_NUMBER: _builtins.int
     IS_ERROR_FIELD_NUMBER: _builtins.int
     METADATA_JSON_FIELD_NUMBER: _builtins.int
-    OUTPUT_JSON_FIELD_NUMBER: _builtins.int
     FILES_FIELD_NUMBER: _builtins.int
+    LEASE_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session. Required."""
     tool_call_id: _builtins.str
     """The call: ToolCallState.id. Required."""
     output: _builtins.str
-    """What the tool answered, as text (may be JSON text). Not together with output_json."""
+    """As text (may be JSON text). May be ""."""
+    output_json: _builtins.str
+    """As JSON text of any kind: refused when it is none. Stored as the output, word by word."""
     is_error: _builtins.bool
     """True when the tool failed; output then says why."""
     metadata_json: _builtins.str
     """Further facts as a JSON object, stored with the result and shown to people, not to the model. At most 64 KiB."""
-    output_json: _builtins.str
-    """What the tool answered, as JSON text of any kind: refused when it is none. Stored as the output, word by word."""
+    lease_id: _builtins.str
+    """The lease under which the tool ran: ToolCallLease.lease_id. "" for none. Calls cannot be claimed in this version, so
+    every other value is refused with INVALID_ARGUMENT.
+    """
     @_builtins.property
     def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolResultFile]:
         """Files that the tool made, such as a picture. At most 20."""
@@ -360,22 +402,25 @@ class SubmitToolResultRequest(_message.Message):
         session_id: _builtins.str = ...,
         tool_call_id: _builtins.str = ...,
         output: _builtins.str = ...,
+        output_json: _builtins.str = ...,
         is_error: _builtins.bool = ...,
         metadata_json: _builtins.str = ...,
-        output_json: _builtins.str = ...,
         files: _abc.Iterable[Global___ToolResultFile] | None = ...,
+        lease_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["output", b"output", "output_json", b"output_json", "result", b"result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "is_error", b"is_error", "metadata_json", b"metadata_json", "output", b"output", "output_json", b"output_json", "session_id", b"session_id", "tool_call_id", b"tool_call_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "is_error", b"is_error", "lease_id", b"lease_id", "metadata_json", b"metadata_json", "output", b"output", "output_json", b"output_json", "result", b"result", "session_id", b"session_id", "tool_call_id", b"tool_call_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["output", "output_json"]  # noqa: Y015
+    _WhichOneofArgType_result: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_result) -> _WhichOneofReturnType_result | None: ...
 
 Global___SubmitToolResultRequest: _TypeAlias = SubmitToolResultRequest  # noqa: Y015
 
 @_typing.final
 class ToolResultFile(_message.Message):
-    """Holds a file of a tool result that is submitted: either url or path."""
+    """Holds a file of a tool result that is submitted."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -383,6 +428,8 @@ class ToolResultFile(_message.Message):
     FILENAME_FIELD_NUMBER: _builtins.int
     URL_FIELD_NUMBER: _builtins.int
     PATH_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    UPLOAD_ID_FIELD_NUMBER: _builtins.int
     mime: _builtins.str
     """Media type. "" takes the data URI's, or the one that the file name suggests."""
     filename: _builtins.str
@@ -391,6 +438,10 @@ class ToolResultFile(_message.Message):
     """Data URI (base64 encoded)."""
     path: _builtins.str
     """A file inside the session's directory or a root that the configuration allows."""
+    data: _builtins.bytes
+    """The bytes themselves. May be empty."""
+    upload_id: _builtins.str
+    """An upload. Uploads do not exist in this version: refused with INVALID_ARGUMENT."""
     def __init__(
         self,
         *,
@@ -398,12 +449,16 @@ class ToolResultFile(_message.Message):
         filename: _builtins.str = ...,
         url: _builtins.str = ...,
         path: _builtins.str = ...,
+        data: _builtins.bytes = ...,
+        upload_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "path", b"path", "source", b"source", "upload_id", b"upload_id", "url", b"url"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["filename", b"filename", "mime", b"mime", "path", b"path", "url", b"url"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "filename", b"filename", "mime", b"mime", "path", b"path", "source", b"source", "upload_id", b"upload_id", "url", b"url"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType_source: _TypeAlias = _typing.Literal["url", "path", "data", "upload_id"]  # noqa: Y015
+    _WhichOneofArgType_source: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_source) -> _WhichOneofReturnType_source | None: ...
 
 Global___ToolResultFile: _TypeAlias = ToolResultFile  # noqa: Y015
 

@@ -159,7 +159,8 @@ class PermissionService:
 class ToolServiceStub:
     """Takes the results of tools that the client runs itself, and lists the server's. Order of calls: declare tools in
     SendMessageRequest.tools or keep them on the session, watch for a tool_call_updated event with status "pending" and
-    without permission_id, run the tool, submit its result. Tools of the server need nothing of that: their calls go
+    without permission_id, run the tool, submit its result. Duty of every client: run a tool only when its call is pending, has
+    no permission_id, and has no lease of another holder. Tools of the server need nothing of that: their calls go
     "pending", "running", then have their result. Open calls stay open over restarts of the server.
     """
 
@@ -184,7 +185,8 @@ class ToolServiceStub:
 class ToolServiceServicer:
     """Takes the results of tools that the client runs itself, and lists the server's. Order of calls: declare tools in
     SendMessageRequest.tools or keep them on the session, watch for a tool_call_updated event with status "pending" and
-    without permission_id, run the tool, submit its result. Tools of the server need nothing of that: their calls go
+    without permission_id, run the tool, submit its result. Duty of every client: run a tool only when its call is pending, has
+    no permission_id, and has no lease of another holder. Tools of the server need nothing of that: their calls go
     "pending", "running", then have their result. Open calls stay open over restarts of the server.
     """
 
@@ -233,7 +235,8 @@ def add_ToolServiceServicer_to_server(servicer, server):
 class ToolService:
     """Takes the results of tools that the client runs itself, and lists the server's. Order of calls: declare tools in
     SendMessageRequest.tools or keep them on the session, watch for a tool_call_updated event with status "pending" and
-    without permission_id, run the tool, submit its result. Tools of the server need nothing of that: their calls go
+    without permission_id, run the tool, submit its result. Duty of every client: run a tool only when its call is pending, has
+    no permission_id, and has no lease of another holder. Tools of the server need nothing of that: their calls go
     "pending", "running", then have their result. Open calls stay open over restarts of the server.
     """
 

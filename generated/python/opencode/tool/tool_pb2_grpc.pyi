@@ -102,7 +102,8 @@ def add_PermissionServiceServicer_to_server(servicer: PermissionServiceServicer,
 class ToolServiceStub:
     """Takes the results of tools that the client runs itself, and lists the server's. Order of calls: declare tools in
     SendMessageRequest.tools or keep them on the session, watch for a tool_call_updated event with status "pending" and
-    without permission_id, run the tool, submit its result. Tools of the server need nothing of that: their calls go
+    without permission_id, run the tool, submit its result. Duty of every client: run a tool only when its call is pending, has
+    no permission_id, and has no lease of another holder. Tools of the server need nothing of that: their calls go
     "pending", "running", then have their result. Open calls stay open over restarts of the server.
     """
 
@@ -128,7 +129,8 @@ class ToolServiceStub:
 class ToolServiceAsyncStub(ToolServiceStub):
     """Takes the results of tools that the client runs itself, and lists the server's. Order of calls: declare tools in
     SendMessageRequest.tools or keep them on the session, watch for a tool_call_updated event with status "pending" and
-    without permission_id, run the tool, submit its result. Tools of the server need nothing of that: their calls go
+    without permission_id, run the tool, submit its result. Duty of every client: run a tool only when its call is pending, has
+    no permission_id, and has no lease of another holder. Tools of the server need nothing of that: their calls go
     "pending", "running", then have their result. Open calls stay open over restarts of the server.
     """
 
@@ -150,7 +152,8 @@ class ToolServiceAsyncStub(ToolServiceStub):
 class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
     """Takes the results of tools that the client runs itself, and lists the server's. Order of calls: declare tools in
     SendMessageRequest.tools or keep them on the session, watch for a tool_call_updated event with status "pending" and
-    without permission_id, run the tool, submit its result. Tools of the server need nothing of that: their calls go
+    without permission_id, run the tool, submit its result. Duty of every client: run a tool only when its call is pending, has
+    no permission_id, and has no lease of another holder. Tools of the server need nothing of that: their calls go
     "pending", "running", then have their result. Open calls stay open over restarts of the server.
     """
 

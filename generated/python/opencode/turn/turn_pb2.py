@@ -22,9 +22,11 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from opencode.model import model_pb2 as opencode_dot_model_dot_model__pb2
+from opencode.tool import tool_pb2 as opencode_dot_tool_dot_tool__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18opencode/turn/turn.proto\x12\ropencode.turn\"\xdb\x02\n\x11GenerationOptions\x12\x18\n\x0btemperature\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05top_p\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\x1e\n\x11max_output_tokens\x18\x03 \x01(\rH\x02\x88\x01\x01\x12\x16\n\x0estop_sequences\x18\x04 \x03(\t\x12\x18\n\x10reasoning_effort\x18\x05 \x01(\t\x12\x16\n\tmax_steps\x18\x06 \x01(\rH\x03\x88\x01\x01\x12\x1c\n\x0fmax_turn_tokens\x18\x07 \x01(\x04H\x04\x88\x01\x01\x12#\n\x16max_turn_cost_pico_usd\x18\x08 \x01(\x03H\x05\x88\x01\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x14\n\x12_max_output_tokensB\x0c\n\n_max_stepsB\x12\n\x10_max_turn_tokensB\x19\n\x17_max_turn_cost_pico_usd*X\n\nBusyPolicy\x12\x1b\n\x17\x42USY_POLICY_UNSPECIFIED\x10\x00\x12\x15\n\x11\x42USY_POLICY_QUEUE\x10\x01\x12\x16\n\x12\x42USY_POLICY_REJECT\x10\x02\x42\x86\x01\n io.github.turnwire.opencode.turnB\tTurnProtoP\x01Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\xa2\x02\x03TWR\xaa\x02\x11Turnwire.Opencodeb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18opencode/turn/turn.proto\x12\ropencode.turn\x1a\x1aopencode/model/model.proto\x1a\x18opencode/tool/tool.proto\"\xd7\x01\n\x0cTurnSettings\x12(\n\x05model\x18\x01 \x01(\x0b\x32\x19.opencode.model.ModelName\x12\x12\n\x05\x61gent\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x13\n\x06system\x18\x03 \x01(\tH\x01\x88\x01\x01\x12,\n\x05tools\x18\x04 \x03(\x0b\x32\x1d.opencode.tool.ToolDefinition\x12\x31\n\x07options\x18\x05 \x01(\x0b\x32 .opencode.turn.GenerationOptionsB\x08\n\x06_agentB\t\n\x07_system\"\xdb\x02\n\x11GenerationOptions\x12\x18\n\x0btemperature\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05top_p\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\x1e\n\x11max_output_tokens\x18\x03 \x01(\rH\x02\x88\x01\x01\x12\x16\n\x0estop_sequences\x18\x04 \x03(\t\x12\x18\n\x10reasoning_effort\x18\x05 \x01(\t\x12\x16\n\tmax_steps\x18\x06 \x01(\rH\x03\x88\x01\x01\x12\x1c\n\x0fmax_turn_tokens\x18\x07 \x01(\x04H\x04\x88\x01\x01\x12#\n\x16max_turn_cost_pico_usd\x18\x08 \x01(\x03H\x05\x88\x01\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x14\n\x12_max_output_tokensB\x0c\n\n_max_stepsB\x12\n\x10_max_turn_tokensB\x19\n\x17_max_turn_cost_pico_usd*X\n\nBusyPolicy\x12\x1b\n\x17\x42USY_POLICY_UNSPECIFIED\x10\x00\x12\x15\n\x11\x42USY_POLICY_QUEUE\x10\x01\x12\x16\n\x12\x42USY_POLICY_REJECT\x10\x02\x42\x86\x01\n io.github.turnwire.opencode.turnB\tTurnProtoP\x01Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\xa2\x02\x03TWR\xaa\x02\x11Turnwire.Opencodeb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,8 +34,10 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'opencode.turn.turn_pb2', _g
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n io.github.turnwire.opencode.turnB\tTurnProtoP\001Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\242\002\003TWR\252\002\021Turnwire.Opencode'
-  _globals['_BUSYPOLICY']._serialized_start=393
-  _globals['_BUSYPOLICY']._serialized_end=481
-  _globals['_GENERATIONOPTIONS']._serialized_start=44
-  _globals['_GENERATIONOPTIONS']._serialized_end=391
+  _globals['_BUSYPOLICY']._serialized_start=665
+  _globals['_BUSYPOLICY']._serialized_end=753
+  _globals['_TURNSETTINGS']._serialized_start=98
+  _globals['_TURNSETTINGS']._serialized_end=313
+  _globals['_GENERATIONOPTIONS']._serialized_start=316
+  _globals['_GENERATIONOPTIONS']._serialized_end=663
 # @@protoc_insertion_point(module_scope)

@@ -8,6 +8,8 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from opencode.model import model_pb2 as _model_pb2
+from opencode.tool import tool_pb2 as _tool_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -42,6 +44,59 @@ BUSY_POLICY_QUEUE: BusyPolicy.ValueType  # 1
 BUSY_POLICY_REJECT: BusyPolicy.ValueType  # 2
 """Is refused with FAILED_PRECONDITION (TURN_IN_PROGRESS); nothing is stored."""
 Global___BusyPolicy: _TypeAlias = BusyPolicy  # noqa: Y015
+
+@_typing.final
+class TurnSettings(_message.Message):
+    """Says how a message is answered. In SendMessageRequest each of these is a field of its own."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    AGENT_FIELD_NUMBER: _builtins.int
+    SYSTEM_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
+    agent: _builtins.str
+    """The agent. Absent: the session's, or "default"."""
+    system: _builtins.str
+    """System prompt. Present and empty: none. Absent: the session's, or else the agent's."""
+    @_builtins.property
+    def model(self) -> _model_pb2.ModelName:
+        """The model. Absent: the agent's, the session's or the server's default, in this order."""
+
+    @_builtins.property
+    def tools(self) -> _containers.RepeatedCompositeFieldContainer[_tool_pb2.ToolDefinition]:
+        """Tools that the client runs itself, besides those kept on the session; of two with one name these count. At most 128
+        together.
+        """
+
+    @_builtins.property
+    def options(self) -> Global___GenerationOptions:
+        """Settings of the generation. What is absent comes from the session, or else from the provider."""
+
+    def __init__(
+        self,
+        *,
+        model: _model_pb2.ModelName | None = ...,
+        agent: _builtins.str | None = ...,
+        system: _builtins.str | None = ...,
+        tools: _abc.Iterable[_tool_pb2.ToolDefinition] | None = ...,
+        options: Global___GenerationOptions | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent", b"_agent", "_system", b"_system", "agent", b"agent", "model", b"model", "options", b"options", "system", b"system"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent", b"_agent", "_system", b"_system", "agent", b"agent", "model", b"model", "options", b"options", "system", b"system", "tools", b"tools"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__agent: _TypeAlias = _typing.Literal["agent"]  # noqa: Y015
+    _WhichOneofArgType__agent: _TypeAlias = _typing.Literal["_agent", b"_agent"]  # noqa: Y015
+    _WhichOneofReturnType__system: _TypeAlias = _typing.Literal["system"]  # noqa: Y015
+    _WhichOneofArgType__system: _TypeAlias = _typing.Literal["_system", b"_system"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__agent) -> _WhichOneofReturnType__agent | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__system) -> _WhichOneofReturnType__system | None: ...
+
+Global___TurnSettings: _TypeAlias = TurnSettings  # noqa: Y015
 
 @_typing.final
 class GenerationOptions(_message.Message):

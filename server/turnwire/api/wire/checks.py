@@ -23,10 +23,17 @@ class Checks:
     def __init__(self) -> None:
         """Begins without violations."""
         self._violations: list[FieldViolation] = []
+        self._prefix = ""
+
+    def within(self, field: str) -> "Checks":
+        """Returns checks of a message in a field of the request: what they note, these hold, with the whole path."""
+        inner = Checks()
+        inner._violations, inner._prefix = self._violations, f"{self._prefix}{field}."
+        return inner
 
     def fail(self, field: str, description: str, reason: str = "INVALID") -> None:
         """Notes a violation."""
-        self._violations.append(FieldViolation(field, description, reason))
+        self._violations.append(FieldViolation(self._prefix + field, description, reason))
 
     def required(self, field: str, value: str) -> str:
         """Notes a violation unless the text is not empty. Returns it."""
@@ -61,9 +68,9 @@ class Checks:
                 self.fail(field, "is not a JSON object", "BAD_JSON")
         return text
 
-    def json_text(self, field: str, text: str) -> str:
-        """Notes a violation unless the text is "" or JSON of any kind. Returns it."""
-        if text:
+    def json_text(self, field: str, text: str, *, required: bool = False) -> str:
+        """Notes a violation unless the text is JSON of any kind, or "" where it is not required. Returns it."""
+        if text or required:
             try:
                 _json_decode(text)  # reads no numbers, so none is too large
             except (msgspec.DecodeError, RecursionError):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from google.protobuf.message import Message
 
-from opencode.message import message_pb2
+from opencode.message import content_pb2, message_pb2
 from opencode.model import model_pb2, selection_pb2
 from opencode.session import session_pb2
 from opencode.tool import tool_pb2
@@ -57,19 +57,28 @@ def parts(checks: Checks, sent: Sequence[message_pb2.MessagePart], kind: Message
         elif content == "file":
             found.append(file(checks, f"{field}.file", part.file))
         else:
-            result = part.tool_result
-            checks.required(f"{field}.tool_result.call_id", result.call_id)
-            found.append(ToolResult(call_id=result.call_id, output=result.output, is_error=result.is_error))
+            found.append(tool_result(checks, f"{field}.tool_result", part.tool_result))
     return tuple(found)
+
+
+def tool_result(checks: Checks, field: str, sent: content_pb2.ToolResultContent) -> ToolResult:
+    """Returns the result of a tool call as a part of a message; it names the call by either id."""
+    if not sent.tool_call_id:
+        checks.required(f"{field}.call_id", sent.call_id)
+    return ToolResult(call_id=sent.call_id, output=sent.output, is_error=sent.is_error, tool_call_id=sent.tool_call_id)
 
 
 def file(checks: Checks, field: str, sent: message_pb2.FilePart | tool_pb2.ToolResultFile) -> NewFile:
     """Returns a file that is sent."""
+    if sent.upload_id:
+        checks.fail(f"{field}.upload_id", "uploads do not exist yet: give url, path or data")
+    has_data = bool(sent.data) if isinstance(sent, message_pb2.FilePart) else sent.WhichOneof("source") == "data"
     return NewFile(
         mime=checks.at_most(f"{field}.mime", sent.mime, 255),
         filename=checks.at_most(f"{field}.filename", sent.filename, 1024),
         url=sent.url,
         path=checks.at_most(f"{field}.path", sent.path, 4096),
+        data=sent.data if has_data else None,
     )
 
 

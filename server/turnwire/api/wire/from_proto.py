@@ -87,7 +87,7 @@ def explain_request(request: message_pb2.ExplainContextRequest) -> ExplainReques
     explained = ExplainRequest(
         session_id=checks.required("session_id", request.session_id),
         parts=fields.parts(checks, request.parts, MessageType.USER) if request.parts else (),
-        turn=_turn(checks, request),
+        turn=_turn(checks.within("settings"), request.settings),
     )
     checks.done()
     return explained
@@ -169,14 +169,16 @@ def required_ids(**ids: str) -> None:
     checks.done()
 
 
-def _turn(checks: Checks, request: message_pb2.SendMessageRequest | message_pb2.ExplainContextRequest) -> NewTurn:
+def _turn(checks: Checks, sent: message_pb2.SendMessageRequest | turn_pb2.TurnSettings) -> NewTurn:
     """Returns how a message is to be answered."""
+    agent = checks.at_most("agent", sent.agent, 256)
+    system = checks.at_most("system", sent.system, fields.MAX_PROMPT_CHARACTERS)
     return NewTurn(
-        model=fields.model(checks, request.model) if request.HasField("model") else None,
-        agent=checks.at_most("agent", request.agent, 256) if request.HasField("agent") else None,
-        system=checks.at_most("system", request.system, fields.MAX_PROMPT_CHARACTERS),
-        options=fields.options(checks, request.options),
-        tools=fields.tools(checks, request.tools),
+        model=fields.model(checks, sent.model) if sent.HasField("model") else None,
+        agent=agent if sent.HasField("agent") else None,
+        system=system if sent.HasField("system") else None,
+        options=fields.options(checks, sent.options),
+        tools=fields.tools(checks, sent.tools),
     )
 
 

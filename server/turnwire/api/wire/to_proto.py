@@ -184,7 +184,12 @@ def part(value: m.Part) -> content.Part:
             result.tool_use.CopyFrom(tool_call(value.part_id, call))
         case m.ToolResult() as outcome:
             result.tool_result.CopyFrom(
-                content.ToolResultContent(call_id=outcome.call_id, output=outcome.output, is_error=outcome.is_error)
+                content.ToolResultContent(
+                    call_id=outcome.call_id,
+                    output=outcome.output,
+                    is_error=outcome.is_error,
+                    tool_call_id=outcome.tool_call_id,
+                )
             )
         case m.ProviderContent(kind):
             result.provider.kind = kind

@@ -23,10 +23,10 @@ def tool_result_request(request: tool_pb2.SubmitToolResultRequest) -> tuple[str,
     checks = Checks()
     session_id = checks.required("session_id", request.session_id)
     call_id = checks.required("tool_call_id", request.tool_call_id)
-    if request.output and request.output_json:
-        checks.fail("output_json", "is not together with output")
+    if request.lease_id:
+        checks.fail("lease_id", "leases do not exist yet: leave it empty")
     result = NewToolResult(
-        output=checks.json_text("output_json", request.output_json) or request.output,
+        output=_output(checks, request),
         is_error=request.is_error,
         metadata_json=checks.json_object("metadata_json", request.metadata_json),
         files=_files(checks, request),
@@ -46,13 +46,23 @@ def permission_answer(request: tool_pb2.PermissionResponse) -> tuple[str, str, P
     return session_id, permission_id, PermissionAnswer(_RESPONSES[request.response], reason)
 
 
+def _output(checks: Checks, request: tool_pb2.SubmitToolResultRequest) -> str:
+    kind = request.WhichOneof("result")
+    if kind is None:
+        checks.fail("output", "is required, or output_json", "REQUIRED")
+    if kind == "output_json":
+        return checks.json_text("output_json", request.output_json, required=True)
+    return request.output
+
+
 def _files(checks: Checks, request: tool_pb2.SubmitToolResultRequest) -> tuple[NewFile, ...]:
     if len(request.files) > MAX_RESULT_FILES:
         checks.fail("files", f"are more than {MAX_RESULT_FILES}", "TOO_MANY")
         return ()
     found = []
     for index, sent in enumerate(request.files):
-        if bool(sent.url) == bool(sent.path):
-            checks.fail(f"files[{index}].url", "give either url or path", "REQUIRED")
+        source = sent.WhichOneof("source")
+        if source is None or (source in ("url", "path") and not getattr(sent, source)):
+            checks.fail(f"files[{index}].url", "give url, path or data", "REQUIRED")
         found.append(fields.file(checks, f"files[{index}]", sent))
     return tuple(found)

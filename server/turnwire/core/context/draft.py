@@ -9,6 +9,7 @@ from turnwire.core.context.assembly import assemble, file_hashes
 from turnwire.core.context.prefix import prefix_changed, prefix_of, sent_context
 from turnwire.core.context.token_estimate import apply_correction, correction, estimate_tokens, message_tokens
 from turnwire.core.environment import Environment
+from turnwire.core.settings import CoreSettings
 from turnwire.core.tools.toolbox import Toolbox, open_toolbox
 from turnwire.domain.conversation.messages import Message, ModelRef, SentContext
 from turnwire.domain.conversation.turns import Turn
@@ -65,13 +66,17 @@ async def draft_request(environment: Environment, turn: Turn, history: Sequence[
     """
     settings = environment.settings
     toolbox = await open_toolbox(turn.tools, settings, turn.agent, environment.tools)
-    return _draft(tuple(history), turn, turn.system or settings.agent(turn.agent).system, toolbox)
+    return _draft(tuple(history), turn, _system_prompt(settings, turn), toolbox)
 
 
 async def with_files(environment: Environment, request: ProviderRequest) -> ProviderRequest:
     """Returns the request with the bytes of those of its files that are stored."""
     hashes = file_hashes(request)
     return msgspec.structs.replace(request, files=await environment.store.files(hashes)) if hashes else request
+
+
+def _system_prompt(settings: CoreSettings, turn: Turn) -> str:
+    return settings.agent(turn.agent).system if turn.system is None else turn.system
 
 
 def _draft(history: tuple[Message, ...], turn: Turn, system: str, toolbox: Toolbox) -> Draft:

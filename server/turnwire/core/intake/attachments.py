@@ -1,4 +1,4 @@
-"""Files that come with a message: from a data URI, or read from a folder that the caller may name.
+"""Files that come with a message: as bytes, from a data URI, or read from a folder that the caller may name.
 
 A file is read once, when its message is accepted, and stored by its hash. `core/intake/readable_files.py` says which
 paths may be read.
@@ -26,12 +26,14 @@ UNKNOWN_MIME = "application/octet-stream"
 
 
 class NewFile(Struct, frozen=True, kw_only=True):
-    """A file as the client sent it: exactly one of url and path is not empty."""
+    """A file as the client sent it: by exactly one of url, path and data."""
 
     mime: str = ""
     filename: str = ""
     url: str = ""
     path: str = ""
+    data: bytes | None = None
+    """None when the client sent no bytes."""
 
 
 class LoadedFile(Struct, frozen=True):
@@ -50,14 +52,19 @@ async def load_file(new: NewFile, field: str, readable: ReadableFiles) -> Loaded
         readable: Which paths may be read, and the size limit.
 
     Raises:
-        InvalidRequest: neither or both of url and path, a malformed data URI, a path that is not allowed or no file.
+        InvalidRequest: not exactly one of url, path and data, a malformed data URI, a path that is not allowed or no
+            file.
         MessageTooLarge: the file is over the limit.
     """
     if new.mime and not _MIME.fullmatch(new.mime):
         raise InvalidRequest.of(f"{field}.mime", "is not a media type such as image/png")
-    if bool(new.url) == bool(new.path):
-        raise InvalidRequest.of(f"{field}.url", "give either url or path", "REQUIRED")
-    if new.url:
+    if bool(new.url) + bool(new.path) + (new.data is not None) != 1:
+        raise InvalidRequest.of(f"{field}.url", "give exactly one of url, path and data", "REQUIRED")
+    if new.data is not None:
+        if len(new.data) > readable.max_bytes:
+            raise too_large(f"{field}.data", len(new.data), readable.max_bytes)
+        mime, content, name = "", new.data, new.filename
+    elif new.url:
         mime, content = decode_data_uri(new.url, f"{field}.url", readable.max_bytes)
         if mime and not _MIME.fullmatch(mime):
             raise InvalidRequest.of(f"{field}.url", "the data URI's media type is not one such as image/png")

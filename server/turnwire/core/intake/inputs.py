@@ -40,7 +40,8 @@ class NewTurn(Struct, frozen=True, kw_only=True):
     """None: the agent's, the session's or the server's default."""
     agent: str | None = None
     """None: the session's."""
-    system: str = ""
+    system: str | None = None
+    """"" for none; None: the session's or the agent's."""
     options: GenerationOptions = GenerationOptions()
     tools: tuple[ToolDefinition, ...] = ()
     when_busy: BusyPolicy = BusyPolicy.QUEUE

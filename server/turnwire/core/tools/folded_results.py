@@ -9,7 +9,31 @@ from turnwire.core.ending.closing import UNANSWERED_CALL, settle_calls
 from turnwire.core.tools.results import CallResult
 from turnwire.core.work import Work
 from turnwire.domain.conversation.messages import Message, Part, ToolResult, ToolStatus, ToolUse
+from turnwire.domain.errors import InvalidRequest, ToolCallNotFound
 from turnwire.ports.commit import NewEvent
+
+
+def name_calls(message: Message, history: Sequence[Message]) -> Message:
+    """Gives results that name their call by the id of its part the provider's id of the call as well.
+
+    Raises:
+        ToolCallNotFound: no part of the conversation that is a tool call has the id.
+        InvalidRequest: both ids are given, and they are of two calls.
+    """
+    calls = {part.part_id: call for caller in history for part, call in caller.tool_calls()}
+    parts = []
+    for part in message.parts:
+        named = part
+        if isinstance(result := part.content, ToolResult) and result.tool_call_id:
+            call = calls.get(result.tool_call_id)
+            if call is None:
+                raise ToolCallNotFound(result.tool_call_id)
+            if result.call_id not in ("", call.call_id):
+                field = f"parts[{part.index}].tool_result.call_id"
+                raise InvalidRequest.of(field, f"is not the provider's id of tool call {result.tool_call_id!r}")
+            named = msgspec.structs.replace(part, content=msgspec.structs.replace(result, call_id=call.call_id))
+        parts.append(named)
+    return msgspec.structs.replace(message, parts=tuple(parts))
 
 
 def fold_results(message: Message, history: Sequence[Message], now: datetime) -> tuple[Message, Work]:
@@ -18,21 +42,36 @@ def fold_results(message: Message, history: Sequence[Message], now: datetime) ->
     Only when every result answers an unanswered call of one and the same assistant message. Otherwise the message stays
     as it is and is shown by itself.
 
+    Args:
+        message: The message. A result answers the call whose part it names, or else one with its call_id.
+        history: The messages whose calls may be answered.
+        now: When the results came.
+
     Returns:
-        The message, with the assistant message as its parent when it was folded, and the work that settles the calls.
+        The message, and the work that settles the calls. A message that was folded names the assistant message that it
+        answers, and each of its results the part of its call.
     """
     results = [part.content for part in message.parts if isinstance(part.content, ToolResult)]
-    distinct = len({result.call_id for result in results}) == len(results)
     for caller in reversed(history):
-        open_calls = {call.call_id: part for part, call in caller.tool_calls() if call.call_id and is_unanswered(call)}
-        if distinct and all(result.call_id in open_calls for result in results):
-            return _fold(message, caller, [(open_calls[r.call_id], r) for r in results], now)
+        answered = [_answered_part(result, caller) for result in results]
+        parts = [part for part in answered if part is not None]
+        if len({part.index for part in parts}) == len(results):
+            return _fold(message, caller, list(zip(parts, results, strict=True)), now)
     return message, Work()
 
 
 def is_unanswered(call: ToolUse) -> bool:
     """Tells whether a call never got a result of its own: it waits, was cancelled, or its turn ended before."""
     return not call.status.settled or call.status is ToolStatus.CANCELLED or call.error == UNANSWERED_CALL
+
+
+def _answered_part(result: ToolResult, caller: Message) -> Part | None:
+    """Returns the unanswered call of a message that a result answers."""
+    for part, call in caller.tool_calls():
+        named = part.part_id == result.tool_call_id if result.tool_call_id else call.call_id == result.call_id != ""
+        if named and is_unanswered(call):
+            return part
+    return None
 
 
 def _fold(
@@ -47,4 +86,10 @@ def _fold(
     caller, work = settle_calls(caller, settled, now)
     # the calls' turn is over, and turn_ended is its last event
     told = Work(work.changes, tuple(NewEvent(event.kind) for event in work.events))
-    return msgspec.structs.replace(message, answers_message_id=caller.message_id), told
+    call_ids = iter([part.part_id for part, _ in pairs])
+    parts = tuple(
+        msgspec.structs.replace(part, content=msgspec.structs.replace(part.content, tool_call_id=next(call_ids)))
+        for part in message.parts
+        if isinstance(part.content, ToolResult)
+    )
+    return msgspec.structs.replace(message, parts=parts, answers_message_id=caller.message_id), told

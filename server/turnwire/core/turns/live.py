@@ -28,7 +28,7 @@ class LiveTurn(Protocol):
 
     @property
     def awaited_call_ids(self) -> frozenset[str]:
-        """The provider's ids of the tool calls without result, also of those that the model is still writing."""
+        """The ids, ours and the provider's, of the tool calls without result, also of those being written now."""
         ...
 
     def open_message(self) -> Message | None:

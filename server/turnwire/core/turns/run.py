@@ -6,6 +6,7 @@ abort, a provider's error, a bug. Start with `TurnRun.run`.
 
 import asyncio
 import contextlib
+import itertools
 
 import structlog
 
@@ -102,10 +103,11 @@ class TurnRun:
 
     @property
     def awaited_call_ids(self) -> frozenset[str]:
-        """The provider's ids of the tool calls without result, also of those that the model is still writing."""
+        """The ids, ours and the provider's, of the tool calls without result, also of those being written now."""
         message = self.open_message()
         calls = message.tool_calls() if message is not None else ()
-        return frozenset(call.call_id for _, call in calls if not call.status.settled)
+        unsettled = [(part.part_id, call.call_id) for part, call in calls if not call.status.settled]
+        return frozenset(filter(None, itertools.chain.from_iterable(unsettled)))
 
     @property
     def open_permissions(self) -> tuple[PermissionRequest, ...]:

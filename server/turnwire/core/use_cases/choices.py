@@ -1,6 +1,7 @@
 """Choosing model and agent, and refusing what is not configured or cannot be used before anything is stored."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import PurePosixPath
 
 from turnwire.core.environment import Environment
@@ -10,6 +11,15 @@ from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import MAX_TOOLS, ToolDefinition
 from turnwire.domain.errors import FieldViolation, InvalidRequest
+
+
+@contextmanager
+def settings_in(field: str) -> Iterator[None]:
+    """Moves what is wrong with settings to the field of the request that holds them."""
+    try:
+        yield
+    except InvalidRequest as error:
+        raise error.within(field) from error
 
 
 def choose_agent(environment: Environment, asked: str | None, session: Session) -> str:

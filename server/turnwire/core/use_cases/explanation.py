@@ -12,7 +12,7 @@ from turnwire.core.environment import Environment
 from turnwire.core.intake.contents import Contents, load_contents
 from turnwire.core.intake.inputs import NewPart, NewTurn
 from turnwire.core.intake.readable_files import readable_files
-from turnwire.core.use_cases.choices import check_schemas, choose_agent, choose_model, choose_tools
+from turnwire.core.use_cases.choices import check_schemas, choose_agent, choose_model, choose_tools, settings_in
 from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType, ModelRef, SentContext
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn, TurnStatus
@@ -67,13 +67,14 @@ class ContextExplainer:
         """
         environment = self._environment
         session = await environment.store.cached_session(request.session_id)
-        agent = choose_agent(environment, request.turn.agent, session)
-        model = choose_model(environment, request.turn.model, agent, session)
-        await check_schemas(request.turn.tools)
+        with settings_in("settings"):
+            agent = choose_agent(environment, request.turn.agent, session)
+            model = choose_model(environment, request.turn.model, agent, session)
+            await check_schemas(request.turn.tools)
+            turn = self._turn(request.turn, session, agent, model)
         contents = await load_contents(
             request.parts, readable_files(environment, session.directory), environment.settings.limits
         )
-        turn = self._turn(request.turn, session, agent, model)
         history = await environment.store.history(session.session_id)
         if contents.contents:
             history = (*history, self._message(turn, contents))

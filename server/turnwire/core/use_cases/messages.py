@@ -11,7 +11,7 @@ from turnwire.core.intake.inputs import NewMessage, NewToolResult, NewTurn
 from turnwire.core.intake.once import NamedRequests, receipt_record
 from turnwire.core.intake.readable_files import readable_files
 from turnwire.core.intake.receipts import Receipt
-from turnwire.core.tools.folded_results import fold_results
+from turnwire.core.tools.folded_results import fold_results, name_calls
 from turnwire.core.tools.results import client_result
 from turnwire.core.turns.registry import Aborted, Turns
 from turnwire.core.uncancelled import Uncancelled
@@ -184,7 +184,7 @@ class Conversations:
             active = self._refuse_awaited(message)
             history = await environment.store.history(session.session_id)
             ended = [stored for stored in history if stored.turn_id not in active]
-            message, folded = fold_results(message, ended, now)
+            message, folded = fold_results(name_calls(message, history), ended, now)
             return await self._store_appended(new, message, files, folded)
 
     async def _store_appended(
@@ -213,8 +213,9 @@ class Conversations:
             return frozenset()
         awaited = turn.awaited_call_ids
         for part in message.parts:
-            if isinstance(part.content, ToolResult) and part.content.call_id in awaited:
-                field = f"parts[{part.index}].tool_result.call_id"
+            if isinstance(part.content, ToolResult) and awaited & {part.content.tool_call_id, part.content.call_id}:
+                name = "tool_call_id" if part.content.tool_call_id else "call_id"
+                field = f"parts[{part.index}].tool_result.{name}"
                 raise InvalidRequest.of(field, "the running turn waits for this result: use SubmitToolResult")
         return frozenset((turn.turn.turn_id,))
 

@@ -134,8 +134,11 @@ class ToolResult(Struct, frozen=True, tag="tool_result", kw_only=True):
     """A tool result that is a message of its own."""
 
     call_id: str
+    """The provider's id of the call; "" when it gave none."""
     output: str
     is_error: bool = False
+    tool_call_id: str = ""
+    """Id of the part that holds the call; "" when no known call has the provider's id."""
 
 
 class ProviderContent(Struct, frozen=True, tag="provider"):

@@ -63,8 +63,8 @@ class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True):
     model: ModelRef
     """Resolved when the message was accepted, so that a restart asks the same model."""
     agent: str = ""
-    system: str = ""
-    """System prompt of this turn; "" for the agent's."""
+    system: str | None = None
+    """System prompt of this turn, "" for none; None for the agent's."""
     options: GenerationOptions = GenerationOptions()
     tools: tuple[ToolDefinition, ...] = ()
     """Tools that the client runs itself: those of the session and of the message, as they were when it was accepted."""

@@ -350,15 +350,14 @@ def test_contexts_are_explained_with_and_without_a_message() -> None:
     assert from_proto.explain_request(pb.ExplainContextRequest(session_id="s")) == ExplainRequest(
         session_id="s", parts=(), turn=NewTurn()
     )
-    full = pb.ExplainContextRequest(
-        session_id="s",
+    settings = turn_pb2.TurnSettings(
         model=MODEL,
         agent="review",
         system="be brief",
         tools=[ToolDefinition(name="read")],
         options=turn_pb2.GenerationOptions(max_steps=2),
-        parts=[TEXT],
     )
+    full = pb.ExplainContextRequest(session_id="s", settings=settings, parts=[TEXT])
     assert from_proto.explain_request(full) == ExplainRequest(
         session_id="s",
         parts=(NewText("hi"),),
@@ -370,12 +369,22 @@ def test_contexts_are_explained_with_and_without_a_message() -> None:
             tools=(turns.ToolDefinition("read", "", ""),),
         ),
     )
-    wrong = pb.ExplainContextRequest(parts=[pb.MessagePart()], options=turn_pb2.GenerationOptions(top_p=2))
+    settings = turn_pb2.TurnSettings(options=turn_pb2.GenerationOptions(top_p=2), tools=[ToolDefinition()])
+    wrong = pb.ExplainContextRequest(parts=[pb.MessagePart()], settings=settings)
     assert _violations(from_proto.explain_request, wrong) == [
         ("session_id", "REQUIRED"),
         ("parts[0]", "REQUIRED"),
-        ("options.top_p", "OUT_OF_RANGE"),
+        ("settings.options.top_p", "OUT_OF_RANGE"),
+        ("settings.tools[0].name", "INVALID"),
     ]
+
+
+def test_an_empty_system_prompt_is_not_an_absent_one() -> None:
+    """Present and empty means none."""
+    assert from_proto.send_request(_send())[1].system is None
+    assert from_proto.send_request(_send(system=""))[1].system == ""
+    explained = pb.ExplainContextRequest(session_id="s", settings=turn_pb2.TurnSettings(system=""))
+    assert from_proto.explain_request(explained).turn.system == ""
 
 
 def test_watches_take_sequences_or_positions() -> None:

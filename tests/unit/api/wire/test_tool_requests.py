@@ -33,9 +33,12 @@ def test_tool_results_name_session_and_call() -> None:
         "c",
         NewToolResult(output="", is_error=True, metadata_json="{}"),
     )
-    assert _violations(tool_requests.tool_result_request, SubmitToolResultRequest(metadata_json="x")) == [
+    wrong = SubmitToolResultRequest(metadata_json="x", lease_id="l")
+    assert _violations(tool_requests.tool_result_request, wrong) == [
         ("session_id", "REQUIRED"),
         ("tool_call_id", "REQUIRED"),
+        ("lease_id", "INVALID"),
+        ("output", "REQUIRED"),
         ("metadata_json", "BAD_JSON"),
     ]
 
@@ -49,43 +52,41 @@ def test_json_output_is_kept_word_by_word(text: str) -> None:
     assert tool_requests.tool_result_request(_result(output_json=text))[2] == NewToolResult(output=text)
 
 
-@pytest.mark.parametrize("text", ["{", "nul", "NaN", "[1,]", "{'a': 1}", "1 2", "01", " ", "[" * 100_000])
+@pytest.mark.parametrize("text", ["{", "nul", "NaN", "[1,]", "{'a': 1}", "1 2", "01", " ", "", "[" * 100_000])
 def test_output_that_is_no_json_is_refused(text: str) -> None:
     """However deep it is."""
     assert _violations(tool_requests.tool_result_request, _result(output_json=text)) == [("output_json", "BAD_JSON")]
 
 
-def test_there_is_one_output() -> None:
-    """As text or as JSON text."""
-    request = _result(output="a", output_json="1")
-    assert _violations(tool_requests.tool_result_request, request) == [("output_json", "INVALID")]
-
-
 def test_files_of_a_result_keep_their_order() -> None:
-    """By data URI or by path, twenty at most."""
-    files = [ToolResultFile(mime="a/b", filename="f", url=URL), *[ToolResultFile(path="/p")] * 19]
+    """By data URI, as bytes or by path, twenty at most."""
+    files = [ToolResultFile(mime="a/b", filename="f", url=URL), *[ToolResultFile(path="/p")] * 18]
+    files.append(ToolResultFile(data=b""))
     assert tool_requests.tool_result_request(_result(output="o", files=files))[2] == NewToolResult(
-        output="o", files=(NewFile(mime="a/b", filename="f", url=URL), *[NewFile(path="/p")] * 19)
+        output="o",
+        files=(NewFile(mime="a/b", filename="f", url=URL), *[NewFile(path="/p")] * 18, NewFile(data=b"")),
     )
-    too_many = _result(files=[*files, ToolResultFile(path="/p")])
+    too_many = _result(output="", files=[*files, ToolResultFile(path="/p")])
     assert _violations(tool_requests.tool_result_request, too_many) == [("files", "TOO_MANY")]
 
 
 def test_a_wrong_file_of_a_result_is_named() -> None:
-    """By its place: neither url nor path, both, and what is too long."""
+    """By its place: without a source, one that does not exist yet, and what is too long."""
     files = [
         ToolResultFile(path="/p"),
         ToolResultFile(),
-        ToolResultFile(url=URL, path="/p"),
+        ToolResultFile(upload_id="u"),
+        ToolResultFile(path=""),
         ToolResultFile(url=URL, mime="x" * 256, filename="x" * 1025),
         ToolResultFile(path="x" * 4097),
     ]
-    assert _violations(tool_requests.tool_result_request, _result(files=files)) == [
+    assert _violations(tool_requests.tool_result_request, _result(output="", files=files)) == [
         ("files[1].url", "REQUIRED"),
-        ("files[2].url", "REQUIRED"),
-        ("files[3].mime", "TOO_LONG"),
-        ("files[3].filename", "TOO_LONG"),
-        ("files[4].path", "TOO_LONG"),
+        ("files[2].upload_id", "INVALID"),
+        ("files[3].url", "REQUIRED"),
+        ("files[4].mime", "TOO_LONG"),
+        ("files[4].filename", "TOO_LONG"),
+        ("files[5].path", "TOO_LONG"),
     ]
 
 

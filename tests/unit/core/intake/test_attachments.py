@@ -81,6 +81,9 @@ def test_a_file_by_path_is_read_and_described(folder: Path) -> None:
         (NewFile(url=_uri(b"x", ""), filename="a.txt"), "text/plain"),
         (NewFile(url=_uri(b"x", "")), "application/octet-stream"),
         (NewFile(url=_uri(b"x", ""), filename="a.unknown-suffix"), "application/octet-stream"),
+        (NewFile(data=b"x", mime="image/webp", filename="a.txt"), "image/webp"),
+        (NewFile(data=b"x", filename="a.txt"), "text/plain"),
+        (NewFile(data=b""), "application/octet-stream"),
     ],
 )
 def test_the_type_said_wins_over_the_uri_and_the_name(new: NewFile, mime: str) -> None:
@@ -139,9 +142,18 @@ def test_a_media_type_inside_the_uri_is_checked_too(mime: str) -> None:
     assert _violation(NewFile(url=_uri(b"x", mime)))[0] == f"{FIELD}.url"
 
 
-@pytest.mark.parametrize("new", [NewFile(), NewFile(url=_uri(b"x"), path="a"), NewFile(mime="text/plain")])
-def test_exactly_one_of_url_and_path_is_needed(new: NewFile) -> None:
-    """Neither and both are refused."""
+@pytest.mark.parametrize(
+    "new",
+    [
+        NewFile(),
+        NewFile(mime="text/plain"),
+        NewFile(url=_uri(b"x"), path="a"),
+        NewFile(url=_uri(b"x"), data=b"x"),
+        NewFile(path="a", data=b""),
+    ],
+)
+def test_exactly_one_of_url_path_and_data_is_needed(new: NewFile) -> None:
+    """None and two are refused."""
     assert _violation(new) == (f"{FIELD}.url", "REQUIRED")
 
 

@@ -5,10 +5,11 @@ import pytest
 
 from tests.support.fakes.domain_values import NOW, later, make_answer, make_message
 from turnwire.core.ending.closing import CUT_CALL, UNANSWERED_CALL
-from turnwire.core.tools.folded_results import fold_results
+from turnwire.core.tools.folded_results import fold_results, name_calls
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import ToolCallUpdated
 from turnwire.domain.conversation.messages import Message, MessageType, ToolResult, ToolStatus, ToolUse
+from turnwire.domain.errors import InvalidRequest, ToolCallNotFound
 from turnwire.ports.commit import NewEvent, PutMessage
 
 END = later(5)
@@ -29,7 +30,7 @@ def test_a_result_settles_its_call() -> None:
     settled = _call(status=ToolStatus.SUCCESS, output="42", finished_at=END)
     changed = make_answer("msg_1", "text", settled, updated_at=END)
     assert message == msgspec.structs.replace(
-        _results(ToolResult(call_id="c1", output="42")), answers_message_id="msg_1"
+        _results(ToolResult(call_id="c1", output="42", tool_call_id="prt_1")), answers_message_id="msg_1"
     )
     # of no turn: that of the call is over
     assert work == Work((PutMessage(changed, (1,)),), (NewEvent(ToolCallUpdated("msg_1", "prt_1", 1, settled)),))
@@ -95,6 +96,29 @@ def test_a_result_without_an_open_call_stands_by_itself(history: list[Message]) 
     """It changes nothing else."""
     message = _results(ToolResult(call_id="c1", output="1"))
     assert fold_results(message, history, END) == (message, Work())
+
+
+def test_a_result_may_name_the_part_of_its_call() -> None:
+    """Also one whose provider gave no id; of two calls with one id it is the one that was named."""
+    history = [make_answer("msg_1", _call()), make_answer("msg_2", "text", _call())]
+    named = name_calls(_results(ToolResult(call_id="", output="1", tool_call_id="prt_0")), history[:1])
+    assert named == _results(ToolResult(call_id="c1", output="1", tool_call_id="prt_0"))
+    message, work = fold_results(named, history, END)
+    assert message.answers_message_id == "msg_1"
+    assert isinstance(change := work.changes[0], PutMessage)
+    assert (change.message.message_id, change.part_indexes) == ("msg_1", (0,))
+    anonymous = [make_answer("msg_3", _call(""))]
+    unnamed = name_calls(_results(ToolResult(call_id="", output="1", tool_call_id="prt_0")), anonymous)
+    assert fold_results(unnamed, anonymous, END)[0].answers_message_id == "msg_3"
+
+
+def test_a_result_for_a_part_that_is_no_call_is_refused() -> None:
+    """Unlike an id of the provider's, which may be of a call that was never here; two ids of two calls are an error."""
+    history = [make_answer("msg_1", "text", _call())]
+    with pytest.raises(ToolCallNotFound):
+        name_calls(_results(ToolResult(call_id="", output="1", tool_call_id="prt_0")), history)
+    with pytest.raises(InvalidRequest, match=r"parts\[0\].tool_result.call_id"):
+        name_calls(_results(ToolResult(call_id="c2", output="1", tool_call_id="prt_1")), history)
 
 
 def test_results_for_calls_of_two_messages_stay_together() -> None:

@@ -141,7 +141,7 @@ async def test_a_result_for_a_call_that_the_model_is_writing_is_refused() -> Non
         await turns.deliver_result("ses_1", message.parts[0].part_id, CallResult(output="42"))
     live = turns.live("ses_1")
     assert live is not None
-    assert live.awaited_call_ids == {"c1"}
+    assert live.awaited_call_ids == {"c1", message.parts[0].part_id}
     await turns.aclose()
 
 

@@ -294,16 +294,17 @@ ALL_OPTIONS = GenerationOptions(temperature=0.5, top_p=0.9, stop_sequences=("x",
     [
         (
             ANTHROPIC, "claude-opus-4-8",
-            ["temperature 0.5: a model that reasons takes none.", "top_p 0.9: a model that reasons takes none.",
-             "reasoning_effort minimal: the least that the API knows is low."],
+            ["temperature 0.5: it cannot be combined with reasoning.",
+             "top_p 0.9: it cannot be combined with reasoning.",
+             "reasoning_effort minimal: the lowest that the API accepts is low."],
         ),
-        (RESPONSES, "gpt-5", ["stop_sequences ['x']: the API knows none."]),
+        (RESPONSES, "gpt-5", ["stop_sequences ['x']: the API has no such option."]),
         (CHAT, "gpt-5", []),
         (
             OFFLINE, "echo",
-            ["temperature 0.5: no offline model knows it.", "top_p 0.9: no offline model knows it.",
-             "stop_sequences ('x',): no offline model knows it.",
-             "reasoning_effort minimal: no offline model knows it."],
+            ["temperature 0.5: offline models ignore it.", "top_p 0.9: offline models ignore it.",
+             "stop_sequences ('x',): offline models ignore it.",
+             "reasoning_effort minimal: offline models ignore it."],
         ),
     ],
 )  # fmt: skip

@@ -9,7 +9,7 @@ DEFAULT_BASE_URL = "https://api.openai.com/v1"
 
 
 def openai_client(settings: ProviderSettings, api_key: str) -> AsyncOpenAI:
-    """Returns a client; the caller closes it. An empty key is for servers that need none."""
+    """Returns a client; the caller closes it. The key is "" for servers that need none."""
     return AsyncOpenAI(
         api_key=api_key or NO_KEY,
         base_url=settings.base_url or DEFAULT_BASE_URL,

@@ -1,6 +1,6 @@
-"""All configured providers; each is made when it is first used.
+"""All configured providers; each is created when it is first used.
 
-Importing this module imports no SDK: each of them takes more than a second.
+Importing this module imports no SDK, because each of them takes more than a second.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from turnwire.providers.settings import ModelSettings, ProviderSettings
 
 
 class ConfiguredProviders:
-    """Implements `Providers`. For use in one event loop."""
+    """Implements `Providers`. Used on one event loop only."""
 
     def __init__(
         self,
@@ -27,9 +27,9 @@ class ConfiguredProviders:
     ) -> None:
         """Args:
         settings: Settings by provider id.
-        environ: Where the keys are looked up, each when its provider is first used.
+        environ: The environment that keys are read from, each when its provider is first used.
         sources: Where each provider comes from: "builtin", "env" or "config" (the default).
-        models: What is configured of models.
+        models: Configured settings of models.
         """
         self._settings = dict(settings)
         self._environ = environ
@@ -41,7 +41,7 @@ class ConfiguredProviders:
             for name, provider in settings.items()
         }
         self._made: dict[str, Provider] = {}
-        self._making = asyncio.Lock()  # two first uses at once make one provider
+        self._making = asyncio.Lock()  # two concurrent first uses create one provider
 
     def describe(self) -> tuple[ProviderDescription, ...]:
         """See `Providers.describe`."""
@@ -52,7 +52,7 @@ class ConfiguredProviders:
         if model.provider_id not in self._settings:
             raise UnknownModel.of(
                 "model",
-                f"there is no provider {model.provider_id!r}; there are: {', '.join(sorted(self._settings))}",
+                f"unknown provider {model.provider_id!r}; must be one of {', '.join(sorted(self._settings))}",
                 "PROVIDER_UNKNOWN",
                 providerId=model.provider_id,
                 providers=", ".join(sorted(self._settings)),
@@ -142,6 +142,6 @@ def _make(provider_id: str, settings: ProviderSettings, api_key: str) -> Provide
 
             return AnthropicProvider(provider_id, settings, api_key)
         case "offline":
-            from turnwire.providers.offline.provider import OfflineProvider  # noqa: PLC0415 - as the other kinds
+            from turnwire.providers.offline.provider import OfflineProvider  # noqa: PLC0415 - like the other kinds
 
             return OfflineProvider(provider_id)

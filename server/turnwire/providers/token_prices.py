@@ -1,4 +1,4 @@
-"""Prices of tokens by bucket, and what a usage costs with them."""
+"""Prices of tokens by bucket, and the cost of a usage."""
 
 from fractions import Fraction
 
@@ -11,14 +11,14 @@ class TokenPrices(Struct, frozen=True, kw_only=True):
     """Prices of a million tokens in pico-USD. None: unknown, which is not free."""
 
     input: int | None = None
-    """Of prompt tokens neither read from nor written to a cache."""
+    """For prompt tokens that are neither read from nor written to a cache."""
     output: int | None = None
-    """Of generated tokens, reasoning included."""
+    """For generated tokens, including reasoning."""
     cache_read: int | None = None
     cache_write: int | None = None
 
     def completed(self, others: "TokenPrices") -> "TokenPrices":
-        """Returns these prices, with those of the others where one is unknown here."""
+        """Returns these prices, with unknown ones taken from the others."""
         return TokenPrices(
             input=others.input if self.input is None else self.input,
             output=others.output if self.output is None else self.output,
@@ -29,8 +29,8 @@ class TokenPrices(Struct, frozen=True, kw_only=True):
     def cost_pico_usd(self, usage: Usage) -> int | None:
         """Returns what the usage costs, rounded half to even.
 
-        None when a bucket that was used has no price: tokens of a cache may cost a tenth of the price of others or more
-        than it, so no other bucket's price stands in. None as well when the usage counts nothing.
+        None when a used bucket has no price. No other bucket's price replaces it, because cached tokens may cost a
+        tenth of other tokens or more than them. None also when the usage has no counts.
         """
         paid = (
             (usage.input_tokens, self.input),

@@ -1,1 +1,1 @@
-"""Bytes of a provider to items of the core: what all adapters share."""
+"""From a provider's bytes to the core's items: what all adapters share."""

@@ -1,8 +1,8 @@
-"""What the SDKs, HTTP and the streams call an error, as the domain's errors.
+"""Translates errors of the SDKs, of HTTP and of the streams into the domain's errors.
 
-The two SDKs have separate trees of the same shape, so errors are told apart by shape and by the `httpx2` error
-behind them, and neither SDK is imported here. A message holds the provider's own short words, never a key and never
-more than a glimpse of what was sent.
+The two SDKs have separate exception trees of the same shape, so errors are recognised by their shape and by the
+`httpx2` error that caused them, and neither SDK is imported here. A message holds the provider's own short text, never
+a key and at most a short quote of what was sent.
 """
 
 import email.utils
@@ -27,7 +27,7 @@ from turnwire.domain.errors import (
 )
 
 MAX_MESSAGE_CHARS = 300
-"""Providers quote the request in some messages; this is enough for the reason and little of the quote."""
+"""Some provider messages quote the request; this is enough for the reason and for little of the quote."""
 
 _KEY_LIKE = re.compile(r"(?i)\b(?:bearer\s+\S+|(?:sk|pk|rk|gsk|xai|key|api|aiza)[-_][\w*.\-]{6,}|AIza[\w\-]{10,})")
 
@@ -72,14 +72,14 @@ def _from_transport(error: Exception, cause: Exception) -> ProviderError:
     if isinstance(cause, httpx2.RequestError | httpx2.StreamError | OSError):
         return ProviderStreamCut("the connection to the provider broke before the end of its answer")
     if isinstance(cause, ValueError):
-        return ProviderStreamFailed("the provider sent something that cannot be read")
+        return ProviderStreamFailed("the provider sent data that cannot be decoded")
     kind = type(error).__name__
-    return ProviderUnavailable(f"the call of the provider failed: {kind}", {"errorType": kind})
+    return ProviderUnavailable(f"the call to the provider failed: {kind}", {"errorType": kind})
 
 
 def _is_connection_failure(error: BaseException) -> bool:
-    # The SDKs' aiohttp transport reports a refused connection as ConnectTimeout; the operating system's error behind
-    # it tells the truth (openai 3.54 _vendor/httpx_aiohttp/transport.py, AIOHTTP_EXC_MAP).
+    # The SDKs' aiohttp transport reports a refused connection as ConnectTimeout; the operating system's error that
+    # caused it is right (openai 3.54 _vendor/httpx_aiohttp/transport.py, AIOHTTP_EXC_MAP).
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and not isinstance(cause, TimeoutError):
@@ -124,7 +124,7 @@ def _kind_of_status(status: int, words: str) -> type[ProviderError]:
 
 
 def from_stream(error: object, secrets: tuple[str, ...] = ()) -> ProviderError:
-    """Translates an error that came inside a stream: an object with message, type and code, or a text."""
+    """Translates an error that arrived inside a stream: an object with message, type and code, or a text."""
     words, text = describe(error, secrets)
     kind: type[ProviderError] = ProviderStreamFailed
     inner = error.get("error", error) if isinstance(error, dict) else None
@@ -142,7 +142,7 @@ def from_stream(error: object, secrets: tuple[str, ...] = ()) -> ProviderError:
 
 
 def describe(body: object, secrets: tuple[str, ...]) -> tuple[str, str]:
-    """Returns all words of an error object for recognising it, and its short message for people, scrubbed."""
+    """Returns all words of an error object, to recognise it, and its short message for people, scrubbed."""
     error: Any = body.get("error", body) if isinstance(body, dict) else body
     if isinstance(error, str):
         return error, scrub(error, secrets)
@@ -155,7 +155,7 @@ def describe(body: object, secrets: tuple[str, ...]) -> tuple[str, str]:
 
 
 def scrub(text: str, secrets: tuple[str, ...] = ()) -> str:
-    """Returns the text on one line, cut to `MAX_MESSAGE_CHARS`, without the secrets and anything like a key."""
+    """Returns the text on one line, cut to `MAX_MESSAGE_CHARS`, without secrets and texts that look like keys."""
     for secret in secrets:
         if secret:
             text = text.replace(secret, "[key]")

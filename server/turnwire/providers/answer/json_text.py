@@ -1,4 +1,4 @@
-"""JSON as providers write it: fast where it is right, forgiving where it is not.
+"""JSON as providers write it: decoded fast when it is valid, leniently when it is not.
 
 Some providers cut a surrogate pair between two deltas. Both halves are passed through as lone surrogates, which
 msgspec refuses, and the receiver joins them.
@@ -26,7 +26,7 @@ def decode(data: bytes) -> Any:
 
 
 def encode(value: object) -> str:
-    """Returns compact JSON text that any UTF-8 store takes: lone surrogates are written as escapes."""
+    """Returns compact JSON text that is valid UTF-8: lone surrogates are written as escapes."""
     try:
         return _encode_fast(value).decode()
     except (UnicodeEncodeError, msgspec.EncodeError):

@@ -1,11 +1,11 @@
 """Server-sent events, decoded as the bytes arrive.
 
 Follows https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream with one difference: an
-event at the very end that lacks its blank line is given out by `finish`, since several servers forget that line.
+event at the very end without its blank line is returned by `finish`, because several servers omit that line.
 """
 
 MAX_EVENT_BYTES = 64 * 1024 * 1024
-"""Largest event: a generated image of 4K pixels in base64 has about 30 MB; beyond that a server runs wild."""
+"""Largest event: a generated image of 4K pixels in base64 has about 30 MB; a server that sends more is broken."""
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -19,7 +19,7 @@ class SseDecoder:
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         """Args:
-        max_event_bytes: Bound of one event's data and of one line, inclusive.
+        max_event_bytes: Largest size of one event's data and of one line, inclusive.
         """
         self._max_event_bytes = max_event_bytes
         self._pieces: list[bytes] = []
@@ -33,7 +33,7 @@ class SseDecoder:
     def feed(self, chunk: bytes) -> list[tuple[bytes, bytes]]:
         """Takes the next bytes.
 
-        Returns: the events that became complete, in order, as (event name, data); the name is b"" when not given.
+        Returns: the events that are now complete, in order, as (event name, data); the name is b"" when there is none.
 
         Raises:
             SseEventTooLarge: an event exceeds the bound.
@@ -61,7 +61,7 @@ class SseDecoder:
         return events
 
     def finish(self) -> list[tuple[bytes, bytes]]:
-        """Says that no more bytes come. Returns the event that lacked its blank line, if any."""
+        """Ends the input. Returns the event that lacked its blank line, if any."""
         lines = [b"".join(self._pieces), b""]
         self._pieces = []
         return self._take_lines(lines)

@@ -1,4 +1,4 @@
-"""From an open HTTP answer to the items of a step: what all APIs have in common."""
+"""Turns an open HTTP answer into the items of a step: what all APIs have in common."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
@@ -21,16 +21,16 @@ class AnswerReader(Protocol):
     """Reads the events of one answer. Free of I/O; used once."""
 
     ended: bool
-    """The API's end marker was read. False again when another answer begins behind it: some gateways send all steps of
-    a conversation in one body."""
+    """The API's end marker was read. Becomes False again when another answer follows: some gateways send all steps of a
+    conversation in one body."""
 
     @property
     def provider_reason(self) -> str:
-        """The provider's word for the end of the answer, as soon as it came; "" before."""
+        """The provider's word for why the answer ended; "" until it arrives."""
         ...
 
     def read(self, event: bytes, data: bytes, items: list[StreamItem]) -> None:
-        """Appends what the event says to `items`.
+        """Appends the items that the event carries to `items`.
 
         Raises:
             ProviderError: the event reports an error. What was appended before stays valid.
@@ -39,16 +39,16 @@ class AnswerReader(Protocol):
         ...
 
     def end_of_body(self, items: list[StreamItem]) -> None:
-        """Says that the body is over. Call it once, last.
+        """Ends the input. Call it once, last.
 
-        Appends what is still open and `StepFinished`; nothing when the end marker is missing and the API does not let
-        it be left out, and `ended` then stays False.
+        Appends the ends of open parts and `StepFinished`. Appends nothing and leaves `ended` False when the end marker
+        is missing and the API requires it.
         """
         ...
 
 
 class OpenAnswer(Protocol):
-    """What is used of the SDKs' raw streaming responses."""
+    """The part of the SDKs' raw streaming responses that is used."""
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -67,12 +67,12 @@ class OpenAnswer(Protocol):
 async def read_answer(
     request: Callable[[], AbstractAsyncContextManager[OpenAnswer]], reader: AnswerReader, secrets: tuple[str, ...]
 ) -> AsyncGenerator[StreamItem, None]:
-    """Sends the request and yields what the reader makes of its answer.
+    """Sends the request and yields the items that the reader finds in its answer.
 
     Closing the generator, or cancelling the task that iterates it, closes the connection at once.
 
     Args:
-        request: Makes what sends on entering and closes the answer on leaving; called when the first item is asked for.
+        request: Makes a context that sends on entering and closes the answer on leaving; called for the first item.
         reader: A fresh reader of the API's events.
         secrets: Texts that must not appear in errors.
 
@@ -97,7 +97,7 @@ async def read_answer(
             found = _read_events(decoder.finish(), reader, items)
             failure = failure or found
             if isinstance(failure, ValueError):
-                # A last event that cannot be read is one that was cut.
+                # A last event that cannot be read was cut off.
                 failure = None
             if failure is None:
                 reader.end_of_body(items)
@@ -124,23 +124,23 @@ def stream_cut() -> ProviderStreamCut:
 def _read_events(
     events: list[tuple[bytes, bytes]], reader: AnswerReader, items: list[StreamItem]
 ) -> ProviderError | ValueError | None:
-    """Returns what went wrong first, unless it stands behind the end marker: what came before must go out first."""
+    """Returns the first error before the end marker; it is not raised here, because earlier items must go out first."""
     failure: ProviderError | None = None
     for event, data in events:
         ended = reader.ended
         try:
             reader.read(event, data, items)
         except ProviderError as error:
-            # What follows an error may still tell usage and reason.
+            # Events after an error may still carry usage and reason.
             failure = failure or (None if ended else error)
         except (ValueError, AttributeError, KeyError, TypeError) as error:
             if not ended:
-                return failure or ValueError(f"an event cannot be read: {type(error).__name__}")
+                return failure or ValueError(f"an event cannot be decoded: {type(error).__name__}")
     return failure
 
 
 async def _refuse_unstreamed(answer: OpenAnswer, secrets: tuple[str, ...]) -> None:
-    # Some servers answer 200 with a JSON error, others ignore that a stream was asked for.
+    # Some servers answer 200 with a JSON error, others ignore that a stream was requested.
     if not answer.headers.get("content-type", "").startswith("application/json"):
         return
     try:
@@ -153,7 +153,7 @@ async def _refuse_unstreamed(answer: OpenAnswer, secrets: tuple[str, ...]) -> No
 
 
 async def _body(answer: OpenAnswer, is_over: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
-    """Yields the body; once the answer is over, only what still comes at once, and no error."""
+    """Yields the body. Once the answer is over, yields only what arrives within `DRAIN_SECONDS` and raises no error."""
     chunks = answer.iter_bytes()
     deadline: float | None = None
     while True:

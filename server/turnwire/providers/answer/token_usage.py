@@ -1,4 +1,4 @@
-"""Token counts of the providers, as buckets that do not overlap.
+"""Converts token counts of providers into buckets that do not overlap.
 
 OpenAI's convention (https://platform.openai.com/docs/api-reference/chat/object#chat/object-usage): prompt tokens
 include cached ones, generated tokens include reasoning. Anthropic's
@@ -11,11 +11,11 @@ from typing import Any
 from turnwire.domain.money import Usage
 
 MAX_COUNT = 2**53
-"""Larger counts are nonsense, and would not fit the contract's numbers when they are added up."""
+"""Larger counts are nonsense, and their sums would not fit the contract's numbers."""
 
 
 def from_openai(usage: Mapping[str, Any]) -> Usage | None:
-    """Reads the usage of Chat Completions, of its look-alikes and of Responses; None when it holds no counts."""
+    """Reads the usage of Chat Completions, of compatible servers and of Responses; None when it has no counts."""
     prompt = _count(usage, "prompt_tokens", "input_tokens")
     generated = _count(usage, "completion_tokens", "output_tokens")
     if prompt is None and generated is None:
@@ -23,7 +23,7 @@ def from_openai(usage: Mapping[str, Any]) -> Usage | None:
     prompt_details = _details(usage, "prompt_tokens_details", "input_tokens_details")
     # DeepSeek and Moonshot count cache hits beside the details.
     read = _first(_count(prompt_details, "cached_tokens"), _count(usage, "prompt_cache_hit_tokens", "cached_tokens"))
-    # Servers without paid cache writes fill in 0, which says nothing.
+    # Servers without paid cache writes send 0, which carries no information.
     written = _count(prompt_details, "cache_write_tokens", "cache_creation_tokens") or None
     reasoning = _count(_details(usage, "completion_tokens_details", "output_tokens_details"), "reasoning_tokens")
     visible, reported = _visible(generated, reasoning)
@@ -40,11 +40,11 @@ def from_openai(usage: Mapping[str, Any]) -> Usage | None:
 
 
 def from_anthropic(usage: Mapping[str, Any]) -> Usage | None:
-    """Reads the merged usage of an Anthropic answer; None when it holds no counts."""
+    """Reads the merged usage of an Anthropic answer; None when it has no counts."""
     generated = _count(usage, "output_tokens")
     thinking = _count(_details(usage, "output_tokens_details"), "thinking_tokens")
     prompt = _count(usage, "input_tokens")
-    # Older models leave the cache's counts out when there is no cache.
+    # Older models omit the cache's counts when there is no cache.
     uncached = None if prompt is None else 0
     visible, reported = _visible(generated, thinking)
     result = Usage(
@@ -59,15 +59,15 @@ def from_anthropic(usage: Mapping[str, Any]) -> Usage | None:
 
 
 def _visible(generated: int | None, reasoning: int | None) -> tuple[int | None, int | None]:
-    """Returns the visible share of the generated tokens, and their count where the shares do not add up to it."""
+    """Returns the visible part of the generated tokens, and their total when the parts do not add up to it."""
     if generated is None or reasoning is None:
         return generated, None
-    # Routers mix counts of two tokenisers, so that a share can exceed its whole.
+    # Routers mix counts of two tokenisers, so a part can exceed its total.
     return (generated - reasoning, None) if reasoning <= generated else (0, generated)
 
 
 def _reasoning_is_on_top(usage: Mapping[str, Any], prompt: int | None, generated: int, reasoning: int) -> bool:
-    # xAI does not count reasoning in completion_tokens; the total tells:
+    # xAI does not count reasoning in completion_tokens; the total shows that:
     # https://docs.x.ai/docs/guides/reasoning
     total = _count(usage, "total_tokens")
     return total is not None and total == (prompt or 0) + generated + reasoning

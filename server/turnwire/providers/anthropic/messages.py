@@ -1,4 +1,4 @@
-"""Writes the messages of a request of Anthropic Messages."""
+"""Writes the messages of an Anthropic Messages request."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ THINKING = ("thinking", "redacted_thinking")
 
 
 class _Said(Struct, frozen=True):
-    """What one message of ours becomes, before neighbours are merged."""
+    """The blocks of one neutral message, before neighbours are merged."""
 
     message: Message
     blocks: list[tuple[Block, Part | None]]
@@ -44,15 +44,15 @@ class _Said(Struct, frozen=True):
 
     @property
     def is_paused(self) -> bool:
-        """True when the provider goes on with this answer when it gets it back."""
+        """True when the provider continues this answer when it gets it back."""
         return self.is_answer and self.message.finish_reason is FinishReason.PAUSED
 
 
 class AnthropicMessages:
-    """Writes the messages of one request, neighbours of one role merged."""
+    """Writes the messages of one request and merges neighbours of the same role."""
 
     def __init__(self, reader: RequestReader) -> None:
-        """Takes what reads the request."""
+        """Takes the reader of the request."""
         self._reader = reader
         self._repairs = reader.repairs
         self._wire: list[dict[str, Any]] = []
@@ -60,7 +60,7 @@ class AnthropicMessages:
         """The last answer that was sent was paused."""
 
     def wire_messages(self, messages: tuple[Message, ...]) -> list[dict[str, Any]]:
-        """Returns the messages; the last one is the user's, or an answer that was paused."""
+        """Returns the messages; the last one is the user's, or a paused answer."""
         said = [one for message in messages for one in self._read(message)]
         hosted = _HostedCalls(said)
         for at, one in enumerate(said):
@@ -86,11 +86,11 @@ class AnthropicMessages:
         return [_Said(message, [(block, None) for block in blocks])] if blocks else []
 
     def _read_answer(self, message: Message) -> list[_Said]:
-        """Returns the answer, and the user's message with the results of its calls when there are any."""
+        """Returns the answer, followed by the user's message with the results of its calls if there are any."""
         answer: list[tuple[Block, Part | None]] = []
         results: list[Block] = []
         behind: list[Block] = []
-        """What the user says behind the results, which come first."""
+        """The user's content after the results, which must come first."""
         for part in message.parts:
             block: Block | None = None
             match part.content:
@@ -130,7 +130,7 @@ class AnthropicMessages:
         return _text(text)
 
     def _own_block(self, message: Message, part: Part, content: Reasoning | ProviderContent) -> Block | None:
-        """Returns the provider's own block as it came; None when it cannot go back."""
+        """Returns the provider's own block unchanged; None when it cannot be sent back."""
         state = self._reader.own_state(message, part)
         if not state:
             return None
@@ -142,13 +142,14 @@ class AnthropicMessages:
         if block is None:
             self._repairs.dropped(RepairReason.UNUSABLE_STATE, message, part)
         elif message.message_id in self._reader.request.prefix_changed and _is_signed(block):
-            # Newer models compare system prompt, tools and all messages before a signed block with those of its making.
+            # Newer models check that system prompt, tools and messages before a signed block are those it was made
+            # after.
             self._repairs.dropped(RepairReason.PREFIX_CHANGED, message, part)
             return None
         return block
 
     def _sendable(self, answer: _Said, hosted: "_HostedCalls", at: int) -> list[Block]:
-        """Returns the blocks that can be sent where they stand."""
+        """Returns the blocks that can be sent at their place."""
         message = answer.message
         blocks = []
         for block, part in answer.blocks:
@@ -156,8 +157,8 @@ class AnthropicMessages:
                 blocks.append((block, part))
             else:
                 self._repairs.dropped(RepairReason.HALF_OF_HOSTED_CALL, message, part)
-        # "The final block in an assistant message cannot be `thinking`": what it led to is not sent. So it is in the
-        # middle of a merged message too, since there the request that continued it had its end.
+        # "The final block in an assistant message cannot be `thinking`". This applies when what the thinking led to is
+        # not sent, and also inside a merged message, where the continuing request once ended.
         while blocks and blocks[-1][0]["type"] in THINKING:
             self._repairs.dropped(RepairReason.REASONING_LEADS_NOWHERE, message, blocks.pop()[1])
         if answer.is_paused and blocks:
@@ -169,9 +170,9 @@ class AnthropicMessages:
         return [block for block, _ in blocks]
 
     def _add_answer(self, answer: _Said, blocks: list[Block], is_told: bool) -> None:
-        """Adds an answer; `is_told` when the user tells something of it next."""
+        """Adds an answer; `is_told` when a user message with something from it follows."""
         if (blocks or is_told) and self._is_the_users_turn():
-            # The user was made to speak in the request for this answer too. Left out now, it would change what stands
+            # The request for this answer had the same added user message. Leaving it out now would change what comes
             # before the answer.
             self._go_on(answer.message)
         if blocks:
@@ -181,7 +182,7 @@ class AnthropicMessages:
             self._paused = self._paused and answer.is_paused
 
     def _is_the_users_turn(self) -> bool:
-        """Tells whether the model has said all that it had to say, or nobody has said anything."""
+        """Returns whether a user message must follow: the model has finished its answer, or there is no message yet."""
         return not self._wire or (self._wire[-1]["role"] == "assistant" and not self._paused)
 
     def _go_on(self, before: Message | None) -> None:
@@ -196,7 +197,7 @@ class AnthropicMessages:
 
 
 class _HostedCalls:
-    """Which halves of calls that the provider runs itself stand in a request: one is refused without the other."""
+    """The halves (call, result) of provider-run calls in a request: one is refused without the other."""
 
     def __init__(self, said: list[_Said]) -> None:
         self._answered = set[str]()
@@ -211,7 +212,7 @@ class _HostedCalls:
         self._open_from = _first_that_goes_on(said)
 
     def may_be_sent(self, block: Block, at: int) -> bool:
-        """Tells whether a block of the answer at this position has its other half, or may still get it."""
+        """Returns whether a block of the answer at this position has its other half or may still get it."""
         call_id = _hosted_id(block)
         if call_id is None or call_id in self._answered:
             return True
@@ -221,11 +222,11 @@ class _HostedCalls:
 def _first_that_goes_on(said: list[_Said]) -> int:
     """Returns the position of the first answer whose hosted tools may still answer.
 
-    They may after a pause, and after the client's tools did: nothing else stands behind such an answer.
+    They may after a pause and after results of the client's tools, when nothing else follows the answer.
     """
     at = len(said)
     if at and not said[-1].is_answer and all(block["type"] == "tool_result" for block, _ in said[-1].blocks):
-        at -= 2  # results stand right behind the answer with their calls
+        at -= 2  # results directly follow the answer that has their calls
     elif at and said[-1].is_paused:
         at -= 1
     else:
@@ -240,7 +241,7 @@ def _is_hosted_call(block: Block) -> bool:
 
 
 def _hosted_id(block: Block) -> str | None:
-    """Returns the id of the hosted tool's call that a block of an answer is, or is the result of; None for others."""
+    """Returns the call id of a block that is a hosted tool's call or result; None for other blocks."""
     if _is_hosted_call(block):
         return str(block.get("id"))
     kind = block["type"]
@@ -280,6 +281,6 @@ def _result(call: SentCall) -> Block:
 
 
 def _files_apart(call: SentCall) -> list[Block]:
-    """Returns the images and PDFs that cannot stand in the result of a call that failed."""
+    """Returns the images and PDFs that cannot be part of a failed call's result."""
     media = call.media() if call.is_error else ()
     return [_text(files_heading(call.tool)), *map(_user_block, media)] if media else []

@@ -46,8 +46,8 @@ class AnthropicProvider:
         request, body = prepared.request, prepared.body
         reader = AnthropicReader(original_names(tool.name for tool in request.tools), request.model_id, self._secrets)
         create = self._client.messages.with_streaming_response.create
-        # All of the body goes as extra_body, which the SDK sends as it is: messages would be walked through and copied,
-        # and anthropic 2 has no argument for temperature.
+        # The whole body goes as extra_body, which the SDK sends unchanged: it would traverse and copy messages, and
+        # anthropic 2 has no argument for temperature.
         return read_answer(
             lambda: create(
                 model=request.model_id, messages=[], max_tokens=body["max_tokens"], stream=True, extra_body=body

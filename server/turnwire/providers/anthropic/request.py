@@ -1,4 +1,4 @@
-"""Builds requests of Anthropic Messages: https://docs.anthropic.com/en/api/messages."""
+"""Builds Anthropic Messages requests: https://docs.anthropic.com/en/api/messages."""
 
 import re
 from typing import Any
@@ -18,7 +18,7 @@ IMAGE_LIMITS = ImageLimits(max_bytes=5 * 2**20 * 3 // 4, max_side_pixels=8000)
 _BUDGET_TOKENS = {"low": 2048, "medium": 8192, "high": 16384, "xhigh": 32768, "max": 32768}
 
 _BUDGET_MODEL = re.compile(r"claude-(?:3|(?:opus|sonnet|haiku)-4(?:-[0-5])?(?:-2\d{7}|@|$|-latest))")
-"""Models that think by a budget of tokens; later ones choose it themselves and take an effort."""
+"""Models that think within a token budget; later models choose it themselves and accept an effort."""
 
 
 def build_anthropic_request(request: ProviderRequest, provider_id: str, default_max_tokens: int) -> PreparedRequest:
@@ -26,8 +26,8 @@ def build_anthropic_request(request: ProviderRequest, provider_id: str, default_
 
     Args:
         request: The neutral request.
-        provider_id: Whose signed reasoning may be sent back.
-        default_max_tokens: Output limit when the request gives none; the API demands one.
+        provider_id: The provider whose signed reasoning may be sent back.
+        default_max_tokens: Output limit when the request gives none; the API requires one.
     """
     reader = RequestReader(request, provider_id, API, CallIds(max_chars=64), IMAGE_LIMITS)
     system, messages = reader.conversation()
@@ -50,11 +50,11 @@ def build_anthropic_request(request: ProviderRequest, provider_id: str, default_
 
 
 def _mark_for_cache(body: dict[str, Any]) -> None:
-    """Marks the ends of tools, system prompt and the last two messages of the user: 4 marks are allowed.
+    """Marks the ends of the tools, the system prompt and the last two user messages; the API allows 4 marks.
 
-    Of the two, the first is where the request of the step before ended: a cache is looked for only 20 blocks before a
-    mark, and a step with many calls is longer. All marked blocks are such as the API lets be marked: tools, texts that
-    are not blank, files and results, never thinking.
+    The first of the two user messages is the end of the previous step's request. It is marked because the API looks for
+    a cache entry only up to 20 blocks before a mark, and a step with many calls is longer. The API allows marks on all
+    of these blocks: tools, texts that are not blank, files and results, but not thinking.
     """
     users = [message["content"] for message in body["messages"] if message["role"] == "user"]
     for blocks in (body.get("tools"), body.get("system"), *users[-2:]):
@@ -71,28 +71,28 @@ def _apply_options(body: dict[str, Any], options: GenerationOptions, reader: Req
     wanted = bool(options.reasoning_effort) and options.reasoning_effort != "none"
     if wanted and by_budget and _runs_without_thinking(body["messages"]):
         reader.option_dropped(
-            "reasoning_effort", options.reasoning_effort, "the answer that goes on here began without thinking"
+            "reasoning_effort", options.reasoning_effort, "the answer being continued began without thinking"
         )
         wanted = False
     if not wanted:
         if len(given) > 1:
             # "`temperature` and `top_p` cannot both be specified for this model"
-            reader.option_dropped("top_p", given.pop("top_p"), "not beside a temperature")
+            reader.option_dropped("top_p", given.pop("top_p"), "it cannot be combined with temperature")
         body.update(given)
         return
     for name, value in given.items():
-        reader.option_dropped(name, value, "a model that reasons takes none")
+        reader.option_dropped(name, value, "it cannot be combined with reasoning")
     effort = {"minimal": "low"}.get(options.reasoning_effort, options.reasoning_effort)
     if effort != options.reasoning_effort:
         reader.option_replaced(
-            "reasoning_effort", options.reasoning_effort, f"the least that the API knows is {effort}"
+            "reasoning_effort", options.reasoning_effort, f"the lowest that the API accepts is {effort}"
         )
     if by_budget:
         if effort not in _BUDGET_TOKENS:
-            reader.option_replaced("reasoning_effort", effort, "it is unknown, and medium is used")
+            reader.option_replaced("reasoning_effort", effort, "it is unknown; medium is used")
         budget = _BUDGET_TOKENS.get(effort, _BUDGET_TOKENS["medium"])
         body["thinking"] = {"type": "enabled", "budget_tokens": budget}
-        # The limit covers thinking and answer; the caller's limit is meant for the answer.
+        # The API's limit covers thinking and answer; the caller's limit is for the answer.
         body["max_tokens"] += budget
     else:
         body["thinking"] = {"type": "adaptive"}
@@ -100,11 +100,11 @@ def _apply_options(body: dict[str, Any], options: GenerationOptions, reader: Req
 
 
 def _runs_without_thinking(messages: list[dict[str, Any]]) -> bool:
-    """Tells whether an answer goes on that does not begin with thinking, so that it must go on without.
+    """Returns whether the request continues an answer that began without thinking and must continue without it.
 
-    All steps of a tool loop are one answer. It has none when another model began it, or when what stood before it has
-    changed. "When `thinking` is enabled, a final `assistant` message must start with a thinking block": models that
-    choose their thinking themselves do not check that.
+    All steps of a tool loop are one answer. It begins without thinking when another model began it, or when what came
+    before it has changed. "When `thinking` is enabled, a final `assistant` message must start with a thinking block":
+    models that choose their thinking themselves do not check that.
     """
     at = len(messages) - 1
     if messages[at]["role"] == "user":

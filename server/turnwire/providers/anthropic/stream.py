@@ -22,7 +22,7 @@ from turnwire.providers.answer import json_text, token_usage
 from turnwire.providers.answer.errors import from_stream
 
 API = "anthropic"
-"""Marks provider state that belongs to this API."""
+"""Marks provider state of this API."""
 
 FINISH_REASONS: Mapping[str, FinishReason] = {
     "end_turn": FinishReason.STOP,
@@ -45,8 +45,8 @@ class AnthropicReader:
 
     def __init__(self, original_names: Mapping[str, str], model_id: str, secrets: tuple[str, ...] = ()) -> None:
         """Args:
-        original_names: Our tool names by the names that the provider was told.
-        model_id: The model that was asked, to mark its state.
+        original_names: The server's tool names by their wire names.
+        model_id: The requested model, to mark its state.
         secrets: Texts that must not appear in errors.
         """
         self.ended = False
@@ -88,7 +88,7 @@ class AnthropicReader:
         return self._stop_reason
 
     def end_of_body(self, items: list[StreamItem]) -> None:
-        """Nothing stands for a missing end marker."""
+        """Nothing replaces a missing end marker."""
         if not self.ended:
             return
         for index in tuple(self._blocks):
@@ -99,7 +99,7 @@ class AnthropicReader:
         items.append(StepFinished(reason, self._stop_reason))
 
     def _message_start(self, message: dict[str, Any], items: list[StreamItem]) -> None:
-        # A gateway that starts over, in the middle or behind the end, numbers its blocks from 0: they are other parts.
+        # A gateway that starts over, in the middle or after the end, numbers its blocks from 0; they are new parts.
         self.ended = False
         self._stop_reason = ""
         self._blocks = {}
@@ -174,7 +174,8 @@ class AnthropicReader:
     def _merge_usage(self, usage: object, items: list[StreamItem]) -> None:
         if not isinstance(usage, dict):
             return
-        # Cumulative, so a later count replaces. Gateways that know the prompt's size only at the start fill in 0 later.
+        # Counts are cumulative, so a later one replaces. Gateways that know the prompt's size only at the start send 0
+        # later.
         knows_prompt = bool(usage.get("input_tokens"))
         for name, value in usage.items():
             if value is not None and (value != 0 or knows_prompt or name not in self._usage):
@@ -196,10 +197,10 @@ class _Block:
         self.input: list[str] = []
         """Pieces of the input's JSON text."""
         self.input_text = ""
-        """The input as it stood in the start of the block: calls from code, and those of gateways, come whole."""
+        """The input from the block's start event: calls from code and calls of gateways come whole."""
 
     def merge(self, delta: dict[str, Any]) -> None:
-        """Takes a delta of a kind without a rule of its own: signature, citations, compaction and what comes later."""
+        """Applies a delta of a kind without a rule of its own: signature, citations, compaction and future kinds."""
         for name, value in delta.items():
             if name == "citation":
                 self.fields["citations"] = [*(self.fields.get("citations") or ()), value]
@@ -211,7 +212,7 @@ class _Block:
                 self.fields[name] = known + value if both_text else value
 
     def whole(self) -> dict[str, Any]:
-        """Returns the block with its input put together."""
+        """Returns the block with its input joined."""
         text = "".join(self.input)
         if not text:
             return self.fields

@@ -1,1 +1,1 @@
-"""What is known of models: lists and prices."""
+"""What is known about models: lists and prices."""

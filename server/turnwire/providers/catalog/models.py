@@ -1,4 +1,4 @@
-"""What is known of the models of one provider: by the configuration first, then by the price list."""
+"""What is known about the models of one provider: from the configuration first, then from the price list."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -10,51 +10,51 @@ from turnwire.providers.catalog.offline_models import MODELS
 from turnwire.providers.settings import ModelSettings, ProviderSettings
 
 OFFLINE_CONTEXT_WINDOW_TOKENS = 128_000
-"""Offline models have no limit; this one stands for a usual model, so that compaction can be tried without a key."""
+"""Offline models have no limit; a typical window allows trying compaction without a key."""
 
 OFFLINE_CAPABILITIES = ("tools", "reasoning")
-"""Each offline model calls tools and reasons aloud when it is told to; none looks into a file."""
+"""Every offline model calls tools and reasons when its script asks for it; none reads files."""
 
 _OWN_VENDORS = {"anthropic": "anthropic", "openai_chat": "openai", "openai_responses": "openai"}
-"""Who serves a kind where no address says otherwise, as the price list names them."""
+"""The vendor of a kind without an address of its own, as the price list names it."""
 
 
 class ModelCatalog:
-    """The models of one provider. Never does I/O; what is asked before `load` may read the price list."""
+    """The models of one provider. Does no I/O after `load`; before it, a question may read the price list."""
 
     def __init__(self, settings: ProviderSettings, configured: Mapping[str, ModelSettings]) -> None:
         """Args:
         settings: The provider's settings.
-        configured: What is configured of its models, by their ids.
+        configured: Configured settings of its models, by model id.
         """
         self._settings = settings
         self._configured = configured
         self._offline = settings.kind == "offline"
-        # Another address means another vendor with prices of its own, found by the address.
+        # Another address means another vendor with other prices, found by the address.
         own_vendor = "" if settings.base_url else _OWN_VENDORS.get(settings.kind, "")
         self._vendor = settings.price_provider or own_vendor
 
     def load(self) -> None:
-        """Reads the price list where models may be in it. For a thread: it takes a while, once in a process."""
+        """Reads the price list if it may hold the models. Blocks for a while, once per process: run it on a thread."""
         if not self._offline:
             pricing.load()
 
     @property
     def accepts_any(self) -> bool:
-        """False when only the listed models exist."""
+        """False when only the listed models may be used."""
         return not self._settings.only_listed_models and not self._offline
 
     def accepts(self, model_id: str) -> bool:
-        """Tells whether the provider takes a model, as far as is known. Reads no price list."""
+        """Returns whether the provider accepts a model, as far as is known. Does not read the price list."""
         return self.accepts_any or model_id in self._named
 
     @property
     def default_model(self) -> str:
-        """The model of who names none; "" when the configuration names no model at all."""
+        """The model for requests that name none; "" when the configuration names no model."""
         return self._settings.default_model or next(iter(self._named), "")
 
     def describe(self) -> tuple[ModelDescription, ...]:
-        """Returns the models to list, those of the configuration first."""
+        """Returns the models to list, configured ones first."""
         return tuple(map(self._describe, dict.fromkeys((*self._named, *self._others_of_vendor()))))
 
     def context_window_tokens(self, model_id: str) -> int | None:
@@ -62,7 +62,7 @@ class ModelCatalog:
         return self._describe(model_id).context_window_tokens
 
     def capabilities(self, model_id: str) -> tuple[str, ...] | None:
-        """Returns what the configuration says that a model can do; None when it says nothing."""
+        """Returns the configured capabilities of a model; None when there are none configured."""
         return self._settings_of(model_id).capabilities
 
     def cost_pico_usd(self, model_id: str, usage: Usage) -> int | None:
@@ -74,14 +74,14 @@ class ModelCatalog:
 
     @cached_property
     def _named(self) -> Mapping[str, str]:
-        """Names of the models that exist by the configuration, by id in the order in which they are listed."""
+        """Names of the configured models by id, in the order in which they are listed."""
         if self._offline:
             return {model.model_id: model.name for model in MODELS}
         ids = (*self._settings.models, self._settings.default_model, *self._configured)
         return {model_id: model_id for model_id in ids if model_id}
 
     def _others_of_vendor(self) -> tuple[str, ...]:
-        """Returns what the vendor sells besides, where the provider is the vendor and the file lists no models."""
+        """Returns the vendor's other models, if the provider is the vendor and the configuration lists no models."""
         settings = self._settings
         own = _OWN_VENDORS.get(settings.kind)
         if own is None or settings.models or settings.only_listed_models or settings.price_provider not in ("", own):

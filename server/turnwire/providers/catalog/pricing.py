@@ -1,4 +1,4 @@
-"""What the price list of genai-prices knows of models, and what a model call costs by it."""
+"""Reads the price list of genai-prices: facts about models, and the cost of a model call."""
 
 import re
 from datetime import UTC, datetime
@@ -15,18 +15,18 @@ _OTHER_MODALITIES = ("audio", "image", "video")
 
 
 class ListedModel(Struct, frozen=True, kw_only=True):
-    """What the price list says of a model."""
+    """A model's entry in the price list."""
 
     name: str
-    """"" when the entry stands for a family and not for this very name."""
+    """"" when the entry is for a family of models and not for this name."""
     description: str
     context_window_tokens: int | None
     prices: TokenPrices
-    """Those of the shortest prompts, now."""
+    """Current prices for the shortest prompts."""
 
 
 def load() -> None:
-    """Reads the price list, so that no question about it holds up an event loop. Takes a quarter of a second, once."""
+    """Reads the price list, so that later calls do not block an event loop. Takes a quarter of a second, once."""
     _providers()
 
 
@@ -35,17 +35,17 @@ def cost_pico_usd(
 ) -> int | None:
     """Returns what the usage costs, rounded half to even.
 
-    None when one of the used prices is unknown, or when the usage counts nothing.
+    None when a needed price is unknown, or when the usage has no counts.
 
-    By the price list alone, tokens of a cache for which it has no price of their own count as fresh ones: so it says
-    that there is no rebate. Beside configured prices nothing says so, and the cost is unknown.
+    In the price list, a missing price for cached tokens means that there is no discount, so they are priced as fresh
+    tokens. With configured prices a missing price has no such meaning, and the cost is unknown.
 
     Args:
         vendor: Vendor as the price list names it; "" to find it by the address.
         base_url: Address of the API; only used without a vendor.
-        model_id: The model that was asked for.
+        model_id: The requested model.
         usage: Buckets that do not overlap.
-        own: Configured prices, which win; the price list gives the rest, at the length of this prompt.
+        own: Configured prices, which take precedence; the price list gives the others, for the length of this prompt.
     """
     if own == UNKNOWN_PRICES:
         return _list_cost(vendor, base_url, model_id, usage)
@@ -59,7 +59,7 @@ def cost_pico_usd(
 
 
 def listed_model(vendor: str, base_url: str, model_id: str) -> ListedModel | None:
-    """Returns what the price list says of a model; None when it does not know it. Arguments as for `cost_pico_usd`."""
+    """Returns a model's entry in the price list; None when there is none. Arguments as for `cost_pico_usd`."""
     model = _find(vendor, base_url, model_id)
     if model is None:
         return None
@@ -73,12 +73,12 @@ def listed_model(vendor: str, base_url: str, model_id: str) -> ListedModel | Non
 
 
 def vendor_models(vendor: str) -> tuple[str, ...]:
-    """Returns the names of the vendor's models that generate text and are sold now, in the list's order.
+    """Returns the names of the vendor's models that generate text and are currently sold, in the list's order.
 
-    The list tells neither what an entry is nor reliably whether it is still sold, so its prices must: text in and out
-    costs something, no price is for sound or pictures, and cached input or web searches have a price, as with the
-    models of the last years but not with older ones and those of other APIs. Entries without a context window are
-    beginnings of names, not models. Better a model too few than one that the API refuses: others can be used as well.
+    The list does not say what an entry is, nor reliably whether it is still sold, so its prices decide: text in and out
+    has a price, sound and pictures have none, and cached input or web searches have one, which recent models have and
+    older models and those of other APIs do not. Entries without a context window are name prefixes, not models.
+    Omitting a model is better than listing one that the API refuses, because unlisted models can be used as well.
     """
     for provider in _providers():
         if provider.id == vendor:
@@ -87,7 +87,7 @@ def vendor_models(vendor: str) -> tuple[str, ...]:
 
 
 def is_address_of(vendor: str, base_url: str) -> bool:
-    """Tells whether an address is the vendor's own."""
+    """Returns whether an address is the vendor's own."""
     return any(provider.id == vendor and re.match(provider.api_pattern, base_url) for provider in _providers())
 
 
@@ -110,8 +110,8 @@ def _list_cost(vendor: str, base_url: str, model_id: str, usage: Usage) -> int |
     provider, info = model
     known = _prices(info, prompt or 0)
     if (prompt and known.input is None) or (generated and known.output is None):
-        return None  # the list itself would count them as free
-    # Here a count includes its shares, as in OpenAI's convention (genai_prices.types.Usage).
+        return None  # the list would count them as free
+    # Here a count includes its parts, as in OpenAI's convention (genai_prices.types.Usage).
     counts = ListUsage(
         input_tokens=prompt,
         cache_read_tokens=usage.cache_read_tokens,
@@ -126,7 +126,7 @@ def _list_cost(vendor: str, base_url: str, model_id: str, usage: Usage) -> int |
 
 
 def _prices(info: Any, prompt_tokens: int) -> TokenPrices:
-    """Returns the prices of now for a prompt of a length."""
+    """Returns the current prices for a prompt of this length."""
     price = _model_price(info)
     return TokenPrices(
         input=_price_at(price.input_mtok, prompt_tokens),
@@ -143,7 +143,8 @@ def _model_price(info: Any) -> Any:
 def _price_at(price: Any, prompt_tokens: int) -> int | None:
     if price is None or isinstance(price, Decimal):
         return None if price is None else _pico_usd(price)
-    reached = [tier.price for tier in price.tiers if prompt_tokens > tier.start]  # tiers rise; the last one counts
+    # tiers are in ascending order; the last one reached counts
+    reached = [tier.price for tier in price.tiers if prompt_tokens > tier.start]
     return _pico_usd(reached[-1] if reached else price.base)
 
 
@@ -159,7 +160,7 @@ def _providers() -> list[Any]:
 
 @lru_cache(maxsize=512)
 def _find(vendor: str, base_url: str, model_id: str) -> tuple[Any, Any] | None:
-    """Returns the price list's provider and model. Misses are remembered too: the list itself forgets them."""
+    """Returns the price list's provider and model. Caches misses too, which the list itself does not."""
     from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415 - takes a quarter of a second
 
     try:

@@ -8,14 +8,14 @@ from typing import Any
 from turnwire.domain.conversation.turns import ToolDefinition
 
 _MAX_DEPTH = 20
-"""A schema that requires itself has no finite value; this ends the search for one."""
+"""A schema that requires itself has no finite value; this bounds the search for one."""
 
 
 def fitting_arguments(tools: Iterable[ToolDefinition], name: str) -> str:
     """Returns arguments for a declared tool as JSON text; "{}" for one that is not declared.
 
-    They hold the required properties only and fit the everyday keywords of JSON Schema; patterns and formats are not
-    looked at. A schema that is none gives "{}".
+    They contain only required properties and fit the common keywords of JSON Schema; patterns and formats are ignored.
+    An invalid schema gives "{}".
     """
     schema_json = next((tool.input_schema_json for tool in tools if tool.name == name), "") or "{}"
     schema = json.loads(schema_json)

@@ -1,8 +1,8 @@
-"""A provider without key and network: answers are scripted by the model's name and by the user's text.
+"""A provider without key and network: the model's name and the user's text script the answers.
 
 For trying Turnwire, for building a frontend before any key exists, and for tests. The same request gets the same
-items. A token is a word (a run without white space) of text, reasoning, refusal or tool arguments; the prompt's tokens
-are counted the same way, files count nothing. Of the generation options only `max_output_tokens` is honoured.
+items. A token is a word (a run without white space) of text, reasoning, refusal or tool arguments. The prompt's tokens
+are counted the same way; files count as zero. `max_output_tokens` is the only generation option with an effect.
 
 Models. "The text" is the last user message without its directives:
 
@@ -16,11 +16,11 @@ Models. "The text" is the last user message without its directives:
     refuse      refuses
     length      answers with half of the text and says that the output limit was reached
 
-Directives work with every model. Each is a line that starts with a slash; any other line, with a slash or without, is
-plain text. They are performed from top to bottom, with the model's own answer in place of the first plain line (`echo`:
-each plain line in its place). A message without plain lines gets what its directives make (reasoning, words, tool
-calls, a refusal), or the model's own answer when they make nothing. Text is one part, each piece on a new line, unless
-reasoning, a tool call or a refusal comes between.
+Directives work with every model. Each is a line that starts with a slash and a name from the list below; any other line
+is plain text. They are performed from top to bottom, with the model's own answer at the first plain line (`echo`: each
+plain line at its own place). A message without plain lines gets what its directives produce (reasoning, words, tool
+calls, a refusal), or the model's own answer when they produce nothing. Text is one
+part, each piece on a new line, unless reasoning, a tool call or a refusal comes between.
 
     /reason TEXT            reasons aloud
     /words N                N words of filler
@@ -33,12 +33,12 @@ reasoning, a tool call or a refusal comes between.
     /error CODE [N]         fails after N more words (default 0: here): rate_limited (retry after 0.1 s) unavailable
                             timeout credentials refused context_full failed
     /cut [N]                loses the stream after N more words, at the end of the answer at the latest
-    /flaky CODE N           fails the first N calls for this message with CODE, then goes on
+    /flaky CODE N           fails the first N calls for this message with CODE, then succeeds
     /step                   what follows belongs to the turn's next model call
 
-In a turn that goes on with another call (after tools, or after `/finish paused`) and whose text has no such `/step`,
-the answer is made of the tools' results, or "continued" when there are none. A directive with a bad argument is refused
-as a bad request.
+When a turn continues with another call (after tools, or after `/finish paused`) and its text has no `/step` for it, the
+answer lists the tools' results, or is "continued" when there are none. A directive with a bad argument is refused as a
+bad request.
 """
 
 import asyncio
@@ -86,21 +86,21 @@ DEFAULT_MODEL = "echo"
 _MODEL_IDS = frozenset(model.model_id for model in MODELS)
 
 _WORDS_BETWEEN_TURNS_OF_THE_LOOP = 16
-"""Without a pause an async generator never lets other tasks run; this is about what one network read brings."""
+"""Without a pause an async generator never lets other tasks run. This is about as much as one network read brings."""
 
 
 class OfflineProvider:
-    """The provider that this module describes. Implements `turnwire.ports.provider.Provider`."""
+    """The offline provider; see the module's docstring. Implements `turnwire.ports.provider.Provider`."""
 
     def __init__(self, provider_id: str = "offline") -> None:
-        """Takes the id under which it is configured."""
+        """Takes the id of the provider in the configuration."""
         self.provider_id = provider_id
         self.api = "offline"
         self._flaky_calls: dict[tuple[str, int], int] = {}
-        """Failures so far by message and step; an entry goes when its `/flaky` lets the call pass."""
+        """Failures so far by message and step; an entry is removed when its `/flaky` lets the call succeed."""
 
     def prepare(self, request: ProviderRequest) -> PreparedRequest:
-        """See `Provider.prepare`. The body shows what the script is read from; nothing is sent anywhere."""
+        """See `Provider.prepare`. The body shows the input of the script; nothing is sent anywhere."""
         return build_offline_request(request)
 
     async def stream(self, prepared: PreparedRequest) -> AsyncGenerator[StreamItem]:
@@ -122,7 +122,7 @@ class OfflineProvider:
                 yield item
 
     async def aclose(self) -> None:
-        """Does nothing: there is nothing to close."""
+        """Does nothing; there is nothing to close."""
 
     def _fail_while_flaky(self, actions: list[Action], key: tuple[str, int]) -> None:
         for action in actions:
@@ -154,22 +154,22 @@ def _play(actions: list[Action], request: ProviderRequest) -> Iterator[StreamIte
 
 
 class _Performer:
-    """Turns actions into items and keeps the counts on which limits, pace and usage stand."""
+    """Turns actions into items and keeps the counts for limits, pace and usage."""
 
     def __init__(self, request: ProviderRequest) -> None:
         self.finish = FinishReason.STOP
         self._turn_of_talk = len(request.messages)
-        """Makes the call ids of a conversation differ, and yet the same from run to run."""
+        """Makes call ids unique within a conversation and equal from run to run."""
         self._prompt_words = _count_prompt_words(request)
         self._max_words = request.options.max_output_tokens
         self._words = 0
         self._reasoning_words = 0
         self._rate = 50.0 if request.model_id == "lorem" else 0.0
         self._stop: Stop | None = None
-        """`words` of this one is the count at which the error comes."""
+        """Its `words` is the word count at which the error is raised."""
 
     def prompt_usage(self) -> Usage:
-        """What is known before the first word, and after an abort: nobody says how much was generated."""
+        """Usage before the first word and after an abort, when the generated tokens are unknown."""
         return Usage(input_tokens=self._prompt_words)
 
     def usage(self) -> Usage:

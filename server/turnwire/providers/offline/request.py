@@ -1,4 +1,4 @@
-"""Shows a request to the offline provider as people read it: there is no API whose form it could have."""
+"""Shows a request to the offline provider in readable form, because there is no API to give it a form."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ _IGNORED_OPTIONS = ("temperature", "top_p", "stop_sequences", "reasoning_effort"
 
 
 def build_offline_request(request: ProviderRequest) -> PreparedRequest:
-    """Returns the request with a JSON object that shows all of it but the bytes of files."""
+    """Returns the request with a JSON object that shows all of it except the bytes of files."""
     repairs = RepairList(request.messages)
     body = {
         "model": request.model_id,
@@ -49,7 +49,7 @@ def _options(options: GenerationOptions, repairs: RepairList) -> dict[str, Any]:
     for name in _IGNORED_OPTIONS:
         value = getattr(options, name)
         if value not in (None, (), ""):
-            why = "no offline model knows it"
+            why = "offline models ignore it"
             repairs.dropped(RepairReason.OPTION_NOT_TAKEN, option=name, value=value, why=why)
     limit = options.max_output_tokens
     return {} if limit is None else {"max_output_tokens": limit}
@@ -67,7 +67,7 @@ def _message(message: Message, repairs: RepairList) -> dict[str, Any] | None:
 
 
 def _part(message: Message, part: Part, repairs: RepairList) -> dict[str, Any]:
-    """Returns the part under the name of its kind; {} for what no offline model reads."""
+    """Returns the part under the name of its kind; {} for parts that offline models do not read."""
     shown: dict[str, Any] = {}
     match part.content:
         case Text(text):

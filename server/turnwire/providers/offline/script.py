@@ -1,4 +1,4 @@
-"""Reads out of the user's text what the offline provider shall do.
+"""Reads from the user's text what the offline provider does.
 
 `turnwire.providers.offline.provider` describes the syntax.
 """
@@ -81,7 +81,7 @@ class Refuse(Struct, frozen=True):
 
 
 class Call(Struct, frozen=True):
-    """Calls a tool; the arguments go out as they are."""
+    """Calls a tool; the arguments are sent unchanged."""
 
     name: str
     arguments: str
@@ -94,7 +94,7 @@ class Finish(Struct, frozen=True):
 
 
 class Rate(Struct, frozen=True):
-    """Sets the pace; 0 is without pauses."""
+    """Sets the pace; 0 means no pauses."""
 
     words_per_second: float
 
@@ -110,7 +110,7 @@ class Stop(Struct, frozen=True):
 
     code: str
     words: int
-    """How many more words come before the error."""
+    """Number of words before the error."""
 
 
 class Flaky(Struct, frozen=True):
@@ -125,7 +125,7 @@ Action = ContentAction | Finish | Rate | Sleep | Stop | Flaky
 
 
 def position(request: ProviderRequest) -> tuple[str, int]:
-    """Returns which message is answered and which model call of its turn this is, counted from 0.
+    """Returns the id of the answered message and the number of this model call in its turn, from 0.
 
     The id is "" when the conversation has no user message.
     """
@@ -135,7 +135,7 @@ def position(request: ProviderRequest) -> tuple[str, int]:
 
 
 def read_script(request: ProviderRequest) -> list[Action]:
-    """Returns what to do in this model call.
+    """Returns the actions of this model call.
 
     Raises:
         ProviderRefusedRequest: a directive has a wrong argument.
@@ -188,7 +188,7 @@ def _last_user_message(request: ProviderRequest) -> Message | None:
 
 
 def _messages_of_turn(request: ProviderRequest) -> list[Message]:
-    """Returns what came after the last user message, newest first."""
+    """Returns the messages after the last user message, newest first."""
     return list(itertools.takewhile(lambda m: m.type is not MessageType.USER, reversed(request.messages)))
 
 
@@ -224,7 +224,7 @@ def _actions(lines: list[str], request: ProviderRequest) -> list[Action]:
 
 
 def _own_answer(request: ProviderRequest, text: str) -> list[Action]:
-    """Returns what the model does by itself; the models are described in `turnwire.providers.offline.provider`."""
+    """Returns the model's own actions; `turnwire.providers.offline.provider` describes the models."""
     if request.model_id == "echo":
         return [Say(text)] if text else []
     text = text or "There was no text."
@@ -276,31 +276,31 @@ def _tool_directive(argument: str, request: ProviderRequest) -> Call:
 def _code_and_number(argument: str) -> tuple[str, int]:
     code, _, number = argument.partition(" ")
     if code not in _ERRORS:
-        raise ValueError(f"{code!r} is none of {', '.join(_ERRORS)}")
+        raise ValueError(f"{code!r} must be one of {', '.join(_ERRORS)}")
     return code, int(_number(number or "0"))
 
 
 def _finish_directive(argument: str) -> Finish:
     if argument not in _FINISH_REASONS:
-        raise ValueError(f"{argument!r} is none of {', '.join(_FINISH_REASONS)}")
+        raise ValueError(f"{argument!r} must be one of {', '.join(_FINISH_REASONS)}")
     return Finish(_FINISH_REASONS[argument])
 
 
 def _rate_directive(argument: str) -> Rate:
     rate = _number(argument)
     if 0 < rate < 0.01:
-        raise ValueError(f"{argument!r} is neither 0 nor at least 0.01")
+        raise ValueError(f"{argument!r} must be 0 or at least 0.01")
     return Rate(rate)
 
 
 def _number(argument: str) -> float:
-    """Reads a number from 0 to 100,000: enough for any test, and nobody makes the server busy for hours."""
+    """Reads a number from 0 to 100,000: enough for any test, and not enough to keep the server busy for hours."""
     try:
         number = float(argument)
     except ValueError:
         number = -1
     if not 0 <= number <= 100_000:
-        raise ValueError(f"{argument!r} is not a number from 0 to 100000")
+        raise ValueError(f"{argument!r} must be a number from 0 to 100000")
     return number
 
 
@@ -323,7 +323,7 @@ def _filler(words: int) -> str:
 
 
 def _results_of_tools(request: ProviderRequest) -> str:
-    """Returns a line for each result that came since the model last spoke, oldest first; "" for none."""
+    """Returns a line for each result since the model's last message, oldest first; "" when there are none."""
     lines: list[str] = []
     for message in _messages_of_turn(request):
         found = [_result_line(part.content) for part in message.parts]

@@ -1,8 +1,7 @@
-"""Which tool call a fragment of a Chat Completions stream belongs to.
+"""Assigns the fragments of a Chat Completions stream to tool calls.
 
-OpenAI numbers the calls by `index` and gives the id once. Of its look-alikes some repeat the id, some leave out the
-index or the id, some number from 1, some give every call the index 0. So the id decides, then the index, then the
-position.
+OpenAI numbers the calls by `index` and gives the id once. Some compatible servers repeat the id, some omit the index or
+the id, some number from 1, some give every call the index 0. So the id decides, then the index, then the position.
 """
 
 import json
@@ -28,8 +27,8 @@ class ToolCallFragments:
 
     def __init__(self, new_key: Callable[[], int], original_names: Mapping[str, str]) -> None:
         """Args:
-        new_key: Gives the part key of a call that begins.
-        original_names: Our tool names by the names that the provider was told.
+        new_key: Returns the part key for a new call.
+        original_names: The server's tool names by their wire names.
         """
         self._new_key = new_key
         self._original_names = original_names
@@ -43,7 +42,7 @@ class ToolCallFragments:
         return self._last is not None
 
     def read(self, fragments: list[Any], items: list[StreamItem]) -> None:
-        """Appends a `ToolCallDelta` for each fragment; what is no fragment is skipped."""
+        """Appends a `ToolCallDelta` for each fragment; anything else is skipped."""
         for position, fragment in enumerate(fragments):
             if not isinstance(fragment, dict):
                 continue
@@ -51,7 +50,7 @@ class ToolCallFragments:
             name = body.get("name") or ""
             arguments = body.get("arguments") or body.get("input") or ""
             if not isinstance(arguments, str):
-                # Ollama's own form: an object instead of its text.
+                # Ollama's own form: an object instead of JSON text.
                 arguments = json_text.encode(arguments)
             call_id = fragment.get("id") or ""
             index = fragment.get("index")
@@ -79,13 +78,13 @@ class ToolCallFragments:
 
     def _begins_another(self, call: _Call, call_id: str, name: str) -> bool:
         if not name:
-            # Without a name it goes on with the call, even under a new id: a call always begins with its name.
+            # Without a name it continues the call, even with a new id: a call always begins with its name.
             return False
         if not call.name:
             return False
         if call_id and call.call_id:
             return True
-        # No two ids to compare: a name again is either a repetition or the next call in the same slot.
+        # There are no two ids to compare: a repeated name is either a repetition or the next call in the same slot.
         return self._original_names.get(name, name) != call.name or _is_whole("".join(call.arguments))
 
 

@@ -1,4 +1,4 @@
-"""OpenAI Chat Completions and the servers that imitate it."""
+"""OpenAI Chat Completions and compatible servers."""
 
 from collections.abc import AsyncGenerator
 
@@ -35,7 +35,7 @@ class OpenAIChatProvider:
         request, body = prepared.request, prepared.body
         reader = ChatReader(original_names(tool.name for tool in request.tools), request.model_id, self._secrets)
         create = self._client.chat.completions.with_streaming_response.create
-        # All of the body goes as extra_body, which the SDK sends as it is: messages would be walked through and copied.
+        # The whole body goes as extra_body, which the SDK sends unchanged: it would traverse and copy messages.
         return read_answer(
             lambda: create(model=request.model_id, messages=[], stream=True, extra_body=body), reader, self._secrets
         )

@@ -1,4 +1,4 @@
-"""Builds requests of OpenAI Chat Completions: https://platform.openai.com/docs/api-reference/chat/create."""
+"""Builds OpenAI Chat Completions requests: https://platform.openai.com/docs/api-reference/chat/create."""
 
 import re
 from collections.abc import Sequence
@@ -34,24 +34,24 @@ from turnwire.providers.request.wire_names import CallIds
 
 
 class ChatDialect(Struct, frozen=True, kw_only=True):
-    """How a server differs from OpenAI's own."""
+    """How a server differs from OpenAI's."""
 
     output_limit_name: str = "max_tokens"
-    """OpenAI's reasoning models refuse the old name, most look-alikes do not know the new one."""
+    """OpenAI's reasoning models refuse the old name; most compatible servers do not know the new one."""
     call_id_chars: int | None = None
     """Exact length of call ids; None for OpenAI's rule (at most 40)."""
     stream_usage: bool = True
     sends_reasoning: bool = False
-    """True when readable reasoning of turns with tool calls goes back as `reasoning_content`."""
+    """True when readable reasoning of turns with tool calls is sent back as `reasoning_content`."""
     strict_order: bool = False
-    """True when only the model may speak behind results of tools, and the system only before everybody else."""
+    """True when only a model's message may follow tool results, and system messages may only come first."""
 
 
 _MISTRAL_MODEL = re.compile(r"mistral|mixtral|ministral|magistral|devstral|codestral|pixtral")
-"""Models whose order of speakers is checked wherever they are served: their chat template comes with the check."""
+"""Models that check the order of roles wherever they are served, because their chat template does."""
 
 STAND_IN_REASONING = " "
-"""What is sent where a server wants reasoning and there is none: Moonshot counts "" as missing."""
+"""Sent where a server requires reasoning and there is none: Moonshot counts "" as missing."""
 
 
 def dialect_of(base_url: str, stream_usage: bool, sends_reasoning: bool) -> ChatDialect:
@@ -98,7 +98,7 @@ def build_chat_request(request: ProviderRequest, provider_id: str, dialect: Chat
 
 
 class _Answer:
-    """What is sent of one answer, and of the results of its calls."""
+    """The content of one answer and the results of its calls, as they are sent."""
 
     def __init__(self, message: Message) -> None:
         self.message = message
@@ -109,7 +109,7 @@ class _Answer:
         """Reasoning as the server's own objects."""
         self.calls: list[SentCall] = []
         self.told: list[str | ShownFile] = []
-        """What the user says behind the results: tool messages take only text."""
+        """Content of a user message after the results, because tool messages accept only text."""
 
 
 class _MessageBuilder:
@@ -123,7 +123,7 @@ class _MessageBuilder:
         self._strict = dialect.strict_order or _MISTRAL_MODEL.search(model_id) is not None
         self._wire: list[dict[str, Any]] = []
         self._somebody_spoke = False
-        """A message that is not the system's was written."""
+        """A message other than a system message was written."""
 
     def wire_messages(self) -> list[dict[str, Any]]:
         """Returns the messages."""
@@ -170,7 +170,7 @@ class _MessageBuilder:
         self._add_user([GO_ON], before)
 
     def _is_the_users_turn(self) -> bool:
-        """Tells whether nobody has said anything, or the model has, after which a strict API wants the user."""
+        """Returns whether a user message must follow: there is none, or a strict API requires one after an answer."""
         return not self._somebody_spoke or (self._strict and self._wire[-1]["role"] == "assistant")
 
     def _add_answer(self, message: Message, with_reasoning: bool) -> None:
@@ -178,7 +178,7 @@ class _MessageBuilder:
         for part in message.parts:
             self._read_part(part, answer)
         if self._is_the_users_turn() and (answer.texts or answer.calls or answer.told):
-            # The user was made to speak in the request for this answer too.
+            # The request for this answer had the same added user message.
             self._go_on(message)
         if answer.texts or answer.calls:
             self._add_assistant(answer, with_reasoning)
@@ -235,7 +235,7 @@ class _MessageBuilder:
                 answer.told += [result.text, *result.files]
 
     def _add_assistant(self, answer: _Answer, with_reasoning: bool) -> None:
-        # Beside tool calls the content may be null and must not be blank.
+        # With tool calls the content may be null but not blank.
         wire: dict[str, Any] = {"role": "assistant", "content": "".join(answer.texts) or None}
         if answer.calls:
             wire["tool_calls"] = [
@@ -264,9 +264,9 @@ class _MessageBuilder:
 
 
 def _turns_with_calls(messages: Sequence[Message]) -> frozenset[str]:
-    """Returns the answers whose reasoning a server may want: those of turns with tool calls, and of the running one.
+    """Returns the answers whose reasoning a server may require: those in turns with tool calls and in the running turn.
 
-    DeepSeek wants it in all later requests (https://api-docs.deepseek.com/guides/thinking_mode), and ignores it in
+    DeepSeek requires it in all later requests (https://api-docs.deepseek.com/guides/thinking_mode) and ignores it in
     turns without calls.
     """
     found = set[str]()

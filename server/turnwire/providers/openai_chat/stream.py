@@ -1,7 +1,7 @@
-"""Reads the stream of OpenAI Chat Completions and of the many servers that imitate it.
+"""Reads the stream of OpenAI Chat Completions and of the many compatible servers.
 
-Format: https://platform.openai.com/docs/api-reference/chat-streaming. The imitations differ in where reasoning stands,
-how tool calls are numbered, when usage comes and what follows an error; what is known of that stands at its place.
+Format: https://platform.openai.com/docs/api-reference/chat-streaming. Compatible servers differ in where reasoning is,
+how tool calls are numbered, when usage comes and what follows an error; comments name the known differences.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from turnwire.providers.answer.errors import from_stream
 from turnwire.providers.openai_chat.calls import ToolCallFragments
 
 API = "openai_chat"
-"""Marks provider state that belongs to this API."""
+"""Marks provider state of this API."""
 
 FINISH_REASONS: Mapping[str, FinishReason] = {
     "stop": FinishReason.STOP,
@@ -45,7 +45,7 @@ FINISH_REASONS: Mapping[str, FinishReason] = {
     "insufficient_system_resource": FinishReason.INTERRUPTED,
     "abort": FinishReason.INTERRUPTED,
 }
-"""By the provider's word in lower case; an unknown word is a stop. Beyond OpenAI's: Mistral, DeepSeek, Zhipu, Gemini,
+"""By the provider's word in lower case; an unknown word is a stop. Besides OpenAI: Mistral, DeepSeek, Zhipu, Gemini,
 vLLM and SGLang."""
 
 _KEPT_FIELDS = ("executed_tools", "images")
@@ -57,8 +57,8 @@ class ChatReader:
 
     def __init__(self, original_names: Mapping[str, str], model_id: str, secrets: tuple[str, ...] = ()) -> None:
         """Args:
-        original_names: Our tool names by the names that the provider was told.
-        model_id: The model that was asked, to mark its state.
+        original_names: The server's tool names by their wire names.
+        model_id: The requested model, to mark its state.
         secrets: Texts that must not appear in errors.
         """
         self.ended = False
@@ -84,7 +84,7 @@ class ChatReader:
     def read(self, event: bytes, data: bytes, items: list[StreamItem]) -> None:
         """Reads one chunk."""
         if data.startswith(b"[DONE]"):
-            self.ended = self._answered  # a body of nothing else was cut before it began
+            self.ended = self._answered  # a body with nothing else was cut before it began
             return
         if not data.startswith(b"{") and not data.strip().startswith(b"{"):
             return
@@ -110,7 +110,7 @@ class ChatReader:
         return self._finish
 
     def end_of_body(self, items: list[StreamItem]) -> None:
-        """A finish reason stands for a missing `[DONE]`: several servers never send that."""
+        """A finish reason replaces a missing `[DONE]`, which several servers never send."""
         self.ended = self.ended or bool(self._finish)
         if self.ended:
             self._end(items)
@@ -120,14 +120,14 @@ class ChatReader:
         if index != self._choice:
             if self._choice is not None:
                 return
-            # Only the first of several answers is ours; some servers count from 1.
+            # Only the first of several choices is read; some servers count from 1.
             self._choice = index
         delta = choice.get("delta")
         if delta:
             content = delta.get("content")
             if content:
                 self._read_content(content, items)
-            # Two names of one thing, sometimes both at once: DeepSeek, vLLM / OpenRouter, Groq, Ollama.
+            # Two names for the same thing, sometimes both at once: DeepSeek, vLLM / OpenRouter, Groq, Ollama.
             reasoning = delta.get("reasoning_content") or delta.get("reasoning")
             if reasoning and isinstance(reasoning, str):
                 self._add(ReasoningDelta, reasoning, items)
@@ -136,7 +136,7 @@ class ChatReader:
         finish = choice.get("finish_reason")
         if finish:
             self._finish = str(finish)
-            # OpenRouter, for an error of the provider behind it.
+            # OpenRouter reports an error of the upstream provider here.
             self._error = choice.get("error")
 
     def _read_rare(self, delta: dict[str, Any], items: list[StreamItem]) -> None:
@@ -180,7 +180,7 @@ class ChatReader:
                 self._add(ReasoningDelta, text, items)
 
     def _read_details(self, details: list[dict[str, Any]], items: list[StreamItem]) -> None:
-        # OpenRouter wants them back as they were, fragments joined:
+        # OpenRouter requires them back unchanged, with their fragments joined:
         # https://openrouter.ai/docs/use-cases/reasoning-tokens#preserving-reasoning-blocks
         # Their text repeats `reasoning`, so they are kept and not shown.
         if self._reasoning_key is None:
@@ -216,7 +216,7 @@ class ChatReader:
         model = chunk.get("model")
         response_id = chunk.get("id")
         new_model = model if isinstance(model, str) and model != self._model_served else ""
-        # Groq's compound models give every chunk another id: the first one stays.
+        # Groq's compound models give every chunk another id; the first one is kept.
         new_id = response_id if isinstance(response_id, str) and not self._response_id else ""
         if new_model or new_id:
             self._model_served = new_model or self._model_served
@@ -239,7 +239,7 @@ class ChatReader:
     def _close(self, items: list[StreamItem]) -> None:
         # The part that gets the details ends with the answer: their signature may come late.
         if self._kind is not None and not (self._details and self._open_key == self._reasoning_key):
-            # Servers that want readable reasoning back want their own: what has no state never goes back to a model.
+            # Servers that require readable reasoning back require their own: a part without state is never sent back.
             state = self._state("readable", True) if self._kind is ReasoningDelta else None
             items.append(PartEnded(self._open_key, state))
             if self._open_key == self._reasoning_key:
@@ -265,5 +265,5 @@ class ChatReader:
 
 
 def _is_bare_error(event: bytes, chunk: dict[str, Any]) -> bool:
-    # vLLM, LM Studio, Alibaba: {"code": 400, "message": ...} where a chunk should be.
+    # vLLM, LM Studio, Alibaba: {"code": 400, "message": ...} instead of a chunk.
     return event == b"error" or chunk.get("object") == "error" or "message" in chunk or "detail" in chunk

@@ -35,7 +35,7 @@ class OpenAIResponsesProvider:
         request, body = prepared.request, prepared.body
         reader = ResponsesReader(original_names(tool.name for tool in request.tools), request.model_id, self._secrets)
         create = self._client.responses.with_streaming_response.create
-        # All of the body goes as extra_body, which the SDK sends as it is: input would be walked through and copied.
+        # The whole body goes as extra_body, which the SDK sends unchanged: it would traverse and copy input.
         return read_answer(
             lambda: create(model=request.model_id, input=[], stream=True, extra_body=body), reader, self._secrets
         )

@@ -1,7 +1,7 @@
-"""Builds requests of OpenAI Responses: https://platform.openai.com/docs/api-reference/responses/create.
+"""Builds OpenAI Responses requests: https://platform.openai.com/docs/api-reference/responses/create.
 
 Nothing is stored at the provider (`store` is false), so each request carries the whole conversation. Sealed reasoning
-is bound to the model and the organisation, not to what stands before it: it goes back after a changed prefix too.
+is bound to the model and the organisation, not to what comes before it, so it is sent back after a changed prefix too.
 """
 
 import re
@@ -28,7 +28,7 @@ from turnwire.providers.request.wire_names import CallIds
 Item = dict[str, Any]
 
 _REASONING_MODEL = re.compile(r"(?:^|/)(?:o\d|gpt-(?:[5-9]|oss)(?!.*chat)|codex|grok)")
-"""Models without reasoning answer 400 "Encrypted content is not supported with this model" to being asked for it."""
+"""Models without reasoning answer such a request with 400 "Encrypted content is not supported with this model"."""
 
 
 def build_responses_request(request: ProviderRequest, provider_id: str, reasoning_summary: str) -> PreparedRequest:
@@ -36,7 +36,7 @@ def build_responses_request(request: ProviderRequest, provider_id: str, reasonin
 
     Args:
         request: The neutral request.
-        provider_id: Whose reasoning may be sent back.
+        provider_id: The provider whose reasoning may be sent back.
         reasoning_summary: "auto", "concise" or "detailed" to ask for readable reasoning; "" for none.
     """
     reader = RequestReader(request, provider_id, API, CallIds(max_chars=64))
@@ -51,7 +51,7 @@ def build_responses_request(request: ProviderRequest, provider_id: str, reasonin
         for tool in request.tools:
             name, schema = reader.tool(tool)
             wire = {"type": "function", "name": name, "description": tool.description, "parameters": schema}
-            # Left out means true here, and then most schemas of others are refused.
+            # The default is true, which refuses most schemas that were not written for it.
             body["tools"].append({**wire, "strict": False})
     reasons = bool(options.reasoning_effort) or _REASONING_MODEL.search(request.model_id.lower()) is not None
     if reasons or any(map(_is_reasoning, items)):
@@ -66,7 +66,7 @@ def build_responses_request(request: ProviderRequest, provider_id: str, reasonin
     if options.top_p is not None:
         body["top_p"] = options.top_p
     if options.stop_sequences:
-        reader.option_dropped("stop_sequences", list(options.stop_sequences), "the API knows none")
+        reader.option_dropped("stop_sequences", list(options.stop_sequences), "the API has no such option")
     return PreparedRequest(request=request, body=body, repairs=reader.noted())
 
 
@@ -84,7 +84,7 @@ class _InputBuilder:
             if message.type is MessageType.ASSISTANT:
                 own, behind = self._answer(message)
                 if (own or behind) and not items:
-                    # The user was made to speak in the request for this answer too.
+                    # The request for this answer had the same added user message.
                     items.append(self._go_on(message))
                 items += own + behind
             elif message.type is MessageType.SYSTEM:
@@ -100,7 +100,7 @@ class _InputBuilder:
         return {"role": "user", "content": GO_ON}
 
     def _answer(self, message: Message) -> tuple[list[Item], list[Item]]:
-        """Returns the items of the model, and those behind them: the outputs of its calls, and what the user tells."""
+        """Returns the model's items, and the items that follow: outputs of its calls and a user message."""
         items: list[tuple[Part, Item]] = []
         outputs: list[Item] = []
         told: list[str | ShownFile] = []
@@ -127,7 +127,7 @@ class _InputBuilder:
         return self._with_their_sequels(message, items), outputs + _user_item(told)
 
     def _with_their_sequels(self, message: Message, items: list[tuple[Part, Item]]) -> list[Item]:
-        """Leaves out reasoning whose next part is not sent: alone, or before another reasoning item, it is refused."""
+        """Leaves out reasoning whose next part is not sent: it is refused alone and before another reasoning item."""
         kept = []
         for at, (part, item) in enumerate(items):
             follows = items[at + 1 : at + 2]
@@ -150,7 +150,7 @@ class _InputBuilder:
         return item
 
     def _own_item(self, message: Message, part: Part) -> Item | None:
-        """Returns the provider's own item as it came; None when it cannot go back."""
+        """Returns the provider's own item unchanged; None when it cannot be sent back."""
         state = self._reader.own_state(message, part)
         if not state:
             return None
@@ -159,7 +159,7 @@ class _InputBuilder:
             self._repairs.dropped(RepairReason.UNUSABLE_STATE, message, part)
             return None
         if _is_reasoning(item) and not item.get("encrypted_content"):
-            # It would be looked up at the provider, where nothing is stored.
+            # The provider would look it up, and nothing is stored there.
             self._repairs.dropped(RepairReason.UNSEALED_REASONING, message, part)
             return None
         return item

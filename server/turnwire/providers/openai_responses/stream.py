@@ -1,7 +1,7 @@
 """Reads the stream of OpenAI Responses.
 
-Format: https://platform.openai.com/docs/api-reference/responses-streaming. Parts are told apart by `output_index` and
-their index inside the item, not by `item_id`: some servers give every event of an item another id.
+Format: https://platform.openai.com/docs/api-reference/responses-streaming. Parts are identified by `output_index`
+and their index inside the item, not by `item_id`: some servers give every event of an item another id.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from turnwire.providers.answer import json_text, token_usage
 from turnwire.providers.answer.errors import from_stream
 
 API = "openai_responses"
-"""Marks provider state that belongs to this API."""
+"""Marks provider state of this API."""
 
 _Delta = type[TextDelta | RefusalDelta | ReasoningDelta]
 
@@ -33,11 +33,11 @@ _DELTAS: Mapping[str, tuple[_Delta, str, str]] = {
     "response.refusal.delta": (RefusalDelta, "content", "content_index"),
     "response.reasoning_summary_text.delta": (ReasoningDelta, "summary", "summary_index"),
     "response.reasoning_text.delta": (ReasoningDelta, "content", "content_index"),
-    # Names of the first servers with open models, before OpenAI settled on reasoning_text.
+    # Names used by the first servers with open models, before OpenAI chose reasoning_text.
     "response.reasoning.delta": (ReasoningDelta, "content", "content_index"),
     "response.reasoning_summary.delta": (ReasoningDelta, "summary", "summary_index"),
 }
-"""By event type: what it is a piece of, the item's list that it stands in, and the name of its index in that list."""
+"""By event type: the kind of delta, the item's list that it belongs to, and the name of its index in that list."""
 
 _CONTENT: Mapping[str, tuple[_Delta, str]] = {
     "output_text": (TextDelta, "text"),
@@ -46,10 +46,10 @@ _CONTENT: Mapping[str, tuple[_Delta, str]] = {
     "reasoning_text": (ReasoningDelta, "text"),
     "summary_text": (ReasoningDelta, "text"),
 }
-"""By type of an entry of an item's lists: what it is, and the name of its text."""
+"""By type of an entry of an item's lists: the kind of delta, and the name of the text field."""
 
 _CALL_INPUT = {"function_call": "arguments", "custom_tool_call": "input"}
-"""Items that are calls of the client's tools, and where their arguments stand."""
+"""Item types that are calls of the client's tools, and the field with their arguments."""
 
 _INCOMPLETE_REASONS = {
     "max_output_tokens": FinishReason.LENGTH,
@@ -64,8 +64,8 @@ class ResponsesReader:
 
     def __init__(self, original_names: Mapping[str, str], model_id: str, secrets: tuple[str, ...] = ()) -> None:
         """Args:
-        original_names: Our tool names by the names that the provider was told.
-        model_id: The model that was asked, to mark its state.
+        original_names: The server's tool names by their wire names.
+        model_id: The requested model, to mark its state.
         secrets: Texts that must not appear in errors.
         """
         self.ended = False
@@ -75,7 +75,7 @@ class ResponsesReader:
         self._keys: dict[PartSlot, int] = {}
         self._next_key = 0
         self._unnumbered: dict[str, int] = {}
-        """Output index by item id, of items that came without."""
+        """Output index by item id, for items that came without one."""
         self._finish: StepFinished | None = None
         self._status = ""
         self._done_items: set[int] = set()
@@ -119,12 +119,12 @@ class ResponsesReader:
         return self._status
 
     def end_of_body(self, items: list[StreamItem]) -> None:
-        """Nothing stands for a missing end marker."""
+        """Nothing replaces a missing end marker."""
         if self._finish is not None:
             items.append(self._finish)
 
     def _begin_another(self) -> None:
-        # Another response behind the end of one numbers its items from 0: they are other parts.
+        # Another response after the end of one numbers its items from 0; they are new parts.
         self.ended = False
         self._finish = None
         self._status = ""
@@ -137,7 +137,7 @@ class ResponsesReader:
         index = message.get("output_index")
         if index is not None:
             return int(index)
-        # Some servers leave it out; then the items are told apart by their id.
+        # Some servers omit it; then the item's id identifies it.
         item_id = message.get("item_id") or (message.get("item") or {}).get("id") or ""
         return self._unnumbered.setdefault(item_id, len(self._unnumbered))
 
@@ -159,7 +159,7 @@ class ResponsesReader:
         items.append(part(key, text))
 
     def _open_reasoning(self, output_index: int, key: int, items: list[StreamItem]) -> None:
-        # The item's state belongs to its last part, which is known only when the item is done.
+        # The item's state belongs to its last part, which is only known when the item is done.
         if self._last_reasoning is not None and self._last_reasoning != (output_index, key):
             items.append(PartEnded(self._last_reasoning[1]))
         self._last_reasoning = (output_index, key)
@@ -252,7 +252,7 @@ class ResponsesReader:
 
     def _end(self, response: dict[str, Any], kind: str, items: list[StreamItem]) -> None:
         if not self._done_items:
-            # A server that streams no items still gives them at the end.
+            # A server that streams no items still sends them at the end.
             for index, item in enumerate(response.get("output") or ()):
                 self._item_done(index, item, None, items)
         self._origin(response, items)

@@ -1,1 +1,1 @@
-"""Neutral requests to each API's form: what all adapters share."""
+"""From neutral requests to each API's form: what all adapters share."""

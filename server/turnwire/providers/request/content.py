@@ -1,4 +1,4 @@
-"""JSON, files and results in the forms that the request builders share."""
+"""Forms of JSON, files and results that the request builders share."""
 
 import json
 import math
@@ -11,13 +11,13 @@ from turnwire.domain.conversation.messages import File, ToolStatus, ToolUse
 PDF_TYPE = "application/pdf"
 
 _MAX_NESTING = 200
-"""Of JSON that is decoded and sent again: far more than anyone means, far less than the encoders' recursion limit."""
+"""Deepest JSON that is decoded and sent again: far more than needed, far below the encoders' recursion limit."""
 
 _TEXT_TYPES = ("json", "xml", "yaml", "toml", "javascript", "typescript", "x-sh", "sql", "csv", "x-httpd-php")
 
 
 def said_of_result(call: ToolUse) -> str:
-    """Returns what the model is told of the settled call's result; "" when there is nothing but blank output."""
+    """Returns the result of a finished call as the model reads it; "" when the output is blank."""
     texts = [call.output or ""]
     if call.status is not ToolStatus.SUCCESS:
         texts.append(call.error or ("The call was cancelled." if call.status is ToolStatus.CANCELLED else "It failed."))
@@ -25,10 +25,10 @@ def said_of_result(call: ToolUse) -> str:
 
 
 def strict_object(text: str | None) -> dict[str, Any] | None:
-    """Returns the JSON object of the text; None when the text is absent, anything else, or cannot be encoded again.
+    """Returns the JSON object in the text; None when the text is absent, is not an object, or cannot be encoded again.
 
-    The SDKs' encoders refuse NaN, infinity (which 1e999 becomes), lone surrogates and deep nesting, and so would the
-    APIs: one such value in the history would end every later request. Integers are exact at any size.
+    The SDKs' encoders and the APIs refuse NaN, infinity (which 1e999 becomes), lone surrogates and deep nesting: one
+    such value in the history would fail every later request. Integers are exact at any size.
     """
     if not text:
         return None
@@ -60,9 +60,9 @@ def _nesting(value: object) -> int:
 
 
 def image_type(file: File, data: bytes) -> str:
-    """Returns the media type of an image that all three APIs take, told by its first bytes; "" for anything else.
+    """Returns the media type of an image that all three APIs accept, by its first bytes; "" for anything else.
 
-    They look too, and refuse every later request for an image that is empty, broken or of another type than was said.
+    The APIs check too: an image that is empty, broken or of another type than declared fails every later request.
     """
     if not data or not file.mime.lower().startswith("image/"):
         return ""
@@ -76,7 +76,7 @@ def image_type(file: File, data: bytes) -> str:
 
 
 def is_pdf(file: File, data: bytes) -> bool:
-    """Tells whether this is a PDF document, by its type and by its first bytes."""
+    """Returns whether this is a PDF document, by its type and by its first bytes."""
     return file.mime == PDF_TYPE and b"%PDF" in data[:1024]
 
 
@@ -92,7 +92,7 @@ def file_text(file: File, data: bytes) -> str | None:
 
 
 def file_line(file: File, why: str) -> str:
-    """Returns the line that stands for a file which is not shown."""
+    """Returns the line that replaces a file that is not shown."""
     return f"[file {_name(file)} ({file.mime}, {file.size_bytes} bytes): {why}]"
 
 

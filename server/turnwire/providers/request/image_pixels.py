@@ -1,13 +1,13 @@
-"""How many pixels an image has, by its first bytes: APIs refuse larger ones, and every later request with them."""
+"""Reads the size of an image from its first bytes: an image that is too large for an API fails every later request."""
 
 import struct
 
 _START_OF_FRAME = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-"""Markers of JPEG in front of the size; the three others have other tables."""
+"""JPEG markers before the size; the three excluded ones mark other tables."""
 
 
 def longest_side(data: bytes) -> int:
-    """Returns the longer side of a PNG, GIF, JPEG or WebP image in pixels; 0 when it cannot be told."""
+    """Returns the longer side of a PNG, GIF, JPEG or WebP image in pixels; 0 when it is unknown."""
     try:
         return max(_sides(data))
     except (struct.error, IndexError):

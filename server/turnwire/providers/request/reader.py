@@ -1,7 +1,7 @@
-"""Reads a neutral request for the builders: decides what can be sent, and notes what cannot.
+"""Reads a neutral request for the builders: decides what can be sent, and records what cannot.
 
-What a part becomes depends only on the request's model and on what stands before the part, so the next request repeats
-this one word by word.
+The form of a part depends only on the request's model and on what comes before the part, so the next request repeats
+this one word for word.
 """
 
 from typing import Any, Literal
@@ -40,37 +40,37 @@ from turnwire.providers.request.repairs import RepairList
 from turnwire.providers.request.wire_names import CallIds, wire_name
 
 GO_ON = "(conversation continues)"
-"""What the user is made to say where an API wants the user to speak and nobody has."""
+"""Sent as a user message where an API requires one and there is none."""
 
 NO_OUTPUT = "(no output)"
-"""The result of a tool that said nothing, where an API refuses a blank one."""
+"""Sent as the result of a tool without output, where an API refuses a blank result."""
 
 
 class ShownFile(Struct, frozen=True, kw_only=True):
-    """A file as a model gets it."""
+    """A file in the form in which a model gets it."""
 
     kind: Literal["image", "pdf", "text"]
     text: str = ""
-    """Of a text: the file's content with its name, or a line that stands for a file that cannot be shown."""
+    """For kind "text": the file's content with its name, or a line that replaces a file that cannot be shown."""
     mime: str = ""
     data: bytes = b""
     name: str = ""
-    """Of an image or a PDF, without folders; "" when not said."""
+    """For an image or a PDF: file name without folders; "" when there is none."""
 
 
 class SentCall(Struct, frozen=True, kw_only=True):
-    """A tool call that is sent, with its settled result."""
+    """A tool call that is sent, with its final result."""
 
     call_id: str
     """In the API's form."""
     name: str
     """In the API's form."""
     tool: str
-    """The name as it is."""
+    """The original name."""
     arguments_json: str
     arguments: dict[str, Any]
     result: str
-    """"" when the tool had nothing to say."""
+    """"" when the tool had no output."""
     is_error: bool
     files: tuple[ShownFile, ...]
 
@@ -84,20 +84,20 @@ class SentCall(Struct, frozen=True, kw_only=True):
 
 
 class ToldResult(Struct, frozen=True, kw_only=True):
-    """The result of a call that cannot be sent as a call, as the user tells it."""
+    """The result of a call that cannot be sent as a call, for a user message."""
 
     text: str
     files: tuple[ShownFile, ...]
 
 
 class ImageLimits(Struct, frozen=True, kw_only=True):
-    """What an image may be at most; None for any size."""
+    """Size limits of images; None for no limit."""
 
     max_bytes: int | None = None
     max_side_pixels: int | None = None
 
     def allow(self, data: bytes) -> bool:
-        """Tells whether an image is within the limits."""
+        """Returns whether an image is within the limits."""
         if self.max_bytes is not None and len(data) > self.max_bytes:
             return False
         return self.max_side_pixels is None or longest_side(data) <= self.max_side_pixels
@@ -119,10 +119,10 @@ class RequestReader:
     ) -> None:
         """Args:
         request: The request.
-        provider_id: The provider that is asked: only its own state goes back to it.
+        provider_id: The provider that is asked; only its own state is sent back to it.
         api: Its API.
-        ids: Gives the ids of the calls.
-        images: What the API refuses larger ones than.
+        ids: Makes the ids of the calls.
+        images: Largest image that the API accepts.
         """
         self._images = images
         self.request = request
@@ -131,15 +131,15 @@ class RequestReader:
         self._api = api
         self._ids = ids
         self._carried: set[str] = set()
-        """Ids, as the provider gave them, of the calls that were sent so far with their results."""
+        """Provider's ids of the calls that were sent so far with their results."""
         self._mapped_names: set[str] = set()
 
     def noted(self) -> tuple[Repair, ...]:
-        """Returns what was noted."""
+        """Returns the recorded repairs, in the order of the messages."""
         return self.repairs.in_order()
 
     def conversation(self) -> tuple[str, tuple[Message, ...]]:
-        """Returns the system prompt, joined with the system messages before the first other one, and the others."""
+        """Returns the system prompt, joined with the leading system messages, and the remaining messages."""
         texts = [self.request.system]
         messages: list[Message] = []
         for message in self.request.messages:
@@ -152,7 +152,7 @@ class RequestReader:
         return join_text(texts), tuple(messages)
 
     def system_text(self, message: Message) -> str:
-        """Returns the text of a system message; "" when nothing of it is sent."""
+        """Returns the text of a system message; "" when none of it is sent."""
         texts = []
         for part in message.parts:
             if isinstance(part.content, Text | Refusal):
@@ -169,7 +169,7 @@ class RequestReader:
         return ""
 
     def user_content(self, message: Message) -> list[str | ShownFile]:
-        """Returns what a message of the user's or a stray tool result says; no text of it is blank."""
+        """Returns the content of a user message or of a tool result without a call; no text in it is blank."""
         said: list[str | ShownFile] = []
         for part in message.parts:
             match part.content:
@@ -184,7 +184,7 @@ class RequestReader:
         return [item for item in said if item]
 
     def file(self, message: Message, part: Part, file: File) -> ShownFile:
-        """Returns a file as a model can be shown it."""
+        """Returns a file in the form in which the model can be shown it."""
         data = self.request.files.get(file.sha256)
         if data is None:
             self.repairs.replaced(RepairReason.FILE_NOT_AVAILABLE, message, part)
@@ -208,14 +208,14 @@ class RequestReader:
         return known is None or capability in known
 
     def models_file(self, message: Message, part: Part, file: File) -> str:
-        """Returns what stands for a file in a model's own answer, where APIs take only text."""
+        """Returns the line that replaces a file in a model's own answer, where APIs accept only text."""
         self.repairs.replaced(RepairReason.FILE_NOT_SHOWN, message, part, mime=file.mime)
         return file_line(file, "not available")
 
     def own_state(self, message: Message, part: Part) -> dict[str, Any]:
-        """Returns the part's provider state when it may go back; {} when there is none or it may not, which is noted.
+        """Returns the part's provider state if it may be sent back; otherwise {}, and a repair when there was one.
 
-        Sealed reasoning is bound to the model that made it; what no reasoning is goes to any model of the provider.
+        Sealed reasoning is bound to the model that made it; other state goes to any model of the provider.
         """
         state, reason = self._judge_state(message, part)
         if reason is not None:
@@ -223,12 +223,12 @@ class RequestReader:
         return state or {}
 
     def asked_model_made(self, message: Message) -> bool:
-        """Tells whether an answer is of the provider and model that are asked now."""
+        """Returns whether an answer was made by the provider and model that are asked now."""
         run = message.model_run
         return run is not None and (run.provider_id, run.model_requested) == (self._provider_id, self.request.model_id)
 
     def _judge_state(self, message: Message, part: Part) -> tuple[dict[str, Any] | None, RepairReason | None]:
-        """Returns the state, or why it stays behind; neither when a part that needs none has none."""
+        """Returns the state, or why it is left out; neither when a part needs no state and has none."""
         is_reasoning = isinstance(part.content, Reasoning)
         needs_state = isinstance(part.content, Reasoning | ProviderContent)
         if not part.provider_state or part.status is not PartStatus.COMPLETE:
@@ -246,11 +246,11 @@ class RequestReader:
         return state, None
 
     def call(self, message: Message, part: Part, call: ToolUse) -> SentCall | ToldResult | None:
-        """Returns a tool call with its result as it is sent; None when nothing is.
+        """Returns a tool call with its result in the form in which it is sent; None when it is not sent.
 
-        Not sent are calls without a result, since every API refuses them, and calls that were cut, since the model
-        never said so. Where only the arguments are no JSON object, the result is told as text: otherwise the model
-        would never learn what became of its call, and make it again.
+        Calls without a result are not sent, because every API refuses them, nor are cut calls, because the model never
+        finished them. When only the arguments are not a JSON object, the result is sent as text: otherwise the model
+        would not learn the outcome of its call and would repeat it.
         """
         if part.status is not PartStatus.COMPLETE:
             self.repairs.dropped(RepairReason.CUT_CALL, message, part, name=call.name)
@@ -266,7 +266,7 @@ class RequestReader:
         files = tuple(self.file(message, part, file) for file in call.files)
         if arguments is None:
             self.repairs.replaced(RepairReason.ARGUMENTS_NO_OBJECT, message, part, name=call.name)
-            head = f"[result of a call of {call.name}, whose arguments were no JSON object]"
+            head = f"[result of a call of {call.name}, whose arguments were not a JSON object]"
             return ToldResult(text=f"{head}\n{result or NO_OUTPUT}", files=files)
         call_id = self._ids.wire_id(part.part_id, call)
         if call_id != call.call_id:
@@ -286,7 +286,7 @@ class RequestReader:
     def tool(self, tool: ToolDefinition) -> tuple[str, dict[str, Any]]:
         """Returns a tool's name in the API's form, and the JSON Schema of its arguments.
 
-        The APIs want the schema to say that it is an object's.
+        The APIs require a schema of type "object".
         """
         schema = strict_object(tool.input_schema_json)
         if schema is None and tool.input_schema_json:
@@ -294,11 +294,11 @@ class RequestReader:
         return self._name(tool.name), {"type": "object", "properties": {}, **(schema or {})}
 
     def option_dropped(self, option: str, value: object, why: str) -> None:
-        """Notes a setting of the generation that is not sent."""
+        """Records a generation option that is not sent."""
         self.repairs.dropped(RepairReason.OPTION_NOT_TAKEN, option=option, value=value, why=why)
 
     def option_replaced(self, option: str, value: object, why: str) -> None:
-        """Notes a setting of the generation in whose place another one is sent."""
+        """Records a generation option that is sent with another value."""
         self.repairs.replaced(RepairReason.OPTION_NOT_TAKEN, option=option, value=value, why=why)
 
     def _name(self, name: str, message: Message | None = None, part: Part | None = None) -> str:
@@ -309,7 +309,7 @@ class RequestReader:
         return wire
 
     def _stray_result(self, message: Message, part: Part, result: ToolResult) -> str:
-        """Returns a result without its call as text; "" when its call carries it already."""
+        """Returns a result without its call as text; "" when the result was already sent with its call."""
         if result.call_id in self._carried:
             self.repairs.dropped(RepairReason.RESULT_SHOWN_WITH_CALL, message, part, call_id=result.call_id)
             return ""
@@ -318,5 +318,5 @@ class RequestReader:
 
 
 def files_heading(tool: str) -> str:
-    """Returns the line in front of files that stand apart from the result they belong to."""
+    """Returns the line before files that are sent apart from their result."""
     return f"[files of the result of {tool}]"

@@ -1,4 +1,4 @@
-"""Collects what a request builder leaves out, replaces or adds."""
+"""Records what a request builder leaves out, replaces or adds."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,30 +10,30 @@ class RepairList:
     """The repairs of one request."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
-        """Takes the neutral request's messages, in whose order the repairs come."""
+        """Takes the neutral request's messages, which give the order of the repairs."""
         self._position = {message.message_id: at for at, message in enumerate(messages)}
         self._found: list[Repair] = []
 
     def dropped(
         self, reason: RepairReason, message: Message | None = None, part: Part | None = None, **details: object
     ) -> None:
-        """Notes that a part, a message or something of the whole request is not sent; `details` fill the sentence."""
+        """Records that a part, a message or something else is not sent; `details` complete the explanation."""
         self._note(RepairAction.DROPPED, reason, message, part, details)
 
     def replaced(
         self, reason: RepairReason, message: Message | None = None, part: Part | None = None, **details: object
     ) -> None:
-        """Notes that something else is sent in its place."""
+        """Records that something else is sent in its place."""
         self._note(RepairAction.REPLACED, reason, message, part, details)
 
     def added(
         self, reason: RepairReason, message: Message | None = None, part: Part | None = None, **details: object
     ) -> None:
-        """Notes that something is sent that the request does not hold; `message` is the one that it stands before."""
+        """Records that something is sent that the request does not have; it comes before `message`."""
         self._note(RepairAction.ADDED, reason, message, part, details)
 
     def in_order(self) -> tuple[Repair, ...]:
-        """Returns the repairs by message and part; those of a whole message come first in it, of the request last."""
+        """Returns the repairs by message and part: whole messages before their parts, the whole request last."""
         return tuple(sorted(self._found, key=self._place))
 
     def _note(

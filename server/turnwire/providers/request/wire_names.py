@@ -1,6 +1,6 @@
-"""Names of tools and ids of calls in the form that an API takes.
+"""Names of tools and ids of calls in the form that an API accepts.
 
-Both mappings depend only on what they map, so the request of the next turn repeats that of this one word by word, and
+Both mappings depend only on what they map, so the request of the next turn repeats that of this one word for word, and
 prompt caches stay valid.
 """
 
@@ -11,21 +11,21 @@ from collections.abc import Iterable
 from turnwire.domain.conversation.messages import ToolUse
 
 MAX_NAME_CHARS = 64
-"""Limit of OpenAI and Anthropic alike."""
+"""Limit of both OpenAI and Anthropic."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NOT_IN_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def wire_name(name: str) -> str:
-    """Returns the name if it is [A-Za-z0-9_-]{1,64}, else one like it that ends with a hash of the name."""
+    """Returns the name if it is [A-Za-z0-9_-]{1,64}, else a similar one that ends with a hash of the name."""
     if _NAME.fullmatch(name):
         return name
     return f"{_NOT_IN_NAME.sub('_', name)[: MAX_NAME_CHARS - 9]}_{_hash(name)[:8]}"
 
 
 def original_names(names: Iterable[str]) -> dict[str, str]:
-    """Returns our names by their wire names, only those that differ."""
+    """Returns the server's tool names by their wire names; only names that differ."""
     return {wire: name for name in names if (wire := wire_name(name)) != name}
 
 
@@ -34,7 +34,7 @@ class CallIds:
 
     def __init__(self, max_chars: int, exact_chars: int | None = None) -> None:
         """Args:
-        max_chars: Longest id that is kept as it is.
+        max_chars: Longest id that is kept unchanged.
         exact_chars: When given, every id gets this length and only letters and digits (Mistral: 9).
         """
         self._max_chars = max_chars
@@ -42,7 +42,7 @@ class CallIds:
         self._used: set[str] = set()
 
     def wire_id(self, part_id: str, call: ToolUse) -> str:
-        """Returns the id to send for the call, and again for its result: ask once per call."""
+        """Returns the id to send for the call and for its result. Call it once per tool call."""
         call_id = call.call_id
         if self._exact_chars is not None:
             fits = len(call_id) == self._exact_chars and call_id.isascii() and call_id.isalnum()

@@ -28,21 +28,21 @@ MEASUREMENTS: Mapping[str, Callable[[Path, bool], Awaitable[None]]] = {
     "start": start.measure,
     "watcher_memory": watcher_memory.measure,
 }
-"""By name: each takes an empty folder and whether to be quick, and prints what it found."""
+"""By name: each takes an empty folder and whether to be quick, and prints its figures."""
 
 TIMEOUT_SECONDS = 300.0
-"""For one measurement: a stuck one must not hold up the others."""
+"""For one measurement, so that a stuck one does not block the others."""
 
 
 def main() -> int:
-    """Runs the measurements; returns the exit code: 1 when one could not be carried out."""
+    """Runs the measurements. Returns the exit code: 1 when one of them failed, else 0."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(MEASUREMENTS)}; all by default")
     parser.add_argument("--quick", action="store_true", help="fewer rounds: shorter and noisier")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.names if name not in MEASUREMENTS]
     if unknown:
-        parser.error(f"there is no {', '.join(unknown)}; choose from {', '.join(MEASUREMENTS)}")
+        parser.error(f"unknown measurement {', '.join(unknown)}; must be one of {', '.join(MEASUREMENTS)}")
     print("Ratios compare with the ceiling: 1.00 is as good, whichever way the unit counts. Medians of all rounds.")
     return run(_run(arguments.names or list(MEASUREMENTS), arguments.quick))
 

@@ -28,7 +28,7 @@ async def _measure(address: str, model: str, deltas: int) -> tuple[float, float]
     await _through_aiohttp(base_url, model)
     bare = time.process_time() - before
     if found != deltas:
-        raise RuntimeError(f"{found} of {deltas} deltas came")
+        raise RuntimeError(f"{found} of {deltas} deltas arrived")
     return adapter / deltas * 1e6, bare / deltas * 1e6
 
 

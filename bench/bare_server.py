@@ -1,7 +1,7 @@
-"""`python -m bench.bare_server`: a grpc.aio server that moves bytes and knows nothing of them.
+"""`python -m bench.bare_server`: a grpc.aio server that moves bytes without looking at them.
 
 It is the ceiling: the same library, event loop and number of calls and writes as Turnwire, without storage, sessions,
-events or logs. Its methods take and answer raw bytes; `Method` names them.
+events or logs. Its methods take and return raw bytes; `Method` lists them.
 """
 
 import asyncio
@@ -23,16 +23,17 @@ class Method(StrEnum):
     """Methods of the bare server."""
 
     ECHO = "Echo"
-    """Unary. Answers as many bytes as the first four bytes of the request say."""
+    """Unary. Returns as many bytes as the first four bytes of the request say."""
     KEEP = "Keep"
-    """Unary. Keeps the request's bytes for the two below."""
+    """Unary. Keeps the request's bytes for `PAGE` and `FAN_OUT`."""
     PAGE = "Page"
-    """Unary. Answers what was kept."""
+    """Unary. Returns the kept bytes."""
     FAN_OUT = "FanOut"
-    """Stream. Takes {"streams", "writes"}; when so many streams are open, writes what was kept so often to each."""
+    """Stream. Takes {"streams", "writes"}; once that many streams are open, makes that many writes of the kept bytes
+    to each."""
     RELAY = "Relay"
-    """Stream. Takes {"streams", "url", "model"}; when so many streams are open, asks the provider once and writes
-    what comes from its socket to each, as it comes."""
+    """Stream. Takes {"streams", "url", "model"}; once that many streams are open, asks the provider once and writes
+    each chunk from its socket to all of them."""
     IDLE = "Idle"
     """Stream. Writes nothing."""
 
@@ -43,10 +44,10 @@ class Method(StrEnum):
 
 
 class BareServer:
-    """The handlers and what they share. Used on the event loop only."""
+    """The handlers and their shared state. Used on the event loop only."""
 
     def __init__(self) -> None:
-        """Nothing is kept and no stream is open."""
+        """Starts without kept bytes and open streams."""
         self._kept = b""
         self._joined = 0
         self._all_here = asyncio.Event()
@@ -128,7 +129,7 @@ async def _serve() -> None:
     streams = {Method.FAN_OUT: bare.fan_out, Method.RELAY: bare.relay, Method.IDLE: bare.idle}
     handlers = {name.value: grpc.unary_unary_rpc_method_handler(handler) for name, handler in unary.items()}
     handlers |= {name.value: grpc.unary_stream_rpc_method_handler(handler) for name, handler in streams.items()}
-    # as many pending calls as Turnwire takes: the default refuses a thousand streams that come at once
+    # as many pending calls as Turnwire allows: the default refuses a thousand streams that are opened at once
     options = [
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", -1),

@@ -1,4 +1,4 @@
-"""Processes under measurement: starting them, waiting for their address, reading what they use."""
+"""Measured processes: starts them, waits for their address, reads their CPU time and memory."""
 
 import asyncio
 import contextlib
@@ -13,10 +13,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 ANNOUNCEMENT = "listening on "
-"""How each of our servers begins the line that tells its address."""
+"""Start of the line in which each server prints its address."""
 
 START_SECONDS = 30.0
-"""A server that has not begun to listen by then never will."""
+"""A server that does not listen by then has failed."""
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
@@ -29,7 +29,7 @@ class Child:
     address: str
     """host:port."""
     log: Path
-    """What it wrote, stdout and stderr."""
+    """Its stdout and stderr."""
 
     def cpu_seconds(self) -> float:
         """Returns the processor time that all threads have used so far, in steps of about 10 ms."""
@@ -37,26 +37,26 @@ class Child:
         return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
 
     def resident_bytes(self) -> int:
-        """Returns the memory that it holds now."""
+        """Returns the memory that it currently holds."""
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def can_read_usage() -> bool:
-    """Whether this system tells what other processes use."""
+    """Returns whether this system reports what other processes use."""
     return Path("/proc/self/statm").exists()
 
 
 @contextlib.asynccontextmanager
 async def running(folder: Path, name: str, arguments: Sequence[str]) -> AsyncIterator[Child]:
-    """Runs `python ARGUMENTS`, gives it once it listens, and ends it.
+    """Runs `python ARGUMENTS`, yields the process once it listens, and ends it afterwards.
 
     Args:
-        folder: Where its log goes.
-        name: Of the log file.
-        arguments: For the interpreter that runs this.
+        folder: Folder of its log.
+        name: Name of the log file.
+        arguments: Arguments of the Python interpreter.
 
     Raises:
-        RuntimeError: it ended, or did not listen in time.
+        RuntimeError: it exited, or did not listen in time.
     """
     log = folder / f"{name}.log"
     environ = {key: value for key, value in os.environ.items() if not key.startswith(("TURNWIRE_", "OPENAI_"))}
@@ -84,15 +84,15 @@ async def _address(process: "subprocess.Popen[bytes]", log: Path) -> str:
         if process.poll() is not None:
             break
         await asyncio.sleep(0.001)
-    raise RuntimeError(f"no server came up:\n{log.read_text()}")
+    raise RuntimeError(f"the server did not start:\n{log.read_text()}")
 
 
 def turnwire(folder: Path, toml: str = "") -> contextlib.AbstractAsyncContextManager[Child]:
     """Runs `turnwire serve` with an empty database.
 
     Args:
-        folder: For database, configuration and log; a fresh one.
-        toml: Configuration beyond the defaults.
+        folder: An empty folder for database, configuration and log.
+        toml: Configuration that differs from the defaults.
     """
     config = folder / "turnwire.toml"
     config.write_text(toml)
@@ -101,7 +101,7 @@ def turnwire(folder: Path, toml: str = "") -> contextlib.AbstractAsyncContextMan
 
 
 def bare_server(folder: Path) -> contextlib.AbstractAsyncContextManager[Child]:
-    """Runs the server that knows only bytes; see `bench.bare_server`."""
+    """Runs the bare server; see `bench.bare_server`."""
     return running(folder, "bare", ["-m", "bench.bare_server"])
 
 

@@ -1,4 +1,4 @@
-"""The load's side of a channel: calls that send and take raw bytes, so the client's own work stays small."""
+"""The client side of the load: calls that send and receive raw bytes, so that the client's own work stays small."""
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -25,14 +25,14 @@ from opencode.session.session_pb2 import CreateSessionRequest, GetSessionRequest
 
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),
-    # one connection per channel, however many channels there are to one address
+    # one connection per channel, even with many channels to the same address
     ("grpc.use_local_subchannel_pool", 1),
 ]
 
 
 @contextlib.asynccontextmanager
 async def connect(address: str) -> AsyncIterator["Client"]:
-    """Opens a channel and closes it after."""
+    """Opens a channel and closes it afterwards."""
     async with grpc.aio.insecure_channel(address, options=_OPTIONS) as channel:
         yield Client(channel)
 
@@ -60,7 +60,7 @@ class Client:
         return SessionInfo.FromString(answer).id
 
     async def is_running(self, session_id: str) -> bool:
-        """Whether a turn runs or waits in the session."""
+        """Returns whether a turn runs or waits in the session."""
         answer = await self._get(GetSessionRequest(session_id=session_id).SerializeToString())
         return GetSessionResponse.FromString(answer).session.active_turn_id != ""
 
@@ -69,11 +69,11 @@ class Client:
         return SendMessageResponse.FromString(await self.send_bytes(send_request(session_id, text, model)))
 
     async def send_bytes(self, request: bytes) -> bytes:
-        """Sends a message that is made already."""
+        """Sends an encoded message."""
         return await self._send(request)
 
     async def abort(self, session_id: str) -> None:
-        """Ends the session's turn and drops what waits."""
+        """Ends the session's turn and drops queued messages."""
         await self._abort(AbortSessionRequest(session_id=session_id).SerializeToString())
 
     async def append(self, session_id: str, text: str) -> AppendMessageResponse:
@@ -81,7 +81,7 @@ class Client:
         return AppendMessageResponse.FromString(await self.append_bytes(append_request(session_id, text)))
 
     async def append_bytes(self, request: bytes) -> bytes:
-        """Stores a message that is made already."""
+        """Stores an encoded message."""
         return await self._append(request)
 
     async def messages(self, session_id: str) -> bytes:
@@ -89,7 +89,7 @@ class Client:
         return await self._pages(GetMessagesRequest(session_id=session_id).SerializeToString())
 
     async def watch(self, session_id: str) -> Any:
-        """Begins to watch a session and returns the open stream of raw batches once the live part is reached."""
+        """Watches a session and returns the open stream of raw batches once it is live."""
         call = self._watch(WatchEventsRequest(session_id=session_id).SerializeToString())
         while (batch := await call.read()) is not grpc.aio.EOF:
             if any(event.HasField("caught_up") for event in WatchEventsResponse.FromString(batch).events):
@@ -102,11 +102,11 @@ class Client:
         return answer
 
     def bare_call(self, method: Method) -> Any:
-        """Returns a unary method of the bare server, to be called often."""
+        """Returns a unary method of the bare server, to be called repeatedly."""
         return self._channel.unary_unary(method.path)
 
     async def bare_stream(self, method: Method, request: bytes = b"") -> Any:
-        """Opens a stream of the bare server and returns it once the server has taken it."""
+        """Opens a stream of the bare server and returns it once the server has accepted it."""
         call = self._channel.unary_stream(method.path)(request)
         await call.initial_metadata()
         return call

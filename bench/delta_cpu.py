@@ -1,4 +1,4 @@
-"""What a delta of a provider costs in processor time."""
+"""Processor time per delta of a provider."""
 
 import asyncio
 import subprocess
@@ -38,7 +38,7 @@ async def measure(folder: Path, quick: bool) -> None:
                 bare = report.median(one for _, one in alone)
                 report.show([report.Figure(f"adapter alone, {name}", adapter, bare, "us", lower_is_better=True)])
                 if not can_read_usage():
-                    report.note("this system does not tell what the server used")
+                    report.note("this system does not report what the server used")
                     continue
                 for watchers in (0, 1):
                     figures = [await _server(server, client, deltas, per_second, watchers) for _ in range(rounds)]
@@ -62,7 +62,7 @@ async def _server(server: Child, client: Client, deltas: int, per_second: int, w
 
 
 async def _deltas(client: Client, deltas: int, per_second: int, watchers: int = 0) -> None:
-    """Lets a provider stream so many deltas and returns when the turn has ended."""
+    """Makes a provider stream this many deltas and returns when the turn has ended."""
     session_id = await client.create_session()
     streams = [await client.watch(session_id) for _ in range(watchers)]
     readings = [asyncio.create_task(_read_all(stream)) for stream in streams]

@@ -1,4 +1,4 @@
-"""How much later a delta reaches a watcher than it left the provider."""
+"""Time from the provider's socket to the watcher, per delta."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from bench.client import Client, connect
 from bench.model_provider import model_name
 
 PER_SECOND = 50
-"""Deltas: what a fast model sends, and far from what any of the servers can carry."""
+"""Deltas per second: the pace of a fast model, far below what any of the servers can carry."""
 
 _MOMENT = re.compile(rb"@(\d+)@")
 
@@ -78,7 +78,7 @@ async def _all(readings: list["asyncio.Task[list[float]]"], streams: list[Any]) 
 
 
 async def _latencies(stream: Any, deltas: int) -> list[float]:
-    """Reads until all deltas have come; returns how long each was under way, in milliseconds."""
+    """Reads until all deltas have arrived; returns the latency of each in milliseconds."""
     found: list[float] = []
     newest = 0
     while len(found) < deltas:

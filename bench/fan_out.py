@@ -1,4 +1,4 @@
-"""How many events a second reach many watchers of one session."""
+"""Events per second to many watchers of one session."""
 
 import asyncio
 import json
@@ -17,17 +17,17 @@ WATCHERS = 100
 TARGET = 0.7
 
 WORD = " delta"
-"""What each delta brings: about the size of a token."""
+"""Text of each delta: about the size of a token."""
 
 _DELTA = b'"\x06 delta'
-"""Field `text` of a PartDelta that holds the word; no whole text has these bytes."""
+"""Field `text` of a PartDelta with this word; no whole text contains these bytes."""
 
 _IDLE = b"b\x02\x08\x01"
 """The event session_status_changed {status: SESSION_STATUS_IDLE}, the last one of an answer."""
 
 
 async def measure(folder: Path, quick: bool) -> None:
-    """Prints events a second, over all watchers."""
+    """Prints events per second, over all watchers."""
     report.title(
         "fan_out",
         f"one answer without pauses to {WATCHERS} watchers; ceiling: a bare grpc.aio server that writes the same number"
@@ -48,7 +48,7 @@ async def measure(folder: Path, quick: bool) -> None:
             sizes.append(one.bytes / one.writes)
             events_each.append(one.events / one.writes)
             if one.events < deltas * WATCHERS:
-                report.note(f"{deltas * WATCHERS - one.events} events came as snapshots: watchers fell behind")
+                report.note(f"{deltas * WATCHERS - one.events} events arrived as snapshots: watchers fell behind")
             bare_run = await _through_bare(bare_client, one)
             ceilings.append(one.events / bare_run.seconds)
     name = f"events/s to {WATCHERS} watchers"
@@ -57,7 +57,7 @@ async def measure(folder: Path, quick: bool) -> None:
 
 
 class _Run:
-    """What came in one run, over all watchers."""
+    """Counts of one run, over all watchers."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -66,7 +66,7 @@ class _Run:
         self.writes = 0
 
     async def read(self, stream: Any) -> None:
-        """Counts what a stream brings until the session is idle, or the stream ends."""
+        """Counts the events of a stream until the session is idle or the stream ends."""
         while (batch := await stream.read()) is not grpc.aio.EOF:
             self.events += batch.count(_DELTA)
             self.bytes += len(batch)

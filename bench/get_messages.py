@@ -1,4 +1,4 @@
-"""How fast a whole conversation is read."""
+"""Reads of a whole conversation per second."""
 
 import asyncio
 import time
@@ -16,10 +16,10 @@ TARGET = 0.5
 
 
 async def measure(folder: Path, quick: bool) -> None:
-    """Prints reads a second, by one caller and by eight."""
+    """Prints reads per second, by one caller and by eight."""
     report.title(
         "get_messages",
-        f"GetMessages of {MESSAGES} messages of {MESSAGE_BYTES} bytes; ceiling: a bare grpc.aio handler that answers"
+        f"GetMessages of {MESSAGES} messages of {MESSAGE_BYTES} bytes; ceiling: a bare grpc.aio handler that returns"
         " the same bytes",
     )
     rounds, calls = (3, 20) if quick else (7, 60)
@@ -51,7 +51,7 @@ async def _fill(client: Client, session_id: str) -> None:
 
 
 async def _rate(call: Callable[[], Awaitable[bytes]], callers: int, calls: int) -> float:
-    """Returns how often a second so many callers together were answered."""
+    """Returns the answers per second to this many concurrent callers."""
 
     async def repeat() -> None:
         for _ in range(calls // callers):

@@ -1,4 +1,4 @@
-"""The event loop that every process here runs on: the one that `turnwire serve` uses."""
+"""The event loop of every benchmark process: the one that `turnwire serve` uses."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Runs a coroutine on uvloop where it is installed, like the server, so that both sides of a ratio do."""
+    """Runs a coroutine on uvloop if it is installed, as the server does, so that both sides of a ratio use it."""
     try:
         import uvloop  # noqa: PLC0415 - an extra that may be missing
     except ImportError:

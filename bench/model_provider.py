@@ -1,7 +1,7 @@
-"""`python -m bench.model_provider`: an HTTP server that streams chat completions as fast as it is told.
+"""`python -m bench.model_provider`: an HTTP server that streams chat completions at a given pace.
 
-The name of the model says what to send, see `model_name`. Each delta carries the moment at which it was handed to the
-socket, so whoever reads it knows how long it was under way.
+The name of the model says what to send; see `model_name`. Each delta carries the time at which it was written to the
+socket, so that a reader knows its latency.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ from aiohttp import web
 from bench.loop import run
 
 FLOOD_DELTAS = 50
-"""Deltas in one write when nobody waits between them."""
+"""Deltas in one write when they are sent without pauses."""
 
 
 def model_name(deltas: int, per_second: int = 0) -> str:
-    """Returns the name of a model that sends so many deltas; 0 a second sends them without a pause."""
+    """Returns the name of a model that sends this many deltas; 0 per second sends them without pauses."""
     return f"deltas-{deltas}-{per_second}"
 
 

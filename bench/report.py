@@ -1,4 +1,4 @@
-"""Figures beside their ceilings, as lines of text."""
+"""Prints figures and their ceilings as lines of text."""
 
 import statistics
 from collections.abc import Iterable, Sequence
@@ -7,20 +7,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured value and the best that could be had."""
+    """One measured value and the best possible one."""
 
     name: str
     value: float
     ceiling: float | None
-    """The same measured without Turnwire; None where there is nothing to compare with."""
+    """The same measured without Turnwire; None when there is nothing to compare with."""
     unit: str
     lower_is_better: bool = False
     target: float | None = None
-    """The ratio aimed at."""
+    """The target ratio."""
 
     @property
     def ratio(self) -> float | None:
-        """How near the value comes to its ceiling: 1 is as good as the ceiling, whichever way the unit counts."""
+        """How close the value is to its ceiling: 1 is as good as the ceiling, in either direction of the unit."""
         if self.ceiling is None or not self.value or not self.ceiling:
             return None
         return self.ceiling / self.value if self.lower_is_better else self.value / self.ceiling
@@ -38,7 +38,7 @@ class Figure:
 
 
 def title(name: str, description: str) -> None:
-    """Prints what is about to be measured."""
+    """Prints what is measured next."""
     print(f"\n{name}: {description}", flush=True)
 
 
@@ -49,7 +49,7 @@ def show(figures: Iterable[Figure]) -> None:
 
 
 def note(text: str) -> None:
-    """Prints a remark on the figures."""
+    """Prints a remark about the figures."""
     print(f"  {text}", flush=True)
 
 
@@ -66,7 +66,7 @@ def percentile(values: Sequence[float], percent: int) -> float:
 
 
 def median(values: Iterable[float]) -> float:
-    """Returns the median: one slow round on a busy machine does not move it."""
+    """Returns the median, which one slow round on a busy machine does not change."""
     return statistics.median(values)
 
 

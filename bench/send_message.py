@@ -1,11 +1,11 @@
-"""How many messages a second are accepted, durably.
+"""Messages per second that are accepted durably.
 
-Three ways, because accepting and answering share one interpreter:
+Measured in three ways, because accepting and answering share one interpreter:
 
-- queued: a turn sleeps in each session, so a message is stored and waits. This is SendMessage alone, with nothing
-  behind it, and the headline: what comes after depends on the model. It is the dearest way to accept, too: each
-  message also tells watchers the whole queue.
-- answered: idle sessions; the clock stops when the last turn has ended. Each message brings a whole answer of
+- queued: a turn sleeps in each session, so a message is stored and waits. This is SendMessage alone and the headline
+  figure, because what follows depends on the model. It is also the most expensive way to accept a message: each one
+  publishes the whole queue to watchers.
+- answered: idle sessions; the clock stops when the last turn has ended. Each message causes a whole answer of
   `offline/echo`: an assistant message, its part, eight more events and four more commits.
 - appended: AppendMessage, a durable message without turn and queue: the least that storing can cost.
 """
@@ -30,7 +30,7 @@ _PARKED_TOML = f"[limits]\nmax_running_turns = {2 * SESSIONS}\n"
 
 
 async def measure(folder: Path, quick: bool) -> None:
-    """Prints accepted messages a second."""
+    """Prints accepted messages per second."""
     report.title(
         "send_message",
         f"{CALLERS} callers, {SESSIONS} sessions, each answer after the message is durable; ceiling: a bare unary echo"
@@ -64,7 +64,7 @@ async def _queued(client: Client, per_session: int) -> float:
     await asyncio.gather(*(client.send(session_id, "/sleep 3600") for session_id in sessions))
     requests = [send_request(session_id, TEXT, "offline/echo") for session_id in sessions]
     rate = await _rate(client.send_bytes, requests * per_session)
-    # each round begins with an empty queue: what waits is in memory too
+    # so that each round begins with an empty queue, which takes memory too
     await asyncio.gather(*(client.abort(session_id) for session_id in sessions))
     return rate
 
@@ -88,7 +88,7 @@ async def _appended(client: Client, per_session: int) -> float:
 
 async def _echoed(client: Client, per_session: int) -> float:
     request = send_request("ses_" + "0" * 32, TEXT, "offline/echo")
-    # as long as a SendMessageResponse: three ids and three numbers
+    # the length of a SendMessageResponse: three ids and three numbers
     request = (126).to_bytes(4, "big") + request[4:]
     return await _rate(client.bare_call(Method.ECHO), [request] * SESSIONS * per_session)
 
@@ -98,7 +98,7 @@ async def _sessions(client: Client) -> list[str]:
 
 
 async def _nothing() -> None:
-    """There is nothing to wait for."""
+    """Returns at once."""
 
 
 async def _rate(
@@ -106,7 +106,7 @@ async def _rate(
     requests: Sequence[bytes],
     finish: Callable[[], Awaitable[None]] = _nothing,
 ) -> float:
-    """Sends the requests in order through the callers; returns how many a second were done, the finish included."""
+    """Sends the requests in order through the callers. Returns requests per second, including the time of `finish`."""
     waiting = iter(requests)
 
     async def caller() -> None:

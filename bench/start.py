@@ -1,4 +1,4 @@
-"""How long a start takes."""
+"""Time that a start takes."""
 
 import asyncio
 import subprocess

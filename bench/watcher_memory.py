@@ -1,4 +1,4 @@
-"""What an idle watcher costs in memory."""
+"""Memory of an idle watcher."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,7 +11,7 @@ from bench.child import Child, bare_server, can_read_usage, turnwire
 from bench.client import connect
 
 SETTLE_SECONDS = 0.5
-"""Lets the last stream's buffers be made."""
+"""Gives the last stream time to allocate its buffers."""
 
 
 async def measure(folder: Path, quick: bool) -> None:
@@ -23,10 +23,10 @@ async def measure(folder: Path, quick: bool) -> None:
         " grpc.aio server",
     )
     if not can_read_usage():
-        report.note("this system does not tell what the server used")
+        report.note("this system does not report what the server used")
         return
     async with bare_server(folder) as bare, connect(bare.address) as client:
-        await _grown(bare, lambda: client.bare_stream(Method.IDLE), 50)  # what the first streams bring with them
+        await _grown(bare, lambda: client.bare_stream(Method.IDLE), 50)  # one-time costs of the first streams
         ceiling = await _grown(bare, lambda: client.bare_stream(Method.IDLE), watchers)
     for name, same in (("all on one session", True), ("each on its own session", False)):
         fresh = folder / name.replace(" ", "_")
@@ -40,7 +40,7 @@ async def measure(folder: Path, quick: bool) -> None:
 
 
 async def _grown(server: Child, open_stream: Callable[[], Awaitable[Any]], count: int) -> float:
-    """Opens streams and leaves them open. Returns the KiB by which the server grew for each."""
+    """Opens streams and leaves them open. Returns the server's growth in KiB per stream."""
     before = server.resident_bytes()
     _open.extend([await open_stream() for _ in range(count)])
     await asyncio.sleep(SETTLE_SECONDS)
@@ -48,4 +48,4 @@ async def _grown(server: Child, open_stream: Callable[[], Awaitable[Any]], count
 
 
 _open: list[Any] = []
-"""Keeps the calls: one that nobody refers to is cancelled."""
+"""Keeps the calls referenced, because an unreferenced call is cancelled."""

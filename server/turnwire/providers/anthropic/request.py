@@ -46,7 +46,7 @@ def build_anthropic_request(request: ProviderRequest, provider_id: str, default_
         body["system"] = [{"type": "text", "text": system}]
     _mark_for_cache(body)
     _apply_options(body, request.options, reader)
-    return PreparedRequest(request=request, body=body, repairs=reader.noted())
+    return PreparedRequest(request=request, body=body, repairs=reader.repairs.in_order())
 
 
 def _mark_for_cache(body: dict[str, Any]) -> None:

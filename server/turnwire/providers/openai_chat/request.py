@@ -94,7 +94,7 @@ def build_chat_request(request: ProviderRequest, provider_id: str, dialect: Chat
         body["stop"] = list(options.stop_sequences)
     if options.reasoning_effort:
         body["reasoning_effort"] = options.reasoning_effort
-    return PreparedRequest(request=request, body=body, repairs=reader.noted())
+    return PreparedRequest(request=request, body=body, repairs=reader.repairs.in_order())
 
 
 class _Answer:

@@ -67,7 +67,7 @@ def build_responses_request(request: ProviderRequest, provider_id: str, reasonin
         body["top_p"] = options.top_p
     if options.stop_sequences:
         reader.option_dropped("stop_sequences", list(options.stop_sequences), "the API has no such option")
-    return PreparedRequest(request=request, body=body, repairs=reader.noted())
+    return PreparedRequest(request=request, body=body, repairs=reader.repairs.in_order())
 
 
 class _InputBuilder:

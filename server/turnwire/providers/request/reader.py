@@ -23,7 +23,7 @@ from turnwire.domain.conversation.messages import (
     ToolUse,
 )
 from turnwire.domain.conversation.turns import ToolDefinition
-from turnwire.domain.repairs import Repair, RepairReason
+from turnwire.domain.repairs import RepairReason
 from turnwire.ports.provider import ProviderRequest
 from turnwire.providers.request.content import (
     PDF_TYPE,
@@ -127,16 +127,13 @@ class RequestReader:
         self._images = images
         self.request = request
         self.repairs = RepairList(request.messages)
+        """What cannot be sent as it is stored, as far as the request was read."""
         self._provider_id = provider_id
         self._api = api
         self._ids = ids
         self._carried: set[str] = set()
         """Provider's ids of the calls that were sent so far with their results."""
         self._mapped_names: set[str] = set()
-
-    def noted(self) -> tuple[Repair, ...]:
-        """Returns the recorded repairs, in the order of the messages."""
-        return self.repairs.in_order()
 
     def conversation(self) -> tuple[str, tuple[Message, ...]]:
         """Returns the system prompt, joined with the leading system messages, and the remaining messages."""

@@ -30,7 +30,12 @@ from turnwire.domain import errors
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 ADDRESS = "127.0.0.1:50051"
 ENDLESS = {"WatchEvents": "caught_up", "SubscribeGlobalEvents": "message_part_updated"}
 """Methods whose stream has no end, and what shows that it works."""
@@ -169,12 +174,25 @@ def until_seen(script: str, environ: dict[str, str], word: str) -> None:
         process.wait(timeout=10)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(document: Path) -> None:
     """Every relative link of a document names a file."""
     links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", document.read_text())
     missing = [link for link in links if "://" not in link and not (document.parent / link).exists()]
     assert missing == []
+
+
+def test_the_index_names_every_decision() -> None:
+    """Once, in the order of the numbers, with the title of its page."""
+    folder = ROOT / "docs/decisions"
+    pages = sorted(page for page in folder.glob("*.md") if page.name != "README.md")
+    listed = re.findall(r"^- \[(\d{4})\]\((\S+)\) (.+(?:\n  .+)*)$", (folder / "README.md").read_text(), re.MULTILINE)
+    expected = []
+    for page in pages:
+        title = re.match(r"# (\d+)\. (.+)\n", page.read_text())
+        assert title and int(title[1]) == int(page.name[:4]), page.name
+        expected.append((page.name[:4], page.name, title[2]))
+    assert listed == expected
 
 
 @pytest.mark.parametrize(("name", "text"), documents().items())

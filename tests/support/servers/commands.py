@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 FORKS = sys.platform == "linux"
 """Whether processes are forked. Elsewhere a process has no descriptor, and system libraries may start threads."""
 
-_SDKS = ("anthropic", "openai")
+_SDKS = ("anthropic", "mcp", "openai")
 """Imported before the fork when the configuration names them: that is most of a start."""
 
 

@@ -133,6 +133,7 @@ class Witness:
         assert (await session_of(client, self.session_id)).head_sequence == max(later)
 
 
+@pytest.mark.timing
 @pytest.mark.timeout(30 + 10 * KILLS)
 @pytest.mark.parametrize("kill", range(KILLS))
 async def test_kill_loses_nothing_that_was_promised(tmp_path: Path, kill: int) -> None:

@@ -1,6 +1,5 @@
-"""The configuration: defaults, precedence, and errors that name the place."""
+"""The configuration: defaults, the example, and errors that name the place."""
 
-import importlib.util
 import re
 import tomllib
 from pathlib import Path
@@ -8,30 +7,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.support.fakes.config_file import load
 from turnwire.config.configuration import Config, ConfigError, LogConfig, ServerConfig, StorageConfig, load_config
 from turnwire.config.sections import SECTIONS
 from turnwire.core.settings import Agent, CompactionSettings, CoreSettings, FileSettings, Limits, PermissionRule
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.conversation.permissions import PermissionAction
 from turnwire.domain.conversation.sessions import Budget
-from turnwire.providers.settings import ModelSettings, ProviderSettings
-from turnwire.providers.token_prices import TokenPrices
+from turnwire.providers.settings import ProviderSettings
 from turnwire.tools.settings import McpSettings
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "turnwire.toml"
 OFFLINE = ProviderSettings(kind="offline", name="Offline")
-
-
-@pytest.fixture(autouse=True)
-def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test finds a turnwire.toml that it did not write."""
-    monkeypatch.chdir(tmp_path)
-
-
-def load(text: str, environ: dict[str, str] | None = None, options: dict[str, str] | None = None) -> Config:
-    """Reads a file with this text."""
-    Path("test.toml").write_text(text)
-    return load_config(Path("test.toml"), environ or {}, options)
+MODEL = '[models."offline/echo"]\n'
 
 
 def test_without_any_file_the_offline_provider_answers() -> None:
@@ -87,27 +75,6 @@ def test_the_example_file_loads() -> None:
     )
 
 
-def test_usual_key_variables_bring_their_providers() -> None:
-    """Only the variable's name is kept, never the key."""
-    config = load_config(None, {"OPENAI_API_KEY": "sk-secret", "ANTHROPIC_API_KEY": ""})
-    assert config.provider_sources == {"offline": "builtin", "openai": "env"}
-    assert config.providers["openai"].kind == "openai_responses"
-    assert "sk-secret" not in repr(config)
-
-
-def test_a_table_replaces_a_provider_of_the_same_name() -> None:
-    """The file wins over what the environment brings."""
-    config = load('[providers.openai]\nkind = "openai_chat"\n', {"OPENAI_API_KEY": "x"})
-    assert config.provider_sources["openai"] == "config"
-    assert config.providers["openai"] == ProviderSettings(kind="openai_chat")
-
-
-def test_builtin_providers_can_be_left_out() -> None:
-    """Then nothing but the file's tables is there."""
-    text = '[defaults]\nbuiltin_providers = false\nmodel = "a/b"\n[providers.a]\nkind = "anthropic"\n'
-    assert set(load(text, {"OPENAI_API_KEY": "x"}).providers) == {"a"}
-
-
 def test_core_settings_hold_what_the_core_needs(tmp_path: Path) -> None:
     """Roots become absolute paths, models references."""
     (tmp_path / "shared").mkdir()
@@ -146,81 +113,6 @@ def test_core_settings_hold_what_the_core_needs(tmp_path: Path) -> None:
     )
 
 
-def test_permissions_keep_the_order_of_the_file() -> None:
-    """The last match counts, so the order says what holds."""
-    config = load("""
-        [permissions]
-        "z*" = "deny"
-        "a.*" = "ask"
-        plain = "allow"
-        [agents.careful.permissions]
-        "*" = "ask"
-        "fs.read" = "allow"
-        [agents.brief]
-        permissions = { "*" = "deny" }
-    """)
-    allow, ask, deny = PermissionAction.ALLOW, PermissionAction.ASK, PermissionAction.DENY
-    settings = config.core_settings()
-    assert settings.permissions == (
-        PermissionRule("z*", deny),
-        PermissionRule("a.*", ask),
-        PermissionRule("plain", allow),
-    )
-    assert settings.agents["careful"].permissions == (PermissionRule("*", ask), PermissionRule("fs.read", allow))
-    assert [settings.permission("careful", name) for name in ("zap", "fs.read", "plain")] == [ask, allow, ask]
-    assert [settings.permission("brief", "plain"), settings.permission("", "zap")] == [deny, deny]
-    assert settings.permission("", "other") is allow
-
-
-def test_agents_may_have_fallback_models_of_their_own() -> None:
-    """An empty list is none; left out, those of the server."""
-    config = load("""
-        [defaults]
-        fallback_models = ["offline/lorem"]
-        [agents.own]
-        fallback_models = ["offline/echo", "offline/tools"]
-        [agents.none]
-        fallback_models = []
-        [agents.server]
-    """)
-    settings = config.core_settings()
-    found = {name: [model.model_id for model in settings.fallbacks(name)] for name in ("", "own", "none", "server")}
-    assert found == {"": ["lorem"], "own": ["echo", "tools"], "none": [], "server": ["lorem"]}
-
-
-def test_models_are_described() -> None:
-    """Prices are exact, as numbers and as texts; what is left out stays unknown."""
-    config = load("""
-        [providers.local]
-        kind = "openai_chat"
-        only_listed_models = true
-        [models."local/vendor/qwen-3"]
-        name = "Qwen"
-        description = "Runs in the cellar"
-        context_window_tokens = 32768
-        max_output_tokens = 4096
-        input_usd_per_million = 0.000000000001
-        output_usd_per_million = "123456.123456789012"
-        cache_read_usd_per_million = 0
-        cache_write_usd_per_million = 1.1
-        capabilities = ["tools", "images"]
-        [models."offline/echo"]
-        [agents.cellar]
-        model = "local/vendor/qwen-3"
-    """)
-    assert config.models == {
-        ModelRef("local", "vendor/qwen-3"): ModelSettings(
-            name="Qwen",
-            description="Runs in the cellar",
-            context_window_tokens=32768,
-            max_output_tokens=4096,
-            prices=TokenPrices(input=1, output=123_456_123_456_789_012, cache_read=0, cache_write=1_100_000_000_000),
-            capabilities=("tools", "images"),
-        ),
-        ModelRef("offline", "echo"): ModelSettings(),
-    }
-
-
 def test_budgets_are_exact_and_zero_is_none() -> None:
     """Money is not rounded on the way."""
     assert load("[limits]\nmax_turn_tokens = 0\nmax_session_cost_usd = 0.0").limits == Limits()
@@ -233,9 +125,6 @@ def test_budgets_are_exact_and_zero_is_none() -> None:
     """)
     assert config.limits.turn_budget == Budget(max_tokens=200_000, max_cost_pico_usd=300_000_000_000)
     assert config.limits.session_budget == Budget(max_tokens=5, max_cost_pico_usd=12_000_000_000_001)
-
-
-MODEL = '[models."offline/echo"]\n'
 
 
 @pytest.mark.parametrize(
@@ -311,6 +200,14 @@ MODEL = '[models."offline/echo"]\n'
         ("[limits]\nmax_session_cost_usd = -1", "limits.max_session_cost_usd: expected from 0 to 1000000 USD"),
         ('[limits]\nmax_turn_cost_usd = "much"', "limits.max_turn_cost_usd: expected USD as a number or a text"),
         ("[defaults]\nhost_messages = 1", "defaults.host_messages: expected `bool`, got `int`"),
+        ('[agents.""]', 'agents."": is an agent without a name'),
+        ('[agents.a]\ntools = [""]', "agents.a.tools: has an empty pattern"),
+        (
+            '[providers.a]\nkind = "openai_responses"\nreasoning_summary = "x"',
+            """providers.a.reasoning_summary: 'x' is not one of "", auto""",
+        ),
+        ("[log]\nlevel = 1", "log.level: expected `str`, got `int`; one of debug, info"),
+        ("[limits]\nmax_repeated_calls = 1", "limits.max_repeated_calls: "),
     ],
 )
 def test_errors_name_the_key_of_what_cannot_be(text: str, message: str) -> None:
@@ -318,34 +215,6 @@ def test_errors_name_the_key_of_what_cannot_be(text: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(text)
     assert str(caught.value).startswith(f"test.toml: {message}")
-
-
-def test_options_win_over_variables_and_variables_over_the_file() -> None:
-    """An empty variable counts as unset."""
-    text = '[server]\nlisten = "a:1"\n[storage]\npath = "file.db"\n[log]\nlevel = "error"\n'
-    environ = {"TURNWIRE_LISTEN": "b:2", "TURNWIRE_STORAGE_PATH": "env.db", "TURNWIRE_LOG_LEVEL": ""}
-    config = load(text, environ, {"--listen": "unix:/run/t.sock"})
-    assert (config.server.listen, config.log.level) == ("unix:/run/t.sock", "error")
-    assert config.storage.path == Path.cwd() / "env.db"
-
-
-def test_relative_paths_start_at_the_folder_of_the_file(tmp_path: Path) -> None:
-    """Wherever the server is started."""
-    (tmp_path / "etc").mkdir()
-    file = tmp_path / "etc" / "t.toml"
-    file.write_text('[storage]\npath = "data.db"\n')
-    assert load_config(Path("etc/t.toml"), {}).storage.path == tmp_path / "etc" / "data.db"
-    assert load_config(Path("etc/t.toml"), {}, {"--db": "data.db"}).storage.path == tmp_path / "data.db"
-
-
-def test_the_file_is_found_in_the_order_that_is_promised(tmp_path: Path) -> None:
-    """Given path, TURNWIRE_CONFIG, ./turnwire.toml."""
-    for name in ("given", "named", "turnwire"):
-        (tmp_path / f"{name}.toml").write_text(f'[server]\nlisten = "{name}:1"\n')
-    environ = {"TURNWIRE_CONFIG": "named.toml"}
-    assert load_config(Path("given.toml"), environ).server.listen == "given:1"
-    assert load_config(None, environ).server.listen == "named:1"
-    assert load_config(None, {}).server.listen == "turnwire:1"
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:0", "[::1]:50051", "0.0.0.0:1", "localhost:65535", "unix:t.sock"])
@@ -407,109 +276,3 @@ def test_errors_name_the_file_and_the_key(text: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(text)
     assert str(caught.value) == message
-
-
-@pytest.mark.parametrize(
-    ("environ", "message"),
-    [
-        ({"TURNWIRE_LISTEN": "x"}, "TURNWIRE_LISTEN: 'x' is neither host:port nor unix:path"),
-        ({"TURNWIRE_LOG_FORMAT": "xml"}, "TURNWIRE_LOG_FORMAT: 'xml' is not one of text, json"),
-        (
-            {"TURNWIRE_DEFAULT_MODEL": "openai/gpt"},
-            "TURNWIRE_DEFAULT_MODEL: 'openai/gpt' names no configured provider; there are: offline",
-        ),
-        ({"TURNWIRE_CONFIG": "no.toml"}, "TURNWIRE_CONFIG: there is no file no.toml"),
-    ],
-)
-def test_errors_name_the_variable(environ: dict[str, str], message: str) -> None:
-    """A value of the environment is not blamed on the file."""
-    with pytest.raises(ConfigError) as caught:
-        load_config(None, environ)
-    assert str(caught.value) == message
-
-
-def test_a_missing_or_broken_file_is_named() -> None:
-    """Both stop the start."""
-    with pytest.raises(ConfigError, match=r"^no\.toml: cannot be read: "):
-        load_config(Path("no.toml"), {})
-    with pytest.raises(ConfigError, match=r"^test\.toml: is not valid TOML: "):
-        load("[server")
-
-
-@pytest.mark.parametrize(
-    "line",
-    ['api_key = "sk-secret"', 'api_key_env = "sk-secret"', 'base_url = "https://me:sk-secret@host/v1"'],
-)
-def test_a_key_in_the_file_is_refused_and_not_repeated(line: str) -> None:
-    """Error messages end up in logs and bug reports."""
-    with pytest.raises(ConfigError) as caught:
-        load(f'[providers.x]\nkind = "openai_chat"\n{line}\n')
-    assert "sk-secret" not in str(caught.value)
-
-
-def test_mcp_servers_are_read() -> None:
-    """A relative folder starts at the file's; agents name tools by patterns."""
-    config = load("""
-        [mcp.fs]
-        command = "npx"
-        args = ["-y", "x"]
-        env = ["TOKEN"]
-        cwd = "."
-        [mcp.web]
-        url = "https://example.com/mcp"
-        headers_env = { Authorization = "TOKEN" }
-        timeout_seconds = 5
-        [agents.review]
-        tools = ["fs.*"]
-    """)
-    assert config.mcp == {
-        "fs": McpSettings(command="npx", args=("-y", "x"), env=("TOKEN",), cwd=Path().absolute()),
-        "web": McpSettings(url="https://example.com/mcp", headers_env={"Authorization": "TOKEN"}, timeout_seconds=5),
-    }
-    assert config.agents["review"].tools == ("fs.*",)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[mcp.a]", "mcp.a: needs either command or url"),
-        ('[mcp.a]\ncommand = "x"\nurl = "http://a"', "mcp.a: needs either command or url"),
-        ('[mcp."a.b"]\ncommand = "x"', "mcp.a.b: is not a name of at most 32 letters, digits, '_' and '-'"),
-        ('[mcp.a]\nurl = "http://user:word@host/"', "mcp.a.url: must be http:// or https:// and a host, without user"),
-        (
-            '[mcp.a]\ncommand = "x"\nenv = ["sk-secret"]',
-            "mcp.a: env and headers_env take names of environment variables",
-        ),
-        ('[mcp.a]\ncommand = "x"\ntimeout_seconds = 0', "mcp.a.timeout_seconds: expected `float` > 0"),
-        ('[mcp.a]\ncommand = "x"\nwhat = 0', "mcp.a.what: is not a known key"),
-        ('[mcp.a]\nurl = "http://a"\nargs = ["x"]', "mcp.a.args: is not for a server with a url"),
-        ('[mcp.a]\ncommand = "x"\nheaders_env = {A = "B"}', "mcp.a.headers_env: is not for a server with a command"),
-        (
-            '[mcp.a]\nurl = "http://a"\nheaders_env = {"A\\nB" = "C"}',
-            "mcp.a.headers_env: has a key that is not the name",
-        ),
-        ('[mcp.a]\ncommand = "x"\ncwd = "/no/such/folder"', "mcp.a.cwd: /no/such/folder is not a folder"),
-        ('[agents.""]', 'agents."": is an agent without a name'),
-        ('[agents.a]\ntools = [""]', "agents.a.tools: has an empty pattern"),
-        (
-            '[providers.a]\nkind = "openai_responses"\nreasoning_summary = "x"',
-            """providers.a.reasoning_summary: 'x' is not one of "", auto""",
-        ),
-        ("[log]\nlevel = 1", "log.level: expected `str`, got `int`; one of debug, info"),
-        ("[limits]\nmax_repeated_calls = 1", "limits.max_repeated_calls: "),
-    ],
-)
-def test_wrong_mcp_settings_name_themselves(text: str, message: str) -> None:
-    """Values that may be secrets are not repeated."""
-    with pytest.raises(ConfigError) as caught:
-        load(text)
-    assert str(caught.value).startswith(f"test.toml: {message}")
-    assert "secret" not in str(caught.value)
-
-
-def test_mcp_without_its_package_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the start, with the command that installs it."""
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(ConfigError, match=r"mcp: needs a package that is not installed: pip install 'turnwire\[mcp\]'"):
-        load('[mcp.a]\ncommand = "x"')
-    assert load("").mcp == {}

@@ -1,0 +1,74 @@
+"""The file itself: where it is found, what wins over it, and errors that name the place."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.fakes.config_file import load
+from turnwire.config.configuration import ConfigError, load_config
+
+
+def test_options_win_over_variables_and_variables_over_the_file() -> None:
+    """An empty variable counts as unset."""
+    text = '[server]\nlisten = "a:1"\n[storage]\npath = "file.db"\n[log]\nlevel = "error"\n'
+    environ = {"TURNWIRE_LISTEN": "b:2", "TURNWIRE_STORAGE_PATH": "env.db", "TURNWIRE_LOG_LEVEL": ""}
+    config = load(text, environ, {"--listen": "unix:/run/t.sock"})
+    assert (config.server.listen, config.log.level) == ("unix:/run/t.sock", "error")
+    assert config.storage.path == Path.cwd() / "env.db"
+
+
+def test_relative_paths_start_at_the_folder_of_the_file(tmp_path: Path) -> None:
+    """Wherever the server is started."""
+    (tmp_path / "etc").mkdir()
+    file = tmp_path / "etc" / "t.toml"
+    file.write_text('[storage]\npath = "data.db"\n')
+    assert load_config(Path("etc/t.toml"), {}).storage.path == tmp_path / "etc" / "data.db"
+    assert load_config(Path("etc/t.toml"), {}, {"--db": "data.db"}).storage.path == tmp_path / "data.db"
+
+
+def test_the_file_is_found_in_the_order_that_is_promised(tmp_path: Path) -> None:
+    """Given path, TURNWIRE_CONFIG, ./turnwire.toml."""
+    for name in ("given", "named", "turnwire"):
+        (tmp_path / f"{name}.toml").write_text(f'[server]\nlisten = "{name}:1"\n')
+    environ = {"TURNWIRE_CONFIG": "named.toml"}
+    assert load_config(Path("given.toml"), environ).server.listen == "given:1"
+    assert load_config(None, environ).server.listen == "named:1"
+    assert load_config(None, {}).server.listen == "turnwire:1"
+
+
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        ({"TURNWIRE_LISTEN": "x"}, "TURNWIRE_LISTEN: 'x' is neither host:port nor unix:path"),
+        ({"TURNWIRE_LOG_FORMAT": "xml"}, "TURNWIRE_LOG_FORMAT: 'xml' is not one of text, json"),
+        (
+            {"TURNWIRE_DEFAULT_MODEL": "openai/gpt"},
+            "TURNWIRE_DEFAULT_MODEL: 'openai/gpt' names no configured provider; there are: offline",
+        ),
+        ({"TURNWIRE_CONFIG": "no.toml"}, "TURNWIRE_CONFIG: there is no file no.toml"),
+    ],
+)
+def test_errors_name_the_variable(environ: dict[str, str], message: str) -> None:
+    """A value of the environment is not blamed on the file."""
+    with pytest.raises(ConfigError) as caught:
+        load_config(None, environ)
+    assert str(caught.value) == message
+
+
+def test_a_missing_or_broken_file_is_named() -> None:
+    """Both stop the start."""
+    with pytest.raises(ConfigError, match=r"^no\.toml: cannot be read: "):
+        load_config(Path("no.toml"), {})
+    with pytest.raises(ConfigError, match=r"^test\.toml: is not valid TOML: "):
+        load("[server")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['api_key = "sk-secret"', 'api_key_env = "sk-secret"', 'base_url = "https://me:sk-secret@host/v1"'],
+)
+def test_a_key_in_the_file_is_refused_and_not_repeated(line: str) -> None:
+    """Error messages end up in logs and bug reports."""
+    with pytest.raises(ConfigError) as caught:
+        load(f'[providers.x]\nkind = "openai_chat"\n{line}\n')
+    assert "sk-secret" not in str(caught.value)

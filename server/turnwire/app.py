@@ -18,7 +18,6 @@ import structlog
 
 from turnwire.api.gate import Gate
 from turnwire.api.grpc.server import GrpcServer
-from turnwire.api.services.global_events import GlobalEvents
 from turnwire.api.services.registry import all_services
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.config import Config
@@ -31,12 +30,14 @@ from turnwire.core.use_cases.files import Files
 from turnwire.core.use_cases.messages import Conversations
 from turnwire.core.use_cases.permissions import Permissions
 from turnwire.core.use_cases.sessions import Sessions
+from turnwire.core.watches.conflated import ConflatedWatches
 from turnwire.core.watches.watch import Watches
 from turnwire.domain.errors import StorageError
 from turnwire.domain.ids import new_id
 from turnwire.domain.principal import BUILT_IN
 from turnwire.feed.memory.live_feed import LiveFeed
 from turnwire.ports.clock import utc_now
+from turnwire.ports.codec import Codec
 from turnwire.providers.registry import ConfiguredProviders
 from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
 from turnwire.tools.mcp.servers import McpServers
@@ -119,10 +120,10 @@ class Server:
         turns = Turns(environment)
         stack.push_async_callback(turns.aclose)
         await turns.recover()
-        use_cases = _use_cases(environment, turns, Watches(environment, turns, codec, heartbeat))
+        use_cases = _use_cases(environment, turns, codec, heartbeat)
         stack.push_async_callback(use_cases.conversations.aclose)
         stack.push_async_callback(use_cases.sessions.aclose)
-        services = all_services(use_cases, GlobalEvents(environment, turns))
+        services = all_services(use_cases)
         await grpc_server.start(services, Gate(BUILT_IN))
         stack.push_async_callback(grpc_server.stop, timedelta(seconds=config.server.shutdown_grace_seconds))
         stack.callback(feed.close)
@@ -140,7 +141,7 @@ def create_server(config: Config, environ: Mapping[str, str]) -> Server:
     return Server(config, environ)
 
 
-def _use_cases(environment: Environment, turns: Turns, watches: Watches) -> UseCases:
+def _use_cases(environment: Environment, turns: Turns, codec: Codec, heartbeat: timedelta) -> UseCases:
     return UseCases(
         conversations=Conversations(environment, turns),
         sessions=Sessions(environment, turns),
@@ -148,7 +149,8 @@ def _use_cases(environment: Environment, turns: Turns, watches: Watches) -> UseC
         explainer=ContextExplainer(environment),
         catalog=Catalog(environment),
         files=Files(environment),
-        watches=watches,
+        watches=Watches(environment, turns, codec, heartbeat),
+        conflated=ConflatedWatches(environment, turns, codec),
     )
 
 

@@ -1,10 +1,13 @@
 """opencode.event.EventService."""
 
+import contextlib
 from collections.abc import AsyncGenerator
 
 from opencode.event import event_pb2 as pb
-from turnwire.api.services.global_events import GlobalEvents
+from turnwire.api.services.opening import STREAM_OPEN
 from turnwire.api.wire import from_proto
+from turnwire.api.wire.global_events import global_event
+from turnwire.core.watches.conflated import ConflatedWatches
 from turnwire.core.watches.watch import Watches
 from turnwire.domain.errors import InvalidRequest
 from turnwire.domain.principal import Principal
@@ -15,19 +18,23 @@ MAX_SUBSCRIBED_SESSIONS = 1000
 class EventService:
     """Method by method as the contract describes them."""
 
-    def __init__(self, watches: Watches, global_events: GlobalEvents) -> None:
+    def __init__(self, watches: Watches, conflated: ConflatedWatches) -> None:
         """Takes the two kinds of streams."""
         self._watches = watches
-        self._global_events = global_events
+        self._conflated = conflated
 
     def WatchEvents(self, principal: Principal, request: pb.WatchEventsRequest) -> AsyncGenerator[bytes]:
         """Yields batches: joined frames are a WatchEventsResponse."""
         return self._watches.watch(principal, from_proto.watch_request(request))
 
-    def SubscribeGlobalEvents(
+    async def SubscribeGlobalEvents(
         self, principal: Principal, request: pb.SubscribeGlobalEventsRequest
     ) -> AsyncGenerator[pb.GlobalEvent | bytes]:
         """Yields changes with accumulated text."""
         if len(request.session_ids) > MAX_SUBSCRIBED_SESSIONS:
             raise InvalidRequest.of("session_ids", f"are more than {MAX_SUBSCRIBED_SESSIONS}", "TOO_MANY")
-        return self._global_events.subscribe(principal, frozenset(request.session_ids))
+        async with contextlib.aclosing(self._conflated.watch(principal, frozenset(request.session_ids))) as changes:
+            async for change in changes:
+                event = STREAM_OPEN if change is None else global_event(change)
+                if event is not None:
+                    yield event

@@ -14,7 +14,6 @@ from opencode.tool import tool_pb2
 from turnwire.api.services.catalog import AgentService, ProviderService
 from turnwire.api.services.events import EventService
 from turnwire.api.services.files import FileService
-from turnwire.api.services.global_events import GlobalEvents
 from turnwire.api.services.messages import MessageService
 from turnwire.api.services.sessions import SessionService
 from turnwire.api.services.tools import PermissionService, ToolService
@@ -32,14 +31,14 @@ class Service(NamedTuple):
     servicer: object
 
 
-def all_services(use: UseCases, global_events: GlobalEvents) -> tuple[Service, ...]:
+def all_services(use: UseCases) -> tuple[Service, ...]:
     """Returns the services."""
     message, tool = message_pb2.DESCRIPTOR.services_by_name, tool_pb2.DESCRIPTOR.services_by_name
     return (
         Service(message["MessageService"], MessageService(use.conversations, use.watches, use.explainer)),
         Service(file_pb2.DESCRIPTOR.services_by_name["FileService"], FileService(use.files)),
         Service(session_pb2.DESCRIPTOR.services_by_name["SessionService"], SessionService(use.sessions)),
-        Service(event_pb2.DESCRIPTOR.services_by_name["EventService"], EventService(use.watches, global_events)),
+        Service(event_pb2.DESCRIPTOR.services_by_name["EventService"], EventService(use.watches, use.conflated)),
         Service(tool["ToolService"], ToolService(use.conversations, use.catalog)),
         Service(tool["PermissionService"], PermissionService(use.permissions)),
         Service(provider_pb2.DESCRIPTOR.services_by_name["ProviderService"], ProviderService(use.catalog)),

@@ -4,6 +4,7 @@ from opencode.event import session_event_pb2 as pb
 from opencode.message import message_pb2
 from opencode.session import session_pb2
 from turnwire.api.wire import to_proto
+from turnwire.api.wire.decoding import decoded_events
 from turnwire.domain.conversation import events as e
 from turnwire.domain.conversation.display import project
 from turnwire.domain.conversation.messages import Message, ModelRun
@@ -47,6 +48,10 @@ class ProtoCodec:
         )
         _fill_kind(result, event)
         return frame(result.SerializeToString())
+
+    def decode_events(self, frames: bytes) -> list[e.Event]:
+        """Returns the events of joined frames."""
+        return decoded_events(frames)
 
     def encode_display(self, message: Message) -> bytes:
         """Returns the display form as a frame of a MessageList; empty when there is none."""

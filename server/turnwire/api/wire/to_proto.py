@@ -57,6 +57,11 @@ def role(message_type: content.MessageType.ValueType) -> str:
     return _ROLES.get(message_type, "system")
 
 
+def message_status(status: m.MessageStatus) -> content.MessageStatus.ValueType:
+    """Returns the status of a message."""
+    return _STATUSES[status]
+
+
 def finish_reason(reason: m.FinishReason | None) -> content.FinishReason.ValueType:
     """Returns the finish reason; unspecified for None."""
     return content.FINISH_REASON_UNSPECIFIED if reason is None else _FINISH_REASONS[reason]

@@ -12,6 +12,7 @@ from turnwire.core.use_cases.files import Files
 from turnwire.core.use_cases.messages import Conversations
 from turnwire.core.use_cases.permissions import Permissions
 from turnwire.core.use_cases.sessions import Sessions
+from turnwire.core.watches.conflated import ConflatedWatches
 from turnwire.core.watches.watch import Watches
 
 
@@ -26,3 +27,4 @@ class UseCases:
     catalog: Catalog
     files: Files
     watches: Watches
+    conflated: ConflatedWatches

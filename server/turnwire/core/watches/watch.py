@@ -1,13 +1,8 @@
-"""Watching: stored events first, then what streams now, then live; no gap, no duplicate.
-
-A watch joins the live feed at one moment, without an await in between: it takes the durable events that it has not
-delivered yet, the snapshots of what streams at that moment, and moves its cursor to the end. Deltas before that moment
-are in the snapshots, deltas after it are behind the cursor. A watcher that falls behind does the same again.
-"""
+"""Watching events as they are stored: framed, in batches, with snapshots of what stands when the watch joins."""
 
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from datetime import timedelta
 
 import msgspec
@@ -15,6 +10,7 @@ from msgspec import Struct
 
 from turnwire.core.environment import Environment
 from turnwire.core.turns.registry import Turns
+from turnwire.core.watches.join import Join
 from turnwire.domain.conversation.events import (
     CaughtUp,
     EphemeralKind,
@@ -29,7 +25,7 @@ from turnwire.domain.conversation.events import (
     ToolLog,
 )
 from turnwire.domain.conversation.sessions import Session
-from turnwire.domain.errors import EventsCompacted, SequenceInFuture, SessionNotFound, ShuttingDown
+from turnwire.domain.errors import EventsCompacted, SessionNotFound
 from turnwire.domain.principal import Principal
 from turnwire.ports.codec import Codec
 from turnwire.ports.feed import Entry, Subscription
@@ -92,153 +88,38 @@ class Watches:
         """
         subscription = self.environment.feed.subscribe(request.session_id)
         try:
-            watch = _Watch(self, request, subscription)
-            await watch.begin()
-            while True:
-                if subscription.lagging:
-                    subscription.skip()  # what is published from now on is kept; the log has what was before
-                async for batch in watch.replay():
+            join = Join(self.environment.store, subscription, request.session_id, request.kinds)
+            await join.begin(request.after)
+            async with contextlib.aclosing(join.follow(_Watch(self, request, subscription, join))) as batches:
+                async for batch in batches:
                     yield batch
-                if subscription.lagging:
-                    continue
-                async for batch in watch.live():
-                    yield batch
-                if subscription.closed:
-                    return
         finally:
             subscription.close()
 
 
 class _Watch:
-    """The state of one watch: the position up to which durable events were delivered."""
+    """The state of one watch. Implements `core.watches.join.Follower`."""
 
-    def __init__(self, made_by: Watches, request: WatchRequest, subscription: Subscription) -> None:
+    def __init__(self, made_by: Watches, request: WatchRequest, subscription: Subscription, join: Join) -> None:
         self._environment = made_by.environment
         self._turns = made_by.turns
         self._codec = made_by.codec
         self._heartbeat_seconds = made_by.heartbeat.total_seconds()
         self._request = request
         self._subscription = subscription
+        self._join = join
         self._is_filtered = request.kinds is not None or not request.include_deltas
-        self._position = 0
-        self._known_head = 0
-        self._resync: Resync | None = None
         self._seconds = made_by.seconds
         self._last_write = self._seconds()
         self._session: Session | None = None
 
-    @property
-    def head(self) -> int:
-        """The newest sequence (or position) there is."""
-        return max(self._known_head, self._subscription.head, self._position)
+    async def opening(self) -> Sequence[bytes]:
+        """Returns nothing: what stands comes with the join."""
+        return ()
 
-    async def begin(self) -> None:
-        """Checks the position asked for."""
-        request, bounds = self._request, await self._bounds()
-        self._known_head = bounds.head
-        if request.after is None:
-            self._position = bounds.head
-        elif request.after > bounds.head:
-            raise SequenceInFuture(
-                f"position {request.after} is after the newest, {bounds.head}",
-                request.after,
-                bounds.earliest,
-                bounds.head,
-            )
-        elif request.after >= bounds.earliest:
-            self._position = request.after
-        else:
-            self._resync = self._compacted(bounds, request.after)
-
-    async def replay(self) -> AsyncGenerator[bytes]:
-        """Yields the stored events after the position, until the log has no more."""
-        if self._resync is not None:
-            yield self.frame(self._resync)
-            self._resync = None
-        while True:
-            page = await self._page()
-            if page.earliest > self._position:
-                yield self.frame(self._compacted(await self._bounds(), self._position))
-                continue
-            if page.last == self._position:
-                await self._read_session()
-                return
-            self._position = page.last
-            if page.frames:
-                self._wrote()
-                yield b"".join(page.frames)
-
-    async def live(self) -> AsyncGenerator[bytes]:
-        """Joins the feed and yields what comes, until the watch falls behind or nothing will come any more."""
-        for batch in self.join_live():
-            yield batch
-        while not self._subscription.lagging:
-            if batches := self.take():
-                for batch in batches:
-                    yield batch
-            elif self._subscription.closed:
-                if self._subscription.shutting_down:
-                    raise ShuttingDown
-                return
-            elif self._seconds() - self._last_write >= self._heartbeat_seconds:
-                yield self.frame(Heartbeat(self.head))
-            else:
-                await self._subscription.wait()
-
-    def join_live(self) -> list[bytes]:
-        """Moves to the live feed.
-
-        Returns batches with the session as it stands, what was not delivered yet, the messages and permission requests
-        that are open, what keeps a model from answering, and the caught-up marker. The session comes first: its turn
-        may have ended in memory later than in the events.
-        """
-        frames = [self._session_snapshot(), *self._select(self._subscription.take_entries(), durable_only=True)]
-        messages = self._turns.open_messages(self._request.session_id)
-        frames += [self.frame(MessageSnapshot(message), message.session_id) for message in messages]
-        asked = self._turns.open_permissions(self._request.session_id)
-        frames += [self.frame(PermissionSnapshot(permission), permission.session_id) for permission in asked]
-        notices = self._turns.pending_notices(self._request.session_id)
-        frames += [self.frame(notice, session_id) for session_id, notice in notices]
-        return _batches([*frames, self.frame(CaughtUp(self.head))])
-
-    def take(self) -> list[bytes]:
-        """Takes what waits in the feed, in batches; empty when there is nothing to deliver."""
-        if self._is_filtered:
-            return _batches(self._select(self._subscription.take_entries(), durable_only=False))
-        taken = self._subscription.take(BATCH_BYTES)
-        if not taken.frames:
-            return []
-        self._position = taken.order or self._position
-        self._wrote()
-        return [taken.frames]
-
-    def frame(self, kind: EphemeralKind, session_id: str | None = None) -> bytes:
-        """Frames an event that is only for this watch."""
-        self._wrote()
-        session_id = session_id or self._request.session_id or ""
-        return self._codec.encode_event(Event(session_id=session_id, kind=kind, at=self._environment.clock()))
-
-    def _select(self, entries: Iterable[Entry], *, durable_only: bool) -> list[bytes]:
-        kinds, frames = self._request.kinds, []
-        for entry in entries:
-            kind = entry.event.kind
-            if entry.order:
-                if entry.order <= self._position:
-                    continue
-                self._position = entry.order
-                wanted = kinds is None or type(kind).__name__ in kinds
-            else:
-                wanted = not durable_only and (
-                    self._request.include_deltas or not isinstance(kind, PartDelta | PartStarted | ToolLog)
-                )
-            if wanted:
-                frames.append(entry.frame)
-        if frames:
-            self._wrote()
-        return frames
-
-    def _compacted(self, bounds: Bounds, asked: int) -> Resync:
-        """Starts anew at the head, as events after a position are no longer kept; fails if the caller wished so."""
+    async def gap(self, bounds: Bounds) -> Sequence[bytes]:
+        """Starts anew at the head and says so, or fails if the caller wished so."""
+        asked = self._join.position
         if self._request.fail_if_compacted:
             raise EventsCompacted(
                 f"events after {asked} are no longer kept, only those after {bounds.earliest}",
@@ -246,29 +127,79 @@ class _Watch:
                 bounds.earliest,
                 bounds.head,
             )
-        self._position = bounds.head
-        return Resync(bounds.earliest)
+        self._join.position = bounds.head
+        return [self._frame(Resync(bounds.earliest))]
 
-    def _session_snapshot(self) -> bytes:
-        if self._session is None:
-            return b""
-        session = msgspec.structs.replace(self._session, head_sequence=self._position)
-        return self.frame(SessionSnapshot(self._turns.view(session)))
+    def replayed(self, page: EventPage) -> Sequence[bytes]:
+        """Returns the page as one batch."""
+        if not page.frames:
+            return ()
+        self._wrote()
+        return [b"".join(page.frames)]
 
-    async def _read_session(self) -> None:
+    async def ready(self) -> None:
+        """Reads the session."""
         if self._request.session_id is not None:
             with contextlib.suppress(SessionNotFound):  # deleted meanwhile: its last event is in the feed
                 self._session = await self._environment.store.session(self._request.session_id)
 
-    async def _bounds(self) -> Bounds:
-        store, session_id = self._environment.store, self._request.session_id
-        return await (store.log_bounds() if session_id is None else store.session_bounds(session_id))
+    def joined(self, entries: Sequence[Entry]) -> Sequence[bytes]:
+        """Returns the session as it stands, what was not delivered yet, and what is open; then the caught-up marker.
 
-    async def _page(self) -> EventPage:
-        store, session_id, kinds = self._environment.store, self._request.session_id, self._request.kinds
-        if session_id is None:
-            return await store.log_events(self._position, kinds)
-        return await store.session_events(session_id, self._position, kinds)
+        Open are messages, permission requests, and what keeps a model from answering. The session comes first: its turn
+        may have ended in memory later than in the events.
+        """
+        frames = [self._session_snapshot(), *self._select(entry for entry in entries if entry.order)]
+        messages = self._turns.open_messages(self._request.session_id)
+        frames += [self._frame(MessageSnapshot(message), message.session_id) for message in messages]
+        asked = self._turns.open_permissions(self._request.session_id)
+        frames += [self._frame(PermissionSnapshot(permission), permission.session_id) for permission in asked]
+        notices = self._turns.pending_notices(self._request.session_id)
+        frames += [self._frame(notice, session_id) for session_id, notice in notices]
+        return _batches([*frames, self._frame(CaughtUp(self._join.head))])
+
+    def taken(self) -> Sequence[bytes]:
+        """Takes what waits, in batches."""
+        if self._is_filtered:
+            return _batches(self._select(self._join.fresh(self._subscription.take_entries())))
+        taken = self._subscription.take(BATCH_BYTES)
+        if not taken.frames:
+            return ()
+        self._join.position = taken.order or self._join.position
+        self._wrote()
+        return [taken.frames]
+
+    async def idle(self) -> Sequence[bytes]:
+        """Waits, or returns a heartbeat when the silence was long enough."""
+        if self._seconds() - self._last_write >= self._heartbeat_seconds:
+            return [self._frame(Heartbeat(self._join.head))]
+        await self._subscription.wait()
+        return ()
+
+    def _frame(self, kind: EphemeralKind, session_id: str | None = None) -> bytes:
+        """Frames an event that is only for this watch."""
+        self._wrote()
+        session_id = session_id or self._request.session_id or ""
+        return self._codec.encode_event(Event(session_id=session_id, kind=kind, at=self._environment.clock()))
+
+    def _select(self, entries: Iterable[Entry]) -> list[bytes]:
+        """Returns the frames of the entries that the caller asked for."""
+        frames = [entry.frame for entry in entries if self._is_wanted(entry)]
+        if frames:
+            self._wrote()
+        return frames
+
+    def _is_wanted(self, entry: Entry) -> bool:
+        kind = entry.event.kind
+        if entry.order:
+            return self._request.kinds is None or type(kind).__name__ in self._request.kinds
+        return self._request.include_deltas or not isinstance(kind, PartDelta | PartStarted | ToolLog)
+
+    def _session_snapshot(self) -> bytes:
+        if self._session is None:
+            return b""
+        session = msgspec.structs.replace(self._session, head_sequence=self._join.position)
+        return self._frame(SessionSnapshot(self._turns.view(session)))
 
     def _wrote(self) -> None:
         self._last_write = self._seconds()

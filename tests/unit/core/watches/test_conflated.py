@@ -6,12 +6,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from opencode.event import event_pb2
 from tests.support.fakes.core import FakeStore, RecordingFeed, make_environment
 from tests.support.fakes.domain_values import NOW, make_message, make_permission, make_session
-from turnwire.api.services.global_events import GlobalEvents
-from turnwire.api.services.opening import STREAM_OPEN
 from turnwire.api.wire.codec import ProtoCodec
+from turnwire.core.watches.conflated import Change, ConflatedWatches, MessageChange, PermissionChange
 from turnwire.domain.conversation.events import DurableKind, Event, MessageAdded, PermissionAsked, PermissionReplied
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice, PermissionRequest
@@ -53,7 +51,7 @@ class World:
         self.store = PermissionStore(sessions_by_id=sessions)
         self.feed = RecordingFeed(ProtoCodec())
         environment = make_environment(self.store, feed=self.feed)
-        self.events = GlobalEvents(environment, NoTurns())  # type: ignore[arg-type]
+        self.watches = ConflatedWatches(environment, NoTurns(), ProtoCodec())  # type: ignore[arg-type]
         self.position = 0
 
     def happen(self, kind: DurableKind, session_id: str = "ses_1") -> None:
@@ -82,29 +80,29 @@ class World:
     @contextlib.asynccontextmanager
     async def subscribed(self, *session_ids: str) -> AsyncIterator["Reader"]:
         """Opens a subscription that the server has begun to serve."""
-        stream = self.events.subscribe(BUILT_IN, frozenset(session_ids))
+        stream = self.watches.watch(BUILT_IN, frozenset(session_ids))
         async with contextlib.aclosing(stream):
-            assert await anext(stream) is STREAM_OPEN
+            assert await anext(stream) is None
             yield Reader(stream)
 
 
 class Reader:
     """Reads one subscription."""
 
-    def __init__(self, stream: AsyncIterator[event_pb2.GlobalEvent | bytes]) -> None:
+    def __init__(self, stream: AsyncIterator[Change | None]) -> None:
         self._stream = stream
 
     async def asked_until(self, message_id: str = "mark") -> list[str]:
         """Returns the ids of the requests that are told before a message."""
         found = []
         async for change in self._stream:
-            assert isinstance(change, event_pb2.GlobalEvent)
-            if change.message_updated.message_id == message_id:
+            assert change is not None
+            assert change.directory == f"/{change.session_id}"
+            if isinstance(change.kind, MessageChange) and change.kind.message.message_id == message_id:
                 break
-            if change.HasField("permission_created"):
-                permission = change.permission_created.permission
-                assert change.directory == f"/{permission.session_id}"
-                found.append(permission.id)
+            if isinstance(change.kind, PermissionChange):
+                assert change.kind.permission.session_id == change.session_id
+                found.append(change.kind.permission.permission_id)
         return found
 
 

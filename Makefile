@@ -100,10 +100,11 @@ proto-breaking: $(VENV)/dev ## Compares the contract with the main branch (or BA
 check-generate: $(VENV)/dev ## Checks that generated/ is what proto/ gives.
 	@$(RUN) ./proto/check_generated.sh
 
-check-requirements: $(VENV)/dev ## Checks that the pinned requirements satisfy pyproject.toml and name no address.
+check-requirements: $(VENV)/dev ## Checks that the pinned requirements satisfy pyproject.toml and that no lock file names an address.
 	@$(PIP) check
-	@if grep -nE '://|--(index-url|extra-index-url|find-links|trusted-host)|(^|[ @])(file:|\.{0,2}/)' requirements*.txt; then \
-		echo "The requirement files name an address or a path." >&2; exit 1; fi
+	@if grep -nE '://|--(index-url|extra-index-url|find-links|trusted-host)|(^|[ @])(file:|\.{0,2}/)' \
+		requirements*.txt examples/typescript/package-lock.json; then \
+		echo "The lock files name an address or a path." >&2; exit 1; fi
 
 ##  Change
 

@@ -22,12 +22,12 @@ type place struct {
 }
 
 // held counts the bytes of each part that are on the screen.
-var held = map[place]uint64{}
+var held = map[place]int{}
 
 // show prints what is new of a piece of a part that begins at offset.
-func show(message string, index uint32, offset uint64, text string) {
+func show(message string, index uint32, offset int, text string) {
 	part := place{message, index}
-	if end := offset + uint64(len(text)); offset <= held[part] && end > held[part] {
+	if end := offset + len(text); offset <= held[part] && end > held[part] {
 		fmt.Print(text[held[part]-offset:])
 		held[part] = end
 	}
@@ -57,7 +57,7 @@ func run(text, target string) error {
 		}
 		for _, event := range answer.Events {
 			if delta := event.GetPartDelta(); delta != nil {
-				show(delta.MessageId, delta.PartIndex, delta.Offset, delta.Text)
+				show(delta.MessageId, delta.PartIndex, int(delta.Offset), delta.Text)
 			}
 			for _, part := range event.GetMessageSnapshot().GetMessage().GetParts() {
 				show(event.GetMessageSnapshot().Message.MessageId, part.Index, 0, part.GetText().GetText())

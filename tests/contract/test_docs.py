@@ -1,7 +1,11 @@
+<<<<<<< HEAD
 """What the documents say works: commands, examples, links, numbers.
 
 The Go examples download modules, so they run only with TURNWIRE_TEST_GO=1; the commands need grpcurl.
 """
+=======
+"""What the documents say works: commands, links, numbers. The commands of the README need grpcurl."""
+>>>>>>> 7e85033 (examples, docs: add clients in TypeScript and Java, and a page on clients)
 
 import json
 import os
@@ -9,10 +13,7 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,11 @@ from docs.reference.configuration import documentation
 from docs.reference.defaults import with_defaults
 from docs.reference.documents import documents
 from docs.reference.field_numbers import fixed_messages, messages, modules
+<<<<<<< HEAD
 from opencode.event.session_event_pb2 import SessionEvent
+=======
+from tests.support.servers.serving import serving
+>>>>>>> 7e85033 (examples, docs: add clients in TypeScript and Java, and a page on clients)
 from turnwire.domain import errors
 
 ROOT = Path(__file__).parents[2]
@@ -39,10 +44,6 @@ DOCUMENTS = [
 ADDRESS = "127.0.0.1:50051"
 ENDLESS = {"WatchEvents": "caught_up", "SubscribeGlobalEvents": "message_part_updated"}
 """Methods whose stream has no end, and what shows that it works."""
-QUESTION = 'Ask me.\n/tool ask_user {"question": "What is your name?"}'
-"""Makes the offline model call the tool of the examples."""
-ANSWERED = "Ask me.\nWhat is your name? ask_user returned: Ada\n"
-"""What an example then prints, apart from what is typed."""
 
 
 def blocks(text: str, language: str) -> list[str]:
@@ -69,30 +70,6 @@ def method(name: str) -> MethodDescriptor:
             if service.full_name == service_name:
                 return service.methods_by_name[method_name]
     raise KeyError(service_name)
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[str]:
-    """The address of a fresh `turnwire serve` without configuration."""
-    with serving(tmp_path) as address:
-        yield address
-
-
-@contextmanager
-def serving(folder: Path, configuration: str = "") -> Iterator[str]:
-    """Runs `turnwire serve` in an empty folder; its address."""
-    (folder / "turnwire.toml").write_text(configuration)
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("TURNWIRE_")}
-    command = [sys.executable, "-m", "turnwire", "serve", "--listen", "127.0.0.1:0"]
-    process = subprocess.Popen(command, cwd=folder, env=environ, stderr=subprocess.PIPE, text=True)
-    assert process.stderr
-    try:
-        line = process.stderr.readline()
-        assert line.startswith("listening on "), line
-        yield line.removeprefix("listening on ").strip()
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=10)
 
 
 @pytest.mark.parametrize("command", CALLS)
@@ -263,6 +240,7 @@ def test_every_reason_is_documented() -> None:
     reasons = {kind.reason for kind in kinds} - {"STORAGE_SCHEMA_TOO_NEW", "PROVIDER_ERROR"}
     text = (ROOT / "docs/contract.md").read_text()
     assert [reason for reason in sorted(reasons) if f"`{reason}`" not in text] == []
+<<<<<<< HEAD
 
 
 def stripped(text: str) -> str:
@@ -352,3 +330,5 @@ def test_the_fold_table_names_every_event_and_its_fields() -> None:
     table = [(kind, fields) for kind, fields in found if kind in kinds]
     assert sorted(kind for kind, _ in table) == sorted(kinds)
     assert dict(table) == {name: [field.name for field in kind.message_type.fields] for name, kind in kinds.items()}
+=======
+>>>>>>> 7e85033 (examples, docs: add clients in TypeScript and Java, and a page on clients)

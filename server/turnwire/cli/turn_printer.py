@@ -70,7 +70,7 @@ class TurnPrinter:
     def _finish(self, message_id: str, part: Part) -> None:
         self._catch_up(message_id, part)
         self._break_line()
-        self._show_result(part.tool_use)  # of a call that is refused or was cut; nothing more is told of it
+        self._show_result(part.tool_use)  # a refused or cut call gets no further event
 
     def _catch_up(self, message_id: str, part: Part) -> None:
         """Prints what the part holds beyond what was printed. The whole part wins over the deltas."""

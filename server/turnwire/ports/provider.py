@@ -231,7 +231,7 @@ class Providers(Protocol):
         ...
 
     def capabilities(self, model: ModelRef) -> tuple[str, ...] | None:
-        """Returns the configured capabilities of a model; None when there are none configured. Does no I/O."""
+        """Returns the configured capabilities of a model; None when they are not configured. Does no I/O."""
         ...
 
     def context_window_tokens(self, model: ModelRef) -> int | None:

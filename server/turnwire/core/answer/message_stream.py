@@ -196,7 +196,7 @@ class MessageStream:
         return taken
 
     def take_ended(self) -> tuple[int, ...]:
-        """Returns the indexes of parts that ended since this was last asked; of calls, those that are checked."""
+        """Returns the indexes of parts that ended since the last call. A tool call is included once it is checked."""
         taken, self._ended = tuple(self._ended), []
         return taken
 

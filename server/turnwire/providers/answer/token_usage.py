@@ -21,7 +21,7 @@ def from_openai(usage: Mapping[str, Any]) -> Usage | None:
     if prompt is None and generated is None:
         return None
     prompt_details = _details(usage, "prompt_tokens_details", "input_tokens_details")
-    # DeepSeek and Moonshot count cache hits beside the details.
+    # DeepSeek and Moonshot count cache hits outside the details.
     read = _first(_count(prompt_details, "cached_tokens"), _count(usage, "prompt_cache_hit_tokens", "cached_tokens"))
     # Servers without paid cache writes send 0, which carries no information.
     written = _count(prompt_details, "cache_write_tokens", "cache_creation_tokens") or None

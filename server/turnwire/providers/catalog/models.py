@@ -62,7 +62,7 @@ class ModelCatalog:
         return self._describe(model_id).context_window_tokens
 
     def capabilities(self, model_id: str) -> tuple[str, ...] | None:
-        """Returns the configured capabilities of a model; None when there are none configured."""
+        """Returns the configured capabilities of a model; None when they are not configured."""
         return self._settings_of(model_id).capabilities
 
     def cost_pico_usd(self, model_id: str, usage: Usage) -> int | None:

@@ -127,7 +127,7 @@ class RequestReader:
         self._images = images
         self.request = request
         self.repairs = RepairList(request.messages)
-        """What cannot be sent as it is stored, as far as the request was read."""
+        """What was left out or replaced so far."""
         self._provider_id = provider_id
         self._api = api
         self._ids = ids

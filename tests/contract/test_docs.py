@@ -1,11 +1,4 @@
-<<<<<<< HEAD
-"""What the documents say works: commands, examples, links, numbers.
-
-The Go examples download modules, so they run only with TURNWIRE_TEST_GO=1; the commands need grpcurl.
-"""
-=======
 """What the documents say works: commands, links, numbers. The commands of the README need grpcurl."""
->>>>>>> 7e85033 (examples, docs: add clients in TypeScript and Java, and a page on clients)
 
 import json
 import os
@@ -26,11 +19,8 @@ from docs.reference.configuration import documentation
 from docs.reference.defaults import with_defaults
 from docs.reference.documents import documents
 from docs.reference.field_numbers import fixed_messages, messages, modules
-<<<<<<< HEAD
 from opencode.event.session_event_pb2 import SessionEvent
-=======
 from tests.support.servers.serving import serving
->>>>>>> 7e85033 (examples, docs: add clients in TypeScript and Java, and a page on clients)
 from turnwire.domain import errors
 
 ROOT = Path(__file__).parents[2]
@@ -240,85 +230,6 @@ def test_every_reason_is_documented() -> None:
     reasons = {kind.reason for kind in kinds} - {"STORAGE_SCHEMA_TOO_NEW", "PROVIDER_ERROR"}
     text = (ROOT / "docs/contract.md").read_text()
     assert [reason for reason in sorted(reasons) if f"`{reason}`" not in text] == []
-<<<<<<< HEAD
-
-
-def stripped(text: str) -> str:
-    """Returns a text without its indentation."""
-    return "\n".join(line.strip() for line in text.strip().splitlines())
-
-
-@pytest.mark.parametrize(
-    ("language", "files"),
-    [
-        ("python", ["examples/python/client.py", "examples/python/client_tool.py"]),
-        ("go", ["examples/go/main.go", "examples/go/clienttool/main.go"]),
-    ],
-)
-def test_readme_shows_the_examples(language: str, files: list[str]) -> None:
-    """What the README prints of an example stands in its file, whatever the indentation."""
-    for block, file in zip(blocks(README, language), files, strict=True):
-        assert stripped(block) in stripped((ROOT / file).read_text()), file
-
-
-def test_python_example_prints_the_answer(served: str) -> None:
-    """It prints every character once, and says why a turn failed."""
-    example = [sys.executable, str(ROOT / "examples/python/client.py")]
-    done = subprocess.run(
-        [*example, "/rate 100\néén twee 世界 🌍", served], check=False, capture_output=True, text=True, timeout=30
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "één twee 世界 🌍\n", "")
-    failed = subprocess.run(
-        [*example, "/error unavailable", served], check=False, capture_output=True, text=True, timeout=30
-    )
-    assert failed.returncode == 1
-    assert failed.stderr.startswith("PROVIDER_UNAVAILABLE: ")
-
-
-def test_python_client_tool_answers_the_model(served: str) -> None:
-    """The question of the call is asked once, and the model gets what was typed; it says why a turn failed."""
-    example = [sys.executable, str(ROOT / "examples/python/client_tool.py")]
-    done = in_terminal([*example, QUESTION, served])
-    assert (done.returncode, done.stdout, done.stderr) == (0, ANSWERED, "")
-    failed = in_terminal([*example, "/error unavailable", served])
-    assert failed.returncode == 1
-    assert failed.stderr.startswith("PROVIDER_UNAVAILABLE: ")
-
-
-@pytest.mark.parametrize("name", ["client.py", "client_tool.py"])
-def test_python_examples_say_that_no_server_answers(name: str) -> None:
-    """In one line that names the address."""
-    example = [sys.executable, str(ROOT / "examples/python" / name), "Hello", "127.0.0.1:1"]
-    done = in_terminal(example)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("127.0.0.1:1: UNAVAILABLE: ")
-    assert done.stderr.count("\n") == 1
-
-
-def in_terminal(
-    command: list[str], folder: Path = ROOT, timeout_seconds: float = 30
-) -> subprocess.CompletedProcess[str]:
-    """Runs a client whose user types a line."""
-    return subprocess.run(
-        command, cwd=folder, input="Ada\n", check=False, capture_output=True, text=True, timeout=timeout_seconds
-    )
-
-
-@pytest.mark.timeout(600)
-@pytest.mark.skipif(os.environ.get("TURNWIRE_TEST_GO") != "1", reason="needs module downloads: TURNWIRE_TEST_GO=1")
-@pytest.mark.skipif(shutil.which("go") is None, reason="go is not installed")
-def test_go_examples_build_and_run(served: str, tmp_path: Path) -> None:
-    """Stubs are generated from the contract as the README says, and the clients do what those in Python do."""
-    folder = tmp_path / "examples/go"
-    shutil.copytree(ROOT / "examples/go", folder, ignore=shutil.ignore_patterns("opencode"))
-    shutil.copytree(ROOT / "proto", tmp_path / "proto")
-    shutil.copy(ROOT / "buf.yaml", tmp_path)
-    buf = str(Path(sys.executable).with_name("buf"))
-    subprocess.run([buf, "generate", "../..", "--template", "buf.gen.yaml"], cwd=folder, check=True, timeout=300)
-    done = in_terminal(["go", "run", ".", "/rate 100\néén twee 世界 🌍", served], folder, 300)
-    assert (done.returncode, done.stdout) == (0, "één twee 世界 🌍\n"), done.stderr
-    done = in_terminal(["go", "run", "./clienttool", QUESTION, served], folder, 300)
-    assert (done.returncode, done.stdout) == (0, ANSWERED), done.stderr
 
 
 def test_the_fold_table_names_every_event_and_its_fields() -> None:
@@ -330,5 +241,3 @@ def test_the_fold_table_names_every_event_and_its_fields() -> None:
     table = [(kind, fields) for kind, fields in found if kind in kinds]
     assert sorted(kind for kind, _ in table) == sorted(kinds)
     assert dict(table) == {name: [field.name for field in kind.message_type.fields] for name, kind in kinds.items()}
-=======
->>>>>>> 7e85033 (examples, docs: add clients in TypeScript and Java, and a page on clients)

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tests.support.fakes.domain_values import NOW
+from tests.support.fakes.loop import settled
 from turnwire.core.environment import Environment
 from turnwire.core.settings import CoreSettings
 from turnwire.domain.conversation.events import Event
@@ -235,6 +236,11 @@ class FakeServerTools:
         """Takes the tools."""
         self._tools = tools
         self.calls: list[tuple[str, str, Callable[[str], None], asyncio.Future[ToolOutcome]]] = []
+
+    async def until_called(self, times: int) -> None:
+        """Returns once nothing is ready to run; so many calls run then, or have run."""
+        await settled()
+        assert len(self.calls) == times
 
     def sources(self) -> tuple[ToolSource, ...]:
         """Returns the one source."""

@@ -1,18 +1,28 @@
-"""Asking people before tool calls run: which calls ask, and what to store when a request is opened, answered, ended."""
+"""Asking people before tool calls run: which calls ask, and what is stored as requests are opened, answered, ended."""
 
+import asyncio
 import glob
 from collections.abc import Iterable
 from datetime import datetime
+from functools import partial
 
 import msgspec
 
 from turnwire.core.environment import Environment
+from turnwire.core.tools.results import CallResult, StoredCalls
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import PermissionAsked, PermissionReplied
 from turnwire.domain.conversation.messages import Message, Part, ToolUse
-from turnwire.domain.conversation.permissions import PermissionAction, PermissionAnswer, PermissionRequest, matches_glob
+from turnwire.domain.conversation.permissions import (
+    PermissionAction,
+    PermissionAnswer,
+    PermissionChoice,
+    PermissionRequest,
+    matches_glob,
+)
 from turnwire.domain.conversation.turns import Turn
-from turnwire.ports.commit import NewEvent, PutPermission
+from turnwire.domain.errors import PermissionAlreadyAnswered
+from turnwire.ports.commit import Committed, NewEvent, PutPermission
 
 MAX_TITLE_CHARS = 200
 """A line that a dialog can show; all of the arguments stand in the metadata."""
@@ -79,6 +89,77 @@ def refusal(answer: PermissionAnswer) -> str:
 def denial(tool: str) -> str:
     """Returns what the model reads of a call of a denied tool."""
     return f"the tool {tool!r} is not permitted"
+
+
+def other_answer(request: PermissionRequest) -> PermissionAlreadyAnswered:
+    """Returns the error for a second answer that is not the first one again."""
+    choice = request.answer.response if request.answer is not None else PermissionChoice.CANCELLED
+    return PermissionAlreadyAnswered(
+        f"permission request {request.permission_id!r} was answered: {choice.value}", request.permission_id
+    )
+
+
+class PermissionAnswers:
+    """The permission requests of the calls of one message, and the answers to them.
+
+    An answer counts in memory first and is then stored; one that cannot be stored is taken back. `_answering` holds the
+    commit of each answer. Used on the event loop only.
+    """
+
+    def __init__(self, environment: Environment, calls: StoredCalls, requests: Iterable[PermissionRequest]) -> None:
+        """Takes the calls, and their open requests."""
+        self._environment = environment
+        self._calls = calls
+        self._requests = {request.permission_id: request for request in requests}
+        self._answering: dict[str, asyncio.Future[Committed]] = {}
+
+    @property
+    def open_requests(self) -> tuple[PermissionRequest, ...]:
+        """The requests that nobody has answered, oldest first."""
+        return tuple(request for request in self._requests.values() if request.answer is None)
+
+    def has_request(self, permission_id: str) -> bool:
+        """Tells whether a request is one of these calls'."""
+        return permission_id in self._requests
+
+    async def answer(self, permission_id: str, answer: PermissionAnswer) -> None:
+        """Answers a request. Safe to cancel: the answer is stored all the same.
+
+        "Always" answers the other open requests that its patterns match as well.
+
+        Raises:
+            PermissionAlreadyAnswered: it has another answer.
+        """
+        request = self._requests[permission_id]
+        if request.answer is None:
+            same = [request]
+            if answer.response is PermissionChoice.ALWAYS:
+                same = [other for other in self.open_requests if matches_glob(request.patterns, other.tool)]
+            await asyncio.shield(self._answer(same, answer))
+        elif request.answer.response is not answer.response:
+            raise other_answer(request)
+        elif permission_id in self._answering:
+            await asyncio.shield(self._answering[permission_id])
+
+    def _answer(self, requests: list[PermissionRequest], answer: PermissionAnswer) -> "asyncio.Future[Committed]":
+        """Stores an answer to open requests, with what it means for their calls."""
+        now = self._environment.clock()
+        refused = CallResult(output=refusal(answer), is_error=True)
+        calls = {}
+        for request in requests:
+            call = self._calls.call(request.part_index)
+            allowed = msgspec.structs.replace(call, permission_id="", started_at=now)
+            calls[request.part_index] = allowed if answer.response.allows else refused.apply_to(call, now)
+            self._requests[request.permission_id] = msgspec.structs.replace(request, answer=answer)
+        storing = self._calls.replace(calls, closing_work(requests, answer))
+        self._answering.update(dict.fromkeys((request.permission_id for request in requests), storing))
+        storing.add_done_callback(partial(self._finish_answer, requests))
+        return storing
+
+    def _finish_answer(self, requests: list[PermissionRequest], storing: "asyncio.Future[Committed]") -> None:
+        if storing.cancelled() or storing.exception() is not None:
+            for request in requests:
+                self._requests[request.permission_id] = request
 
 
 def _request(environment: Environment, turn: Turn, message: Message, part: Part, call: ToolUse) -> PermissionRequest:

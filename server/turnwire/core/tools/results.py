@@ -1,20 +1,18 @@
-"""Results of tool calls, from the client or from a tool of the server, ready to be stored."""
+"""Results of tool calls: as values, and as they are stored in the message that holds the calls."""
 
+import asyncio
+from asyncio import Future
+from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 
 import msgspec
 
-from turnwire.core.intake.attachments import UNKNOWN_MIME, load_file, reference_to
-from turnwire.core.intake.inputs import NewToolResult
-from turnwire.core.intake.readable_files import ReadableFiles, too_large
-from turnwire.core.settings import Limits
-from turnwire.domain.conversation.messages import File, ToolStatus, ToolUse
-from turnwire.domain.text import join_surrogates
-from turnwire.ports.commit import PutFile
-from turnwire.ports.tools import ToolOutcome
-
-MAX_NAME_CHARS = 255
-"""Of the name of a tool's file: what file systems take."""
+from turnwire.core.ending.closing import settle_calls
+from turnwire.core.environment import Environment
+from turnwire.core.work import Work
+from turnwire.domain.conversation.messages import File, Message, ToolStatus, ToolUse
+from turnwire.ports.commit import Committed, PutFile
 
 
 class CallResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,66 +51,90 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True):
         return call.status.settled and self.apply_to(call) == call
 
 
-async def client_result(new: NewToolResult, readable: ReadableFiles, limits: Limits) -> CallResult:
-    """Returns the result that a client submits, with its files read.
+class StoredCalls:
+    """The tool calls of one message, and the commits that store what becomes of them.
 
-    Args:
-        new: The result.
-        readable: Which paths may be read.
-        limits: Of a message.
-
-    Raises:
-        InvalidRequest: a file is wrong, or the whole is too large.
+    A change counts in memory first and is then stored, so the first one wins however many come at once. `_storing`
+    holds the last commit of each call by part index; one that fails takes the change back. `_changed` wakes all who
+    wait here, and is replaced each time. Used on the event loop only.
     """
-    loaded, size = [], len(new.output.encode()) + len(new.metadata_json.encode())
-    for index, file in enumerate(new.files):
-        found = await load_file(file, f"files[{index}]", readable)
-        loaded.append(found)
-        size += len(found.content)
-    if size > limits.max_message_bytes:
-        raise too_large("output", size, limits.max_message_bytes)
-    return CallResult(
-        output=new.output,
-        is_error=new.is_error,
-        metadata_json=new.metadata_json,
-        files=tuple(file.reference for file in loaded),
-        contents=tuple(PutFile(file.reference.sha256, file.content) for file in loaded),
-    )
 
+    def __init__(self, environment: Environment, message: Message) -> None:
+        """Takes the ended message that holds the calls."""
+        self._environment = environment
+        self._storing: dict[int, Future[Committed]] = {}
+        self._changed = asyncio.Event()
+        self.message = message
+        """The message with the results so far."""
 
-def server_result(outcome: ToolOutcome, max_output_bytes: int, max_file_bytes: int) -> CallResult:
-    """Returns the result of a tool of the server: its output cut to the limit, then with all of it as a file."""
-    output = join_surrogates(outcome.output)
-    kept = cut_to_bytes(output, max_output_bytes)
-    fitting = [file for file in outcome.files if len(file.content) <= max_file_bytes]
-    files = [(_reference(file.content, file.mime, file.filename), file.content) for file in fitting]
-    whole = []
-    if kept is not output and len(data := output.encode()) <= max_file_bytes:
-        whole = [(_reference(data, "text/plain", "output.txt"), data)]
-    if len(fitting) < len(outcome.files):
-        left_out = len(outcome.files) - len(fitting)
-        kept += f"\n[{left_out} files of the result are larger than {max_file_bytes} bytes and were left out]"
-    return CallResult(
-        output=kept,
-        is_error=outcome.is_error,
-        metadata_json=join_surrogates(outcome.metadata_json),
-        files=tuple(reference for reference, _ in files),
-        full_output=whole[0][0] if whole else None,
-        contents=tuple(PutFile(reference.sha256, content) for reference, content in [*files, *whole]),
-    )
+    def call(self, index: int) -> ToolUse:
+        """Returns the call in one part, as it is now."""
+        call = self.message.parts[index].content
+        if not isinstance(call, ToolUse):
+            raise TypeError(f"part {index} of {self.message.message_id} is no tool call")
+        return call
 
+    def settle(self, results: Mapping[int, CallResult]) -> "Future[Committed]":
+        """Gives calls their results, by the index of their part, all in one commit. Shield it when awaiting it."""
+        now = self._environment.clock()
+        contents: tuple[PutFile, ...] = tuple(file for result in results.values() for file in result.contents)
+        settled = {index: result.apply_to(self.call(index), now) for index, result in results.items()}
+        return self.replace(settled, Work(contents))
 
-def cut_to_bytes(text: str, max_bytes: int) -> str:
-    """Returns the text itself, or cut between two characters and with a note when it is longer than the limit."""
-    if len(text) * 4 <= max_bytes:
-        return text
-    data = text.encode()
-    if len(data) <= max_bytes:
-        return text
-    kept = data[:max_bytes].decode("utf-8", "ignore")
-    return f"{kept}\n[cut: the output has {len(data)} bytes, these are the first {max_bytes}]"
+    def replace(self, calls: Mapping[int, ToolUse], further: Work | None = None) -> "Future[Committed]":
+        """Replaces calls by the index of their part, all in one commit with what else belongs to it."""
+        before = {index: self.call(index) for index in calls}
+        now = self._environment.clock()
+        self.message, work = settle_calls(self.message, calls, now)
+        storing = self._environment.commit(self.message.session_id, (further or Work()) + work, now)
+        self._storing.update(dict.fromkeys(calls, storing))
+        storing.add_done_callback(partial(self._finish_storing, before))
+        self._wake()
+        return storing
 
+    def amend(self, index: int, call: ToolUse) -> None:
+        """Replaces a call in memory alone: who does this sees to it that it is stored."""
+        self.message, _ = settle_calls(self.message, {index: call}, self.message.updated_at)
 
-def _reference(content: bytes, mime: str, filename: str) -> File:
-    name = join_surrogates(filename).replace("\0", "")[:MAX_NAME_CHARS]
-    return reference_to(content, join_surrogates(mime) or UNKNOWN_MIME, name)
+    def last_commit(self, index: int) -> "Future[Committed] | None":
+        """Returns the last commit that changed a call; None when none did that was stored, or is under way."""
+        return self._storing.get(index)
+
+    def is_stored(self, index: int) -> bool:
+        """Tells whether a call is stored as it is."""
+        storing = self._storing.get(index)
+        return storing is None or (storing.done() and storing.exception() is None)
+
+    async def wait_call_stored(self, index: int) -> bool:
+        """Waits for what is on its way to the disk for a call. Returns False when that failed and was taken back."""
+        storing = self._storing.get(index)
+        if storing is None:
+            return True
+        await asyncio.wait((storing,))
+        return not storing.cancelled() and storing.exception() is None
+
+    async def wait_stored(self) -> None:
+        """Returns when nothing is on its way to the disk. Safe to cancel."""
+        while pending := [storing for storing in self._storing.values() if not storing.done()]:
+            await asyncio.wait(pending)
+
+    @property
+    def is_all_stored(self) -> bool:
+        """True when nothing is on its way to the disk."""
+        return all(storing.done() for storing in self._storing.values())
+
+    async def wait_changed(self) -> None:
+        """Returns when a call has changed, or a commit has ended. Safe to cancel."""
+        await self._changed.wait()
+
+    def _finish_storing(self, before: Mapping[int, ToolUse], storing: "Future[Committed]") -> None:
+        if storing.cancelled() or storing.exception() is not None:
+            taken_back = {index: call for index, call in before.items() if self._storing.get(index) is storing}
+            for index in taken_back:
+                del self._storing[index]
+            self.message, _ = settle_calls(self.message, taken_back, self._environment.clock())
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()

@@ -14,7 +14,7 @@ import msgspec
 
 from turnwire.core.ending.closing import Ending
 from turnwire.core.environment import Environment
-from turnwire.core.tools.calls import already_answered
+from turnwire.core.tools.permission_requests import other_answer
 from turnwire.core.tools.results import CallResult
 from turnwire.core.turns.live import LiveTurn
 from turnwire.core.turns.owner import Place, SessionTurns
@@ -215,7 +215,7 @@ class Turns:
             return
         request = await self._environment.store.permission(session_id, permission_id)
         if request.answer is None or request.answer.response is not answer.response:
-            raise already_answered(request)
+            raise other_answer(request)
 
     def open_permissions(self, session_id: str | None) -> tuple[PermissionRequest, ...]:
         """Returns the permission requests that nobody has answered, of one session or of all."""

@@ -11,8 +11,8 @@ from turnwire.core.intake.inputs import NewMessage, NewToolResult, NewTurn
 from turnwire.core.intake.once import NamedRequests, receipt_record
 from turnwire.core.intake.readable_files import readable_files
 from turnwire.core.intake.receipts import Receipt
+from turnwire.core.tools.client_calls import client_result
 from turnwire.core.tools.folded_results import fold_results, name_calls
-from turnwire.core.tools.results import client_result
 from turnwire.core.turns.registry import Aborted, Turns
 from turnwire.core.uncancelled import Uncancelled
 from turnwire.core.use_cases.choices import check_schemas, choose_agent, choose_model, choose_tools

@@ -1,13 +1,164 @@
-"""Permission requests: what they ask for, and what "always" allows."""
+"""Permission requests: what they ask for, what "always" allows, and calls that wait for the answer."""
+
+import asyncio
+from datetime import timedelta
 
 import pytest
 
-from tests.support.fakes.core import make_environment
-from tests.support.fakes.domain_values import make_answer, make_turn
-from turnwire.core.settings import PermissionRule
+from tests.support.fakes.core import FakeServerTools, FakeStore, make_environment, server_tool
+from tests.support.fakes.domain_values import NOW, make_answer, make_turn
+from tests.support.fakes.loop import settled
+from turnwire.core.settings import Limits, PermissionRule
+from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.permission_requests import ask_permissions
-from turnwire.domain.conversation.messages import ToolUse
-from turnwire.domain.conversation.permissions import PermissionAction, matches_glob
+from turnwire.core.tools.results import CallResult
+from turnwire.domain.conversation.events import PermissionReplied
+from turnwire.domain.conversation.messages import Message, ToolStatus, ToolUse
+from turnwire.domain.conversation.permissions import (
+    PermissionAction,
+    PermissionAnswer,
+    PermissionChoice,
+    PermissionRequest,
+    matches_glob,
+)
+from turnwire.domain.errors import PermissionAlreadyAnswered, StorageBusy, ToolCallNotReady
+from turnwire.ports.commit import Committed
+from turnwire.ports.tools import ToolOutcome
+
+CLIENT_TOOLS = frozenset({"read"})
+NEVER = timedelta(hours=1)
+
+
+def _results(message: Message) -> list[tuple[ToolStatus, str | None, str | None]]:
+    return [(call.status, call.output, call.error) for _, call in message.tool_calls()]
+
+
+def _asking(
+    *names: str, store: FakeStore | None = None, timeout: timedelta = NEVER
+) -> tuple[ToolCalls, FakeServerTools]:
+    """Returns calls that each wait for a permission per_0, per_1 and so on."""
+    tools = FakeServerTools(*map(server_tool, sorted(set(names))))
+    calls = [ToolUse(name=name, input_json="{}", permission_id=f"per_{i}") for i, name in enumerate(names)]
+    message = make_answer("msg_1", *calls)
+    permissions = [
+        PermissionRequest(
+            permission_id=f"per_{index}",
+            session_id="ses_1",
+            turn_id="trn_1",
+            message_id="msg_1",
+            part_index=index,
+            tool_call_id=message.parts[index].part_id,
+            tool=name,
+            patterns=(name,),
+            title=name,
+            created_at=NOW,
+        )
+        for index, name in enumerate(names)
+    ]
+    environment = make_environment(
+        store, settings={"limits": Limits(client_tool_timeout_seconds=timeout.total_seconds())}, tools=tools
+    )
+    return ToolCalls(environment, message, CLIENT_TOOLS, permissions), tools
+
+
+ONCE, ALWAYS, REJECT = map(PermissionAnswer, (PermissionChoice.ONCE, PermissionChoice.ALWAYS, PermissionChoice.REJECT))
+
+
+async def test_a_call_runs_only_when_it_was_allowed_durably() -> None:
+    """Not while the question is open, nor while the answer is on its way to the disk."""
+    store = FakeStore(automatic=False)
+    calls, tools = _asking("fs.read", store=store)
+    settling = asyncio.create_task(calls.settle())
+    replying = asyncio.create_task(calls.reply("per_0", ONCE))
+    await settled()
+    assert (len(store.futures), tools.calls) == (1, [])
+    store.automatic = True
+    store.futures[0].set_result(Committed(0, 1))
+    await replying
+    await tools.until_called(1)
+    tools.calls[0][3].set_result(ToolOutcome(output="done"))
+    await settling
+    assert _results(calls.message) == [(ToolStatus.SUCCESS, "done", None)]
+    assert calls.open_permissions == ()
+
+
+async def test_an_answer_that_could_not_be_stored_leaves_the_question_open() -> None:
+    """The call does not run; the next answer counts."""
+    store = FakeStore(automatic=False)
+    calls, tools = _asking("fs.read", store=store)
+    settling = asyncio.create_task(calls.settle())
+    replying = asyncio.create_task(calls.reply("per_0", ONCE))
+    await settled()
+    store.futures[0].set_exception(StorageBusy("busy"))
+    with pytest.raises(StorageBusy):
+        await replying
+    assert [permission.permission_id for permission in calls.open_permissions] == ["per_0"]
+    store.automatic = True
+    await calls.reply("per_0", REJECT)
+    await settling
+    assert tools.calls == []
+    assert _results(calls.message) == [(ToolStatus.ERROR, None, "The user did not allow this call.")]
+
+
+async def test_the_first_answer_wins() -> None:
+    """The same one again is confirmed, another one is refused."""
+    calls, _ = _asking("fs.read")
+    await calls.reply("per_0", REJECT)
+    await calls.reply("per_0", REJECT)
+    with pytest.raises(PermissionAlreadyAnswered, match="reject"):
+        await calls.reply("per_0", ONCE)
+
+
+async def test_always_answers_what_else_its_patterns_match() -> None:
+    """Other tools are still asked for; one commit tells of all that was answered."""
+    store = FakeStore()
+    calls, tools = _asking("fs.read", "fs.read", "fs.write", store=store)
+    settling = asyncio.create_task(calls.settle())
+    await calls.reply("per_0", ALWAYS)
+    assert [p.permission_id for p in calls.open_permissions] == ["per_2"]
+    replies = [event.kind for event in store.commits[0].events if isinstance(event.kind, PermissionReplied)]
+    assert replies == [PermissionReplied(f"per_{n}", calls.message.parts[n].part_id, ALWAYS) for n in (0, 1)]
+    await tools.until_called(2)
+    settling.cancel()
+    await asyncio.wait((settling,))
+
+
+async def test_a_client_tool_waits_for_its_permission_too() -> None:
+    """Its result is not taken before, its time limit begins after, and a reason reaches the model."""
+    calls, _ = _asking("read", "read")
+    settling = asyncio.create_task(calls.settle())
+    with pytest.raises(ToolCallNotReady, match="per_0"):
+        await calls.submit(0, CallResult(output="early"))
+    await calls.reply("per_0", ONCE)
+    await calls.submit(0, CallResult(output="in time"))
+    await calls.reply("per_1", PermissionAnswer(PermissionChoice.REJECT, "use the other one"))
+    await settling
+    assert _results(calls.message) == [
+        (ToolStatus.SUCCESS, "in time", None),
+        (ToolStatus.ERROR, None, "The user did not allow this call. The user said: use the other one"),
+    ]
+
+
+async def test_a_client_cannot_answer_before_its_permission_is_stored() -> None:
+    """Neither can its time limit run out: a result on top of an answer that fails would leave the request open."""
+    store = FakeStore(automatic=False)
+    calls, _ = _asking("read", store=store, timeout=timedelta())
+    settling = asyncio.create_task(calls.settle())
+    replying = asyncio.create_task(calls.reply("per_0", ONCE))
+    await settled()
+    with pytest.raises(ToolCallNotReady):
+        await calls.submit(0, CallResult(output="early"))
+    store.futures[0].set_exception(StorageBusy("busy"))
+    with pytest.raises(ToolCallNotReady):
+        await calls.submit(0, CallResult(output="early"))
+    with pytest.raises(StorageBusy):
+        await replying
+    assert (len(store.commits), len(calls.open_permissions), settling.done()) == (1, 1, False)
+    store.automatic = True
+    await calls.reply("per_0", ONCE)
+    await settling
+    assert calls.open_permissions == ()
+    assert _results(calls.message) == [(ToolStatus.ERROR, None, "the client did not answer within 0 seconds")]
 
 
 @pytest.mark.parametrize("name", ["fs.read", "fs.*", "fs.[a-z]", "fs.??ad", "fs.[*]"])

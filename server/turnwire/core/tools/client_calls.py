@@ -1,0 +1,124 @@
+"""Calls of the client's tools: each waits until the client submits its result, or is late."""
+
+import asyncio
+import contextlib
+from datetime import timedelta
+
+from turnwire.core.intake.attachments import load_file
+from turnwire.core.intake.inputs import NewToolResult
+from turnwire.core.intake.readable_files import ReadableFiles, too_large
+from turnwire.core.settings import Limits
+from turnwire.core.tools.results import CallResult, StoredCalls
+from turnwire.domain.errors import ToolCallAlreadySettled, ToolCallNotReady
+from turnwire.ports.commit import PutFile
+
+
+async def client_result(new: NewToolResult, readable: ReadableFiles, limits: Limits) -> CallResult:
+    """Returns the result that a client submits, with its files read.
+
+    Args:
+        new: The result.
+        readable: Which paths may be read.
+        limits: Of a message.
+
+    Raises:
+        InvalidRequest: a file is wrong, or the whole is too large.
+    """
+    loaded, size = [], len(new.output.encode()) + len(new.metadata_json.encode())
+    for index, file in enumerate(new.files):
+        found = await load_file(file, f"files[{index}]", readable)
+        loaded.append(found)
+        size += len(found.content)
+    if size > limits.max_message_bytes:
+        raise too_large("output", size, limits.max_message_bytes)
+    return CallResult(
+        output=new.output,
+        is_error=new.is_error,
+        metadata_json=new.metadata_json,
+        files=tuple(file.reference for file in loaded),
+        contents=tuple(PutFile(file.reference.sha256, file.content) for file in loaded),
+    )
+
+
+class ClientCalls:
+    """The calls of the client's tools in one message.
+
+    `_ready_since` is the loop time since which the client may answer a call, by part index: a call that waits for a
+    permission has none.
+    """
+
+    def __init__(self, calls: StoredCalls, client_tools: frozenset[str], timeout: timedelta) -> None:
+        """Args:
+        calls: The calls, those of other tools too.
+        client_tools: Names of the tools that the client runs.
+        timeout: How long the client may take for a call from when it may answer.
+        """
+        self._calls = calls
+        self._client_tools = client_tools
+        self._timeout_seconds = timeout.total_seconds()
+        self._ready_since: dict[int, float] = {}
+        self._note_ready()
+
+    async def submit(self, index: int, result: CallResult) -> int:
+        """Stores the result for the call in one part. Safe to cancel: the result is stored all the same.
+
+        Returns:
+            The session's sequence after that; 0 when the call held this result before this object was made.
+
+        Raises:
+            ToolCallAlreadySettled: the call holds another result, or is not the client's.
+            ToolCallNotReady: the call waits for a permission.
+        """
+        call, part_id = self._calls.call(index), self._calls.message.parts[index].part_id
+        if not call.status.settled and call.name in self._client_tools:
+            if not self._is_ready(index):
+                missing = f"permission {call.permission_id!r}" if call.permission_id else "the answer to be stored"
+                raise ToolCallNotReady(f"tool call {part_id!r} waits for {missing}", part_id)
+            return (await asyncio.shield(self._calls.settle({index: result}))).sequence
+        if not result.is_of(call):
+            raise ToolCallAlreadySettled(
+                f"tool call {part_id!r} is not the client's, or has another result already", part_id
+            )
+        storing = self._calls.last_commit(index)
+        return 0 if storing is None else (await asyncio.shield(storing)).sequence
+
+    async def wait_settled(self) -> None:
+        """Returns when every call has its result and nothing is on its way to the disk. Safe to cancel.
+
+        A client that does not answer in time is answered for, with an error that the model reads.
+        """
+        limit = self._timeout_seconds
+        late = CallResult(output=f"the client did not answer within {limit:g} seconds", is_error=True)
+        loop = asyncio.get_running_loop()
+        while True:
+            self._note_ready()
+            waiting = self._unsettled()
+            if not waiting and self._calls.is_all_stored:
+                return
+            ready = [index for index in waiting if self._is_ready(index)]
+            left = {index: self._ready_since[index] + limit - loop.time() for index in ready}
+            if overdue := [index for index in ready if left[index] <= 0]:
+                await asyncio.shield(self._calls.settle(dict.fromkeys(overdue, late)))
+                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(left.values(), default=None)):
+                    await self._calls.wait_changed()  # a result that could not be stored counts as missing again
+
+    def _is_ready(self, index: int) -> bool:
+        """Tells whether the client may answer an open call: nobody is asked, or the permission is durable.
+
+        A result on top of an answer that fails to be stored would leave the request open behind it.
+        """
+        return self._calls.is_stored(index) and not self._calls.call(index).permission_id
+
+    def _unsettled(self) -> list[int]:
+        calls = self._calls.message.tool_calls()
+        return [part.index for part, call in calls if call.name in self._client_tools and not call.status.settled]
+
+    def _note_ready(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for index in self._unsettled():
+            if self._calls.call(index).permission_id:
+                self._ready_since.pop(index, None)
+            else:
+                self._ready_since.setdefault(index, now)

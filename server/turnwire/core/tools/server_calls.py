@@ -1,0 +1,182 @@
+"""Calls of the server's tools: each is run once it is allowed, and its lines are told while it runs."""
+
+import asyncio
+from functools import partial
+
+import msgspec
+import structlog
+
+from turnwire.core.environment import Environment
+from turnwire.core.intake.attachments import UNKNOWN_MIME, reference_to
+from turnwire.core.tools.permission_requests import denial
+from turnwire.core.tools.results import CallResult, StoredCalls
+from turnwire.core.work import Work
+from turnwire.domain.conversation.events import ToolLog
+from turnwire.domain.conversation.messages import File, ToolStatus
+from turnwire.domain.conversation.permissions import PermissionAction
+from turnwire.domain.errors import StorageBusy, StorageFull
+from turnwire.domain.text import join_surrogates
+from turnwire.ports.commit import Committed, PutFile, PutMessage
+from turnwire.ports.tools import ToolOutcome
+
+MAX_LOG_LINES = 200
+"""Lines that are kept of one call; a tool may report its progress a thousand times a second."""
+
+MAX_LOG_CHARS = 500
+"""Characters of one line."""
+
+MAX_NAME_CHARS = 255
+"""Of the name of a tool's file: what file systems take."""
+
+RESULT_RETRY_SECONDS = 0.5
+"""Pause before a result is written again: a full disk gets room when people make some."""
+
+INTERRUPTED_RUN = "the server was restarted while the tool ran; it may have had its effect or not"
+
+log = structlog.get_logger()
+
+
+def server_result(outcome: ToolOutcome, max_output_bytes: int, max_file_bytes: int) -> CallResult:
+    """Returns the result of a tool of the server: its output cut to the limit, then with all of it as a file."""
+    output = join_surrogates(outcome.output)
+    kept = cut_to_bytes(output, max_output_bytes)
+    fitting = [file for file in outcome.files if len(file.content) <= max_file_bytes]
+    files = [(_reference(file.content, file.mime, file.filename), file.content) for file in fitting]
+    whole = []
+    if kept is not output and len(data := output.encode()) <= max_file_bytes:
+        whole = [(_reference(data, "text/plain", "output.txt"), data)]
+    if len(fitting) < len(outcome.files):
+        left_out = len(outcome.files) - len(fitting)
+        kept += f"\n[{left_out} files of the result are larger than {max_file_bytes} bytes and were left out]"
+    return CallResult(
+        output=kept,
+        is_error=outcome.is_error,
+        metadata_json=join_surrogates(outcome.metadata_json),
+        files=tuple(reference for reference, _ in files),
+        full_output=whole[0][0] if whole else None,
+        contents=tuple(PutFile(reference.sha256, content) for reference, content in [*files, *whole]),
+    )
+
+
+def cut_to_bytes(text: str, max_bytes: int) -> str:
+    """Returns the text itself, or cut between two characters and with a note when it is longer than the limit."""
+    if len(text) * 4 <= max_bytes:
+        return text
+    data = text.encode()
+    if len(data) <= max_bytes:
+        return text
+    kept = data[:max_bytes].decode("utf-8", "ignore")
+    return f"{kept}\n[cut: the output has {len(data)} bytes, these are the first {max_bytes}]"
+
+
+def _reference(content: bytes, mime: str, filename: str) -> File:
+    name = join_surrogates(filename).replace("\0", "")[:MAX_NAME_CHARS]
+    return reference_to(content, join_surrogates(mime) or UNKNOWN_MIME, name)
+
+
+class ServerCalls:
+    """Runs the calls of the server's tools in one message.
+
+    `_slots` bounds those that run at once. `_unsaved_logs` are the parts with lines that are not stored yet. `_is_over`
+    is set by `end`: a tool that was cancelled may still speak.
+    """
+
+    def __init__(self, environment: Environment, calls: StoredCalls, client_tools: frozenset[str], agent: str) -> None:
+        """Args:
+        environment: Ports and settings.
+        calls: The calls, those of the client's tools too.
+        client_tools: Names of the tools that the client runs; all others are the server's.
+        agent: Agent of the turn; "" for the default one.
+        """
+        self._environment = environment
+        self._calls = calls
+        self._client_tools = client_tools
+        self._agent = agent
+        self._slots = asyncio.Semaphore(environment.settings.limits.max_parallel_tool_calls)
+        self._unsaved_logs: set[int] = set()
+        self._is_over = False
+
+    def start(self) -> list["asyncio.Task[None]"]:
+        """Starts a task for each call without result. It ends when the result is durable; cancelling it ends the run.
+
+        A call that ran when a dead process ended gets an error that says so: nobody knows what became of it, and it is
+        not run twice.
+        """
+        return [
+            asyncio.create_task(self._run(part.index), name=f"tool call {part.part_id}")
+            for part, call in self._calls.message.tool_calls()
+            if not call.status.settled and call.name not in self._client_tools
+        ]
+
+    def end(self) -> None:
+        """Keeps no further lines."""
+        self._is_over = True
+
+    async def flush(self) -> None:
+        """Makes durable what running tools have said so far; what cannot be stored is tried again. Safe to cancel."""
+        if self._unsaved_logs:
+            indexes, now = tuple(sorted(self._unsaved_logs)), self._environment.clock()
+            self._unsaved_logs.clear()
+            message = self._calls.message
+            saving = self._environment.commit(message.session_id, Work((PutMessage(message, indexes),)), now)
+            saving.add_done_callback(partial(self._finish_flush, indexes))
+            await asyncio.wait((saving,))
+
+    async def _run(self, index: int) -> None:
+        """Runs one call, once it is allowed."""
+        calls = self._calls
+        if calls.call(index).status is ToolStatus.RUNNING:
+            await self._settle(index, CallResult(output=INTERRUPTED_RUN, is_error=True))
+            return
+        while calls.call(index).permission_id or not await calls.wait_call_stored(index):
+            await calls.wait_changed()
+        if calls.call(index).status.settled:  # it was refused
+            return
+        if self._is_denied(name := calls.call(index).name):  # since a restart with other rules: the call is older
+            await self._settle(index, CallResult(output=denial(name), is_error=True))
+            return
+        await self._environment.tools.discovered()
+        async with self._slots:
+            call, now = calls.call(index), self._environment.clock()
+            running = msgspec.structs.replace(call, status=ToolStatus.RUNNING, started_at=now)
+            # durable before it runs: after a crash, a call that is not marked has not been run
+            await asyncio.shield(calls.replace({index: running}))
+            outcome = await self._environment.tools.call(call.name, call.input_json or "{}", partial(self._log, index))
+            settings = self._environment.settings
+            result = server_result(outcome, settings.limits.max_tool_output_bytes, settings.files.max_bytes)
+            await self._settle_surely(index, result)
+
+    async def _settle(self, index: int, result: CallResult) -> None:
+        self._unsaved_logs.discard(index)
+        await asyncio.shield(self._calls.settle({index: result}))
+
+    async def _settle_surely(self, index: int, result: CallResult) -> None:
+        """Stores the result of a tool that has had its effect, again and again while the store is busy or full."""
+        while True:
+            try:
+                await self._settle(index, result)
+                return
+            except (StorageBusy, StorageFull) as error:
+                session_id = self._calls.message.session_id
+                log.warning("tool_result_not_saved_yet", session_id=session_id, reason=error.reason)
+                await asyncio.sleep(RESULT_RETRY_SECONDS)
+
+    def _is_denied(self, tool: str) -> bool:
+        settings = self._environment.settings
+        may_use = settings.agent(self._agent).may_use(tool)
+        return not may_use or settings.permission(self._agent, tool) is PermissionAction.DENY
+
+    def _log(self, index: int, line: str) -> None:
+        """Keeps a line that a tool says, and tells watchers; lines beyond the limit are dropped."""
+        call, message = self._calls.call(index), self._calls.message
+        number = len(call.logs)
+        if self._is_over or call.status.settled or number >= MAX_LOG_LINES:
+            return
+        text = join_surrogates(line[:MAX_LOG_CHARS]) if number < MAX_LOG_LINES - 1 else "further lines are not kept"
+        self._calls.amend(index, msgspec.structs.replace(call, logs=(*call.logs, text)))
+        self._unsaved_logs.add(index)
+        self._environment.publish(message.session_id, ToolLog(message.message_id, index, number, text))
+
+    def _finish_flush(self, indexes: tuple[int, ...], saving: "asyncio.Future[Committed]") -> None:
+        if saving.cancelled() or saving.exception() is not None:
+            self._unsaved_logs.update(indexes)

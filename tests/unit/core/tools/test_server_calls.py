@@ -1,0 +1,238 @@
+"""Calls of the server's tools: how they run, what they say, and what becomes of their results."""
+
+import asyncio
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from tests.support.fakes.core import (
+    FakeServerTools,
+    FakeStore,
+    PlainCodec,
+    RecordingFeed,
+    make_environment,
+    server_tool,
+)
+from tests.support.fakes.domain_values import make_answer
+from tests.support.fakes.loop import elapse, settled
+from turnwire.core.settings import Agent, Limits, PermissionRule
+from turnwire.core.tools.calls import ToolCalls
+from turnwire.core.tools.results import CallResult
+from turnwire.core.tools.server_calls import INTERRUPTED_RUN, RESULT_RETRY_SECONDS, cut_to_bytes, server_result
+from turnwire.domain.conversation.events import ToolLog
+from turnwire.domain.conversation.messages import Message, ToolStatus, ToolUse
+from turnwire.domain.conversation.permissions import PermissionAction
+from turnwire.domain.errors import StorageError, StorageFull, ToolCallAlreadySettled
+from turnwire.ports.commit import Committed, PutMessage
+from turnwire.ports.tools import ToolOutcome
+
+
+def _results(message: Message) -> list[tuple[ToolStatus, str | None, str | None]]:
+    return [(call.status, call.output, call.error) for _, call in message.tool_calls()]
+
+
+def _server_calls(
+    count: int, store: FakeStore | None = None, **limits: int
+) -> tuple[ToolCalls, FakeServerTools, RecordingFeed]:
+    tools, feed = FakeServerTools(server_tool("fs.read")), RecordingFeed(PlainCodec())
+    environment = make_environment(store, feed=feed, settings={"limits": Limits(**limits)}, tools=tools)
+    call = ToolUse(name="fs.read", call_id="c1", input_json="{}")
+    return ToolCalls(environment, make_answer("msg_1", *[call] * count), frozenset()), tools, feed
+
+
+async def test_calls_of_the_servers_tools_run_up_to_the_limit_at_once() -> None:
+    """Each is stored as running, then with its result, as it comes."""
+    store = FakeStore()
+    calls, tools, _ = _server_calls(3, store, max_parallel_tool_calls=2)
+    settling = asyncio.create_task(calls.settle())
+    await tools.until_called(2)
+    await settled()
+    assert [call.status for _, call in calls.message.tool_calls()] == ["running", "running", "pending"]
+    tools.calls[1][3].set_result(ToolOutcome(output="second", metadata_json='{"a":1}'))
+    await tools.until_called(3)
+    tools.calls[2][3].set_result(ToolOutcome(output="broken", is_error=True))
+    tools.calls[0][3].set_result(ToolOutcome(output="first"))
+    await settling
+    assert _results(calls.message) == [
+        (ToolStatus.SUCCESS, "first", None),
+        (ToolStatus.SUCCESS, "second", None),
+        (ToolStatus.ERROR, None, "broken"),
+    ]
+    assert len(store.commits) == 6
+
+
+async def test_lines_of_a_tool_are_told_and_kept_up_to_a_limit() -> None:
+    """The last one that is kept says that there were more."""
+    calls, tools, feed = _server_calls(1)
+    settling = asyncio.create_task(calls.settle())
+    await tools.until_called(1)
+    for number in range(1000):
+        tools.calls[0][2](f"{number} " + "x" * 1000)
+    tools.calls[0][3].set_result(ToolOutcome(output="done"))
+    await settling
+    tools.calls[0][2]("too late")
+    [(_, call)] = calls.message.tool_calls()
+    assert (len(call.logs), call.logs[-1], len(call.logs[0])) == (200, "further lines are not kept", 500)
+    assert [event.kind.line_index for event in feed.published] == list(range(200))
+
+
+async def test_an_abort_cancels_what_runs_and_starts_nothing_more() -> None:
+    """The calls stay open: the end of the turn settles them."""
+    calls, tools, _ = _server_calls(3, max_parallel_tool_calls=1)
+    settling = asyncio.create_task(calls.settle())
+    await tools.until_called(1)
+    settling.cancel()
+    await asyncio.wait((settling,))
+    assert settling.cancelled()
+    assert (len(tools.calls), tools.calls[0][3].cancelled()) == (1, True)
+    assert [call.status for _, call in calls.message.tool_calls()] == ["running", "pending", "pending"]
+
+
+async def test_a_client_cannot_answer_for_the_server() -> None:
+    """Its result is refused, and the tool's counts."""
+    calls, tools, _ = _server_calls(1)
+    settling = asyncio.create_task(calls.settle())
+    await tools.until_called(1)
+    with pytest.raises(ToolCallAlreadySettled):
+        await calls.submit(0, CallResult(output="mine"))
+    tools.calls[0][3].set_result(ToolOutcome(output="true"))
+    await settling
+    assert _results(calls.message) == [(ToolStatus.SUCCESS, "true", None)]
+
+
+async def test_the_result_of_a_tool_that_ran_is_not_lost_on_a_full_disk() -> None:
+    """It is written again until there is room; the tool runs once."""
+    store = FakeStore()
+    calls, tools, _ = _server_calls(1, store)
+    settling = asyncio.create_task(calls.settle())
+    await tools.until_called(1)
+    store.automatic = False
+    tools.calls[0][3].set_result(ToolOutcome(output="done"))
+    await settled()
+    store.futures[1].set_exception(StorageFull("full"))
+    await elapse(timedelta(seconds=RESULT_RETRY_SECONDS))
+    store.futures[2].set_exception(StorageFull("full"))
+    store.automatic = True
+    await elapse(timedelta(seconds=RESULT_RETRY_SECONDS))
+    await settling
+    assert _results(calls.message) == [(ToolStatus.SUCCESS, "done", None)]
+    assert len(tools.calls) == 1
+
+
+async def test_a_result_that_cannot_be_stored_ends_the_step() -> None:
+    """With the store's error, and the other calls are cancelled."""
+    store = FakeStore(automatic=False)
+    calls, tools, _ = _server_calls(2, store)
+    settling = asyncio.create_task(calls.settle())
+    await settled()
+    assert len(store.futures) == 2
+    assert tools.calls == []  # what runs is marked durably first
+    for future in store.futures:
+        future.set_result(Committed(0, 1))
+    await tools.until_called(2)
+    tools.calls[0][3].set_result(ToolOutcome(output="lost"))
+    await settled()
+    assert len(store.futures) == 3
+    store.futures[2].set_exception(StorageError("broken"))
+    with pytest.raises(StorageError):
+        await settling
+    assert tools.calls[1][3].cancelled()
+
+
+def test_long_output_is_cut_between_characters() -> None:
+    """A note says how much there was."""
+    assert cut_to_bytes("é" * 10, 20) == "é" * 10
+    assert cut_to_bytes("é" * 11, 21) == "é" * 10 + "\n[cut: the output has 22 bytes, these are the first 21]"
+
+
+async def test_what_a_tool_says_after_its_call_was_cancelled_is_not_told() -> None:
+    """An MCP server may report progress until it reads that nobody waits; by then the turn has ended for watchers."""
+    feed = RecordingFeed(PlainCodec())
+    tools = FakeServerTools(server_tool("fs.read"))
+    call = ToolUse(name="fs.read", call_id="c1", input_json="{}")
+    calls = ToolCalls(make_environment(feed=feed, tools=tools), make_answer("msg_1", call), frozenset())
+    settling = asyncio.create_task(calls.settle())
+    await tools.until_called(1)
+    tools.calls[0][2]("in time")
+    settling.cancel()
+    await asyncio.wait((settling,))
+    tools.calls[0][2]("late")
+    assert [event.kind for event in feed.published] == [ToolLog("msg_1", 0, 0, "in time")]
+    assert [call.logs for _, call in calls.message.tool_calls()] == [("in time",)]
+
+
+async def test_lines_that_could_not_be_saved_are_saved_the_next_time() -> None:
+    """A reader who asks for what was said is answered with what is stored: it does not fail for that."""
+    store = FakeStore(automatic=False)
+    calls, tools, _ = _server_calls(1, store)
+    settling = asyncio.create_task(calls.settle())
+    await settled()
+    store.futures[0].set_result(Committed(0, 1))
+    await tools.until_called(1)
+    tools.calls[0][2]("a line")
+    flushing = asyncio.create_task(calls.flush())
+    await settled()
+    store.futures[1].set_exception(StorageFull("full"))
+    await flushing
+    store.automatic = True
+    await calls.flush()
+    assert [commit.changes for commit in store.commits[1:]] == [(PutMessage(calls.message, (0,)),)] * 2
+    settling.cancel()
+    await asyncio.wait((settling,))
+
+
+async def test_half_characters_of_a_tool_are_replaced() -> None:
+    """What a tool says can always be stored."""
+    calls, tools, _ = _server_calls(1)
+    settling = asyncio.create_task(calls.settle())
+    await tools.until_called(1)
+    tools.calls[0][2]("line \ud800")
+    tools.calls[0][3].set_result(ToolOutcome(output="out \udc00"))
+    await settling
+    [(_, call)] = calls.message.tool_calls()
+    assert (call.output, call.logs) == ("out \ufffd", ("line \ufffd",))
+
+
+async def test_a_tool_that_ran_when_the_process_died_is_not_run_again() -> None:
+    """The model reads that nobody knows; the calls beside it that had not begun are run."""
+    tools = FakeServerTools(server_tool("fs.read"))
+    ran = ToolUse(name="fs.read", call_id="c1", input_json="{}", status=ToolStatus.RUNNING)
+    waits = msgspec.structs.replace(ran, status=ToolStatus.PENDING)
+    calls = ToolCalls(make_environment(tools=tools), make_answer("msg_1", ran, waits), frozenset())
+    settling = asyncio.create_task(calls.settle())
+    await tools.until_called(1)
+    tools.calls[0][3].set_result(ToolOutcome(output="done"))
+    await settling
+    assert _results(calls.message) == [
+        (ToolStatus.ERROR, None, INTERRUPTED_RUN),
+        (ToolStatus.SUCCESS, "done", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "agent"),
+    [("fs.write", ""), ("fs.write", "careful"), ("fs.read", "careful"), ("fs.list", "careful")],
+)
+async def test_a_call_of_before_a_restart_obeys_the_rules_of_now(name: str, agent: str) -> None:
+    """A tool that is denied by now, or that the agent may not use any more, does not run."""
+    tools = FakeServerTools(*map(server_tool, ("fs.list", "fs.read", "fs.write")))
+    careful = Agent(tools=("fs.[rw]*",), permissions=(PermissionRule("fs.read", PermissionAction.DENY),))
+    settings = {"permissions": (PermissionRule("fs.write", PermissionAction.DENY),), "agents": {"careful": careful}}
+    call = ToolUse(name=name, call_id="c1", input_json="{}")
+    environment = make_environment(settings=settings, tools=tools)
+    calls = ToolCalls(environment, make_answer("msg_1", call), frozenset(), (), agent)
+    await asyncio.wait_for(calls.settle(), 1)
+    assert tools.calls == []
+    assert _results(calls.message) == [(ToolStatus.ERROR, None, f"the tool {name!r} is not permitted")]
+
+
+def test_all_of_a_cut_output_is_kept_as_a_file() -> None:
+    """Unless it is larger than a file may be."""
+    outcome = ToolOutcome(output="é" * 11)
+    kept = server_result(outcome, 20, 1000)
+    assert kept.full_output is not None
+    assert (kept.full_output.size_bytes, kept.full_output.mime) == (22, "text/plain")
+    assert [file.content.decode() for file in kept.contents] == ["é" * 11]
+    assert server_result(outcome, 20, 10).full_output is None
+    assert server_result(outcome, 1000, 1000).full_output is None

@@ -24,6 +24,7 @@ from turnwire.domain.conversation.events import SessionUpdated, SessionView
 from turnwire.domain.conversation.messages import File, FinishReason, MessageStatus, Text
 from turnwire.domain.conversation.turns import TurnStatus
 from turnwire.domain.errors import MessageNotFound, SessionNotFound, StorageError
+from turnwire.domain.principal import BUILT_IN, Principal, Role
 from turnwire.ports.commit import (
     Commit,
     Committed,
@@ -143,11 +144,34 @@ async def test_unfinished_turns_come_in_the_order_of_acceptance(opened: OpenedSt
 async def test_named_requests_live_as_long_as_their_session(opened: OpenedStore) -> None:
     """The answer is kept with the head before it, and goes with the session."""
     await opened.store.commit(creating())
-    assert await opened.store.request("req") is None
-    await opened.store.commit(adding(make_message("msg_1", "a"), NOW, (), RecordRequest("req", "f", '{"a":1}')))
-    assert await opened.store.request("req") == StoredRequest("f", '{"a":1}', before_sequence=1)
+    assert await opened.store.request(BUILT_IN, "req") is None
+    record = RecordRequest(BUILT_IN, "req", "f", '{"a":1}')
+    await opened.store.commit(adding(make_message("msg_1", "a"), NOW, (), record))
+    assert await opened.store.request(BUILT_IN, "req") == StoredRequest("f", '{"a":1}', before_sequence=1)
     await opened.store.commit(removing())
-    assert await opened.store.request("req") is None
+    assert await opened.store.request(BUILT_IN, "req") is None
+
+
+async def test_each_principal_has_names_of_its_own(opened: OpenedStore) -> None:
+    """Told apart by tenant and subject; another role is the same caller. One name cannot be recorded twice."""
+    callers = [
+        Principal(tenant=tenant, subject=subject, role=Role.WRITER)
+        for tenant, subject in (("a", "eve"), ("a", "bob"), ("b", "eve"), ("default", ""))
+    ]
+    await opened.store.commit(creating())
+    for index, caller in enumerate(callers):
+        record = RecordRequest(caller, "req", f"f{index}", "{}")
+        await opened.store.commit(adding(make_message(f"msg_{index}", "a"), NOW, (), record))
+    found = [await opened.store.request(caller, "req") for caller in callers]
+    assert [request.fingerprint for request in found if request is not None] == ["f0", "f1", "f2", "f3"]
+    promoted = msgspec.structs.replace(callers[0], role=Role.ADMIN)
+    assert await opened.store.request(promoted, "req") == found[0]
+    assert await opened.store.request(BUILT_IN, "req") == found[3]
+    again = RecordRequest(promoted, "req", "f", "{}")
+    with pytest.raises(StorageError):
+        await opened.store.commit(adding(make_message("msg_x", "a"), NOW, (), again))
+    stranger = Principal(tenant="b", subject="bob", role=Role.ADMIN)
+    assert await opened.store.request(stranger, "req") is None
 
 
 async def test_files_are_stored_once_and_go_with_the_last_session(opened: OpenedStore) -> None:

@@ -12,6 +12,7 @@ from tests.support.fakes.opened_store import OpenedStore, opened_store
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.domain.conversation.events import QueueChanged
 from turnwire.domain.errors import SessionNotFound, ShuttingDown, StorageError
+from turnwire.domain.principal import BUILT_IN
 from turnwire.ports.commit import Commit, Committed, NewEvent, RecordRequest
 from turnwire.ports.store import Bounds, Page, StoredRequest
 
@@ -70,14 +71,14 @@ async def test_a_request_name_is_recorded_once_even_in_one_transaction(opened: O
     """The second unit with the same request_id fails as a whole; its message is not there."""
     await opened.store.commit(creating())
     answers = await asyncio.gather(
-        opened.store.commit(adding(make_message("msg_1", "a"), NOW, (), RecordRequest("req", "f1", "{}"))),
-        opened.store.commit(adding(make_message("msg_2", "b"), NOW, (), RecordRequest("req", "f2", "{}"))),
+        opened.store.commit(adding(make_message("msg_1", "a"), NOW, (), RecordRequest(BUILT_IN, "req", "f1", "{}"))),
+        opened.store.commit(adding(make_message("msg_2", "b"), NOW, (), RecordRequest(BUILT_IN, "req", "f2", "{}"))),
         opened.store.commit(adding(make_message("msg_3", "c"))),
         return_exceptions=True,
     )
     assert [answers[0], type(answers[1]), answers[2]] == [Committed(1, 2), StorageError, Committed(2, 3)]
     assert await _message_ids(opened) == ["msg_1", "msg_3"]
-    assert await opened.store.request("req") == StoredRequest("f1", "{}", before_sequence=1)
+    assert await opened.store.request(BUILT_IN, "req") == StoredRequest("f1", "{}", before_sequence=1)
 
 
 async def test_a_unit_that_cannot_be_encoded_fails_alone(opened: OpenedStore) -> None:
@@ -137,7 +138,7 @@ async def test_nothing_is_published_of_a_failed_unit(opened: OpenedStore) -> Non
 async def test_positions_are_not_used_up_by_failed_units(opened: OpenedStore) -> None:
     """A unit that is rolled back leaves no gap in the log."""
     await opened.store.commit(creating())
-    failing = Commit(session_id="ses_1", at=NOW, changes=(RecordRequest("r", "f", "no json"),), events=())
+    failing = Commit(session_id="ses_1", at=NOW, changes=(RecordRequest(BUILT_IN, "r", "f", "no json"),), events=())
     with pytest.raises(StorageError):
         await opened.store.commit(msgspec.structs.replace(failing, events=(NewEvent(QueueChanged(())),)))
     await opened.store.commit(adding(make_message("msg_1", "a")))
@@ -149,7 +150,7 @@ async def test_a_cancelled_caller_leaves_a_whole_unit_or_nothing(opened: OpenedS
     await opened.store.commit(creating())
 
     async def send(index: int) -> None:
-        commit = adding(make_message(f"msg_{index}", "a"), NOW, (), RecordRequest(f"req_{index}", "f", "{}"))
+        commit = adding(make_message(f"msg_{index}", "a"), NOW, (), RecordRequest(BUILT_IN, f"req_{index}", "f", "{}"))
         await opened.store.commit(commit)
 
     for index in range(30):
@@ -160,7 +161,7 @@ async def test_a_cancelled_caller_leaves_a_whole_unit_or_nothing(opened: OpenedS
         await asyncio.wait((task,))
     await opened.store.commit(adding(make_message("msg_last", "z")))
     stored = set(await _message_ids(opened))
-    requests = {f"msg_{i}" for i in range(30) if await opened.store.request(f"req_{i}") is not None}
+    requests = {f"msg_{i}" for i in range(30) if await opened.store.request(BUILT_IN, f"req_{i}") is not None}
     told = [s.event.kind.message.message_id for s in opened.published[1:]]
     assert stored == requests | {"msg_last"} == set(told)
     assert [s.event.sequence for s in opened.published] == list(range(1, len(told) + 2))

@@ -21,6 +21,7 @@ from turnwire.domain.errors import (
     StorageFull,
     StorageSchemaTooNew,
 )
+from turnwire.domain.principal import BUILT_IN
 from turnwire.ports.commit import Commit, Committed, NewEvent, PutTurn, RecordRequest
 from turnwire.ports.store import Bounds, Page
 from turnwire.storage.sqlite import schema
@@ -59,7 +60,7 @@ async def test_reopening_keeps_everything(tmp_path: Path) -> None:
             await store.display("ses_1", Page()),
             await store.unfinished_turns(),
             await store.turn_messages("trn_1"),
-            await store.request("req"),
+            await store.request(BUILT_IN, "req"),
             await store.session_bounds("ses_1"),
             await store.log_bounds(),
             await store.session_events("ses_1", 0, None),
@@ -67,7 +68,7 @@ async def test_reopening_keeps_everything(tmp_path: Path) -> None:
 
     async with opened_store(tmp_path) as opened:
         await opened.store.commit(creating())
-        await opened.store.commit(adding(answer, NOW, (), PutTurn(turn), RecordRequest("req", "f", "{}")))
+        await opened.store.commit(adding(answer, NOW, (), PutTurn(turn), RecordRequest(BUILT_IN, "req", "f", "{}")))
         await opened.store.commit(adding(queued))
         before = await read(opened)
     async with opened_store(tmp_path) as opened:

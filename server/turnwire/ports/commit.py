@@ -9,6 +9,7 @@ from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn
+from turnwire.domain.principal import Principal
 
 
 class PutSession(Struct, frozen=True):
@@ -61,6 +62,8 @@ class PutFile(Struct, frozen=True):
 class RecordRequest(Struct, frozen=True):
     """Remembers the answer to a named request for as long as the session lives."""
 
+    principal: Principal
+    """Whose name it is: tenant and subject count."""
     request_id: str
     fingerprint: str
     """Digest of the request's content."""

@@ -19,6 +19,7 @@ from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.money import Usage
+from turnwire.domain.principal import Principal
 from turnwire.ports.commit import Commit, Committed
 
 
@@ -181,8 +182,8 @@ class Store(Protocol):
         """Returns the turns of all sessions that have not ended, in the order in which they were accepted."""
         ...
 
-    async def request(self, request_id: str) -> StoredRequest | None:
-        """Returns the remembered answer to a named request; None when there is none."""
+    async def request(self, principal: Principal, request_id: str) -> StoredRequest | None:
+        """Returns what is remembered of a request of that name by the principal's tenant and subject."""
         ...
 
     async def spent(self, session_id: str) -> Spent:

@@ -18,6 +18,7 @@ from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import SessionNotFound, ToolCallNotFound
 from turnwire.domain.money import Usage
+from turnwire.domain.principal import Principal
 from turnwire.feed.memory.live_feed import LiveFeed
 from turnwire.ports.codec import Codec
 from turnwire.ports.commit import Commit, Committed, PutPermission
@@ -85,7 +86,7 @@ class FakeStore:
             future.set_result(Committed(0, len(self.commits)))
         return future
 
-    async def request(self, request_id: str) -> StoredRequest | None:
+    async def request(self, principal: Principal, request_id: str) -> StoredRequest | None:
         """Returns a remembered request."""
         await asyncio.sleep(0)
         return self.requests.get(request_id)

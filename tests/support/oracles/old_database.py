@@ -14,7 +14,17 @@ from pathlib import Path
 
 from opencode.message.content_pb2 import MESSAGE_TYPE_HOST
 from opencode.message.message_pb2 import AppendMessageRequest
-from tests.support.clients.conversation import FOREVER, ask, file, new_session, talk, text, tool, watching
+from tests.support.clients.conversation import (
+    FOREVER,
+    ask,
+    file,
+    messages_of,
+    new_session,
+    talk,
+    text,
+    tool,
+    words_of,
+)
 from tests.support.fakes.domain_values import (
     NOW,
     adding,
@@ -126,10 +136,10 @@ async def make(folder: Path) -> Path:
         )
         request = ask(f"Streams.\n{FOREVER}", session_id)
         request.parts.append(file(url=PICTURE, filename="dot.png"))
-        accepted = await client.messages.SendMessage(request)
+        await client.messages.SendMessage(request)
         await client.messages.SendMessage(ask("Waits.", session_id))
-        async with watching(client, session_id, after_sequence=accepted.sequence) as watch:
-            await watch.until_kind("part_finished")
+        while "Streams." not in map(words_of, await messages_of(client, session_id)):
+            pass  # what streams is durable once it was read
         await server.kill()
     await _add_approvals(folder / "turnwire.db")
     return folder / "turnwire.db"

@@ -1,4 +1,7 @@
-"""Requests with a name (AIP-155): a retry gets the first answer, across restarts too."""
+"""Requests with a name (AIP-155): a retry gets the first answer, across restarts too.
+
+A name belongs to its principal: two callers, told apart by tenant and subject, may use the same one.
+"""
 
 import asyncio
 
@@ -8,8 +11,12 @@ from turnwire.core.intake.inputs import NewMessage
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.work import Work
 from turnwire.domain.errors import RequestIdReused
+from turnwire.domain.principal import Principal
 from turnwire.ports.commit import RecordRequest
 from turnwire.ports.store import Store
+
+_Name = tuple[str, str, str]
+"""Tenant, subject and request_id."""
 
 
 class NamedRequests:
@@ -23,25 +30,26 @@ class NamedRequests:
     def __init__(self, store: Store) -> None:
         """Takes the store that remembers."""
         self._store = store
-        self._claimed: dict[str, asyncio.Event] = {}
+        self._claimed: dict[_Name, asyncio.Event] = {}
 
-    async def claim(self, request_id: str) -> None:
+    async def claim(self, principal: Principal, request_id: str) -> None:
         """Takes a name, once nobody else holds it. Safe to cancel: then it is not taken."""
-        while request_id in self._claimed:
-            await self._claimed[request_id].wait()
-        self._claimed[request_id] = asyncio.Event()
+        name = _name(principal, request_id)
+        while name in self._claimed:
+            await self._claimed[name].wait()
+        self._claimed[name] = asyncio.Event()
 
-    def release(self, request_id: str) -> None:
+    def release(self, principal: Principal, request_id: str) -> None:
         """Gives a name up that was claimed; one of those who wait for it gets it."""
-        self._claimed.pop(request_id).set()
+        self._claimed.pop(_name(principal, request_id)).set()
 
-    async def first_receipt(self, new: NewMessage) -> Receipt | None:
+    async def first_receipt(self, principal: Principal, new: NewMessage) -> Receipt | None:
         """Returns the answer that the first try got, marked as a duplicate; None when this is the first.
 
         Raises:
             RequestIdReused: the name was used for a request with another content.
         """
-        stored = await self._store.request(new.request_id)
+        stored = await self._store.request(principal, new.request_id)
         if stored is None:
             return None
         if stored.fingerprint != new.fingerprint:
@@ -50,8 +58,13 @@ class NamedRequests:
         return msgspec.structs.replace(receipt, sequence=stored.before_sequence, duplicate=True)
 
 
-def receipt_record(new: NewMessage, receipt: Receipt) -> Work:
+def receipt_record(principal: Principal, new: NewMessage, receipt: Receipt) -> Work:
     """Returns the work that remembers the answer; empty for a request without a name."""
     if not new.request_id:
         return Work()
-    return Work((RecordRequest(new.request_id, new.fingerprint, msgspec.json.encode(receipt).decode()),))
+    receipt_json = msgspec.json.encode(receipt).decode()
+    return Work((RecordRequest(principal, new.request_id, new.fingerprint, receipt_json),))
+
+
+def _name(principal: Principal, request_id: str) -> _Name:
+    return principal.tenant, principal.subject, request_id

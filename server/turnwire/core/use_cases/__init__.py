@@ -1,7 +1,7 @@
 """What a listener may call: one class a module.
 
 Every method of a use case, and every watch, takes first the `Principal` for whom it acts. There is one principal so
-far, which may do everything, so nothing depends on it yet.
+far, which may do everything, so only the names of requests depend on it (`turnwire.core.intake.once`).
 """
 
 from dataclasses import dataclass

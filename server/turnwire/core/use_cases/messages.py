@@ -56,7 +56,7 @@ class Conversations:
             ProviderCredentialsRejected: the model's provider has no key.
             TurnInProgress, TooManyTurns, ShuttingDown: as `Turns.reserve`.
         """
-        return await self._accept(new, answer)
+        return await self._accept(principal, new, answer)
 
     async def append(self, principal: Principal, new: NewMessage) -> Receipt:
         """Stores a message without starting a turn. Idempotent when the request is named.
@@ -66,7 +66,7 @@ class Conversations:
         Raises:
             InvalidRequest: a part is wrong.
         """
-        return await self._accept(new, None)
+        return await self._accept(principal, new, None)
 
     async def aclose(self) -> None:
         """Waits for requests whose callers are gone. Idempotent."""
@@ -114,23 +114,23 @@ class Conversations:
         part, sequence = await self._turns.deliver_result(session_id, part_id, result)
         return part, sequence or session.head_sequence
 
-    async def _accept(self, new: NewMessage, answer: NewTurn | None) -> Receipt:
+    async def _accept(self, principal: Principal, new: NewMessage, answer: NewTurn | None) -> Receipt:
         """Carries a request out. A named one goes on when its caller is gone: a retry must find its answer."""
         if not new.request_id:
-            return await self._store(new, answer)
-        await self._requests.claim(new.request_id)
-        return await self._uncancelled.run(self._store_once(new, answer))
+            return await self._store(principal, new, answer)
+        await self._requests.claim(principal, new.request_id)
+        return await self._uncancelled.run(self._store_once(principal, new, answer))
 
-    async def _store_once(self, new: NewMessage, answer: NewTurn | None) -> Receipt:
+    async def _store_once(self, principal: Principal, new: NewMessage, answer: NewTurn | None) -> Receipt:
         try:
-            return await self._requests.first_receipt(new) or await self._store(new, answer)
+            return await self._requests.first_receipt(principal, new) or await self._store(principal, new, answer)
         finally:
-            self._requests.release(new.request_id)
+            self._requests.release(principal, new.request_id)
 
-    async def _store(self, new: NewMessage, answer: NewTurn | None) -> Receipt:
-        return await (self._append(new) if answer is None else self._send(new, answer))
+    async def _store(self, principal: Principal, new: NewMessage, answer: NewTurn | None) -> Receipt:
+        return await (self._append(principal, new) if answer is None else self._send(principal, new, answer))
 
-    async def _send(self, new: NewMessage, answer: NewTurn) -> Receipt:
+    async def _send(self, principal: Principal, new: NewMessage, answer: NewTurn) -> Receipt:
         environment = self._environment
         now = environment.clock()
         session, opening = await self._session_for(new, now)
@@ -165,13 +165,13 @@ class Conversations:
                 place,
                 opening
                 + Work(contents.changes())
-                + receipt_record(new, receipt)
+                + receipt_record(principal, new, receipt)
                 + Work((PutTurn(place.turn), PutMessage.whole(place.message)), (added, *place.events)),
             )
         committed = await asyncio.shield(storing)
         return msgspec.structs.replace(receipt, sequence=committed.before_sequence)
 
-    async def _append(self, new: NewMessage) -> Receipt:
+    async def _append(self, principal: Principal, new: NewMessage) -> Receipt:
         environment = self._environment
         now = environment.clock()
         session = await environment.store.cached_session(new.session_id)
@@ -179,16 +179,16 @@ class Conversations:
         files = contents.changes()
         message = self._new_message(new, environment.new_id("msg"), session, contents, now)
         if new.type is not MessageType.TOOL_RESULT:
-            return await self._store_appended(new, message, files, Work())
+            return await self._store_appended(principal, new, message, files, Work())
         async with self._folding:
             active = self._refuse_awaited(message)
             history = await environment.store.history(session.session_id)
             ended = [stored for stored in history if stored.turn_id not in active]
             message, folded = fold_results(name_calls(message, history), ended, now)
-            return await self._store_appended(new, message, files, folded)
+            return await self._store_appended(principal, new, message, files, folded)
 
     async def _store_appended(
-        self, new: NewMessage, message: Message, files: tuple[Change, ...], folded: Work
+        self, principal: Principal, new: NewMessage, message: Message, files: tuple[Change, ...], folded: Work
     ) -> Receipt:
         receipt = Receipt(session_id=message.session_id, message_id=message.message_id)
         work = (
@@ -197,7 +197,7 @@ class Conversations:
                 (NewEvent(MessageAdded(message)),),
             )
             + folded
-            + receipt_record(new, receipt)
+            + receipt_record(principal, new, receipt)
         )
         committed = await asyncio.shield(self._environment.commit(message.session_id, work, message.created_at))
         return msgspec.structs.replace(receipt, sequence=committed.before_sequence)

@@ -117,11 +117,11 @@ class CommitWriter:
                     "INSERT INTO files (sha256, content) VALUES (?, ?) ON CONFLICT (sha256) DO NOTHING",
                     (sha256, content),
                 )
-            case RecordRequest(request_id, fingerprint, receipt_json):
+            case RecordRequest(principal, request_id, fingerprint, receipt_json):
                 db.execute(
-                    "INSERT INTO requests (request_id, session, fingerprint, receipt, before_sequence)"
-                    " VALUES (?, ?, ?, ?, ?)",
-                    (request_id, session, fingerprint, receipt_json, before),
+                    "INSERT INTO requests (tenant, subject, request_id, session, fingerprint, receipt, before_sequence)"
+                    " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (principal.tenant, principal.subject, request_id, session, fingerprint, receipt_json, before),
                 )
 
     def _put_session(self, db: sqlite3.Connection, session: int, value: Session) -> None:

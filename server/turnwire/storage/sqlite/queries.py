@@ -14,6 +14,7 @@ from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import MessageNotFound, PermissionRequestNotFound, SessionNotFound, ToolCallNotFound
 from turnwire.domain.money import Usage, add_known, add_usage
+from turnwire.domain.principal import Principal
 from turnwire.ports.store import (
     Bounds,
     DisplayPage,
@@ -132,10 +133,12 @@ def unfinished_turns(db: sqlite3.Connection) -> tuple[Turn, ...]:
     return tuple(_turn(body) for (body,) in db.execute("SELECT body FROM turns WHERE ended = 0 ORDER BY id"))
 
 
-def request(db: sqlite3.Connection, request_id: str) -> StoredRequest | None:
+def request(db: sqlite3.Connection, principal: Principal, request_id: str) -> StoredRequest | None:
     """Returns the remembered answer to a request; see `Store.request`."""
     row = db.execute(
-        "SELECT fingerprint, receipt, before_sequence FROM requests WHERE request_id = ?", (request_id,)
+        "SELECT fingerprint, receipt, before_sequence FROM requests"
+        " WHERE tenant = ? AND subject = ? AND request_id = ?",
+        (principal.tenant, principal.subject, request_id),
     ).fetchone()
     return StoredRequest(*row) if row else None
 

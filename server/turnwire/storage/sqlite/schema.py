@@ -122,7 +122,32 @@ WHERE json_extract(body, '$.content.type') = 'tool_use';
 CREATE INDEX parts_by_tool_call ON parts (tool_call_id) WHERE tool_call_id IS NOT NULL;
 """
 
-MIGRATIONS: tuple[str, ...] = (_INITIAL, _PERMISSIONS_AND_RESULT_FILES, _TOOL_CALLS_BY_ID)
+_REQUESTS_OF_PRINCIPALS = """
+-- callers are told apart: two may use one name. Before, all of them were the built-in principal
+CREATE TABLE requests_of_principals (
+    id              INTEGER PRIMARY KEY,
+    tenant          TEXT NOT NULL,
+    subject         TEXT NOT NULL,
+    request_id      TEXT NOT NULL,
+    session         INTEGER NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+    fingerprint     TEXT NOT NULL,
+    receipt         TEXT NOT NULL CHECK (json_valid(receipt)),
+    before_sequence INTEGER NOT NULL,
+    UNIQUE (tenant, subject, request_id)
+) STRICT;
+INSERT INTO requests_of_principals (id, tenant, subject, request_id, session, fingerprint, receipt, before_sequence)
+SELECT id, 'default', '', request_id, session, fingerprint, receipt, before_sequence FROM requests;
+DROP TABLE requests;
+ALTER TABLE requests_of_principals RENAME TO requests;
+CREATE INDEX requests_by_session ON requests (session);
+"""
+
+MIGRATIONS: tuple[str, ...] = (
+    _INITIAL,
+    _PERMISSIONS_AND_RESULT_FILES,
+    _TOOL_CALLS_BY_ID,
+    _REQUESTS_OF_PRINCIPALS,
+)
 """Migration n (from 1) is element n - 1."""
 
 

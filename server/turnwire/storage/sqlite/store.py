@@ -14,6 +14,7 @@ from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import StorageError
+from turnwire.domain.principal import Principal
 from turnwire.ports.codec import Codec
 from turnwire.ports.commit import Commit, Committed
 from turnwire.ports.store import (
@@ -165,9 +166,9 @@ class SqliteStore:
         """Returns the turns that have not ended."""
         return await run(self._reading, queries.unfinished_turns)
 
-    async def request(self, request_id: str) -> StoredRequest | None:
+    async def request(self, principal: Principal, request_id: str) -> StoredRequest | None:
         """Returns the remembered answer to a request."""
-        return await run(self._reading, queries.request, request_id)
+        return await run(self._reading, queries.request, principal, request_id)
 
     async def spent(self, session_id: str) -> Spent:
         """Returns what the ended turns have used."""

@@ -12,6 +12,7 @@ from turnwire.core.intake.once import NamedRequests, receipt_record
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.work import Work
 from turnwire.domain.errors import RequestIdReused, StorageBusy
+from turnwire.domain.principal import BUILT_IN, Principal, Role
 from turnwire.ports.commit import RecordRequest
 from turnwire.ports.store import StoredRequest
 
@@ -43,11 +44,11 @@ class Carrier:
 
 async def _once(requests: NamedRequests, new: NewMessage, carrier: Carrier) -> Receipt:
     """Carries a request out as the use cases do."""
-    await requests.claim(new.request_id)
+    await requests.claim(BUILT_IN, new.request_id)
     try:
-        return await requests.first_receipt(new) or await carrier()
+        return await requests.first_receipt(BUILT_IN, new) or await carrier()
     finally:
-        requests.release(new.request_id)
+        requests.release(BUILT_IN, new.request_id)
 
 
 async def test_a_repetition_gets_the_first_answer() -> None:
@@ -64,7 +65,7 @@ async def test_a_repetition_gets_the_first_answer() -> None:
 
 async def test_the_record_gives_the_receipt_back() -> None:
     """What is stored with the request is read as the same answer."""
-    [record] = receipt_record(_new(), RECEIPT).changes
+    [record] = receipt_record(BUILT_IN, _new(), RECEIPT).changes
     assert isinstance(record, RecordRequest)
     assert (record.request_id, record.fingerprint) == ("req", "f")
     assert msgspec.json.decode(record.receipt_json, type=Receipt) == RECEIPT
@@ -106,6 +107,22 @@ async def test_other_names_do_not_wait() -> None:
     await task
 
 
+async def test_other_principals_do_not_wait() -> None:
+    """Each may use the name; the same caller in another role waits for it."""
+    requests = NamedRequests(FakeStore())
+    await requests.claim(BUILT_IN, "req")
+    for tenant, subject in (("default", "eve"), ("acme", "")):
+        other = Principal(tenant=tenant, subject=subject, role=Role.ADMIN)
+        await requests.claim(other, "req")
+        requests.release(other, "req")
+    reading = msgspec.structs.replace(BUILT_IN, role=Role.READER)
+    waiting = asyncio.create_task(requests.claim(reading, "req"))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    requests.release(BUILT_IN, "req")
+    await waiting
+
+
 async def test_a_failed_try_leaves_the_name_free() -> None:
     """Those who waited try themselves, one after the other."""
     store = FakeStore()
@@ -124,15 +141,15 @@ async def test_a_failed_try_leaves_the_name_free() -> None:
 async def test_who_is_cancelled_while_waiting_takes_no_name() -> None:
     """The next one gets it."""
     requests = NamedRequests(FakeStore())
-    await requests.claim("req")
-    waiting = [asyncio.create_task(requests.claim("req")) for _ in range(2)]
+    await requests.claim(BUILT_IN, "req")
+    waiting = [asyncio.create_task(requests.claim(BUILT_IN, "req")) for _ in range(2)]
     await settled()
     waiting[0].cancel()
-    requests.release("req")
+    requests.release(BUILT_IN, "req")
     await asyncio.wait_for(waiting[1], 1)
     assert waiting[0].cancelled()
 
 
 def test_a_request_without_a_name_is_not_recorded() -> None:
     """There is nothing to find it by."""
-    assert receipt_record(_new(""), RECEIPT) == Work()
+    assert receipt_record(BUILT_IN, _new(""), RECEIPT) == Work()

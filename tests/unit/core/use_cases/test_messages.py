@@ -66,7 +66,7 @@ async def test_a_message_is_stored_and_told_in_one_commit() -> None:
     assert commit == Commit(
         session_id="ses_1",
         at=NOW,
-        changes=(put(message), RecordRequest("req", "f", '{"session_id":"ses_1","message_id":"msg_1"}')),
+        changes=(put(message), RecordRequest(BUILT_IN, "req", "f", '{"session_id":"ses_1","message_id":"msg_1"}')),
         events=(added(message),),
     )
 

@@ -3,12 +3,10 @@
 import ast
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
 UNIT = TESTS / "unit"
-LAYERS = {"unit", "contract", "e2e", "fault"}
+LAYERS = ("tests.unit", "tests.contract", "tests.e2e", "tests.fault")
 
 MIRRORED = {"bench": ROOT / "bench", "support": TESTS / "support"}
 """What folders of unit tests mirror; all others mirror the package."""
@@ -19,38 +17,38 @@ WITHOUT_MODULE = {
 """Unit tests that name no module, and why."""
 
 
-@pytest.mark.parametrize("path", sorted(UNIT.rglob("test_*.py")), ids=lambda path: str(path.relative_to(UNIT)))
-def test_unit_tests_mirror_the_modules(path: Path) -> None:
-    """The tests of X.py, or of the package X, are test_X.py in the same folder."""
-    folder, *rest = path.relative_to(UNIT).parts
-    mirrored = (
-        MIRRORED[folder].joinpath(*rest) if folder in MIRRORED else ROOT.joinpath("server/turnwire", folder, *rest)
-    )
-    module = mirrored.with_name(path.name.removeprefix("test_"))
-    exists = module.exists() or module.with_suffix("").joinpath("__init__.py").exists()
-    assert exists != (str(path.relative_to(UNIT)) in WITHOUT_MODULE), f"{module.relative_to(ROOT)}"
+def _nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_bytes())))
 
 
-def test_the_list_of_exceptions_names_files() -> None:
-    """One that has moved leaves the list."""
-    assert [name for name in WITHOUT_MODULE if not (UNIT / name).exists()] == []
+def _module_of(test: Path) -> Path:
+    folder, *rest = test.relative_to(UNIT).with_name(test.name.removeprefix("test_")).parts
+    return MIRRORED.get(folder, ROOT / "server/turnwire" / folder).joinpath(*rest)
 
 
-@pytest.mark.parametrize("path", sorted(TESTS.rglob("*.py")), ids=lambda path: str(path.relative_to(TESTS)))
-def test_tests_share_only_what_is_in_support(path: Path) -> None:
+def test_unit_tests_mirror_the_modules() -> None:
+    """The tests of X.py, or of the package X, are test_X.py in the same folder; only those in the list are not."""
+    tests = {test.relative_to(UNIT).as_posix(): _module_of(test) for test in UNIT.rglob("test_*.py")}
+    packages = {name for name, module in tests.items() if module.with_suffix("").joinpath("__init__.py").exists()}
+    assert {name for name, module in tests.items() if not module.exists()} - packages == set(WITHOUT_MODULE)
+
+
+def test_tests_share_only_what_is_in_support() -> None:
     """No test, and nothing in support, imports a test."""
-    modules = []
-    for node in ast.walk(ast.parse(path.read_bytes())):
-        if isinstance(node, ast.ImportFrom):
-            modules.append(node.module or "")
-        elif isinstance(node, ast.Import):
-            modules += [alias.name for alias in node.names]
-    assert [name for name in modules if name.startswith("tests.") and name.split(".")[1] in LAYERS] == []
+    found = []
+    for path in TESTS.rglob("*.py"):
+        for node in _nodes(path):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            found += [f"{path.relative_to(TESTS)}: {name}" for name in names if name.startswith(LAYERS)]
+    assert found == []
 
 
-@pytest.mark.parametrize("path", sorted(UNIT.rglob("*.py")), ids=lambda path: str(path.relative_to(UNIT)))
-def test_unit_tests_do_not_sleep(path: Path) -> None:
+def test_unit_tests_do_not_sleep() -> None:
     """They move the loop's clock: `elapse` in tests/support/fakes/loop.py. Letting other tasks run is no sleep."""
-    calls = [node for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, ast.Call)]
-    slept = [call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "sleep"]
-    assert [f"line {call.lineno}" for call in slept if ast.unparse(call.args[0]) != "0"] == []
+    found = []
+    for path in UNIT.rglob("*.py"):
+        calls = [node for node in _nodes(path) if isinstance(node, ast.Call)]
+        slept = [call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "sleep"]
+        found += [f"{path.relative_to(UNIT)}:{call.lineno}" for call in slept if ast.unparse(call.args[0]) != "0"]
+    assert found == []

@@ -39,9 +39,9 @@ func run(text, target string) error {
 		return err
 	}
 	defer connection.Close()
-	request := &pb.SendMessageRequest{Parts: []*pb.MessagePart{
+	request := &pb.StreamMessageRequest{Message: &pb.SendMessageRequest{Parts: []*pb.MessagePart{
 		{Content: &pb.MessagePart_Text{Text: &pb.TextPart{Text: text}}},
-	}}
+	}}}
 	stream, err := pb.NewMessageServiceClient(connection).StreamMessage(context.Background(), request)
 	if err != nil {
 		return err

@@ -4,7 +4,7 @@ import sys
 
 import grpc
 
-from opencode.message.message_pb2 import MessagePart, SendMessageRequest, TextPart
+from opencode.message.message_pb2 import MessagePart, SendMessageRequest, StreamMessageRequest, TextPart
 from opencode.message.message_pb2_grpc import MessageServiceStub
 
 text, target = (*sys.argv[1:], *("Hello from Python", "127.0.0.1:50051")[len(sys.argv) - 1 :])
@@ -22,7 +22,7 @@ def show(message_id: str, index: int, offset: int, piece: str) -> None:
 try:
     with grpc.insecure_channel(target) as channel:
         request = SendMessageRequest(parts=[MessagePart(text=TextPart(text=text))])
-        for answer in MessageServiceStub(channel).StreamMessage(request):
+        for answer in MessageServiceStub(channel).StreamMessage(StreamMessageRequest(message=request)):
             for event in answer.events:
                 delta, end, snapshot = event.part_delta, event.part_finished, event.message_snapshot.message
                 show(delta.message_id, delta.part_index, delta.offset, delta.text)

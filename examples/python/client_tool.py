@@ -5,7 +5,7 @@ import sys
 
 import grpc
 
-from opencode.message.message_pb2 import MessagePart, SendMessageRequest, TextPart
+from opencode.message.message_pb2 import MessagePart, SendMessageRequest, StreamMessageRequest, TextPart
 from opencode.message.message_pb2_grpc import MessageServiceStub
 from opencode.tool.tool_pb2 import SubmitToolResultRequest, ToolCallState, ToolDefinition
 from opencode.tool.tool_pb2_grpc import ToolServiceStub
@@ -31,7 +31,7 @@ def answer(call: ToolCallState) -> str:
 try:
     with grpc.insecure_channel(target) as channel:
         request = SendMessageRequest(parts=[MessagePart(text=TextPart(text=text))], tools=[ask_user])
-        for batch in MessageServiceStub(channel).StreamMessage(request):
+        for batch in MessageServiceStub(channel).StreamMessage(StreamMessageRequest(message=request)):
             for event in batch.events:
                 call = event.tool_call_updated.state
                 if call.name == "ask_user" and call.status == "pending" and not call.permission_id:

@@ -20,11 +20,11 @@ function show(messageId: string, index: number, offset: number, piece: string): 
 
 async function run(): Promise<void> {
   const messages = createClient(MessageService, createGrpcTransport({ baseUrl: `http://${target}` }));
-  const request = { parts: [{ content: { case: "text" as const, value: { text } } }] };
-  for await (const answer of messages.streamMessage(request)) {
+  const message = { parts: [{ content: { case: "text" as const, value: { text } } }] };
+  for await (const answer of messages.streamMessage({ message })) {
     for (const { kind } of answer.events) {
       if (kind.case === "partDelta") {
-        show(kind.value.messageId, kind.value.partIndex, Number(kind.value.offset), kind.value.text);
+        show(kind.value.messageId, kind.value.partIndex, kind.value.offset, kind.value.text);
       } else if (kind.case === "messageSnapshot") {
         for (const part of kind.value.message?.parts ?? []) {
           if (part.content.case === "text") show(kind.value.message!.messageId, part.index, 0, part.content.value.text);

@@ -10,7 +10,13 @@ from pathlib import Path
 import grpc
 import pytest
 
-from opencode.event.event_pb2 import WatchEventsRequest
+from opencode.event.event_pb2 import DELTA_MODE_NONE, WatchEventsRequest
+from opencode.event.session_event_pb2 import (
+    EVENT_KIND_MESSAGE_ADDED,
+    EVENT_KIND_TURN_ENDED,
+    EventKind,
+    SessionEvent,
+)
 from opencode.message.content_pb2 import MESSAGE_STATUS_INTERRUPTED, MESSAGE_TYPE_HOST
 from opencode.message.message_pb2 import (
     AbortSessionRequest,
@@ -30,6 +36,7 @@ from tests.support.clients.conversation import (
     new_session,
     refused,
     session_of,
+    streamed,
     talk,
     text,
     tool,
@@ -65,7 +72,7 @@ async def watch_in_pieces(client: Client, session_id: str, until_turn: str, seed
         elif way == "from the start":
             fold, fields["after_sequence"] = SessionFold(session_id), 0
         elif way == "without deltas":
-            fields["include_deltas"] = False
+            fields["delta_mode"] = DELTA_MODE_NONE
         async with watching(client, session_id, fold, **fields) as watch:
             for _ in range(rng.randint(1, 12)):
                 await watch.batch()
@@ -150,7 +157,7 @@ async def test_watch_without_deltas_has_whole_parts(client: Client) -> None:
     """No part_started and no part_delta; the fold equals the store all the same."""
     session_id = await new_session(client)
     fold = SessionFold(session_id)
-    async with watching(client, session_id, fold, after_sequence=0, include_deltas=False) as watch:
+    async with watching(client, session_id, fold, after_sequence=0, delta_mode=DELTA_MODE_NONE) as watch:
         await watch.until_kind("caught_up")
         accepted = await client.messages.SendMessage(ask(SCRIPTS[1], session_id))
         await watch.until_turn_ended(accepted.turn_id)
@@ -161,12 +168,12 @@ async def test_watch_without_deltas_has_whole_parts(client: Client) -> None:
 @pytest.mark.parametrize("live", [True, False])
 async def test_kinds_filter_durable_events(client: Client, live: bool) -> None:
     """Only those kinds come, live and replayed alike."""
-    wanted = ["turn_ended", "message_added"]
+    wanted = [EVENT_KIND_TURN_ENDED, EVENT_KIND_MESSAGE_ADDED]
     session_id = await new_session(client)
     if not live:
         await talk(client, "one", session_id)
     fold = SessionFold(session_id, filtered=True)
-    async with watching(client, session_id, fold, after_sequence=0, include_deltas=False, kinds=wanted) as watch:
+    async with watching(client, session_id, fold, after_sequence=0, delta_mode=DELTA_MODE_NONE, kinds=wanted) as watch:
         await watch.until_kind("caught_up")
         if live:
             await talk(client, "one", session_id)
@@ -211,8 +218,8 @@ async def test_position_after_the_newest_is_out_of_range(client: Client) -> None
     [
         ({"after_sequence": 1}, "after_sequence"),
         ({"session_id": "ses_x", "after_position": 1}, "after_position"),
-        ({"kinds": ["turn_ended", "part_delta"]}, "kinds[1]"),
-        ({"kinds": ["nonsense"]}, "kinds[0]"),
+        ({"kinds": [EVENT_KIND_TURN_ENDED, SessionEvent.PART_DELTA_FIELD_NUMBER]}, "kinds[1]"),
+        ({"kinds": [EventKind.EVENT_KIND_UNSPECIFIED]}, "kinds[0]"),
     ],
 )
 async def test_wrong_watches_are_refused(client: Client, fields: dict[str, object], field: str) -> None:
@@ -374,9 +381,9 @@ async def test_stream_of_a_compacted_turn_is_refused(tmp_path: Path) -> None:
     toml = "[storage]\nretained_events_per_session = 10"
     async with running_server(tmp_path, toml) as server, connect(server.address) as client:
         request = ask("one", request_id="r1")
-        first = [r async for r in client.messages.StreamMessage(request)]
+        first = [r async for r in streamed(client, request)]
         await append(client, first[0].accepted.session_id, 300)
-        call = client.messages.StreamMessage(request)
+        call = streamed(client, request)
         assert (await call.read()).accepted.message_id == first[0].accepted.message_id
         refusal = await refused(call.read())
         assert (refusal.code, refusal.reason) == (grpc.StatusCode.OUT_OF_RANGE, "EVENTS_COMPACTED")
@@ -409,8 +416,8 @@ async def test_watch_that_joins_at_the_end_of_a_turn_shows_it_ended(client: Clie
 async def test_stream_repeated_brings_the_turn_again(client: Client) -> None:
     """StreamMessage with a known request_id says DUPLICATE and replays the same durable events."""
     request = ask("one two", request_id="r1")
-    first = [r async for r in client.messages.StreamMessage(request)]
-    again = [r async for r in client.messages.StreamMessage(request)]
+    first = [r async for r in streamed(client, request)]
+    again = [r async for r in streamed(client, request)]
     durable = [[e for r in stream for e in r.events if e.sequence] for stream in (first, again)]
     assert durable[0] == durable[1]
 
@@ -435,7 +442,7 @@ async def test_stop_ends_watches_with_unavailable(tmp_path: Path) -> None:
         accepted = await client.messages.SendMessage(ask("/rate 100\n/words 10000"))
         session_id = accepted.session_id
         async with watching(client, session_id, after_sequence=0) as one, watching(client) as of_all:
-            stream = client.messages.StreamMessage(ask("wait", session_id))
+            stream = streamed(client, ask("wait", session_id))
             await asyncio.gather(one.until_text(), of_all.until_kind("caught_up"), stream.read())
             started = time.monotonic()
             await stop()

@@ -16,6 +16,7 @@ from tests.support.clients.conversation import (
     model,
     model_name,
     refused,
+    streamed,
     talk,
     text,
     tool,
@@ -60,9 +61,7 @@ async def test_the_explained_request_is_the_one_that_is_sent(api: str, tmp_path:
             )
             assert await messages_of(client, session_id) == before
             assert len(provider.requests) == 1
-            events = client.messages.StreamMessage(
-                SendMessageRequest(session_id=session_id, parts=parts, model=MODEL, **same)
-            )
+            events = streamed(client, SendMessageRequest(session_id=session_id, parts=parts, model=MODEL, **same))
             assert [event async for event in events]
             sent = provider.requests[1].body
             answered = (await messages_of(client, session_id))[-1]

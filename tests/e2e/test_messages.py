@@ -21,6 +21,7 @@ from tests.support.clients.conversation import (
     new_session,
     refused,
     session_of,
+    streamed,
     talk,
     text,
     turn_ended,
@@ -190,7 +191,7 @@ async def test_append_refuses_content_of_another_type(client: Client, kind: str,
 
 async def test_turn_lives_on_when_the_stream_is_cancelled(client: Client) -> None:
     """Cancelling StreamMessage right after accept leaves a turn that ends by itself."""
-    call = client.messages.StreamMessage(ask("/rate 300\n/words 60"))
+    call = streamed(client, ask("/rate 300\n/words 60"))
     accepted = (await call.read()).accepted
     call.cancel()
     assert (await turn_ended(client, accepted)).turn_ended.finish_reason == content_pb2.FINISH_REASON_STOP
@@ -224,7 +225,7 @@ async def test_message_of_a_cancelled_send_is_whole_or_not_there(client: Client)
 async def test_stream_has_the_turn_and_nothing_else(client: Client) -> None:
     """StreamMessage begins with its own message_added, ends with turn_ended, and folds to the stored messages."""
     session_id = (await talk(client, "before")).session_id
-    responses = [r async for r in client.messages.StreamMessage(ask("now", session_id, model=model("reasoning")))]
+    responses = [r async for r in streamed(client, ask("now", session_id, model=model("reasoning")))]
     accepted = responses[0].accepted
     assert [r.HasField("accepted") for r in responses] == [True] + [False] * (len(responses) - 1)
     events = [event for r in responses for event in r.events]
@@ -242,7 +243,7 @@ async def test_stream_has_the_turn_and_nothing_else(client: Client) -> None:
 async def test_stream_of_a_queued_message_has_no_foreign_event(client: Client) -> None:
     """It begins with its own message_added and waits silently for its turn."""
     first = await client.messages.SendMessage(ask("/rate 200\n/words 60"))
-    call = client.messages.StreamMessage(ask("mine", first.session_id))
+    call = streamed(client, ask("mine", first.session_id))
     responses = [r async for r in call]
     accepted = responses[0].accepted
     assert accepted.disposition == message_pb2.DISPOSITION_QUEUED
@@ -254,9 +255,9 @@ async def test_stream_of_a_queued_message_has_no_foreign_event(client: Client) -
 
 
 async def test_stream_refuses_as_send_does(client: Client) -> None:
-    """A wrong request ends the stream with INVALID_ARGUMENT before anything is stored."""
-    refusal = await refused(client.messages.StreamMessage(ask(" ")).read())
-    assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ["parts[0].text.text"])
+    """A wrong request ends the stream with INVALID_ARGUMENT on a field inside `message`; nothing is stored."""
+    refusal = await refused(streamed(client, ask(" ")).read())
+    assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ["message.parts[0].text.text"])
 
 
 async def test_thousand_messages_at_once(client: Client) -> None:

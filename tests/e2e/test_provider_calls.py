@@ -18,6 +18,7 @@ from opencode.message.message_pb2 import (
 )
 from opencode.model.selection_pb2 import ModelSelection
 from opencode.provider.provider_pb2 import ProviderInfo
+from tests.support.clients.conversation import streamed
 from tests.support.servers.provider import ProviderServer, ScriptedReply
 from tests.support.servers.running import Client, connect, running_server
 
@@ -59,7 +60,7 @@ async def answer(client: Client, session_id: str) -> DisplayMessage:
 async def test_abort_ends_the_http_request(said: tuple[bytes, ...], provider: ProviderServer, client: Client) -> None:
     """The provider sees the connection go when the turn is aborted, and is not asked again."""
     provider.enqueue(ScriptedReply((*said, asyncio.Event())))
-    turn = client.messages.StreamMessage(question())
+    turn = streamed(client, question())
     session_id = (await turn.read()).accepted.session_id
     async with asyncio.timeout(10):
         while not provider.requests:
@@ -77,7 +78,7 @@ async def test_error_behind_the_reason(provider: ProviderServer, client: Client)
     """The message keeps its text and the provider's word, and says what went wrong."""
     provider.enqueue(ScriptedReply((TEXT, REASON, ERROR)))
     async with asyncio.timeout(10):
-        events = [reply async for reply in client.messages.StreamMessage(question())]
+        events = [reply async for reply in streamed(client, question())]
     stored = await answer(client, events[0].accepted.session_id)
     assert (stored.status, stored.provider_finish_reason, *stored.text_parts) == (
         MESSAGE_STATUS_FAILED,

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import grpc
 
+from opencode.event.session_event_pb2 import EVENT_KIND_SESSION_STATUS_CHANGED
 from opencode.message import content_pb2, message_pb2
 from opencode.message.message_pb2 import AbortSessionRequest
 from tests.support.clients.conversation import (
@@ -84,7 +85,7 @@ async def test_session_stays_running_between_queued_turns(client: Client) -> Non
     """One running and one idle event frame all the turns that were waiting."""
     first = await client.messages.SendMessage(ask("/sleep 0.2"))
     rest = [await client.messages.SendMessage(ask(f"n{n}", first.session_id)) for n in range(3)]
-    async with watching(client, first.session_id, after_sequence=0, kinds=["session_status_changed"]) as watch:
+    async with watching(client, first.session_id, after_sequence=0, kinds=[EVENT_KIND_SESSION_STATUS_CHANGED]) as watch:
         await turn_ended(client, rest[-1])
         await watch.until_kind("session_status_changed", 2)
     assert [e.session_status_changed.status for e in watch.events if e.sequence] == [2, 1]

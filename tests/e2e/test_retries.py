@@ -14,7 +14,7 @@ from opencode.message.content_pb2 import (
     FINISH_REASON_STOP,
 )
 from opencode.message.message_pb2 import AbortSessionRequest, StreamMessageResponse
-from tests.support.clients.conversation import answer_to, ask, model, turn_ended, watching, words_of
+from tests.support.clients.conversation import answer_to, ask, model, streamed, turn_ended, watching, words_of
 from tests.support.servers.provider import ProviderServer, ScriptedReply
 from tests.support.servers.running import Client, connect, running_server
 
@@ -65,7 +65,7 @@ async def test_a_wait_is_told_to_the_stream_and_to_who_joins_during_it(tmp_path:
         contextlib.AsyncExitStack() as stack,
     ):
         client = await stack.enter_async_context(connect(server.address))
-        stream = client.messages.StreamMessage(ask("/flaky unavailable 1"))
+        stream = streamed(client, ask("/flaky unavailable 1"))
         told = [event async for event in _until_retry(stream)]
         [answer] = [
             event.message_added.message for event in told[:-1] if event.message_added.message.answers_message_id

@@ -10,7 +10,7 @@ import pytest
 
 from opencode.file.file_pb2 import DownloadFileRequest
 from opencode.tool.tool_pb2 import ToolCallState
-from tests.support.clients.conversation import ask, displayed, model, new_session, refused, talk
+from tests.support.clients.conversation import ask, displayed, model, new_session, refused, streamed, talk
 from tests.support.models.scripts import Call, Say, answer
 from tests.support.rules import check_anthropic
 from tests.support.servers.mcp import mcp_client, stdio
@@ -59,7 +59,7 @@ async def test_a_picture_of_a_tool_reaches_the_model(tmp_path: Path) -> None:
             session_id = await new_session(client)
             provider.enqueue(answer("anthropic", Call(wire_name("test.picture"))))
             provider.enqueue(answer("anthropic", Say("It is red.")))
-            turn = client.messages.StreamMessage(ask("draw", session_id, model=model("claude-x", "mine")))
+            turn = streamed(client, ask("draw", session_id, model=model("claude-x", "mine")))
             assert [event async for batch in turn for event in batch.events][-1].turn_ended.steps == 2
             call = await call_of(client, session_id)
             (file,) = call.files

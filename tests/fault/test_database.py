@@ -9,7 +9,7 @@ import pytest
 from opencode.message.content_pb2 import MESSAGE_TYPE_HOST
 from opencode.message.message_pb2 import AppendMessageRequest
 from opencode.session.session_pb2 import DeleteSessionRequest
-from tests.support.clients.conversation import ask, messages_of, new_session, refused, session_of, talk, text
+from tests.support.clients.conversation import ask, messages_of, new_session, refused, session_of, streamed, talk, text
 from tests.support.servers.process import ServerProcess, server_process
 from tests.support.servers.running import Client, connect, running_server
 from turnwire.storage.sqlite import store as sqlite_store
@@ -113,7 +113,7 @@ async def test_turn_survives_a_full_disk(tmp_path: Path, opened: list[sqlite_sto
 
 async def start_and_fill(client: Client, session_id: str, store: sqlite_store.SqliteStore) -> object:
     """Starts a long answer and takes the room away once it streams."""
-    stream = client.messages.StreamMessage(ask("/words 20000\n/sleep 0.5\n/words 20000", session_id))
+    stream = streamed(client, ask("/words 20000\n/sleep 0.5\n/words 20000", session_id))
     async for response in stream:
         if any(event.HasField("part_delta") for event in response.events):
             break

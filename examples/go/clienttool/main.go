@@ -57,7 +57,7 @@ func run(text, target string) error {
 		Parts: []*pb.MessagePart{{Content: &pb.MessagePart_Text{Text: &pb.TextPart{Text: text}}}},
 		Tools: []*pb.ToolDefinition{askUser},
 	}
-	stream, err := pb.NewMessageServiceClient(connection).StreamMessage(ctx, request)
+	stream, err := pb.NewMessageServiceClient(connection).StreamMessage(ctx, &pb.StreamMessageRequest{Message: request})
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,14 @@ from types import FrameType
 import grpc
 from rich.console import Console
 
-from opencode.message.message_pb2 import AbortSessionRequest, Disposition, MessagePart, SendMessageRequest, TextPart
+from opencode.message.message_pb2 import (
+    AbortSessionRequest,
+    Disposition,
+    MessagePart,
+    SendMessageRequest,
+    StreamMessageRequest,
+    TextPart,
+)
 from opencode.message.message_pb2_grpc import MessageServiceStub
 from opencode.model.selection_pb2 import ModelSelection
 from opencode.provider.provider_pb2 import ProviderInfo
@@ -81,7 +88,7 @@ class _Chat:
         prompt = PermissionPrompt(self._console, self._permissions)
         try:
             with _first_interrupt_calls(self._abort):
-                for response in self._messages.StreamMessage(request):
+                for response in self._messages.StreamMessage(StreamMessageRequest(message=request)):
                     if response.HasField("accepted"):
                         self._session_id = response.accepted.session_id
                         if response.accepted.disposition == Disposition.DISPOSITION_QUEUED:

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 import grpc
 from rich.console import Console
 
-from opencode.message.message_pb2 import DisplayMessage, GetMessagesRequest, MessagePart, SendMessageRequest, TextPart
+from opencode.message.message_pb2 import (
+    DisplayMessage,
+    GetMessagesRequest,
+    MessagePart,
+    SendMessageRequest,
+    StreamMessageRequest,
+    TextPart,
+)
 from opencode.message.message_pb2_grpc import MessageServiceStub
 from turnwire.app import create_server
 from turnwire.cli.connection import CHANNEL_OPTIONS, describe
@@ -79,7 +86,7 @@ async def _stream(messages: "MessageServiceAsyncStub", console: Console) -> tupl
     request = SendMessageRequest(parts=[MessagePart(text=TextPart(text=_QUESTION))])
     printer = TurnPrinter(console)
     session_id = ""
-    async for response in messages.StreamMessage(request):
+    async for response in messages.StreamMessage(StreamMessageRequest(message=request)):
         if response.HasField("accepted"):
             session_id = response.accepted.session_id
         printer.show(response.events)

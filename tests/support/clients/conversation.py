@@ -11,7 +11,7 @@ from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
 from opencode.event.event_pb2 import WatchEventsRequest
-from opencode.event.session_event_pb2 import SessionEvent
+from opencode.event.session_event_pb2 import EVENT_KIND_TURN_ENDED, SessionEvent
 from opencode.message.content_pb2 import SessionMessage
 from opencode.message.message_pb2 import (
     FilePart,
@@ -20,6 +20,7 @@ from opencode.message.message_pb2 import (
     MessagePart,
     SendMessageRequest,
     SendMessageResponse,
+    StreamMessageRequest,
     TextPart,
 )
 from opencode.model.model_pb2 import ModelName
@@ -62,6 +63,11 @@ def tool(name: str, schema: str = "") -> ToolDefinition:
 def ask(words: str, session_id: str = "", **fields: Any) -> SendMessageRequest:
     """Returns the request that sends one text."""
     return SendMessageRequest(session_id=session_id, parts=[text(words)], **fields)
+
+
+def streamed(client: Client, request: SendMessageRequest) -> Any:
+    """Returns the running StreamMessage call for a message."""
+    return client.messages.StreamMessage(StreamMessageRequest(message=request))
 
 
 async def new_session(client: Client, **fields: Any) -> str:
@@ -172,7 +178,9 @@ async def watching(
 
 async def turn_ended(client: Client, accepted: SendMessageResponse) -> SessionEvent:
     """Waits for the end of the turn that an answer names, and returns its turn_ended."""
-    async with watching(client, accepted.session_id, after_sequence=accepted.sequence, kinds=["turn_ended"]) as watch:
+    async with watching(
+        client, accepted.session_id, after_sequence=accepted.sequence, kinds=[EVENT_KIND_TURN_ENDED]
+    ) as watch:
         return await watch.until_turn_ended(accepted.turn_id)
 
 

@@ -6,7 +6,7 @@ promises about the stream itself, and raises `ContractBroken` where the stream b
 
 from collections.abc import Iterable
 
-from opencode.event.session_event_pb2 import SessionEvent
+from opencode.event.session_event_pb2 import EventKind, PartDelta, SessionEvent
 from opencode.message.content_pb2 import (
     MESSAGE_STATUS_COMPLETE,
     MESSAGE_STATUS_QUEUED,
@@ -16,21 +16,8 @@ from opencode.message.content_pb2 import (
 from opencode.session.session_pb2 import SESSION_STATUS_IDLE, SESSION_STATUS_UNSPECIFIED
 from opencode.tool.tool_pb2 import PermissionRequest
 
-EPHEMERAL = frozenset(
-    [
-        "part_delta",
-        "part_started",
-        "message_snapshot",
-        "session_snapshot",
-        "caught_up",
-        "heartbeat",
-        "resync",
-        "tool_log",
-        "permission_snapshot",
-        "compaction_started",
-        "retry_scheduled",
-    ]
-)
+DURABLE = frozenset(name.removeprefix("EVENT_KIND_").lower() for name, number in EventKind.items() if number)
+"""Field names of the durable kinds."""
 
 
 class ContractBroken(AssertionError):
@@ -67,6 +54,8 @@ class SessionFold:
         self.caught_up: list[int] = []
         self.heartbeats: list[int] = []
         self.resyncs: list[int] = []
+        self.rereads = 0
+        """How often the client had to read ListMessages because a conversation changed."""
         self.waited = 0
         """Deltas that came too early: the client waits for a snapshot. A stream without loss has none."""
         self.deltas = 0
@@ -104,7 +93,7 @@ class SessionFold:
             raise ContractBroken(f"an event of session {event.session_id!r} in {self.session_id!r}")
         if self.deleted:
             raise ContractBroken(f"{kind} after session_deleted")
-        if kind in EPHEMERAL:
+        if kind not in DURABLE:
             if event.sequence or event.position:
                 raise ContractBroken(f"{kind} has sequence {event.sequence}")
             return
@@ -128,6 +117,7 @@ class SessionFold:
                 if part.index == index:
                     if grown is not None:
                         _set_held(part, "".join(grown.texts))
+                        part.content_bytes = grown.size
                     return part
         return None
 
@@ -154,12 +144,11 @@ class SessionFold:
             if part is None:
                 self.waited += 1
                 return
-            grown = self._growing[place] = _Growing(_held(part))
-        text = delta.text.encode()
+            grown = self._growing[place] = _Growing(part)
         if delta.offset > grown.size:
             self.waited += 1
-        elif grown.size - delta.offset < len(text):
-            grown.add(text[grown.size - delta.offset :].decode())
+        elif delta.end_offset > grown.size:
+            grown.add(delta)
 
     def _on_part_started(self, _: SessionEvent, started: object) -> None:
         if self._part(started.message_id, started.part.index) is None:
@@ -191,12 +180,37 @@ class SessionFold:
 
     def _on_turn_started(self, event: SessionEvent, started: object) -> None:
         self.open_turns.add(event.turn_id)
-        if started.user_message_id in self.queue:
-            self.queue.remove(started.user_message_id)
-        message = self.messages.pop(started.user_message_id, None)
+        self._stop_waiting(started.user_message_id)
+
+    def _on_turn_steered(self, _: SessionEvent, steered: object) -> None:
+        self._stop_waiting(steered.user_message_id)
+
+    def _stop_waiting(self, message_id: str) -> None:
+        if message_id in self.queue:
+            self.queue.remove(message_id)
+        message = self.messages.pop(message_id, None)
         if message is not None:
             message.status = MESSAGE_STATUS_COMPLETE
-            self.messages[started.user_message_id] = message
+            self.messages[message_id] = message
+
+    def _on_message_replaced(self, _: SessionEvent, replaced: object) -> None:
+        held = self.messages.get(replaced.message.message_id)
+        if held is not None:
+            self._forget_growing(held)
+            held.CopyFrom(replaced.message)
+
+    def _on_conversation_changed(self, _: SessionEvent, changed: object) -> None:
+        kept = changed.kept_through_message_id
+        others = [message_id for message_id in self.messages if message_id not in self.queue]
+        dropped = others[others.index(kept) + 1 :] if kept in others else others
+        for message_id in dropped:
+            self._forget_growing(self.messages.pop(message_id))
+        if changed.reread:
+            self.rereads += 1
+
+    def _forget_growing(self, message: SessionMessage) -> None:
+        for part in message.parts:
+            self._growing.pop((message.message_id, part.index), None)
 
     def _on_turn_ended(self, event: SessionEvent, ended: object) -> None:
         self.open_turns.discard(event.turn_id)
@@ -284,15 +298,19 @@ class SessionFold:
 
 
 class _Growing:
-    """The text of a part while deltas come."""
+    """The text of a part while deltas come, with its size in bytes, which nobody needs to count."""
 
-    def __init__(self, text: str) -> None:
-        self.texts = [text]
-        self.size = len(text.encode())
+    def __init__(self, part: Part) -> None:
+        self.texts = [_held(part)]
+        self.size = part.content_bytes
 
-    def add(self, text: str) -> None:
+    def add(self, delta: PartDelta) -> None:
+        """Takes in a delta that begins within what is held, or just behind it, and reaches further."""
+        text = delta.text
+        if delta.offset < self.size:
+            text = text.encode()[self.size - delta.offset :].decode()
         self.texts.append(text)
-        self.size += len(text.encode())
+        self.size = delta.end_offset
 
 
 class Fold:

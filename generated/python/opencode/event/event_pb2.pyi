@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from opencode.event import session_event_pb2 as _session_event_pb2
 from opencode.message import content_pb2 as _content_pb2
 from opencode.tool import tool_pb2 as _tool_pb2
@@ -20,6 +21,30 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _DeltaMode:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _DeltaModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DeltaMode.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    DELTA_MODE_UNSPECIFIED: _DeltaMode.ValueType  # 0
+    """As DELTA_MODE_ALL."""
+    DELTA_MODE_ALL: _DeltaMode.ValueType  # 1
+    """Every part_started, part_delta and tool_log."""
+    DELTA_MODE_NONE: _DeltaMode.ValueType  # 2
+    """None of them: texts come when they are complete."""
+
+class DeltaMode(_DeltaMode, metaclass=_DeltaModeEnumTypeWrapper):
+    """Says what comes of texts that grow."""
+
+DELTA_MODE_UNSPECIFIED: DeltaMode.ValueType  # 0
+"""As DELTA_MODE_ALL."""
+DELTA_MODE_ALL: DeltaMode.ValueType  # 1
+"""Every part_started, part_delta and tool_log."""
+DELTA_MODE_NONE: DeltaMode.ValueType  # 2
+"""None of them: texts come when they are complete."""
+Global___DeltaMode: _TypeAlias = DeltaMode  # noqa: Y015
 
 @_typing.final
 class SubscribeGlobalEventsRequest(_message.Message):
@@ -331,7 +356,7 @@ class WatchEventsRequest(_message.Message):
     SESSION_ID_FIELD_NUMBER: _builtins.int
     AFTER_SEQUENCE_FIELD_NUMBER: _builtins.int
     AFTER_POSITION_FIELD_NUMBER: _builtins.int
-    INCLUDE_DELTAS_FIELD_NUMBER: _builtins.int
+    DELTA_MODE_FIELD_NUMBER: _builtins.int
     KINDS_FIELD_NUMBER: _builtins.int
     FAIL_IF_COMPACTED_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
@@ -342,16 +367,16 @@ class WatchEventsRequest(_message.Message):
     """
     after_position: _builtins.int
     """For all sessions: deliver events with a greater position (exclusive); 0 delivers all. Absent: as above."""
-    include_deltas: _builtins.bool
-    """False leaves out part_started and part_delta. Absent means true."""
+    delta_mode: Global___DeltaMode.ValueType
+    """What comes of texts that grow. Unset means DELTA_MODE_ALL."""
     fail_if_compacted: _builtins.bool
     """True answers OUT_OF_RANGE (EVENTS_COMPACTED) for a position that is no longer kept. False answers a resync event and
     then goes on as without a position.
     """
     @_builtins.property
-    def kinds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Only these kinds of durable events, by their field names in SessionEvent ("turn_ended"). Empty for all. Snapshots, caught_up,
-        heartbeat and resync always come.
+    def kinds(self) -> _containers.RepeatedScalarFieldContainer[_session_event_pb2.EventKind.ValueType]:
+        """Only these kinds of durable events. Empty for all. What is not durable always comes, and so do message_replaced,
+        conversation_changed and every event with reread_if_unknown.
         """
 
     def __init__(
@@ -360,26 +385,22 @@ class WatchEventsRequest(_message.Message):
         session_id: _builtins.str = ...,
         after_sequence: _builtins.int | None = ...,
         after_position: _builtins.int | None = ...,
-        include_deltas: _builtins.bool | None = ...,
-        kinds: _abc.Iterable[_builtins.str] | None = ...,
+        delta_mode: Global___DeltaMode.ValueType = ...,
+        kinds: _abc.Iterable[_session_event_pb2.EventKind.ValueType] | None = ...,
         fail_if_compacted: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_after_position", b"_after_position", "_after_sequence", b"_after_sequence", "_include_deltas", b"_include_deltas", "after_position", b"after_position", "after_sequence", b"after_sequence", "include_deltas", b"include_deltas"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_after_position", b"_after_position", "_after_sequence", b"_after_sequence", "after_position", b"after_position", "after_sequence", b"after_sequence"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_position", b"_after_position", "_after_sequence", b"_after_sequence", "_include_deltas", b"_include_deltas", "after_position", b"after_position", "after_sequence", b"after_sequence", "fail_if_compacted", b"fail_if_compacted", "include_deltas", b"include_deltas", "kinds", b"kinds", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_position", b"_after_position", "_after_sequence", b"_after_sequence", "after_position", b"after_position", "after_sequence", b"after_sequence", "delta_mode", b"delta_mode", "fail_if_compacted", b"fail_if_compacted", "kinds", b"kinds", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__after_position: _TypeAlias = _typing.Literal["after_position"]  # noqa: Y015
     _WhichOneofArgType__after_position: _TypeAlias = _typing.Literal["_after_position", b"_after_position"]  # noqa: Y015
     _WhichOneofReturnType__after_sequence: _TypeAlias = _typing.Literal["after_sequence"]  # noqa: Y015
     _WhichOneofArgType__after_sequence: _TypeAlias = _typing.Literal["_after_sequence", b"_after_sequence"]  # noqa: Y015
-    _WhichOneofReturnType__include_deltas: _TypeAlias = _typing.Literal["include_deltas"]  # noqa: Y015
-    _WhichOneofArgType__include_deltas: _TypeAlias = _typing.Literal["_include_deltas", b"_include_deltas"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__after_position) -> _WhichOneofReturnType__after_position | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__after_sequence) -> _WhichOneofReturnType__after_sequence | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__include_deltas) -> _WhichOneofReturnType__include_deltas | None: ...
 
 Global___WatchEventsRequest: _TypeAlias = WatchEventsRequest  # noqa: Y015
 

@@ -9,6 +9,7 @@ from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from opencode.message import content_pb2 as _content_pb2
 from opencode.session import session_pb2 as _session_pb2
 from opencode.tool import tool_pb2 as _tool_pb2
@@ -22,6 +23,136 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _EventKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _EventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    EVENT_KIND_UNSPECIFIED: _EventKind.ValueType  # 0
+    """No kind."""
+    EVENT_KIND_PART_FINISHED: _EventKind.ValueType  # 6
+    """part_finished."""
+    EVENT_KIND_MESSAGE_ADDED: _EventKind.ValueType  # 7
+    """message_added."""
+    EVENT_KIND_MESSAGE_FINISHED: _EventKind.ValueType  # 8
+    """message_finished."""
+    EVENT_KIND_TOOL_CALL_UPDATED: _EventKind.ValueType  # 9
+    """tool_call_updated."""
+    EVENT_KIND_TURN_STARTED: _EventKind.ValueType  # 10
+    """turn_started."""
+    EVENT_KIND_TURN_ENDED: _EventKind.ValueType  # 11
+    """turn_ended."""
+    EVENT_KIND_SESSION_STATUS_CHANGED: _EventKind.ValueType  # 12
+    """session_status_changed."""
+    EVENT_KIND_SESSION_CREATED: _EventKind.ValueType  # 13
+    """session_created."""
+    EVENT_KIND_SESSION_UPDATED: _EventKind.ValueType  # 14
+    """session_updated."""
+    EVENT_KIND_SESSION_DELETED: _EventKind.ValueType  # 15
+    """session_deleted."""
+    EVENT_KIND_MESSAGE_REMOVED: _EventKind.ValueType  # 16
+    """message_removed."""
+    EVENT_KIND_QUEUE_CHANGED: _EventKind.ValueType  # 17
+    """queue_changed."""
+    EVENT_KIND_PERMISSION_ASKED: _EventKind.ValueType  # 20
+    """permission_asked."""
+    EVENT_KIND_PERMISSION_REPLIED: _EventKind.ValueType  # 21
+    """permission_replied."""
+    EVENT_KIND_CONTEXT_COMPACTED: _EventKind.ValueType  # 22
+    """context_compacted."""
+    EVENT_KIND_MESSAGE_REPLACED: _EventKind.ValueType  # 23
+    """message_replaced."""
+    EVENT_KIND_CONVERSATION_CHANGED: _EventKind.ValueType  # 24
+    """conversation_changed."""
+    EVENT_KIND_TURN_STEERED: _EventKind.ValueType  # 25
+    """turn_steered."""
+
+class EventKind(_EventKind, metaclass=_EventKindEnumTypeWrapper):
+    """Names the durable kinds of SessionEvent: the value is the number of the kind's field. A kind is durable when its number
+    is a value here.
+    """
+
+EVENT_KIND_UNSPECIFIED: EventKind.ValueType  # 0
+"""No kind."""
+EVENT_KIND_PART_FINISHED: EventKind.ValueType  # 6
+"""part_finished."""
+EVENT_KIND_MESSAGE_ADDED: EventKind.ValueType  # 7
+"""message_added."""
+EVENT_KIND_MESSAGE_FINISHED: EventKind.ValueType  # 8
+"""message_finished."""
+EVENT_KIND_TOOL_CALL_UPDATED: EventKind.ValueType  # 9
+"""tool_call_updated."""
+EVENT_KIND_TURN_STARTED: EventKind.ValueType  # 10
+"""turn_started."""
+EVENT_KIND_TURN_ENDED: EventKind.ValueType  # 11
+"""turn_ended."""
+EVENT_KIND_SESSION_STATUS_CHANGED: EventKind.ValueType  # 12
+"""session_status_changed."""
+EVENT_KIND_SESSION_CREATED: EventKind.ValueType  # 13
+"""session_created."""
+EVENT_KIND_SESSION_UPDATED: EventKind.ValueType  # 14
+"""session_updated."""
+EVENT_KIND_SESSION_DELETED: EventKind.ValueType  # 15
+"""session_deleted."""
+EVENT_KIND_MESSAGE_REMOVED: EventKind.ValueType  # 16
+"""message_removed."""
+EVENT_KIND_QUEUE_CHANGED: EventKind.ValueType  # 17
+"""queue_changed."""
+EVENT_KIND_PERMISSION_ASKED: EventKind.ValueType  # 20
+"""permission_asked."""
+EVENT_KIND_PERMISSION_REPLIED: EventKind.ValueType  # 21
+"""permission_replied."""
+EVENT_KIND_CONTEXT_COMPACTED: EventKind.ValueType  # 22
+"""context_compacted."""
+EVENT_KIND_MESSAGE_REPLACED: EventKind.ValueType  # 23
+"""message_replaced."""
+EVENT_KIND_CONVERSATION_CHANGED: EventKind.ValueType  # 24
+"""conversation_changed."""
+EVENT_KIND_TURN_STEERED: EventKind.ValueType  # 25
+"""turn_steered."""
+Global___EventKind: _TypeAlias = EventKind  # noqa: Y015
+
+class _ConversationChange:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ConversationChangeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ConversationChange.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CONVERSATION_CHANGE_UNSPECIFIED: _ConversationChange.ValueType  # 0
+    """Not said."""
+    CONVERSATION_CHANGE_CLEARED: _ConversationChange.ValueType  # 1
+    """The conversation began anew."""
+    CONVERSATION_CHANGE_REVERTED: _ConversationChange.ValueType  # 2
+    """Messages from one on were taken back."""
+    CONVERSATION_CHANGE_RESTORED: _ConversationChange.ValueType  # 3
+    """Messages that had been taken back came again."""
+    CONVERSATION_CHANGE_ALTERNATIVE_SELECTED: _ConversationChange.ValueType  # 4
+    """Another alternative of a message was chosen, with what follows it."""
+    CONVERSATION_CHANGE_FORKED: _ConversationChange.ValueType  # 5
+    """The conversation was copied from another session."""
+    CONVERSATION_CHANGE_IMPORTED: _ConversationChange.ValueType  # 6
+    """The conversation was imported."""
+
+class ConversationChange(_ConversationChange, metaclass=_ConversationChangeEnumTypeWrapper):
+    """Says why a conversation changed."""
+
+CONVERSATION_CHANGE_UNSPECIFIED: ConversationChange.ValueType  # 0
+"""Not said."""
+CONVERSATION_CHANGE_CLEARED: ConversationChange.ValueType  # 1
+"""The conversation began anew."""
+CONVERSATION_CHANGE_REVERTED: ConversationChange.ValueType  # 2
+"""Messages from one on were taken back."""
+CONVERSATION_CHANGE_RESTORED: ConversationChange.ValueType  # 3
+"""Messages that had been taken back came again."""
+CONVERSATION_CHANGE_ALTERNATIVE_SELECTED: ConversationChange.ValueType  # 4
+"""Another alternative of a message was chosen, with what follows it."""
+CONVERSATION_CHANGE_FORKED: ConversationChange.ValueType  # 5
+"""The conversation was copied from another session."""
+CONVERSATION_CHANGE_IMPORTED: ConversationChange.ValueType  # 6
+"""The conversation was imported."""
+Global___ConversationChange: _TypeAlias = ConversationChange  # noqa: Y015
 
 @_typing.final
 class SessionEvent(_message.Message):
@@ -51,6 +182,9 @@ class SessionEvent(_message.Message):
     PERMISSION_ASKED_FIELD_NUMBER: _builtins.int
     PERMISSION_REPLIED_FIELD_NUMBER: _builtins.int
     CONTEXT_COMPACTED_FIELD_NUMBER: _builtins.int
+    MESSAGE_REPLACED_FIELD_NUMBER: _builtins.int
+    CONVERSATION_CHANGED_FIELD_NUMBER: _builtins.int
+    TURN_STEERED_FIELD_NUMBER: _builtins.int
     MESSAGE_SNAPSHOT_FIELD_NUMBER: _builtins.int
     SESSION_SNAPSHOT_FIELD_NUMBER: _builtins.int
     CAUGHT_UP_FIELD_NUMBER: _builtins.int
@@ -141,8 +275,23 @@ class SessionEvent(_message.Message):
         """Older messages were summarised: models get the summary in their place. The messages stay."""
 
     @_builtins.property
+    def message_replaced(self) -> Global___MessageReplaced:
+        """A stored message is another one now. Passes every filter of kinds. Not sent yet."""
+
+    @_builtins.property
+    def conversation_changed(self) -> Global___ConversationChanged:
+        """The conversation lost messages, or has others now. Passes every filter of kinds. Not sent yet."""
+
+    @_builtins.property
+    def turn_steered(self) -> Global___TurnSteered:
+        """A waiting message went into the running turn. Not sent yet."""
+
+    @_builtins.property
     def message_snapshot(self) -> Global___MessageSnapshot:
-        """A message that is streaming now, as far as it has come, or whose tool calls wait for results. Not durable."""
+        """Kept for durable kinds: 26 question_asked, 27 question_answered, 28 message_redacted, 30, 31. Kept for others: 41
+        question_snapshot, 42.
+        A message that is streaming now, as far as it has come, or whose tool calls wait for results. Not durable.
+        """
 
     @_builtins.property
     def session_snapshot(self) -> Global___SessionSnapshot:
@@ -178,7 +327,7 @@ class SessionEvent(_message.Message):
 
     @_builtins.property
     def event_time(self) -> _timestamp_pb2.Timestamp:
-        """When it happened. Absent in part_delta."""
+        """When it happened. Absent in part_delta, and it may be absent in part_started and tool_log."""
 
     def __init__(
         self,
@@ -203,6 +352,9 @@ class SessionEvent(_message.Message):
         permission_asked: Global___PermissionAsked | None = ...,
         permission_replied: Global___PermissionReplied | None = ...,
         context_compacted: Global___ContextCompacted | None = ...,
+        message_replaced: Global___MessageReplaced | None = ...,
+        conversation_changed: Global___ConversationChanged | None = ...,
+        turn_steered: Global___TurnSteered | None = ...,
         message_snapshot: Global___MessageSnapshot | None = ...,
         session_snapshot: Global___SessionSnapshot | None = ...,
         caught_up: Global___CaughtUp | None = ...,
@@ -215,11 +367,11 @@ class SessionEvent(_message.Message):
         event_time: _timestamp_pb2.Timestamp | None = ...,
         turn_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "compaction_started", b"compaction_started", "context_compacted", b"context_compacted", "event_time", b"event_time", "heartbeat", b"heartbeat", "kind", b"kind", "message_added", b"message_added", "message_finished", b"message_finished", "message_removed", b"message_removed", "message_snapshot", b"message_snapshot", "part_delta", b"part_delta", "part_finished", b"part_finished", "part_started", b"part_started", "permission_asked", b"permission_asked", "permission_replied", b"permission_replied", "permission_snapshot", b"permission_snapshot", "queue_changed", b"queue_changed", "resync", b"resync", "retry_scheduled", b"retry_scheduled", "session_created", b"session_created", "session_deleted", b"session_deleted", "session_snapshot", b"session_snapshot", "session_status_changed", b"session_status_changed", "session_updated", b"session_updated", "tool_call_updated", b"tool_call_updated", "tool_log", b"tool_log", "turn_ended", b"turn_ended", "turn_started", b"turn_started"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "compaction_started", b"compaction_started", "context_compacted", b"context_compacted", "conversation_changed", b"conversation_changed", "event_time", b"event_time", "heartbeat", b"heartbeat", "kind", b"kind", "message_added", b"message_added", "message_finished", b"message_finished", "message_removed", b"message_removed", "message_replaced", b"message_replaced", "message_snapshot", b"message_snapshot", "part_delta", b"part_delta", "part_finished", b"part_finished", "part_started", b"part_started", "permission_asked", b"permission_asked", "permission_replied", b"permission_replied", "permission_snapshot", b"permission_snapshot", "queue_changed", b"queue_changed", "resync", b"resync", "retry_scheduled", b"retry_scheduled", "session_created", b"session_created", "session_deleted", b"session_deleted", "session_snapshot", b"session_snapshot", "session_status_changed", b"session_status_changed", "session_updated", b"session_updated", "tool_call_updated", b"tool_call_updated", "tool_log", b"tool_log", "turn_ended", b"turn_ended", "turn_started", b"turn_started", "turn_steered", b"turn_steered"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "compaction_started", b"compaction_started", "context_compacted", b"context_compacted", "event_time", b"event_time", "heartbeat", b"heartbeat", "kind", b"kind", "message_added", b"message_added", "message_finished", b"message_finished", "message_removed", b"message_removed", "message_snapshot", b"message_snapshot", "part_delta", b"part_delta", "part_finished", b"part_finished", "part_started", b"part_started", "permission_asked", b"permission_asked", "permission_replied", b"permission_replied", "permission_snapshot", b"permission_snapshot", "position", b"position", "queue_changed", b"queue_changed", "resync", b"resync", "retry_scheduled", b"retry_scheduled", "sequence", b"sequence", "session_created", b"session_created", "session_deleted", b"session_deleted", "session_id", b"session_id", "session_snapshot", b"session_snapshot", "session_status_changed", b"session_status_changed", "session_updated", b"session_updated", "tool_call_updated", b"tool_call_updated", "tool_log", b"tool_log", "turn_ended", b"turn_ended", "turn_id", b"turn_id", "turn_started", b"turn_started"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "compaction_started", b"compaction_started", "context_compacted", b"context_compacted", "conversation_changed", b"conversation_changed", "event_time", b"event_time", "heartbeat", b"heartbeat", "kind", b"kind", "message_added", b"message_added", "message_finished", b"message_finished", "message_removed", b"message_removed", "message_replaced", b"message_replaced", "message_snapshot", b"message_snapshot", "part_delta", b"part_delta", "part_finished", b"part_finished", "part_started", b"part_started", "permission_asked", b"permission_asked", "permission_replied", b"permission_replied", "permission_snapshot", b"permission_snapshot", "position", b"position", "queue_changed", b"queue_changed", "resync", b"resync", "retry_scheduled", b"retry_scheduled", "sequence", b"sequence", "session_created", b"session_created", "session_deleted", b"session_deleted", "session_id", b"session_id", "session_snapshot", b"session_snapshot", "session_status_changed", b"session_status_changed", "session_updated", b"session_updated", "tool_call_updated", b"tool_call_updated", "tool_log", b"tool_log", "turn_ended", b"turn_ended", "turn_id", b"turn_id", "turn_started", b"turn_started", "turn_steered", b"turn_steered"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["part_delta", "part_started", "part_finished", "message_added", "message_finished", "tool_call_updated", "turn_started", "turn_ended", "session_status_changed", "session_created", "session_updated", "session_deleted", "message_removed", "queue_changed", "permission_asked", "permission_replied", "context_compacted", "message_snapshot", "session_snapshot", "caught_up", "heartbeat", "retry_scheduled", "resync", "tool_log", "compaction_started", "permission_snapshot"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["part_delta", "part_started", "part_finished", "message_added", "message_finished", "tool_call_updated", "turn_started", "turn_ended", "session_status_changed", "session_created", "session_updated", "session_deleted", "message_removed", "queue_changed", "permission_asked", "permission_replied", "context_compacted", "message_replaced", "conversation_changed", "turn_steered", "message_snapshot", "session_snapshot", "caught_up", "heartbeat", "retry_scheduled", "resync", "tool_log", "compaction_started", "permission_snapshot"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -227,8 +379,13 @@ Global___SessionEvent: _TypeAlias = SessionEvent  # noqa: Y015
 
 @_typing.final
 class PartDelta(_message.Message):
-    """Adds text to a streaming part. Duty of a client that holds n bytes of the part (UTF-8): append when offset == n; skip
-    the first n - offset bytes of text when offset < n; wait for the next snapshot or part_finished when offset > n.
+    """Adds text to a streaming part. A client keeps n, the bytes (UTF-8) of the part that it holds: content_bytes of the part
+    that it got last, then the end_offset of each delta that it took. Its duty:
+      offset == n              append text, n = end_offset;
+      offset < n < end_offset  append text without its first n - offset bytes, n = end_offset (encode, cut, decode: the cut
+                               never divides a code point);
+      end_offset <= n          skip it;
+      offset > n               skip it, and wait for the next snapshot or part_finished.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -237,6 +394,7 @@ class PartDelta(_message.Message):
     PART_INDEX_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
+    END_OFFSET_FIELD_NUMBER: _builtins.int
     message_id: _builtins.str
     """The message."""
     part_index: _builtins.int
@@ -245,6 +403,8 @@ class PartDelta(_message.Message):
     """Bytes (UTF-8) of the part before this text."""
     text: _builtins.str
     """The text; never splits a code point. For a tool call: a piece of its arguments' JSON text."""
+    end_offset: _builtins.int
+    """Bytes (UTF-8) of the part with this text: offset and the bytes of text."""
     def __init__(
         self,
         *,
@@ -252,10 +412,11 @@ class PartDelta(_message.Message):
         part_index: _builtins.int = ...,
         offset: _builtins.int = ...,
         text: _builtins.str = ...,
+        end_offset: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message_id", b"message_id", "offset", b"offset", "part_index", b"part_index", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_offset", b"end_offset", "message_id", b"message_id", "offset", b"offset", "part_index", b"part_index", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -872,6 +1033,98 @@ class SessionSnapshot(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SessionSnapshot: _TypeAlias = SessionSnapshot  # noqa: Y015
+
+@_typing.final
+class MessageReplaced(_message.Message):
+    """Gives a stored message that is another one now: a waiting message was edited, or facts about it were added or taken out.
+    Duty of a client that holds the message: replace it with all its parts, in its place. A client that does not hold it
+    skips the event. Not sent yet.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def message(self) -> _content_pb2.SessionMessage:
+        """The message with all its parts."""
+
+    def __init__(
+        self,
+        *,
+        message: _content_pb2.SessionMessage | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MessageReplaced: _TypeAlias = MessageReplaced  # noqa: Y015
+
+@_typing.final
+class ConversationChanged(_message.Message):
+    """Tells that the conversation lost messages, or has others now. Duty of a client: drop all messages behind
+    kept_through_message_id that do not wait; drop all that do not wait when the field is absent, or when it does not hold
+    that message. Waiting messages stay. Messages that come back follow as message_added, or reread is set. Not sent yet.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGE_FIELD_NUMBER: _builtins.int
+    KEPT_THROUGH_MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    REREAD_FIELD_NUMBER: _builtins.int
+    change: Global___ConversationChange.ValueType
+    """Why."""
+    kept_through_message_id: _builtins.str
+    """The last message that stays. Absent: none does."""
+    reread: _builtins.bool
+    """True when messages came without message_added. Then a client reads ListMessages, keeps what that answers in place of
+    all that it held, and skips events up to the sequence that it answers.
+    """
+    def __init__(
+        self,
+        *,
+        change: Global___ConversationChange.ValueType = ...,
+        kept_through_message_id: _builtins.str | None = ...,
+        reread: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_kept_through_message_id", b"_kept_through_message_id", "kept_through_message_id", b"kept_through_message_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_kept_through_message_id", b"_kept_through_message_id", "change", b"change", "kept_through_message_id", b"kept_through_message_id", "reread", b"reread"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__kept_through_message_id: _TypeAlias = _typing.Literal["kept_through_message_id"]  # noqa: Y015
+    _WhichOneofArgType__kept_through_message_id: _TypeAlias = _typing.Literal["_kept_through_message_id", b"_kept_through_message_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__kept_through_message_id) -> _WhichOneofReturnType__kept_through_message_id | None: ...
+
+Global___ConversationChanged: _TypeAlias = ConversationChanged  # noqa: Y015
+
+@_typing.final
+class TurnSteered(_message.Message):
+    """Tells that a waiting message went into the running turn. Duty of a client: as with turn_started for that message. It
+    does not wait any more and moves behind the last message that does not wait. Not sent yet.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USER_MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    INTO_TURN_ID_FIELD_NUMBER: _builtins.int
+    user_message_id: _builtins.str
+    """The message that waited."""
+    into_turn_id: _builtins.str
+    """The turn that takes it in."""
+    def __init__(
+        self,
+        *,
+        user_message_id: _builtins.str = ...,
+        into_turn_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["into_turn_id", b"into_turn_id", "user_message_id", b"user_message_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TurnSteered: _TypeAlias = TurnSteered  # noqa: Y015
 
 @_typing.final
 class CaughtUp(_message.Message):

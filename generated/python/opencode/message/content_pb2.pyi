@@ -393,12 +393,15 @@ class Part(_message.Message):
     TOOL_RESULT_FIELD_NUMBER: _builtins.int
     REFUSAL_FIELD_NUMBER: _builtins.int
     PROVIDER_FIELD_NUMBER: _builtins.int
+    CONTENT_BYTES_FIELD_NUMBER: _builtins.int
     part_id: _builtins.str
     """Unique id."""
     index: _builtins.int
     """Position in the message, from 0 without gaps."""
     status: Global___PartStatus.ValueType
     """How far it is."""
+    content_bytes: _builtins.int
+    """Bytes (UTF-8) of its text, for a tool call of input_json; 0 for other content. What part_delta counts offsets in."""
     @_builtins.property
     def text(self) -> Global___TextContent:
         """Text."""
@@ -440,10 +443,11 @@ class Part(_message.Message):
         tool_result: Global___ToolResultContent | None = ...,
         refusal: Global___RefusalContent | None = ...,
         provider: Global___ProviderContent | None = ...,
+        content_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "file", b"file", "provider", b"provider", "reasoning", b"reasoning", "refusal", b"refusal", "text", b"text", "tool_result", b"tool_result", "tool_use", b"tool_use"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "file", b"file", "index", b"index", "part_id", b"part_id", "provider", b"provider", "reasoning", b"reasoning", "refusal", b"refusal", "status", b"status", "text", b"text", "tool_result", b"tool_result", "tool_use", b"tool_use"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "content_bytes", b"content_bytes", "file", b"file", "index", b"index", "part_id", b"part_id", "provider", b"provider", "reasoning", b"reasoning", "refusal", b"refusal", "status", b"status", "text", b"text", "tool_result", b"tool_result", "tool_use", b"tool_use"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["text", "reasoning", "file", "tool_use", "tool_result", "refusal", "provider"]  # noqa: Y015
     _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015

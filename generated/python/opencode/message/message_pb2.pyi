@@ -190,6 +190,30 @@ class SendMessageResponse(_message.Message):
 Global___SendMessageResponse: _TypeAlias = SendMessageResponse  # noqa: Y015
 
 @_typing.final
+class StreamMessageRequest(_message.Message):
+    """Asks for a message to be sent and its turn to be streamed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def message(self) -> Global___SendMessageRequest:
+        """The message. Required; errors name its fields as `message.parts` and so on."""
+
+    def __init__(
+        self,
+        *,
+        message: Global___SendMessageRequest | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamMessageRequest: _TypeAlias = StreamMessageRequest  # noqa: Y015
+
+@_typing.final
 class StreamMessageResponse(_message.Message):
     """One answer of StreamMessage."""
 

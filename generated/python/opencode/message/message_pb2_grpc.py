@@ -53,7 +53,7 @@ class MessageServiceStub:
                 _registered_method=True)
         self.StreamMessage = channel.unary_stream(
                 '/opencode.message.MessageService/StreamMessage',
-                request_serializer=opencode_dot_message_dot_message__pb2.SendMessageRequest.SerializeToString,
+                request_serializer=opencode_dot_message_dot_message__pb2.StreamMessageRequest.SerializeToString,
                 response_deserializer=opencode_dot_message_dot_message__pb2.StreamMessageResponse.FromString,
                 _registered_method=True)
         self.GetMessage = channel.unary_unary(
@@ -178,7 +178,7 @@ def add_MessageServiceServicer_to_server(servicer, server):
             ),
             'StreamMessage': grpc.unary_stream_rpc_method_handler(
                     servicer.StreamMessage,
-                    request_deserializer=opencode_dot_message_dot_message__pb2.SendMessageRequest.FromString,
+                    request_deserializer=opencode_dot_message_dot_message__pb2.StreamMessageRequest.FromString,
                     response_serializer=opencode_dot_message_dot_message__pb2.StreamMessageResponse.SerializeToString,
             ),
             'GetMessage': grpc.unary_unary_rpc_method_handler(
@@ -310,7 +310,7 @@ class MessageService:
             request,
             target,
             '/opencode.message.MessageService/StreamMessage',
-            opencode_dot_message_dot_message__pb2.SendMessageRequest.SerializeToString,
+            opencode_dot_message_dot_message__pb2.StreamMessageRequest.SerializeToString,
             opencode_dot_message_dot_message__pb2.StreamMessageResponse.FromString,
             options,
             channel_credentials,

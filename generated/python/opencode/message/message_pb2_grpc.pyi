@@ -54,7 +54,7 @@ class MessageServiceStub:
     Waiting messages are dropped unless keep_queue is set. Idempotent: without a running turn it does nothing.
     Errors: NOT_FOUND (SESSION_NOT_FOUND).
     """
-    StreamMessage: _grpc.UnaryStreamMultiCallable[_message_pb2.SendMessageRequest, _message_pb2.StreamMessageResponse]
+    StreamMessage: _grpc.UnaryStreamMultiCallable[_message_pb2.StreamMessageRequest, _message_pb2.StreamMessageResponse]
     """Does SendMessage and then streams the events of that turn. The first answer carries accepted; the stream ends after
     the turn_ended event. Cancelling the stream does not end the turn. Same errors as SendMessage, and OUT_OF_RANGE
     (EVENTS_COMPACTED) for a repeated request whose turn is so old that its events are no longer kept. An error that comes
@@ -104,7 +104,7 @@ class MessageServiceAsyncStub(MessageServiceStub):
     Waiting messages are dropped unless keep_queue is set. Idempotent: without a running turn it does nothing.
     Errors: NOT_FOUND (SESSION_NOT_FOUND).
     """
-    StreamMessage: _aio.UnaryStreamMultiCallable[_message_pb2.SendMessageRequest, _message_pb2.StreamMessageResponse]  # type: ignore[assignment]
+    StreamMessage: _aio.UnaryStreamMultiCallable[_message_pb2.StreamMessageRequest, _message_pb2.StreamMessageResponse]  # type: ignore[assignment]
     """Does SendMessage and then streams the events of that turn. The first answer carries accepted; the stream ends after
     the turn_ended event. Cancelling the stream does not end the turn. Same errors as SendMessage, and OUT_OF_RANGE
     (EVENTS_COMPACTED) for a repeated request whose turn is so old that its events are no longer kept. An error that comes
@@ -173,7 +173,7 @@ class MessageServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
     def StreamMessage(
         self,
-        request: _message_pb2.SendMessageRequest,
+        request: _message_pb2.StreamMessageRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_message_pb2.StreamMessageResponse], _abc.AsyncIterator[_message_pb2.StreamMessageResponse]]:
         """Does SendMessage and then streams the events of that turn. The first answer carries accepted; the stream ends after

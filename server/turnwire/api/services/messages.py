@@ -11,6 +11,7 @@ from turnwire.core.intake.receipts import Receipt
 from turnwire.core.use_cases.explanation import ContextExplainer
 from turnwire.core.use_cases.messages import Conversations
 from turnwire.core.watches.watch import Watches
+from turnwire.domain.errors import InvalidRequest
 from turnwire.domain.principal import Principal
 
 
@@ -29,11 +30,14 @@ class MessageService:
         return _accepted(await self._conversations.send(principal, message, turn))
 
     async def StreamMessage(
-        self, principal: Principal, request: pb.SendMessageRequest
+        self, principal: Principal, request: pb.StreamMessageRequest
     ) -> AsyncGenerator[pb.StreamMessageResponse | bytes]:
         """Accepts a message and yields the events of its turn."""
-        message, turn = from_proto.send_request(request)
-        receipt = await self._conversations.send(principal, message, turn)
+        try:
+            message, turn = from_proto.send_request(request.message)
+            receipt = await self._conversations.send(principal, message, turn)
+        except InvalidRequest as error:
+            raise error.within("message") from error
         yield pb.StreamMessageResponse(accepted=_accepted(receipt))
         async with contextlib.aclosing(events_of_turn(self._watches, principal, receipt)) as batches:
             async for batch in batches:

@@ -8,6 +8,7 @@ from turnwire.api.wire.decoding import decoded_events
 from turnwire.domain.conversation import events as e
 from turnwire.domain.conversation.display import project
 from turnwire.domain.conversation.messages import Message, ModelRun
+from turnwire.domain.text import utf8_bytes
 
 FRAME_TAG = b"\x0a"
 """Field 1, length-delimited: `events` of the batches and `messages` of MessageList are both field 1."""
@@ -36,7 +37,11 @@ class ProtoCodec:
         kind = event.kind
         if type(kind) is e.PartDelta:  # by far the most frequent one
             delta = pb.PartDelta(
-                message_id=kind.message_id, part_index=kind.part_index, offset=kind.offset, text=kind.text
+                message_id=kind.message_id,
+                part_index=kind.part_index,
+                offset=kind.offset,
+                text=kind.text,
+                end_offset=kind.offset + utf8_bytes(kind.text),
             )
             return frame(pb.SessionEvent(session_id=event.session_id, part_delta=delta).SerializeToString())
         result = pb.SessionEvent(
@@ -85,6 +90,19 @@ def _fill_kind(result: pb.SessionEvent, event: e.Event) -> None:
             result.queue_changed.CopyFrom(pb.QueueChanged(message_ids=message_ids))
         case e.MessageSnapshot(message):
             result.message_snapshot.message.CopyFrom(to_proto.message(message))
+        case _:
+            _fill_change(result, event)
+
+
+def _fill_change(result: pb.SessionEvent, event: e.Event) -> None:
+    """Sets the field of a kind that changes what was told before."""
+    match event.kind:
+        case e.MessageReplaced(message):
+            result.message_replaced.message.CopyFrom(to_proto.message(message))
+        case e.ConversationChanged() as changed:
+            result.conversation_changed.CopyFrom(_conversation_changed(changed))
+        case e.TurnSteered(user_message_id, into_turn_id):
+            result.turn_steered.CopyFrom(pb.TurnSteered(user_message_id=user_message_id, into_turn_id=into_turn_id))
         case _:
             _fill_session_kind(result, event)
 
@@ -160,6 +178,14 @@ def _retry_scheduled(retry: e.RetryScheduled) -> pb.RetryScheduled:
         attempt=retry.attempt,
         delay=None if retry.delay is None else to_proto.duration(retry.delay),
         model_run=to_proto.model_run(run),
+    )
+
+
+def _conversation_changed(changed: e.ConversationChanged) -> pb.ConversationChanged:
+    return pb.ConversationChanged(
+        change=pb.ConversationChange.Value(f"CONVERSATION_CHANGE_{changed.change.name}"),
+        kept_through_message_id=changed.kept_through_message_id,
+        reread=changed.reread,
     )
 
 

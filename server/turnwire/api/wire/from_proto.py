@@ -15,6 +15,7 @@ from turnwire.api.wire.checks import Checks
 from turnwire.core.intake.inputs import NewMessage, NewTurn, SessionChange
 from turnwire.core.use_cases.explanation import ExplainRequest
 from turnwire.core.watches.watch import WatchRequest
+from turnwire.domain.conversation.events import UNFILTERED_KINDS
 from turnwire.domain.conversation.messages import MessageType, ModelRef
 from turnwire.domain.conversation.turns import BusyPolicy
 from turnwire.ports.store import Page
@@ -33,12 +34,14 @@ _POLICIES = {
     turn_pb2.BUSY_POLICY_REJECT: BusyPolicy.REJECT,
 }
 
-DURABLE_KINDS = {
-    field.name: "".join(word.capitalize() for word in field.name.split("_"))
-    for field in session_event_pb2.SessionEvent.DESCRIPTOR.oneofs_by_name["kind"].fields
-    if 6 <= field.number < 32
+KIND_NAMES = {
+    number: "".join(word.capitalize() for word in name.removeprefix("EVENT_KIND_").split("_"))
+    for name, number in session_event_pb2.EventKind.items()
+    if number
 }
-"""Field names of the durable kinds of SessionEvent to their class names in `domain.events`."""
+"""Class names in `domain.conversation.events` of the durable kinds."""
+
+_DELTA_MODES = event_pb2.DeltaMode.values()
 
 
 def send_request(request: message_pb2.SendMessageRequest) -> tuple[NewMessage, NewTurn]:
@@ -140,13 +143,17 @@ def watch_request(request: event_pb2.WatchEventsRequest) -> WatchRequest:
         scope = "one session" if request.session_id else "all sessions"
         checks.fail(wrong, f"is not for a watch of {scope}: use {right}")
     for index, kind in enumerate(request.kinds):
-        checks.one_of(f"kinds[{index}]", kind, DURABLE_KINDS, "the durable kinds of SessionEvent")
+        if kind not in KIND_NAMES:
+            checks.fail(f"kinds[{index}]", "is not a kind that this server knows")
+    if request.delta_mode not in _DELTA_MODES:
+        checks.fail("delta_mode", "is not a mode of this server")
     checks.done()
+    kinds = frozenset(KIND_NAMES[kind] for kind in request.kinds)
     return WatchRequest(
         session_id=request.session_id or None,
         after=getattr(request, right) if request.HasField(right) else None,  # type: ignore[arg-type]
-        include_deltas=request.include_deltas if request.HasField("include_deltas") else True,
-        kinds=frozenset(DURABLE_KINDS[kind] for kind in request.kinds) or None,
+        include_deltas=request.delta_mode != event_pb2.DELTA_MODE_NONE,
+        kinds=kinds | UNFILTERED_KINDS if kinds else None,
         fail_if_compacted=request.fail_if_compacted,
     )
 

@@ -20,6 +20,7 @@ from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.sessions import Budget
 from turnwire.domain.conversation.turns import ToolDefinition
 from turnwire.domain.money import Usage
+from turnwire.domain.text import utf8_bytes
 
 _TYPES = {
     m.MessageType.USER: content.MESSAGE_TYPE_USER,
@@ -177,16 +178,20 @@ def part(value: m.Part) -> content.Part:
         case m.Text(text):
             result.text.text = text
             result.text.SetInParent()
+            result.content_bytes = utf8_bytes(text)
         case m.Reasoning(text):
             result.reasoning.text = text
             result.reasoning.SetInParent()
+            result.content_bytes = utf8_bytes(text)
         case m.Refusal(text):
             result.refusal.text = text
             result.refusal.SetInParent()
+            result.content_bytes = utf8_bytes(text)
         case m.File() as value_file:
             result.file.CopyFrom(file(value_file))
         case m.ToolUse() as call:
             result.tool_use.CopyFrom(tool_call(value.part_id, call))
+            result.content_bytes = utf8_bytes(call.input_json)
         case m.ToolResult() as outcome:
             result.tool_result.CopyFrom(
                 content.ToolResultContent(

@@ -5,6 +5,7 @@ those who watch right now; each can be rebuilt from what is stored and from the 
 """
 
 from datetime import datetime, timedelta
+from enum import Enum
 
 from msgspec import Struct
 
@@ -125,6 +126,40 @@ class ContextCompacted(Struct, frozen=True):
     compaction: Compaction
 
 
+class MessageReplaced(Struct, frozen=True):
+    """A stored message is another one now; carries all of it. Nothing in the server makes one yet."""
+
+    message: Message
+
+
+class ConversationChange(Enum):
+    """Why a conversation changed."""
+
+    CLEARED = "cleared"
+    REVERTED = "reverted"
+    RESTORED = "restored"
+    ALTERNATIVE_SELECTED = "alternative_selected"
+    FORKED = "forked"
+    IMPORTED = "imported"
+
+
+class ConversationChanged(Struct, frozen=True):
+    """The conversation lost messages, or has others now. Nothing in the server makes one yet."""
+
+    change: ConversationChange
+    kept_through_message_id: str | None
+    """The last message that stays; None when none does. Waiting messages stay."""
+    reread: bool = False
+    """True when messages came that no MessageAdded tells of."""
+
+
+class TurnSteered(Struct, frozen=True):
+    """A waiting message went into the running turn. Nothing in the server makes one yet."""
+
+    user_message_id: str
+    into_turn_id: str
+
+
 DurableKind = (
     SessionCreated
     | SessionUpdated
@@ -141,7 +176,14 @@ DurableKind = (
     | PermissionAsked
     | PermissionReplied
     | ContextCompacted
+    | MessageReplaced
+    | ConversationChanged
+    | TurnSteered
 )
+
+UNFILTERED_KINDS = frozenset({MessageReplaced.__name__, ConversationChanged.__name__})
+"""Class names of the durable kinds that every watch gets, whatever kinds it asks for: without them a client would keep
+messages that are gone."""
 
 
 class PartStarted(Struct, frozen=True):
@@ -157,7 +199,7 @@ class PartDelta(Struct, frozen=True):
     message_id: str
     part_index: int
     offset: int
-    """UTF-8 bytes of the part before this text."""
+    """Bytes (UTF-8) of the part before this text."""
     text: str
     """Never splits a code point."""
 

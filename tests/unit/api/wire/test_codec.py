@@ -28,7 +28,7 @@ from tests.support.fakes.domain_values import (
 )
 from turnwire.api.wire import to_proto
 from turnwire.api.wire.codec import ProtoCodec, frame, next_page_token
-from turnwire.api.wire.from_proto import DURABLE_KINDS
+from turnwire.api.wire.from_proto import KIND_NAMES
 from turnwire.domain.conversation import events as e
 from turnwire.domain.conversation.messages import (
     Compaction,
@@ -126,6 +126,23 @@ KINDS: list[tuple[e.DurableKind | e.EphemeralKind, dict[str, object]]] = [
         e.ContextCompacted("msg_s", COMPACTION),
         {"context_compacted": pb.ContextCompacted(message_id="msg_s", compaction=to_proto.compaction(COMPACTION))},
     ),
+    (e.MessageReplaced(ANSWER), {"message_replaced": pb.MessageReplaced(message=to_proto.message(ANSWER))}),
+    (
+        e.ConversationChanged(e.ConversationChange.REVERTED, "msg_1", reread=True),
+        {
+            "conversation_changed": pb.ConversationChanged(
+                change=pb.CONVERSATION_CHANGE_REVERTED, kept_through_message_id="msg_1", reread=True
+            )
+        },
+    ),
+    (
+        e.ConversationChanged(e.ConversationChange.CLEARED, None),
+        {"conversation_changed": pb.ConversationChanged(change=pb.CONVERSATION_CHANGE_CLEARED)},
+    ),
+    (
+        e.TurnSteered("msg_q", "trn_1"),
+        {"turn_steered": pb.TurnSteered(user_message_id="msg_q", into_turn_id="trn_1")},
+    ),
     (e.PermissionSnapshot(PERMISSION), {"permission_snapshot": pb.PermissionSnapshot(permission=ASKED)}),
     (
         e.CompactionStarted(5, 900, 1000),
@@ -182,18 +199,30 @@ def test_the_list_of_kinds_above_is_complete() -> None:
 
 
 def test_a_delta_carries_only_what_it_needs() -> None:
-    """Session, message, part, offset, text: it is by far the most frequent event."""
+    """Session, message, part, offsets, text: it is by far the most frequent event."""
     encoded = CODEC.encode_event(_event(e.PartDelta("msg_1", 2, 3, "é"), at=None, turn_id="trn_1"))
     [event] = event_pb2.WatchEventsResponse.FromString(encoded).events
     assert event == pb.SessionEvent(
-        session_id="ses_1", part_delta=pb.PartDelta(message_id="msg_1", part_index=2, offset=3, text="é")
+        session_id="ses_1", part_delta=pb.PartDelta(message_id="msg_1", part_index=2, offset=3, text="é", end_offset=5)
     )
 
 
-def test_the_names_of_durable_kinds_are_the_domains() -> None:
-    """A client filters by the names of fields; the store by the names of classes."""
-    assert set(DURABLE_KINDS.values()) == {kind.__name__ for kind in typing.get_args(e.DurableKind)}
-    assert {name for _, field in KINDS for name in field if name in DURABLE_KINDS} == set(DURABLE_KINDS)
+def test_the_kinds_a_client_can_ask_for_are_the_domains() -> None:
+    """EventKind lists exactly the durable kinds, each with the number of its field and named after it."""
+    assert set(KIND_NAMES.values()) == {kind.__name__ for kind in typing.get_args(e.DurableKind)}
+    for kind, field in KINDS:
+        [name] = field
+        number = pb.SessionEvent.DESCRIPTOR.fields_by_name[name].number
+        is_durable = isinstance(kind, e.DurableKind)
+        assert KIND_NAMES.get(number) == (type(kind).__name__ if is_durable else None)
+        if is_durable:
+            assert pb.EventKind.Name(number) == f"EVENT_KIND_{name.upper()}"
+
+
+def test_every_change_of_a_conversation_has_its_number() -> None:
+    """By the same names."""
+    names = [name.removeprefix("CONVERSATION_CHANGE_") for name in pb.ConversationChange.keys()]  # noqa: SIM118
+    assert names == ["UNSPECIFIED", *(change.name for change in e.ConversationChange)]
 
 
 @settings(max_examples=60, deadline=None)

@@ -6,7 +6,8 @@ from collections.abc import Callable
 import pytest
 from msgspec import UNSET
 
-from opencode.event.event_pb2 import WatchEventsRequest
+from opencode.event.event_pb2 import DELTA_MODE_NONE, WatchEventsRequest
+from opencode.event.session_event_pb2 import EVENT_KIND_PERMISSION_ASKED, EVENT_KIND_TURN_ENDED
 from opencode.message import content_pb2 as content
 from opencode.message import message_pb2 as pb
 from opencode.model.model_pb2 import ModelName
@@ -395,13 +396,16 @@ def test_watches_take_sequences_or_positions() -> None:
     )
     assert from_proto.watch_request(
         WatchEventsRequest(
-            after_position=9, include_deltas=False, kinds=["turn_ended", "permission_asked"], fail_if_compacted=True
+            after_position=9,
+            delta_mode=DELTA_MODE_NONE,
+            kinds=[EVENT_KIND_TURN_ENDED, EVENT_KIND_PERMISSION_ASKED],
+            fail_if_compacted=True,
         )
     ) == WatchRequest(
         session_id=None,
         after=9,
         include_deltas=False,
-        kinds=frozenset({"TurnEnded", "PermissionAsked"}),
+        kinds=frozenset({"TurnEnded", "PermissionAsked", "MessageReplaced", "ConversationChanged"}),
         fail_if_compacted=True,
     )
 
@@ -411,7 +415,8 @@ def test_watches_take_sequences_or_positions() -> None:
     [
         (WatchEventsRequest(session_id="s", after_position=0), ["after_position"]),
         (WatchEventsRequest(after_sequence=0), ["after_sequence"]),
-        (WatchEventsRequest(kinds=["turn_ended", "part_delta", "TurnEnded", ""]), ["kinds[1]", "kinds[2]", "kinds[3]"]),
+        (WatchEventsRequest(kinds=[EVENT_KIND_TURN_ENDED, 4, 999, 0]), ["kinds[1]", "kinds[2]", "kinds[3]"]),
+        (WatchEventsRequest(delta_mode=9), ["delta_mode"]),
     ],
 )
 def test_wrong_watches_are_named(request_: WatchEventsRequest, fields: list[str]) -> None:

@@ -1,6 +1,7 @@
 import io.github.turnwire.opencode.message.MessagePart;
 import io.github.turnwire.opencode.message.MessageServiceGrpc;
 import io.github.turnwire.opencode.message.SendMessageRequest;
+import io.github.turnwire.opencode.message.StreamMessageRequest;
 import io.github.turnwire.opencode.message.TextPart;
 import io.grpc.Grpc;
 import io.grpc.InsecureChannelCredentials;
@@ -30,7 +31,8 @@ public final class Client {
   private static void run(String text, String target) {
     var channel = Grpc.newChannelBuilder(target, InsecureChannelCredentials.create()).build();
     var part = MessagePart.newBuilder().setText(TextPart.newBuilder().setText(text));
-    var request = SendMessageRequest.newBuilder().addParts(part).build();
+    var message = SendMessageRequest.newBuilder().addParts(part);
+    var request = StreamMessageRequest.newBuilder().setMessage(message).build();
     var answers = MessageServiceGrpc.newBlockingStub(channel).streamMessage(request);
     while (answers.hasNext()) {
       for (var event : answers.next().getEventsList()) {

@@ -30,6 +30,7 @@ from turnwire.core.use_cases.files import Files
 from turnwire.core.use_cases.messages import Conversations
 from turnwire.core.use_cases.permissions import Permissions
 from turnwire.core.use_cases.sessions import Sessions
+from turnwire.core.use_cases.tool_results import ToolResults
 from turnwire.core.watches.conflated import ConflatedWatches
 from turnwire.core.watches.watch import Watches
 from turnwire.domain.errors import StorageError
@@ -142,8 +143,10 @@ def create_server(config: Config, environ: Mapping[str, str]) -> Server:
 
 
 def _use_cases(environment: Environment, turns: Turns, codec: Codec, heartbeat: timedelta) -> UseCases:
+    tool_results = ToolResults(environment, turns)
     return UseCases(
-        conversations=Conversations(environment, turns),
+        conversations=Conversations(environment, turns, tool_results),
+        tool_results=tool_results,
         sessions=Sessions(environment, turns),
         permissions=Permissions(environment, turns),
         explainer=ContextExplainer(environment),

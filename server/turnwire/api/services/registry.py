@@ -39,7 +39,7 @@ def all_services(use: UseCases) -> tuple[Service, ...]:
         Service(file_pb2.DESCRIPTOR.services_by_name["FileService"], FileService(use.files)),
         Service(session_pb2.DESCRIPTOR.services_by_name["SessionService"], SessionService(use.sessions)),
         Service(event_pb2.DESCRIPTOR.services_by_name["EventService"], EventService(use.watches, use.conflated)),
-        Service(tool["ToolService"], ToolService(use.conversations, use.catalog)),
+        Service(tool["ToolService"], ToolService(use.tool_results, use.catalog)),
         Service(tool["PermissionService"], PermissionService(use.permissions)),
         Service(provider_pb2.DESCRIPTOR.services_by_name["ProviderService"], ProviderService(use.catalog)),
         Service(agent_pb2.DESCRIPTOR.services_by_name["AgentService"], AgentService(use.catalog)),

@@ -3,8 +3,8 @@
 from opencode.tool import tool_pb2 as pb
 from turnwire.api.wire import to_proto, tool_requests
 from turnwire.core.use_cases.catalog import Catalog
-from turnwire.core.use_cases.messages import Conversations
 from turnwire.core.use_cases.permissions import Permissions
+from turnwire.core.use_cases.tool_results import ToolResults
 from turnwire.domain.conversation.messages import ToolUse
 from turnwire.domain.principal import Principal
 
@@ -12,9 +12,9 @@ from turnwire.domain.principal import Principal
 class ToolService:
     """Takes results of client tools and lists those of the server."""
 
-    def __init__(self, conversations: Conversations, catalog: Catalog) -> None:
+    def __init__(self, tool_results: ToolResults, catalog: Catalog) -> None:
         """Takes the use cases."""
-        self._conversations = conversations
+        self._tool_results = tool_results
         self._catalog = catalog
 
     async def SubmitToolResult(
@@ -22,7 +22,7 @@ class ToolService:
     ) -> pb.SubmitToolResultResponse:
         """Stores a result."""
         session_id, call_id, result = tool_requests.tool_result_request(request)
-        part, sequence = await self._conversations.submit_tool_result(principal, session_id, call_id, result)
+        part, sequence = await self._tool_results.submit(principal, session_id, call_id, result)
         state = to_proto.tool_call(part.part_id, part.content) if isinstance(part.content, ToolUse) else None
         return pb.SubmitToolResultResponse(tool_call=state, sequence=sequence)
 

@@ -12,6 +12,7 @@ from turnwire.core.use_cases.files import Files
 from turnwire.core.use_cases.messages import Conversations
 from turnwire.core.use_cases.permissions import Permissions
 from turnwire.core.use_cases.sessions import Sessions
+from turnwire.core.use_cases.tool_results import ToolResults
 from turnwire.core.watches.conflated import ConflatedWatches
 from turnwire.core.watches.watch import Watches
 
@@ -21,6 +22,7 @@ class UseCases:
     """All of them. Made once, by the composition root."""
 
     conversations: Conversations
+    tool_results: ToolResults
     sessions: Sessions
     permissions: Permissions
     explainer: ContextExplainer

@@ -7,29 +7,19 @@ import msgspec
 
 from turnwire.core.environment import Environment
 from turnwire.core.intake.contents import Contents, load_contents
-from turnwire.core.intake.inputs import NewMessage, NewToolResult, NewTurn
+from turnwire.core.intake.inputs import NewMessage, NewTurn
 from turnwire.core.intake.once import NamedRequests, receipt_record
 from turnwire.core.intake.readable_files import readable_files
 from turnwire.core.intake.receipts import Receipt
-from turnwire.core.tools.client_calls import client_result
-from turnwire.core.tools.folded_results import fold_results, name_calls
 from turnwire.core.turns.registry import Aborted, Turns
 from turnwire.core.uncancelled import Uncancelled
 from turnwire.core.use_cases.choices import check_schemas, choose_agent, choose_model, choose_tools
+from turnwire.core.use_cases.tool_results import ToolResults
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import MessageAdded, SessionCreated, SessionView
-from turnwire.domain.conversation.messages import (
-    Message,
-    MessageStatus,
-    MessageType,
-    Part,
-    ToolResult,
-)
+from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn, TurnStatus
-from turnwire.domain.errors import (
-    InvalidRequest,
-)
 from turnwire.domain.principal import Principal
 from turnwire.ports.commit import Change, NewEvent, PutMessage, PutSession, PutTurn
 from turnwire.ports.store import DisplayPage, MessagePage, Page
@@ -38,13 +28,13 @@ from turnwire.ports.store import DisplayPage, MessagePage, Page
 class Conversations:
     """The use cases about messages. Every method may raise SessionNotFound and StorageError."""
 
-    def __init__(self, environment: Environment, turns: Turns) -> None:
-        """Takes the ports and who runs the turns."""
+    def __init__(self, environment: Environment, turns: Turns, tool_results: ToolResults) -> None:
+        """Takes the ports, who runs the turns, and who knows the calls that appended results answer."""
         self._environment = environment
         self._turns = turns
+        self._tool_results = tool_results
         self._requests = NamedRequests(environment.store)
         self._uncancelled = Uncancelled()
-        self._folding = asyncio.Lock()  # from reading the calls to storing their results; rare, so one for all sessions
 
     async def send(self, principal: Principal, new: NewMessage, answer: NewTurn) -> Receipt:
         """Stores a user message and lets a model answer it; returns when the message is durable.
@@ -91,28 +81,6 @@ class Conversations:
         """Ends the running turn and returns when that is durable; see `Turns.abort`. Idempotent."""
         await self._environment.store.cached_session(session_id)
         return await self._turns.abort(session_id, expected_turn_id, keep_queue=keep_queue)
-
-    async def submit_tool_result(
-        self, principal: Principal, session_id: str, part_id: str, new: NewToolResult
-    ) -> tuple[Part, int]:
-        """Stores the result of a client tool call; the turn goes on when all calls of its step have theirs.
-
-        Idempotent: the same result for a call that holds it is confirmed.
-
-        Returns:
-            The part of the call, and a sequence of the session after the result was stored.
-
-        Raises:
-            ToolCallNotFound: the session has no such call.
-            ToolCallAlreadySettled: the call has another result, or its turn has ended.
-            ToolCallNotReady: the call is still being written, or waits for a permission.
-            InvalidRequest: a file is wrong, or the result too large.
-        """
-        session = await self._environment.store.session(session_id)
-        readable = readable_files(self._environment, session.directory)
-        result = await client_result(new, readable, self._environment.settings.limits)
-        part, sequence = await self._turns.deliver_result(session_id, part_id, result)
-        return part, sequence or session.head_sequence
 
     async def _accept(self, principal: Principal, new: NewMessage, answer: NewTurn | None) -> Receipt:
         """Carries a request out. A named one goes on when its caller is gone: a retry must find its answer."""
@@ -180,12 +148,8 @@ class Conversations:
         message = self._new_message(new, environment.new_id("msg"), session, contents, now)
         if new.type is not MessageType.TOOL_RESULT:
             return await self._store_appended(principal, new, message, files, Work())
-        async with self._folding:
-            active = self._refuse_awaited(message)
-            history = await environment.store.history(session.session_id)
-            ended = [stored for stored in history if stored.turn_id not in active]
-            message, folded = fold_results(name_calls(message, history), ended, now)
-            return await self._store_appended(principal, new, message, files, folded)
+        async with self._tool_results.folding(message, now) as (folded, settling):
+            return await self._store_appended(principal, new, folded, files, settling)
 
     async def _store_appended(
         self, principal: Principal, new: NewMessage, message: Message, files: tuple[Change, ...], folded: Work
@@ -201,23 +165,6 @@ class Conversations:
         )
         committed = await asyncio.shield(self._environment.commit(message.session_id, work, message.created_at))
         return msgspec.structs.replace(receipt, sequence=committed.before_sequence)
-
-    def _refuse_awaited(self, message: Message) -> frozenset[str]:
-        """Returns the turns whose messages may still change; a result is not folded into those.
-
-        Raises:
-            InvalidRequest: a result is for a call that the running turn waits for.
-        """
-        turn = self._turns.live(message.session_id)
-        if turn is None:
-            return frozenset()
-        awaited = turn.awaited_call_ids
-        for part in message.parts:
-            if isinstance(part.content, ToolResult) and awaited & {part.content.tool_call_id, part.content.call_id}:
-                name = "tool_call_id" if part.content.tool_call_id else "call_id"
-                field = f"parts[{part.index}].tool_result.{name}"
-                raise InvalidRequest.of(field, "the running turn waits for this result: use SubmitToolResult")
-        return frozenset((turn.turn.turn_id,))
 
     async def _session_for(self, new: NewMessage, now: datetime) -> tuple[Session, Work]:
         """Returns the message's session, and the work that creates it when the message names none."""

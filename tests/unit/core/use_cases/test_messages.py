@@ -19,6 +19,7 @@ from turnwire.core.intake.inputs import NewMessage, NewPart, NewText
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.settings import Limits
 from turnwire.core.use_cases.messages import Conversations
+from turnwire.core.use_cases.tool_results import ToolResults
 from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType, Text, ToolResult, ToolUse
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import InvalidRequest, MessageTooLarge, SessionNotFound
@@ -47,7 +48,9 @@ def _conversations(
 ) -> tuple[Conversations, FakeStore]:
     store = FakeStore(sessions_by_id={"ses_1": make_session()}, conversation=history)
     environment = make_environment(store, settings={"limits": limits or Limits()})
-    return Conversations(environment, turns or FakeTurns()), store  # type: ignore[arg-type]
+    turns = turns or FakeTurns()
+    tool_results = ToolResults(environment, turns)  # type: ignore[arg-type]
+    return Conversations(environment, turns, tool_results), store  # type: ignore[arg-type]
 
 
 def _new(*parts: NewPart, **fields: object) -> NewMessage:
@@ -108,7 +111,9 @@ async def test_a_request_without_a_name_ends_with_its_caller() -> None:
             raise AssertionError("nobody waits so long")
 
     store = SlowStore()
-    conversations = Conversations(make_environment(store), FakeTurns())  # type: ignore[arg-type]
+    environment, turns = make_environment(store), FakeTurns()
+    tool_results = ToolResults(environment, turns)  # type: ignore[arg-type]
+    conversations = Conversations(environment, turns, tool_results)  # type: ignore[arg-type]
     appending = asyncio.create_task(conversations.append(BUILT_IN, _new(NewText("note"))))
     await store.asked.wait()
     appending.cancel()

@@ -1,0 +1,80 @@
+"""Results of tool calls that come from clients: for a turn that waits, or as messages of their own."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from datetime import datetime
+
+from turnwire.core.environment import Environment
+from turnwire.core.intake.inputs import NewToolResult
+from turnwire.core.intake.readable_files import readable_files
+from turnwire.core.tools.client_calls import client_result
+from turnwire.core.tools.folded_results import fold_results, name_calls
+from turnwire.core.turns.registry import Turns
+from turnwire.core.work import Work
+from turnwire.domain.conversation.messages import Message, Part, ToolResult
+from turnwire.domain.errors import InvalidRequest
+from turnwire.domain.principal import Principal
+
+
+class ToolResults:
+    """Takes results. Every method may raise SessionNotFound and StorageError."""
+
+    def __init__(self, environment: Environment, turns: Turns) -> None:
+        """Takes the ports and who runs the turns."""
+        self._environment = environment
+        self._turns = turns
+        self._folding = asyncio.Lock()  # from reading the calls to storing their results; rare, so one for all sessions
+
+    async def submit(self, principal: Principal, session_id: str, part_id: str, new: NewToolResult) -> tuple[Part, int]:
+        """Stores the result of a client tool call; the turn goes on when all calls of its step have theirs.
+
+        Idempotent: the same result for a call that holds it is confirmed.
+
+        Returns:
+            The part of the call, and a sequence of the session after the result was stored.
+
+        Raises:
+            ToolCallNotFound: the session has no such call.
+            ToolCallAlreadySettled: the call has another result, or its turn has ended.
+            ToolCallNotReady: the call is still being written, or waits for a permission.
+            InvalidRequest: a file is wrong, or the result too large.
+        """
+        session = await self._environment.store.session(session_id)
+        readable = readable_files(self._environment, session.directory)
+        result = await client_result(new, readable, self._environment.settings.limits)
+        part, sequence = await self._turns.deliver_result(session_id, part_id, result)
+        return part, sequence or session.head_sequence
+
+    @contextlib.asynccontextmanager
+    async def folding(self, message: Message, now: datetime) -> AsyncIterator[tuple[Message, Work]]:
+        """Yields a message of type TOOL_RESULT, folded into the calls that it answers, and the work that settles these.
+
+        The caller stores both before it leaves: until then no other result is folded into the same calls.
+
+        Raises:
+            ToolCallNotFound: a result names a call that the conversation does not have.
+            InvalidRequest: a result is for a call that the running turn waits for, or names two calls.
+        """
+        async with self._folding:
+            changing = self._refuse_awaited(message)
+            history = await self._environment.store.history(message.session_id)
+            ended = [stored for stored in history if stored.turn_id not in changing]
+            yield fold_results(name_calls(message, history), ended, now)
+
+    def _refuse_awaited(self, message: Message) -> frozenset[str]:
+        """Returns the turns whose messages may still change; a result is not folded into those.
+
+        Raises:
+            InvalidRequest: a result is for a call that the running turn waits for.
+        """
+        live = self._turns.live(message.session_id)
+        if live is None:
+            return frozenset()
+        awaited = live.awaited_call_ids
+        for part in message.parts:
+            if isinstance(part.content, ToolResult) and awaited & {part.content.tool_call_id, part.content.call_id}:
+                name = "tool_call_id" if part.content.tool_call_id else "call_id"
+                field = f"parts[{part.index}].tool_result.{name}"
+                raise InvalidRequest.of(field, "the running turn waits for this result: use SubmitToolResult")
+        return frozenset((live.turn.turn_id,))

@@ -1,0 +1,52 @@
+"""Results of tool calls: submitted to a turn, or folded into the calls that they answer."""
+
+import asyncio
+
+import msgspec
+
+from tests.support.fakes.core import FakeStore, make_environment
+from tests.support.fakes.domain_values import NOW, make_answer, make_message, make_session
+from turnwire.core.intake.inputs import NewToolResult
+from turnwire.core.tools.results import CallResult
+from turnwire.core.turns.registry import Turns
+from turnwire.core.use_cases.tool_results import ToolResults
+from turnwire.core.work import Work
+from turnwire.domain.conversation.messages import MessageType, ToolResult, ToolUse
+from turnwire.domain.principal import BUILT_IN
+
+CALL = ToolUse(name="read", call_id="c1", input_json="{}")
+APPENDED = make_message("msg_r", ToolResult(call_id="c1", output="1"), type=MessageType.TOOL_RESULT)
+
+
+async def test_a_confirmed_result_has_a_sequence_after_it_was_stored() -> None:
+    """The session's head: which event stored it is not known any more."""
+    settled = CallResult(output="42").apply_to(CALL)
+    store = FakeStore(
+        conversation=(make_answer("msg_1", settled),),
+        sessions_by_id={"ses_1": msgspec.structs.replace(make_session(), head_sequence=17)},
+    )
+    environment = make_environment(store)
+    results = ToolResults(environment, Turns(environment))
+    part, sequence = await results.submit(BUILT_IN, "ses_1", "prt_0", NewToolResult(output="42"))
+    assert (part.content, sequence) == (settled, 17)
+
+
+async def test_results_are_folded_one_after_the_other() -> None:
+    """The second one sees what the first one has stored: a call gets one result."""
+    answer = make_answer("msg_1", CALL)
+    store = FakeStore(conversation=(answer,), sessions_by_id={"ses_1": make_session()})
+    environment = make_environment(store)
+    results = ToolResults(environment, Turns(environment))
+
+    async def fold() -> Work:
+        async with results.folding(APPENDED, NOW) as (_, work):
+            return work
+
+    async with results.folding(APPENDED, NOW) as (message, work):
+        second = asyncio.create_task(fold())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        [change] = work.changes
+        store.conversation = (change.message,)  # type: ignore[union-attr]
+    assert message.answers_message_id == "msg_1"
+    assert await second == Work()

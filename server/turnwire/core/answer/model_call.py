@@ -18,12 +18,12 @@ from turnwire.domain.conversation.messages import Failure, ModelRef
 from turnwire.domain.errors import ProviderError, ProviderStreamFailed, UnknownModel
 from turnwire.domain.text import join_surrogates
 from turnwire.ports.commit import Committed
-from turnwire.ports.provider import ProviderRequest
+from turnwire.ports.provider import ProviderRequest, Providers
 
 
-def request_for(environment: Environment, request: ProviderRequest, model: ModelRef) -> ProviderRequest:
+def request_for(providers: Providers, request: ProviderRequest, model: ModelRef) -> ProviderRequest:
     """Returns the request addressed to a model, with that model's capabilities."""
-    capabilities = environment.providers.capabilities(model)
+    capabilities = providers.capabilities(model)
     return msgspec.structs.replace(request, model_id=model.model_id, capabilities=capabilities)
 
 
@@ -120,7 +120,7 @@ class ModelCall:
             # A turn outlives its process, and the configuration may have changed since.
             self._environment.providers.check(model)
             provider = await self._environment.providers.get(model.provider_id)
-            prepared = provider.prepare(request_for(self._environment, request, model))
+            prepared = provider.prepare(request_for(self._environment.providers, request, model))
             async with contextlib.aclosing(provider.stream(prepared)) as items:
                 async for item in items:
                     if not watchers_know:

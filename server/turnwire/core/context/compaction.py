@@ -152,11 +152,12 @@ class Compactor:
         work = Work((PutMessage.whole(message),), tuple(NewEvent(event, self._turn.turn_id) for event in events))
         count = message.compaction.message_count
         work += note(
-            self._environment,
             self._turn,
             f"Older messages were summarised ({count}): the model gets the summary in their place.",
             {"event": "context_compacted", "messages": count, "summary_message_id": message.message_id},
             message.created_at,
+            settings=self._environment.settings,
+            new_id=self._environment.new_id,
         )
         await asyncio.shield(self._environment.commit(message.session_id, work, message.created_at))
 

@@ -8,13 +8,14 @@ from msgspec import Struct
 from turnwire.core.context.assembly import assemble, file_hashes
 from turnwire.core.context.prefix import prefix_changed, prefix_of, sent_context
 from turnwire.core.context.token_estimate import apply_correction, correction, estimate_tokens, message_tokens
-from turnwire.core.environment import Environment
 from turnwire.core.settings import CoreSettings
 from turnwire.core.tools.toolbox import Toolbox, open_toolbox
 from turnwire.domain.conversation.messages import Message, ModelRef, SentContext
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.repairs import Repair
 from turnwire.ports.provider import ProviderRequest
+from turnwire.ports.store import Store
+from turnwire.ports.tools import ServerTools
 
 
 class Draft(Struct, frozen=True, kw_only=True):
@@ -56,23 +57,25 @@ class Draft(Struct, frozen=True, kw_only=True):
         return _draft(tuple(history), self.turn, self.system, self.toolbox)
 
 
-async def draft_request(environment: Environment, turn: Turn, history: Sequence[Message]) -> Draft:
+async def draft_request(
+    settings: CoreSettings, server_tools: ServerTools, turn: Turn, history: Sequence[Message]
+) -> Draft:
     """Returns the next request of a turn.
 
     Args:
-        environment: Ports and settings.
+        settings: Hold agents and permissions.
+        server_tools: Tools that the server runs.
         turn: The turn.
         history: The session's messages in order, without queued ones.
     """
-    settings = environment.settings
-    toolbox = await open_toolbox(turn.tools, settings, turn.agent, environment.tools)
+    toolbox = await open_toolbox(turn.tools, settings, turn.agent, server_tools)
     return _draft(tuple(history), turn, _system_prompt(settings, turn), toolbox)
 
 
-async def with_files(environment: Environment, request: ProviderRequest) -> ProviderRequest:
+async def with_files(store: Store, request: ProviderRequest) -> ProviderRequest:
     """Returns the request with the bytes of those of its files that are stored."""
     hashes = file_hashes(request)
-    return msgspec.structs.replace(request, files=await environment.store.files(hashes)) if hashes else request
+    return msgspec.structs.replace(request, files=await store.files(hashes)) if hashes else request
 
 
 def _system_prompt(settings: CoreSettings, turn: Turn) -> str:

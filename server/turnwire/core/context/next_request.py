@@ -76,8 +76,8 @@ class StepRequests:
 
     async def _draft(self) -> Draft:
         history = await self._environment.store.history(self._turn.session_id)
-        return await draft_request(self._environment, self._turn, history)
+        return await draft_request(self._environment.settings, self._environment.tools, self._turn, history)
 
     async def _finish(self, draft: Draft, *, is_compacted: bool) -> StepRequest:
-        request = await with_files(self._environment, draft.request)
+        request = await with_files(self._environment.store, draft.request)
         return StepRequest(request, draft.toolbox, draft.sent, draft, is_compacted)

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Mapping, Sequence
 
+from turnwire.core.answer.costs import with_cost
 from turnwire.core.answer.message_stream import MessageStream
 from turnwire.core.context.token_estimate import text_tokens
 from turnwire.core.context.transcript import chunks, enclose, shortened_to, transcript
@@ -134,7 +135,7 @@ class Summariser:
                     if stream.size_bytes > environment.settings.limits.max_answer_bytes:
                         raise ProviderStreamFailed("the summary is too large")
         finally:
-            answer = environment.priced(stream.snapshot())
+            answer = with_cost(stream.snapshot(), environment.providers)
             self._answers.append(answer)
             self.run = answer.model_run or self.run
         if stream.finished is None:

@@ -35,7 +35,7 @@ class ToolCalls:
         agent: Agent of the turn; "" for the default one.
         """
         self._calls = calls = StoredCalls(environment, message)
-        self._permissions = PermissionAnswers(environment, calls, permissions)
+        self._permissions = PermissionAnswers(calls, permissions, environment.clock)
         self._client = ClientCalls(calls, client_tools, environment.settings.limits.client_tool_timeout)
         self._server = ServerCalls(environment, calls, client_tools, agent)
 

@@ -22,6 +22,7 @@ from turnwire.domain.conversation.permissions import (
 )
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import PermissionAlreadyAnswered
+from turnwire.ports.clock import Clock
 from turnwire.ports.commit import Committed, NewEvent, PutPermission
 
 MAX_TITLE_CHARS = 200
@@ -106,9 +107,9 @@ class PermissionAnswers:
     commit of each answer. Used on the event loop only.
     """
 
-    def __init__(self, environment: Environment, calls: StoredCalls, requests: Iterable[PermissionRequest]) -> None:
-        """Takes the calls, and their open requests."""
-        self._environment = environment
+    def __init__(self, calls: StoredCalls, requests: Iterable[PermissionRequest], clock: Clock) -> None:
+        """Takes the calls, their open requests, and the time of the answers."""
+        self._clock = clock
         self._calls = calls
         self._requests = {request.permission_id: request for request in requests}
         self._answering: dict[str, asyncio.Future[Committed]] = {}
@@ -143,7 +144,7 @@ class PermissionAnswers:
 
     def _answer(self, requests: list[PermissionRequest], answer: PermissionAnswer) -> "asyncio.Future[Committed]":
         """Stores an answer to open requests, with what it means for their calls."""
-        now = self._environment.clock()
+        now = self._clock()
         refused = CallResult(output=refusal(answer), is_error=True)
         calls = {}
         for request in requests:

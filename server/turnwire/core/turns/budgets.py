@@ -8,11 +8,12 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from turnwire.core.ending.closing import Ending
-from turnwire.core.environment import Environment
+from turnwire.core.settings import Limits
 from turnwire.domain.conversation.messages import Failure, FinishReason, Message
 from turnwire.domain.conversation.sessions import Budget
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.money import PICO_USD, Usage
+from turnwire.ports.store import Store
 
 
 class Consumption(Struct, frozen=True):
@@ -66,25 +67,29 @@ def budget_ending(budget: Budget, so_far: Consumption, whose: str) -> Ending | N
     return Ending(FinishReason.BUDGET, Failure("BUDGET_EXHAUSTED", f"the budget of the {whose} is used up: {limit}"))
 
 
-async def check_budgets(environment: Environment, turn: Turn, messages: Iterable[Message]) -> Ending | None:
+async def check_budgets(turn: Turn, messages: Iterable[Message], limits: Limits, store: Store) -> Ending | None:
     """Returns the end of a turn that may begin no further step; None when it may.
 
     Args:
-        environment: Ports and settings.
         turn: The turn.
         messages: Those of the turn so far that have usage, summaries included.
+        limits: The budgets of every turn and of every session.
+        store: Knows the session's own budget, and what its ended turns have used.
+
+    Raises:
+        StorageError: the session could not be read.
     """
-    limits, options = environment.settings.limits, turn.options
+    options = turn.options
     this_turn = consumption_of(messages)
     asked = Budget(max_tokens=options.max_turn_tokens, max_cost_pico_usd=options.max_turn_cost_pico_usd)
     ending = budget_ending(smaller(asked, limits.turn_budget), this_turn, "turn")
     if ending is not None:
         return ending
-    session = await environment.store.cached_session(turn.session_id)
+    session = await store.cached_session(turn.session_id)
     of_session = smaller(session.budget, limits.session_budget)
     if of_session == Budget():
         return None
-    spent = await environment.store.spent(turn.session_id)
+    spent = await store.spent(turn.session_id)
     return budget_ending(of_session, consumption(spent.usage, spent.cost_pico_usd) + this_turn, "session")
 
 

@@ -4,6 +4,7 @@ import msgspec
 import structlog
 from msgspec import Struct
 
+from turnwire.core.answer.costs import with_cost
 from turnwire.core.ending.closing import Ending, end_turn
 from turnwire.core.ending.host_messages import note_ending
 from turnwire.core.environment import Environment
@@ -64,5 +65,5 @@ async def end_stored_turn(environment: Environment, turn: Turn, ending: Ending) 
     stored = await environment.store.turn_messages(turn.turn_id)
     permissions = await environment.store.open_permissions(turn.session_id)
     further = closing_work(permissions, PermissionAnswer(PermissionChoice.CANCELLED))
-    further += note_ending(environment, turn, ending, now)
-    return end_turn(turn, [environment.priced(message) for message in stored], ending, now, further)
+    further += note_ending(turn, ending, now, environment.settings, environment.new_id)
+    return end_turn(turn, [with_cost(message, environment.providers) for message in stored], ending, now, further)

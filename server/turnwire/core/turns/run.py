@@ -143,7 +143,7 @@ class TurnRun:
             if len(self._settled) >= max_steps:
                 return Ending(FinishReason.MAX_STEPS)
             paid = (*self._requests.paid_summaries(), *self._settled)
-            if ending := await check_budgets(self._environment, self.turn, paid):
+            if ending := await check_budgets(self.turn, paid, limits, self._environment.store):
                 return ending
             async with Slot(slots) as slot:  # not while tools are awaited: a person may be asked
                 self._end = await self._ask(slot)
@@ -189,7 +189,7 @@ class TurnRun:
             work, permissions = self._end.work, self._end.permissions
         if self._reopened is not None:
             messages.append(self._reopened)
-        now = self._environment.clock()
+        environment, now = self._environment, self._environment.clock()
         further = closing_work(permissions, PermissionAnswer(PermissionChoice.CANCELLED))
-        further += note_ending(self._environment, self.turn, ending, now)
+        further += note_ending(self.turn, ending, now, environment.settings, environment.new_id)
         return work + end_turn(self.turn, messages, ending, now, further)

@@ -9,6 +9,7 @@ import asyncio
 import msgspec
 from msgspec import Struct
 
+from turnwire.core.answer.costs import with_cost
 from turnwire.core.answer.journal import StepJournal
 from turnwire.core.answer.message_stream import MessageStream
 from turnwire.core.answer.model_call import ModelCall
@@ -120,7 +121,7 @@ class Step:
         stream.note_sent(request.draft.sent_to(stream.model))  # a fallback may have answered
         await asyncio.shield(self._added)
         await self._journal.finish()
-        answer = environment.priced(stream.snapshot())
+        answer = with_cost(stream.snapshot(), environment.providers)
         ending = step_ending(stream.finished, failure, answer)
         permissions = tuple[PermissionRequest, ...]()
         if ending.finish_reason is FinishReason.TOOL_USE:
@@ -136,7 +137,7 @@ class Step:
         """Returns how far the step came, once nothing of it is on its way to the disk. Called after its task ended."""
         await self._journal.settle()
         await asyncio.wait((self._added,))
-        message = self._environment.priced(self._stream.snapshot())
+        message = with_cost(self._stream.snapshot(), self._environment.providers)
         was_added = self._added.exception() is None
         return StepEnd(message, work=Work() if was_added else Work((), (_added_event(message),)))
 

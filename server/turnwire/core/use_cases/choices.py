@@ -4,13 +4,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import PurePosixPath
 
-from turnwire.core.environment import Environment
-from turnwire.core.settings import DEFAULT_AGENT
+from turnwire.core.settings import DEFAULT_AGENT, CoreSettings
 from turnwire.core.tools.schemas import problem_of_schema
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import MAX_TOOLS, ToolDefinition
 from turnwire.domain.errors import FieldViolation, InvalidRequest
+from turnwire.ports.provider import Providers
 
 
 @contextmanager
@@ -22,25 +22,26 @@ def settings_in(field: str) -> Iterator[None]:
         raise error.within(field) from error
 
 
-def choose_agent(environment: Environment, asked: str | None, session: Session) -> str:
+def choose_agent(settings: CoreSettings, asked: str | None, session: Session) -> str:
     """Returns the agent's name for a turn: the one asked for, else the session's.
 
     Raises:
         InvalidRequest: there is no such agent.
     """
-    return check_agent(environment, asked if asked is not None else session.agent)
+    return check_agent(settings, asked if asked is not None else session.agent)
 
 
-def choose_model(environment: Environment, asked: ModelRef | None, agent: str, session: Session) -> ModelRef:
+def choose_model(
+    settings: CoreSettings, providers: Providers, asked: ModelRef | None, agent: str, session: Session
+) -> ModelRef:
     """Returns the model for a turn: the one asked for, else the agent's, the session's or the server's.
 
     Raises:
         UnknownModel: there is no such provider, or the provider does not offer the model.
         ProviderCredentialsRejected: the provider's key is not configured.
     """
-    settings = environment.settings
     model = asked or settings.agent(agent).model or session.model or settings.default_model
-    environment.providers.check(model)
+    providers.check(model)
     return model
 
 
@@ -58,11 +59,11 @@ def choose_tools(asked: tuple[ToolDefinition, ...], session: Session) -> tuple[T
     return tools
 
 
-def check_agent(environment: Environment, name: str) -> str:
+def check_agent(settings: CoreSettings, name: str) -> str:
     """Returns the agent's name; "" for the default one. Raises InvalidRequest when there is no such agent."""
     if name in ("", DEFAULT_AGENT):
         return ""
-    if name not in environment.settings.agents:
+    if name not in settings.agents:
         raise InvalidRequest.of("agent", f"there is no agent named {name!r}", "AGENT_UNKNOWN", agent=name)
     return name
 

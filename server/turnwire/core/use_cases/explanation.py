@@ -68,8 +68,8 @@ class ContextExplainer:
         environment = self._environment
         session = await environment.store.cached_session(request.session_id)
         with settings_in("settings"):
-            agent = choose_agent(environment, request.turn.agent, session)
-            model = choose_model(environment, request.turn.model, agent, session)
+            agent = choose_agent(environment.settings, request.turn.agent, session)
+            model = choose_model(environment.settings, environment.providers, request.turn.model, agent, session)
             await check_schemas(request.turn.tools)
             turn = self._turn(request.turn, session, agent, model)
         contents = await load_contents(
@@ -78,13 +78,13 @@ class ContextExplainer:
         history = await environment.store.history(session.session_id)
         if contents.contents:
             history = (*history, self._message(turn, contents))
-        draft = await draft_request(environment, turn, history)
+        draft = await draft_request(environment.settings, environment.tools, turn, history)
         plan = await plan_before_step(environment, draft)
-        full = await with_files(environment, draft.request)
+        full = await with_files(environment.store, draft.request)
         unsaved = {file.reference.sha256: file.content for file in contents.files}
         provider = await environment.providers.get(model.provider_id)
         full = msgspec.structs.replace(full, files={**full.files, **unsaved})
-        prepared = provider.prepare(request_for(environment, full, model))
+        prepared = provider.prepare(request_for(environment.providers, full, model))
         return ContextExplanation(
             provider_id=model.provider_id,
             model_id=model.model_id,

@@ -102,8 +102,8 @@ class Conversations:
         environment = self._environment
         now = environment.clock()
         session, opening = await self._session_for(new, now)
-        agent = choose_agent(environment, answer.agent, session)
-        model = choose_model(environment, answer.model, agent, session)
+        agent = choose_agent(environment.settings, answer.agent, session)
+        model = choose_model(environment.settings, environment.providers, answer.model, agent, session)
         await check_schemas(answer.tools)
         contents = await self._contents(new, session)
         turn = Turn(

@@ -114,7 +114,7 @@ class Sessions:
                 self._environment.providers.check(change.model)
             fields["model"] = change.model
         if change.agent is not UNSET:
-            fields["agent"] = check_agent(self._environment, change.agent)
+            fields["agent"] = check_agent(self._environment.settings, change.agent)
         for name in ("tools", "compaction", "budget"):
             if (value := getattr(change, name)) is not UNSET:
                 fields[name] = value

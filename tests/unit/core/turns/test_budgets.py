@@ -81,7 +81,9 @@ async def test_turn_and_session_are_checked(
     store.spent_so_far = Spent(Usage(input_tokens=100), 1000)
     environment = make_environment(store, settings={"limits": Limits(**limits)})
     turn = make_turn(options=GenerationOptions(**options))
-    ending = await check_budgets(environment, turn, [make_answer("a", usage=USAGE, cost_pico_usd=7)])
+    ending = await check_budgets(
+        turn, [make_answer("a", usage=USAGE, cost_pico_usd=7)], environment.settings.limits, store
+    )
     assert (ending is not None) == bool(whose)
     assert ending is None or (ending.failure and whose in ending.failure.message)
     assert store.asked == (budget != Budget() or "max_session_tokens" in limits)

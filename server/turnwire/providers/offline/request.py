@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import msgspec
-
 from turnwire.domain.conversation.messages import (
     File,
     Message,
@@ -81,7 +79,7 @@ def _part(message: Message, part: Part, repairs: RepairList) -> dict[str, Any]:
         case ToolUse() as call:
             shown["tool_calls"] = _call(call)
         case ToolResult() as result:
-            shown["tool_results"] = msgspec.structs.asdict(result)
+            shown["tool_results"] = {"call_id": result.call_id, "output": result.output, "is_error": result.is_error}
         case Reasoning():
             repairs.dropped(RepairReason.REASONING_OF_ANOTHER_MODEL, message, part)
         case ProviderContent():

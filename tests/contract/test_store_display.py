@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
@@ -81,7 +82,14 @@ _messages = st.builds(
                 reasoning_tokens=_counts,
             ),
             "cost_pico_usd": st.none() | st.integers(0, 2**50),
-            "failure": st.none() | st.builds(Failure, _texts, _texts),
+            "failure": st.none()
+            | st.builds(
+                Failure,
+                _texts,
+                _texts,
+                st.dictionaries(_texts, _texts, max_size=3),
+                st.none() | st.timedeltas(timedelta(), timedelta(days=9)),
+            ),
             "model_run": st.none()
             | st.builds(ModelRun, provider_id=_texts, model_requested=_texts, model_served=_texts, response_id=_texts),
             "sender": _texts,

@@ -66,7 +66,7 @@ async def test_a_turn_ends_when_its_budget_is_used_up(
         accepted = await talk(client, "go", model=MODEL, options=GenerationOptions(**options))
         ended = (await turn_ended(client, accepted)).turn_ended
     assert (ended.finish_reason, ended.steps, len(provider.requests)) == (FINISH_REASON_BUDGET, steps, steps)
-    assert ended.failure.reason == "BUDGET_EXHAUSTED"
+    assert (ended.failure.reason, dict(ended.failure.metadata)) == ("BUDGET_EXHAUSTED", {"budget": "turn"})
     assert "turn" in ended.failure.message
 
 

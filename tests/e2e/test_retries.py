@@ -53,6 +53,8 @@ async def test_retry_is_told_while_the_provider_rests(client: Client) -> None:
             *(1, "PROVIDER_RATE_LIMITED", 100),
             "offline",
         )
+        assert dict(notice.failure.metadata) == {"code": "rate_limited"}
+        assert notice.failure.retry_after.ToMilliseconds() == 100
         await client.messages.AbortSession(AbortSessionRequest(session_id=accepted.session_id))
         ended = await watch.until_turn_ended(accepted.turn_id)
     assert ended.turn_ended.finish_reason == FINISH_REASON_ABORTED
@@ -94,6 +96,8 @@ async def test_retries_end(client: Client) -> None:
     accepted = await client.messages.SendMessage(ask("/flaky unavailable 9\nNever."))
     ended = (await turn_ended(client, accepted)).turn_ended
     assert (ended.finish_reason, ended.failure.reason) == (FINISH_REASON_ERROR, "PROVIDER_UNAVAILABLE")
+    assert dict(ended.failure.metadata) == {"code": "unavailable"}
+    assert (await answer_to(client, accepted)).failure == ended.failure
 
 
 async def test_nothing_is_tried_again_after_content(client: Client) -> None:

@@ -22,12 +22,13 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from opencode.file import file_pb2 as opencode_dot_file_dot_file__pb2
 from opencode.tool import tool_pb2 as opencode_dot_tool_dot_tool__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eopencode/message/content.proto\x12\x10opencode.message\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18opencode/file/file.proto\x1a\x18opencode/tool/tool.proto\"\xfc\x05\n\x0eSessionMessage\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12+\n\x04type\x18\x03 \x01(\x0e\x32\x1d.opencode.message.MessageType\x12/\n\x06status\x18\x04 \x01(\x0e\x32\x1f.opencode.message.MessageStatus\x12%\n\x05parts\x18\x05 \x03(\x0b\x32\x16.opencode.message.Part\x12\x0f\n\x07turn_id\x18\x06 \x01(\t\x12\x1a\n\x12\x61nswers_message_id\x18\x07 \x01(\t\x12/\n\x0b\x63reate_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x35\n\rfinish_reason\x18\n \x01(\x0e\x32\x1e.opencode.message.FinishReason\x12\x1e\n\x16provider_finish_reason\x18\x0b \x01(\t\x12-\n\tmodel_run\x18\x0c \x01(\x0b\x32\x1a.opencode.message.ModelRun\x12+\n\x05usage\x18\r \x01(\x0b\x32\x1c.opencode.message.TokenUsage\x12\x1a\n\rcost_pico_usd\x18\x0e \x01(\x03H\x00\x88\x01\x01\x12*\n\x07\x66\x61ilure\x18\x0f \x01(\x0b\x32\x19.opencode.message.Failure\x12\x0e\n\x06sender\x18\x10 \x01(\t\x12\x13\n\x0bsender_name\x18\x11 \x01(\t\x12\x15\n\rmetadata_json\x18\x12 \x01(\t\x12\x30\n\ncompaction\x18\x13 \x01(\x0b\x32\x1c.opencode.message.Compaction\x12\x33\n\x0csent_context\x18\x14 \x01(\x0b\x32\x1d.opencode.message.SentContextB\x10\n\x0e_cost_pico_usd\"l\n\nCompaction\x12\x1a\n\x12through_message_id\x18\x01 \x01(\t\x12\x15\n\rmessage_count\x18\x02 \x01(\r\x12\x15\n\rtokens_before\x18\x03 \x01(\r\x12\x14\n\x0ctokens_after\x18\x04 \x01(\r\"i\n\x0bSentContext\x12\x13\n\x0bprefix_hash\x18\x01 \x01(\t\x12\x15\n\rmessage_count\x18\x02 \x01(\r\x12\x18\n\x10\x65stimated_tokens\x18\x03 \x01(\r\x12\x14\n\x0c\x62reak_reason\x18\x04 \x01(\t\"\xe0\x03\n\x04Part\x12\x0f\n\x07part_id\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\r\x12,\n\x06status\x18\x03 \x01(\x0e\x32\x1c.opencode.message.PartStatus\x12-\n\x04text\x18\x04 \x01(\x0b\x32\x1d.opencode.message.TextContentH\x00\x12\x37\n\treasoning\x18\x05 \x01(\x0b\x32\".opencode.message.ReasoningContentH\x00\x12&\n\x04\x66ile\x18\x06 \x01(\x0b\x32\x16.opencode.file.FileRefH\x00\x12\x30\n\x08tool_use\x18\x07 \x01(\x0b\x32\x1c.opencode.tool.ToolCallStateH\x00\x12:\n\x0btool_result\x18\x08 \x01(\x0b\x32#.opencode.message.ToolResultContentH\x00\x12\x33\n\x07refusal\x18\t \x01(\x0b\x32 .opencode.message.RefusalContentH\x00\x12\x35\n\x08provider\x18\n \x01(\x0b\x32!.opencode.message.ProviderContentH\x00\x12\x15\n\rcontent_bytes\x18\x0b \x01(\rB\t\n\x07\x63ontent\"\x1b\n\x0bTextContent\x12\x0c\n\x04text\x18\x01 \x01(\t\" \n\x10ReasoningContent\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x1e\n\x0eRefusalContent\x12\x0c\n\x04text\x18\x01 \x01(\t\"\\\n\x11ToolResultContent\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0e\n\x06output\x18\x02 \x01(\t\x12\x10\n\x08is_error\x18\x03 \x01(\x08\x12\x14\n\x0ctool_call_id\x18\x04 \x01(\t\"\x1f\n\x0fProviderContent\x12\x0c\n\x04kind\x18\x01 \x01(\t\"c\n\x08ModelRun\x12\x13\n\x0bprovider_id\x18\x01 \x01(\t\x12\x17\n\x0fmodel_requested\x18\x02 \x01(\t\x12\x14\n\x0cmodel_served\x18\x03 \x01(\t\x12\x13\n\x0bresponse_id\x18\x04 \x01(\t\"\xc8\x02\n\nTokenUsage\x12\x19\n\x0cinput_tokens\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x1e\n\x11\x63\x61\x63he_read_tokens\x18\x02 \x01(\x04H\x01\x88\x01\x01\x12\x1f\n\x12\x63\x61\x63he_write_tokens\x18\x03 \x01(\x04H\x02\x88\x01\x01\x12\x1a\n\routput_tokens\x18\x04 \x01(\x04H\x03\x88\x01\x01\x12\x1d\n\x10reasoning_tokens\x18\x05 \x01(\x04H\x04\x88\x01\x01\x12#\n\x16reported_output_tokens\x18\x06 \x01(\x04H\x05\x88\x01\x01\x42\x0f\n\r_input_tokensB\x14\n\x12_cache_read_tokensB\x15\n\x13_cache_write_tokensB\x10\n\x0e_output_tokensB\x13\n\x11_reasoning_tokensB\x19\n\x17_reported_output_tokens\"*\n\x07\x46\x61ilure\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t*\xac\x01\n\x0bMessageType\x12\x1c\n\x18MESSAGE_TYPE_UNSPECIFIED\x10\x00\x12\x15\n\x11MESSAGE_TYPE_USER\x10\x01\x12\x1a\n\x16MESSAGE_TYPE_ASSISTANT\x10\x02\x12\x17\n\x13MESSAGE_TYPE_SYSTEM\x10\x03\x12\x15\n\x11MESSAGE_TYPE_HOST\x10\x04\x12\x1c\n\x18MESSAGE_TYPE_TOOL_RESULT\x10\x05*\xc0\x01\n\rMessageStatus\x12\x1e\n\x1aMESSAGE_STATUS_UNSPECIFIED\x10\x00\x12\x19\n\x15MESSAGE_STATUS_QUEUED\x10\x01\x12\x1c\n\x18MESSAGE_STATUS_STREAMING\x10\x02\x12\x1b\n\x17MESSAGE_STATUS_COMPLETE\x10\x03\x12\x1e\n\x1aMESSAGE_STATUS_INTERRUPTED\x10\x04\x12\x19\n\x15MESSAGE_STATUS_FAILED\x10\x05*\xfc\x02\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x12\x1a\n\x16\x46INISH_REASON_TOOL_USE\x10\x03\x12\x19\n\x15\x46INISH_REASON_REFUSAL\x10\x04\x12 \n\x1c\x46INISH_REASON_CONTENT_FILTER\x10\x05\x12\x1e\n\x1a\x46INISH_REASON_CONTEXT_FULL\x10\x06\x12\x18\n\x14\x46INISH_REASON_PAUSED\x10\x07\x12\x1b\n\x17\x46INISH_REASON_MAX_STEPS\x10\x08\x12\x18\n\x14\x46INISH_REASON_BUDGET\x10\t\x12\x19\n\x15\x46INISH_REASON_ABORTED\x10\n\x12\x1d\n\x19\x46INISH_REASON_INTERRUPTED\x10\x0b\x12\x17\n\x13\x46INISH_REASON_ERROR\x10\x0c*{\n\nPartStatus\x12\x1b\n\x17PART_STATUS_UNSPECIFIED\x10\x00\x12\x19\n\x15PART_STATUS_STREAMING\x10\x01\x12\x18\n\x14PART_STATUS_COMPLETE\x10\x02\x12\x1b\n\x17PART_STATUS_INTERRUPTED\x10\x03\x42\x8c\x01\n#io.github.turnwire.opencode.messageB\x0c\x43ontentProtoP\x01Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\xa2\x02\x03TWR\xaa\x02\x11Turnwire.Opencodeb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eopencode/message/content.proto\x12\x10opencode.message\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18opencode/file/file.proto\x1a\x18opencode/tool/tool.proto\"\xfc\x05\n\x0eSessionMessage\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12+\n\x04type\x18\x03 \x01(\x0e\x32\x1d.opencode.message.MessageType\x12/\n\x06status\x18\x04 \x01(\x0e\x32\x1f.opencode.message.MessageStatus\x12%\n\x05parts\x18\x05 \x03(\x0b\x32\x16.opencode.message.Part\x12\x0f\n\x07turn_id\x18\x06 \x01(\t\x12\x1a\n\x12\x61nswers_message_id\x18\x07 \x01(\t\x12/\n\x0b\x63reate_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x35\n\rfinish_reason\x18\n \x01(\x0e\x32\x1e.opencode.message.FinishReason\x12\x1e\n\x16provider_finish_reason\x18\x0b \x01(\t\x12-\n\tmodel_run\x18\x0c \x01(\x0b\x32\x1a.opencode.message.ModelRun\x12+\n\x05usage\x18\r \x01(\x0b\x32\x1c.opencode.message.TokenUsage\x12\x1a\n\rcost_pico_usd\x18\x0e \x01(\x03H\x00\x88\x01\x01\x12*\n\x07\x66\x61ilure\x18\x0f \x01(\x0b\x32\x19.opencode.message.Failure\x12\x0e\n\x06sender\x18\x10 \x01(\t\x12\x13\n\x0bsender_name\x18\x11 \x01(\t\x12\x15\n\rmetadata_json\x18\x12 \x01(\t\x12\x30\n\ncompaction\x18\x13 \x01(\x0b\x32\x1c.opencode.message.Compaction\x12\x33\n\x0csent_context\x18\x14 \x01(\x0b\x32\x1d.opencode.message.SentContextB\x10\n\x0e_cost_pico_usd\"l\n\nCompaction\x12\x1a\n\x12through_message_id\x18\x01 \x01(\t\x12\x15\n\rmessage_count\x18\x02 \x01(\r\x12\x15\n\rtokens_before\x18\x03 \x01(\r\x12\x14\n\x0ctokens_after\x18\x04 \x01(\r\"i\n\x0bSentContext\x12\x13\n\x0bprefix_hash\x18\x01 \x01(\t\x12\x15\n\rmessage_count\x18\x02 \x01(\r\x12\x18\n\x10\x65stimated_tokens\x18\x03 \x01(\r\x12\x14\n\x0c\x62reak_reason\x18\x04 \x01(\t\"\xe0\x03\n\x04Part\x12\x0f\n\x07part_id\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\r\x12,\n\x06status\x18\x03 \x01(\x0e\x32\x1c.opencode.message.PartStatus\x12-\n\x04text\x18\x04 \x01(\x0b\x32\x1d.opencode.message.TextContentH\x00\x12\x37\n\treasoning\x18\x05 \x01(\x0b\x32\".opencode.message.ReasoningContentH\x00\x12&\n\x04\x66ile\x18\x06 \x01(\x0b\x32\x16.opencode.file.FileRefH\x00\x12\x30\n\x08tool_use\x18\x07 \x01(\x0b\x32\x1c.opencode.tool.ToolCallStateH\x00\x12:\n\x0btool_result\x18\x08 \x01(\x0b\x32#.opencode.message.ToolResultContentH\x00\x12\x33\n\x07refusal\x18\t \x01(\x0b\x32 .opencode.message.RefusalContentH\x00\x12\x35\n\x08provider\x18\n \x01(\x0b\x32!.opencode.message.ProviderContentH\x00\x12\x15\n\rcontent_bytes\x18\x0b \x01(\rB\t\n\x07\x63ontent\"\x1b\n\x0bTextContent\x12\x0c\n\x04text\x18\x01 \x01(\t\" \n\x10ReasoningContent\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x1e\n\x0eRefusalContent\x12\x0c\n\x04text\x18\x01 \x01(\t\"\\\n\x11ToolResultContent\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0e\n\x06output\x18\x02 \x01(\t\x12\x10\n\x08is_error\x18\x03 \x01(\x08\x12\x14\n\x0ctool_call_id\x18\x04 \x01(\t\"\x1f\n\x0fProviderContent\x12\x0c\n\x04kind\x18\x01 \x01(\t\"c\n\x08ModelRun\x12\x13\n\x0bprovider_id\x18\x01 \x01(\t\x12\x17\n\x0fmodel_requested\x18\x02 \x01(\t\x12\x14\n\x0cmodel_served\x18\x03 \x01(\t\x12\x13\n\x0bresponse_id\x18\x04 \x01(\t\"\xc8\x02\n\nTokenUsage\x12\x19\n\x0cinput_tokens\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x1e\n\x11\x63\x61\x63he_read_tokens\x18\x02 \x01(\x04H\x01\x88\x01\x01\x12\x1f\n\x12\x63\x61\x63he_write_tokens\x18\x03 \x01(\x04H\x02\x88\x01\x01\x12\x1a\n\routput_tokens\x18\x04 \x01(\x04H\x03\x88\x01\x01\x12\x1d\n\x10reasoning_tokens\x18\x05 \x01(\x04H\x04\x88\x01\x01\x12#\n\x16reported_output_tokens\x18\x06 \x01(\x04H\x05\x88\x01\x01\x42\x0f\n\r_input_tokensB\x14\n\x12_cache_read_tokensB\x15\n\x13_cache_write_tokensB\x10\n\x0e_output_tokensB\x13\n\x11_reasoning_tokensB\x19\n\x17_reported_output_tokens\"\xdb\x01\n\x07\x46\x61ilure\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x39\n\x08metadata\x18\x03 \x03(\x0b\x32\'.opencode.message.Failure.MetadataEntry\x12\x33\n\x0bretry_after\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationH\x00\x88\x01\x01\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0e\n\x0c_retry_after*\xac\x01\n\x0bMessageType\x12\x1c\n\x18MESSAGE_TYPE_UNSPECIFIED\x10\x00\x12\x15\n\x11MESSAGE_TYPE_USER\x10\x01\x12\x1a\n\x16MESSAGE_TYPE_ASSISTANT\x10\x02\x12\x17\n\x13MESSAGE_TYPE_SYSTEM\x10\x03\x12\x15\n\x11MESSAGE_TYPE_HOST\x10\x04\x12\x1c\n\x18MESSAGE_TYPE_TOOL_RESULT\x10\x05*\xc0\x01\n\rMessageStatus\x12\x1e\n\x1aMESSAGE_STATUS_UNSPECIFIED\x10\x00\x12\x19\n\x15MESSAGE_STATUS_QUEUED\x10\x01\x12\x1c\n\x18MESSAGE_STATUS_STREAMING\x10\x02\x12\x1b\n\x17MESSAGE_STATUS_COMPLETE\x10\x03\x12\x1e\n\x1aMESSAGE_STATUS_INTERRUPTED\x10\x04\x12\x19\n\x15MESSAGE_STATUS_FAILED\x10\x05*\xfc\x02\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x12\x1a\n\x16\x46INISH_REASON_TOOL_USE\x10\x03\x12\x19\n\x15\x46INISH_REASON_REFUSAL\x10\x04\x12 \n\x1c\x46INISH_REASON_CONTENT_FILTER\x10\x05\x12\x1e\n\x1a\x46INISH_REASON_CONTEXT_FULL\x10\x06\x12\x18\n\x14\x46INISH_REASON_PAUSED\x10\x07\x12\x1b\n\x17\x46INISH_REASON_MAX_STEPS\x10\x08\x12\x18\n\x14\x46INISH_REASON_BUDGET\x10\t\x12\x19\n\x15\x46INISH_REASON_ABORTED\x10\n\x12\x1d\n\x19\x46INISH_REASON_INTERRUPTED\x10\x0b\x12\x17\n\x13\x46INISH_REASON_ERROR\x10\x0c*{\n\nPartStatus\x12\x1b\n\x17PART_STATUS_UNSPECIFIED\x10\x00\x12\x19\n\x15PART_STATUS_STREAMING\x10\x01\x12\x18\n\x14PART_STATUS_COMPLETE\x10\x02\x12\x1b\n\x17PART_STATUS_INTERRUPTED\x10\x03\x42\x8c\x01\n#io.github.turnwire.opencode.messageB\x0c\x43ontentProtoP\x01Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\xa2\x02\x03TWR\xaa\x02\x11Turnwire.Opencodeb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,36 +36,40 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'opencode.message.content_pb
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n#io.github.turnwire.opencode.messageB\014ContentProtoP\001Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\242\002\003TWR\252\002\021Turnwire.Opencode'
-  _globals['_MESSAGETYPE']._serialized_start=2303
-  _globals['_MESSAGETYPE']._serialized_end=2475
-  _globals['_MESSAGESTATUS']._serialized_start=2478
-  _globals['_MESSAGESTATUS']._serialized_end=2670
-  _globals['_FINISHREASON']._serialized_start=2673
-  _globals['_FINISHREASON']._serialized_end=3053
-  _globals['_PARTSTATUS']._serialized_start=3055
-  _globals['_PARTSTATUS']._serialized_end=3178
-  _globals['_SESSIONMESSAGE']._serialized_start=138
-  _globals['_SESSIONMESSAGE']._serialized_end=902
-  _globals['_COMPACTION']._serialized_start=904
-  _globals['_COMPACTION']._serialized_end=1012
-  _globals['_SENTCONTEXT']._serialized_start=1014
-  _globals['_SENTCONTEXT']._serialized_end=1119
-  _globals['_PART']._serialized_start=1122
-  _globals['_PART']._serialized_end=1602
-  _globals['_TEXTCONTENT']._serialized_start=1604
-  _globals['_TEXTCONTENT']._serialized_end=1631
-  _globals['_REASONINGCONTENT']._serialized_start=1633
-  _globals['_REASONINGCONTENT']._serialized_end=1665
-  _globals['_REFUSALCONTENT']._serialized_start=1667
-  _globals['_REFUSALCONTENT']._serialized_end=1697
-  _globals['_TOOLRESULTCONTENT']._serialized_start=1699
-  _globals['_TOOLRESULTCONTENT']._serialized_end=1791
-  _globals['_PROVIDERCONTENT']._serialized_start=1793
-  _globals['_PROVIDERCONTENT']._serialized_end=1824
-  _globals['_MODELRUN']._serialized_start=1826
-  _globals['_MODELRUN']._serialized_end=1925
-  _globals['_TOKENUSAGE']._serialized_start=1928
-  _globals['_TOKENUSAGE']._serialized_end=2256
-  _globals['_FAILURE']._serialized_start=2258
-  _globals['_FAILURE']._serialized_end=2300
+  _globals['_FAILURE_METADATAENTRY']._loaded_options = None
+  _globals['_FAILURE_METADATAENTRY']._serialized_options = b'8\001'
+  _globals['_MESSAGETYPE']._serialized_start=2513
+  _globals['_MESSAGETYPE']._serialized_end=2685
+  _globals['_MESSAGESTATUS']._serialized_start=2688
+  _globals['_MESSAGESTATUS']._serialized_end=2880
+  _globals['_FINISHREASON']._serialized_start=2883
+  _globals['_FINISHREASON']._serialized_end=3263
+  _globals['_PARTSTATUS']._serialized_start=3265
+  _globals['_PARTSTATUS']._serialized_end=3388
+  _globals['_SESSIONMESSAGE']._serialized_start=170
+  _globals['_SESSIONMESSAGE']._serialized_end=934
+  _globals['_COMPACTION']._serialized_start=936
+  _globals['_COMPACTION']._serialized_end=1044
+  _globals['_SENTCONTEXT']._serialized_start=1046
+  _globals['_SENTCONTEXT']._serialized_end=1151
+  _globals['_PART']._serialized_start=1154
+  _globals['_PART']._serialized_end=1634
+  _globals['_TEXTCONTENT']._serialized_start=1636
+  _globals['_TEXTCONTENT']._serialized_end=1663
+  _globals['_REASONINGCONTENT']._serialized_start=1665
+  _globals['_REASONINGCONTENT']._serialized_end=1697
+  _globals['_REFUSALCONTENT']._serialized_start=1699
+  _globals['_REFUSALCONTENT']._serialized_end=1729
+  _globals['_TOOLRESULTCONTENT']._serialized_start=1731
+  _globals['_TOOLRESULTCONTENT']._serialized_end=1823
+  _globals['_PROVIDERCONTENT']._serialized_start=1825
+  _globals['_PROVIDERCONTENT']._serialized_end=1856
+  _globals['_MODELRUN']._serialized_start=1858
+  _globals['_MODELRUN']._serialized_end=1957
+  _globals['_TOKENUSAGE']._serialized_start=1960
+  _globals['_TOKENUSAGE']._serialized_end=2288
+  _globals['_FAILURE']._serialized_start=2291
+  _globals['_FAILURE']._serialized_end=2510
+  _globals['_FAILURE_METADATAENTRY']._serialized_start=2447
+  _globals['_FAILURE_METADATAENTRY']._serialized_end=2494
 # @@protoc_insertion_point(module_scope)

@@ -5,6 +5,7 @@ Messages in full: ordered parts, usage, origin. The short form for user interfac
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -684,26 +685,62 @@ Global___TokenUsage: _TypeAlias = TokenUsage  # noqa: Y015
 
 @_typing.final
 class Failure(_message.Message):
-    """Says what went wrong with a message or turn, in the words of google.rpc.ErrorInfo."""
+    """Says what went wrong with a message, a turn or an attempt, in the words of google.rpc.ErrorInfo."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class MetadataEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     REASON_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
+    RETRY_AFTER_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
-    """Stable upper-case word, such as "PROVIDER_RATE_LIMITED". Values may be added."""
+    """Stable upper-case word, such as "PROVIDER_RATE_LIMITED": the name of an ErrorReason. Words may be added."""
     message: _builtins.str
-    """A sentence for people."""
+    """A sentence for people. May change."""
+    @_builtins.property
+    def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Facts for programs by lowerCamelCase key, such as "status" (the HTTP status of the provider's answer), as in
+        ErrorInfo.metadata. Empty when there are none. Keys may be added.
+        """
+
+    @_builtins.property
+    def retry_after(self) -> _duration_pb2.Duration:
+        """How long the provider asked to wait before another try. Absent when it did not ask."""
+
     def __init__(
         self,
         *,
         reason: _builtins.str = ...,
         message: _builtins.str = ...,
+        metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        retry_after: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_retry_after", b"_retry_after", "retry_after", b"retry_after"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_retry_after", b"_retry_after", "message", b"message", "metadata", b"metadata", "reason", b"reason", "retry_after", b"retry_after"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__retry_after: _TypeAlias = _typing.Literal["retry_after"]  # noqa: Y015
+    _WhichOneofArgType__retry_after: _TypeAlias = _typing.Literal["_retry_after", b"_retry_after"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__retry_after) -> _WhichOneofReturnType__retry_after | None: ...
 
 Global___Failure: _TypeAlias = Failure  # noqa: Y015

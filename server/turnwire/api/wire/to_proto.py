@@ -84,7 +84,14 @@ def usage(value: Usage | None) -> content.TokenUsage | None:
 
 def failure(value: m.Failure | None) -> content.Failure | None:
     """Returns what went wrong."""
-    return None if value is None else content.Failure(reason=value.reason, message=value.message)
+    if value is None:
+        return None
+    return content.Failure(
+        reason=value.reason,
+        message=value.message,
+        metadata=value.metadata,
+        retry_after=None if value.retry_after is None else duration(value.retry_after),
+    )
 
 
 def model_run(value: m.ModelRun | None) -> content.ModelRun | None:

@@ -16,7 +16,6 @@ from turnwire.core.environment import Environment
 from turnwire.domain.conversation.events import RetryScheduled
 from turnwire.domain.conversation.messages import Failure, ModelRef
 from turnwire.domain.errors import ProviderError, ProviderStreamFailed, UnknownModel
-from turnwire.domain.text import join_surrogates
 from turnwire.ports.commit import Committed
 from turnwire.ports.provider import ProviderRequest, Providers
 
@@ -104,8 +103,7 @@ class ModelCall:
         announced: asyncio.Future[Committed],
     ) -> RetryScheduled:
         """Publishes the next attempt once the message is announced; raises when the message could not be stored."""
-        failure = Failure(error.reason, join_surrogates(error.message))
-        told = RetryScheduled(self._stream.message_id, failure, attempt, delay, model)
+        told = RetryScheduled(self._stream.message_id, Failure.of(error), attempt, delay, model)
         await asyncio.shield(announced)
         self._publish(told)
         return told

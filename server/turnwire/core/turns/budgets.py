@@ -64,7 +64,8 @@ def budget_ending(budget: Budget, so_far: Consumption, whose: str) -> Ending | N
         limit = f"{_usd(so_far.cost_pico_usd)} of {_usd(budget.max_cost_pico_usd)} USD are used"
     else:
         return None
-    return Ending(FinishReason.BUDGET, Failure("BUDGET_EXHAUSTED", f"the budget of the {whose} is used up: {limit}"))
+    message = f"the budget of the {whose} is used up: {limit}"
+    return Ending(FinishReason.BUDGET, Failure("BUDGET_EXHAUSTED", message, {"budget": whose}))
 
 
 async def check_budgets(turn: Turn, messages: Iterable[Message], limits: Limits, store: Store) -> Ending | None:

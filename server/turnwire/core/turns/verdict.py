@@ -9,7 +9,6 @@ from turnwire.core.ending.closing import Ending
 from turnwire.core.turns.resuming import goes_on
 from turnwire.domain.conversation.messages import Failure, FinishReason, Message, ToolUse
 from turnwire.domain.errors import DomainError, ProviderContextFull, ProviderError, ProviderStreamCut
-from turnwire.domain.text import join_surrogates
 from turnwire.ports.provider import StepFinished
 
 MAX_PAUSES = 10
@@ -37,7 +36,7 @@ def step_ending(finished: StepFinished | None, failure: ProviderError | None, me
 
 def ending_of_error(error: DomainError) -> Ending:
     """Returns how a step or turn ends that an error ends."""
-    failure = Failure(error.reason, join_surrogates(error.message))
+    failure = Failure.of(error)
     if isinstance(error, ProviderStreamCut):
         return Ending(FinishReason.INTERRUPTED, failure)
     if isinstance(error, ProviderContextFull):

@@ -4,12 +4,16 @@ A message is a header (`Message`) and ordered parts. Both are immutable values; 
 holds what is told by the type of `Part.content`; new types may be added, so a reader skips what it does not know.
 """
 
-from datetime import datetime
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Self
 
 from msgspec import Struct, field
 
+from turnwire.domain.errors import DomainError
 from turnwire.domain.money import Usage
+from turnwire.domain.text import join_surrogates
 
 
 class MessageType(StrEnum):
@@ -179,11 +183,21 @@ class ModelRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     response_id: str = ""
 
 
-class Failure(Struct, frozen=True):
+class Failure(Struct, frozen=True, omit_defaults=True):
     """What went wrong: a stable upper-case word and a sentence for people."""
 
     reason: str
     message: str
+    metadata: Mapping[str, str] = {}
+    """Facts for programs by lowerCamelCase key."""
+    retry_after: timedelta | None = None
+    """How long to wait before another try, as the provider asked; None when it did not."""
+
+    @classmethod
+    def of(cls, error: DomainError) -> Self:
+        """Returns what a failed message, turn or attempt keeps of an error."""
+        metadata = {key: join_surrogates(value) for key, value in error.metadata.items()}
+        return cls(error.reason, join_surrogates(error.message), metadata, error.retry_after)
 
 
 class Compaction(Struct, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
 from opencode.message import content_pb2, message_pb2
 from opencode.session import session_pb2
@@ -16,6 +17,7 @@ from turnwire.domain.conversation.events import SessionView
 from turnwire.domain.conversation.messages import (
     Compaction,
     Content,
+    Failure,
     File,
     FinishReason,
     MessageStatus,
@@ -33,6 +35,7 @@ from turnwire.domain.conversation.messages import (
 from turnwire.domain.conversation.permissions import PermissionAction
 from turnwire.domain.conversation.sessions import Budget
 from turnwire.domain.conversation.turns import ToolDefinition
+from turnwire.domain.errors import ProviderRateLimited
 from turnwire.domain.money import Usage
 from turnwire.domain.repairs import Repair, RepairAction
 from turnwire.ports.tools import ServerTool, SourceState, ToolSource
@@ -130,6 +133,21 @@ def test_a_summary_says_what_it_stands_for() -> None:
         through_message_id="msg_0", message_count=4, tokens_before=900, tokens_after=90
     )
     assert not shown.HasField("sent_context")
+
+
+def test_a_failure_keeps_the_facts_of_its_error() -> None:
+    """Metadata and the wait, which text cannot carry; what the error did not say stays absent."""
+    error = ProviderRateLimited("slow down \ud800", {"status": "429", "word": "\udfff"}, timedelta(seconds=1.5))
+    shown = to_proto.failure(Failure.of(error))
+    assert shown == content_pb2.Failure(
+        reason="PROVIDER_RATE_LIMITED",
+        message="slow down \ufffd",
+        metadata={"status": "429", "word": "\ufffd"},
+        retry_after=Duration(seconds=1, nanos=500_000_000),
+    )
+    plain = to_proto.failure(Failure.of(ProviderRateLimited("slow down")))
+    assert plain is not None
+    assert (dict(plain.metadata), plain.HasField("retry_after")) == ({}, False)
 
 
 def test_a_permission_request_has_every_field() -> None:

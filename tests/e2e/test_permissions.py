@@ -29,8 +29,8 @@ from tests.support.clients.conversation import (
     watching,
     words_of,
 )
-from tests.support.servers.mcp import ENVIRON, calls_of, mcp_client, stdio
-from tests.support.servers.running import Client, connect, running_server
+from tests.support.servers.mcp import calls_of, mcp_client, stdio
+from tests.support.servers.running import Client
 
 RULES = """
 [permissions]
@@ -209,7 +209,7 @@ async def test_requests_survive_a_restart(tmp_path: Path) -> None:
     toml = stdio(tmp_path) + RULES
     async with mcp_client(tmp_path, toml) as client:
         accepted, (request,) = await asked(client, f"{ADD}\n/step\nDone.")
-    async with running_server(tmp_path, toml, ENVIRON) as server, connect(server.address) as client:
+    async with mcp_client(tmp_path, toml) as client:
         assert (await session_of(client, accepted.session_id)).active_turn_id == accepted.turn_id
         assert list((await client.permissions.ListPermissions(ListPermissionsRequest())).permissions) == [request]
         async with watching(client, accepted.session_id, after_sequence=0) as watch:

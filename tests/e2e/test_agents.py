@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from opencode.message.content_pb2 import (
+    CONTEXT_BREAK_MODEL_CHANGED,
+    CONTEXT_BREAK_UNSPECIFIED,
     FINISH_REASON_ERROR,
     MESSAGE_TYPE_ASSISTANT,
     MESSAGE_TYPE_HOST,
@@ -57,7 +59,9 @@ async def test_an_agent_has_prompt_model_tools_and_fallbacks_of_its_own(api: str
         await talk(client, "again", session_id, tools=tools)
         await talk(client, "and", session_id, model=model("other", "mine"), system="Be brief.")
         answers = [m for m in await messages_of(client, session_id) if m.type == MESSAGE_TYPE_ASSISTANT]
-    assert [m.sent_context.break_reason for m in answers] == ["", "MODEL_CHANGED", "MODEL_CHANGED"]
+    assert [m.sent_context.break_reason for m in answers] == [
+        *(CONTEXT_BREAK_UNSPECIFIED, CONTEXT_BREAK_MODEL_CHANGED, CONTEXT_BREAK_MODEL_CHANGED)
+    ]
     bodies = [request.body for request in provider.requests]
     assert [body["model"] for body in bodies] == ["reviewer", "reviewer", "spare", "other"]
     sent = [json.dumps(body) for body in bodies]

@@ -5,6 +5,7 @@ from pathlib import Path
 from opencode.agent.agent_pb2 import AgentInfo, ListAgentsRequest, PermissionRule
 from opencode.model.model_pb2 import ModelCapabilities, ModelInfo
 from opencode.provider.provider_pb2 import GetProvidersRequest
+from opencode.tool.tool_pb2 import PERMISSION_ACTION_ALLOW, PERMISSION_ACTION_ASK, PERMISSION_ACTION_DENY
 from tests.support.clients.conversation import (
     answer_to,
     displayed,
@@ -50,7 +51,7 @@ async def test_agents_tell_all_that_matters_before_they_are_chosen(tmp_path: Pat
     """
     async with running_server(tmp_path, toml) as server, connect(server.address) as client:
         agents = list((await client.agents.ListAgents(ListAgentsRequest())).agents)
-    asked = PermissionRule(pattern="fs.*", action="ask")
+    asked = PermissionRule(pattern="fs.*", action=PERMISSION_ACTION_ASK)
     assert agents == [
         AgentInfo(
             name="default",
@@ -71,8 +72,8 @@ async def test_agents_tell_all_that_matters_before_they_are_chosen(tmp_path: Pat
             tools=["fs.*", "web.get"],
             permissions=[
                 asked,
-                PermissionRule(pattern="fs.read", action="allow"),
-                PermissionRule(pattern="*_all", action="deny"),
+                PermissionRule(pattern="fs.read", action=PERMISSION_ACTION_ALLOW),
+                PermissionRule(pattern="*_all", action=PERMISSION_ACTION_DENY),
             ],
             has_system_prompt=True,
         ),

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from opencode.message.content_pb2 import (
+    CONTEXT_BREAK_CONTEXT_COMPACTED,
+    CONTEXT_BREAK_UNSPECIFIED,
     FINISH_REASON_ABORTED,
     FINISH_REASON_CONTEXT_FULL,
     FINISH_REASON_STOP,
@@ -148,9 +150,9 @@ async def test_older_messages_are_summarised(api: str, tmp_path: Path) -> None:
         ]
         assert kinds(told) == ["message_added", "context_compacted"]
         assert told[1].context_compacted.compaction == summary.compaction
-        assert messages[-1].sent_context.break_reason == "CONTEXT_COMPACTED"
+        assert messages[-1].sent_context.break_reason == CONTEXT_BREAK_CONTEXT_COMPACTED
         await talk(w.client, "short", session_id, model=MODEL)
-        assert (await messages_of(w.client, session_id))[-1].sent_context.break_reason == ""
+        assert (await messages_of(w.client, session_id))[-1].sent_context.break_reason == CONTEXT_BREAK_UNSPECIFIED
         assert len(w.summarised()) == 1
         assert SUMMARY in w.answered()[-1]
 

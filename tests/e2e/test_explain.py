@@ -7,7 +7,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from opencode.message.content_pb2 import MESSAGE_TYPE_HOST
+from opencode.message.content_pb2 import CONTEXT_BREAK_SYSTEM_CHANGED, MESSAGE_TYPE_HOST
 from opencode.message.message_pb2 import AppendMessageRequest, ExplainContextRequest, MessagePart, SendMessageRequest
 from opencode.turn.turn_pb2 import GenerationOptions, TurnSettings
 from tests.support.clients.conversation import (
@@ -69,7 +69,7 @@ async def test_the_explained_request_is_the_one_that_is_sent(api: str, tmp_path:
     assert SECRET not in told.request_json
     assert (told.provider_id, told.model_id, told.api) == ("mine", "m", api)
     assert told.sent_context == answered.sent_context
-    assert told.sent_context.break_reason == "SYSTEM_CHANGED"
+    assert told.sent_context.break_reason == CONTEXT_BREAK_SYSTEM_CHANGED
     assert told.estimated_tokens > 0
     assert not told.would_compact
     [host] = [repair for repair in told.repairs if repair.reason == "HOST_MESSAGE"]

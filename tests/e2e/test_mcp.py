@@ -12,7 +12,12 @@ import pytest
 
 from opencode.message.content_pb2 import FINISH_REASON_ERROR, FINISH_REASON_STOP
 from opencode.message.message_pb2 import AbortSessionRequest
-from opencode.tool.tool_pb2 import ListToolsRequest, SubmitToolResultRequest
+from opencode.tool.tool_pb2 import (
+    TOOL_SOURCE_STATE_CONNECTING,
+    TOOL_SOURCE_STATE_READY,
+    ListToolsRequest,
+    SubmitToolResultRequest,
+)
 from tests.support.clients.conversation import (
     answer_to,
     ask,
@@ -79,9 +84,14 @@ async def test_tools_are_listed_with_source_schema_and_state(client: Client) -> 
     """Their names begin with that of their server."""
     answer = await client.tools.ListTools(ListToolsRequest())
     add = next(tool for tool in answer.tools if tool.name == "test.add")
-    assert (add.description, add.source, add.state, add.error) == ("Adds two numbers.", "test", "ready", "")
+    assert (add.description, add.source, add.state, add.error) == (
+        "Adds two numbers.",
+        "test",
+        TOOL_SOURCE_STATE_READY,
+        "",
+    )
     assert set(json.loads(add.input_schema_json)["required"]) == {"a", "b"}
-    assert [(s.name, s.state, s.error) for s in answer.sources] == [("test", "ready", "")]
+    assert [(s.name, s.state, s.error) for s in answer.sources] == [("test", TOOL_SOURCE_STATE_READY, "")]
     refusal = await refused(client.tools.ListTools(ListToolsRequest(session_id="ses_none")))
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "SESSION_NOT_FOUND")
 
@@ -277,7 +287,7 @@ async def test_servers_that_hang_or_fail_hold_up_nothing(tmp_path: Path, monkeyp
         assert time.monotonic() - began < 1
         answer = await listed(client, lambda a: sum(bool(source.error) for source in a.sources) == 4)
         states = {source.name: (source.state, source.error) for source in answer.sources}
-        assert states["hangs"] == ("connecting", "")
+        assert states["hangs"] == (TOOL_SOURCE_STATE_CONNECTING, "")
         assert "No such file" in states["missing"][1]
         assert states["dies"][1] == "the process ended with code 4: it is broken"
         assert states["nobody"][1]
@@ -322,7 +332,7 @@ async def test_streamable_http(tmp_path: Path, port: int) -> None:
             await until((tmp_path / "slow_cancelled").exists)
             died = await talk(client, "/tool web.die {}")
             assert (await calls_of(client, died))[0].status == "error"
-        await listed(client, lambda answer: answer.sources[0].state != "ready")
+        await listed(client, lambda answer: answer.sources[0].state != TOOL_SOURCE_STATE_READY)
         async with http_server(port, tmp_path):
             await ready(client)
             again = await talk(client, '/tool web.add {"a": 1, "b": 1}', died.session_id)

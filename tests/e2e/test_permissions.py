@@ -11,6 +11,7 @@ from opencode.event.event_pb2 import GlobalEvent, SubscribeGlobalEventsRequest
 from opencode.message.content_pb2 import FINISH_REASON_ABORTED, FINISH_REASON_STOP
 from opencode.message.message_pb2 import AbortSessionRequest, SendMessageResponse
 from opencode.tool.tool_pb2 import (
+    PERMISSION_REPLY_CANCELLED,
     ListPermissionsRequest,
     PermissionRequest,
     PermissionResponse,
@@ -167,7 +168,7 @@ async def test_abort_ends_open_requests(client: Client) -> None:
         ended = await watch.until_turn_ended(accepted.turn_id)
     assert ended.turn_ended.finish_reason == FINISH_REASON_ABORTED
     (replied,) = [e.permission_replied for e in watch.events if e.HasField("permission_replied")]
-    assert (replied.permission_id, replied.response) == (request.id, "cancelled")
+    assert (replied.permission_id, replied.response) == (request.id, PERMISSION_REPLY_CANCELLED)
     assert await open_ids(client, accepted.session_id) == []
     refusal = await refused(client.permissions.RespondToPermission(response(request, "once")))
     assert refusal.reason == "PERMISSION_ALREADY_ANSWERED"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from opencode.event.session_event_pb2 import SessionEvent
 from opencode.message.message_pb2 import SendMessageResponse
-from opencode.tool.tool_pb2 import ListToolsRequest, ListToolsResponse, ToolCallState
+from opencode.tool.tool_pb2 import TOOL_SOURCE_STATE_READY, ListToolsRequest, ListToolsResponse, ToolCallState
 from tests.support.clients.conversation import displayed
 from tests.support.servers.running import Client, connect, running_server
 
@@ -88,7 +88,9 @@ async def listed(client: Client, found: Callable[[ListToolsResponse], bool]) -> 
 
 async def ready(client: Client) -> ListToolsResponse:
     """Waits until every source is ready."""
-    return await listed(client, lambda answer: all(source.state == "ready" for source in answer.sources))
+    return await listed(
+        client, lambda answer: all(source.state == TOOL_SOURCE_STATE_READY for source in answer.sources)
+    )
 
 
 async def calls_of(client: Client, accepted: SendMessageResponse) -> list[ToolCallState]:

@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from opencode.model import model_pb2 as _model_pb2
+from opencode.tool import tool_pb2 as _tool_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -151,13 +152,13 @@ class PermissionRule(_message.Message):
     ACTION_FIELD_NUMBER: _builtins.int
     pattern: _builtins.str
     """Pattern of tool names, such as "fs.write_*"."""
-    action: _builtins.str
-    """"allow", "ask" or "deny"."""
+    action: _tool_pb2.PermissionAction.ValueType
+    """What happens to them."""
     def __init__(
         self,
         *,
         pattern: _builtins.str = ...,
-        action: _builtins.str = ...,
+        action: _tool_pb2.PermissionAction.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

@@ -697,8 +697,8 @@ class PermissionReplied(_message.Message):
     TOOL_CALL_ID_FIELD_NUMBER: _builtins.int
     permission_id: _builtins.str
     """The request."""
-    response: _builtins.str
-    """"once", "always", "reject", or "cancelled" when its turn ended first. Values may be added."""
+    response: _tool_pb2.PermissionReply.ValueType
+    """How it was closed. PermissionResponse, which is older, has words for these."""
     reason: _builtins.str
     """Why, in the words of whoever answered; "" when not said."""
     tool_call_id: _builtins.str
@@ -707,7 +707,7 @@ class PermissionReplied(_message.Message):
         self,
         *,
         permission_id: _builtins.str = ...,
-        response: _builtins.str = ...,
+        response: _tool_pb2.PermissionReply.ValueType = ...,
         reason: _builtins.str = ...,
         tool_call_id: _builtins.str = ...,
     ) -> None: ...

@@ -187,6 +187,42 @@ PART_STATUS_INTERRUPTED: PartStatus.ValueType  # 3
 """Ended early; what had come is kept."""
 Global___PartStatus: _TypeAlias = PartStatus  # noqa: Y015
 
+class _ContextBreak:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ContextBreakEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ContextBreak.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CONTEXT_BREAK_UNSPECIFIED: _ContextBreak.ValueType  # 0
+    """It does, or it is the first."""
+    CONTEXT_BREAK_MODEL_CHANGED: _ContextBreak.ValueType  # 1
+    """Another model is asked."""
+    CONTEXT_BREAK_SYSTEM_CHANGED: _ContextBreak.ValueType  # 2
+    """The system prompt is another."""
+    CONTEXT_BREAK_TOOLS_CHANGED: _ContextBreak.ValueType  # 3
+    """The tools are others."""
+    CONTEXT_BREAK_CONTEXT_COMPACTED: _ContextBreak.ValueType  # 4
+    """A summary stands for older messages."""
+    CONTEXT_BREAK_HISTORY_CHANGED: _ContextBreak.ValueType  # 5
+    """Messages before are not what they were."""
+
+class ContextBreak(_ContextBreak, metaclass=_ContextBreakEnumTypeWrapper):
+    """Says why a request does not extend the one of the step before. Values may be added."""
+
+CONTEXT_BREAK_UNSPECIFIED: ContextBreak.ValueType  # 0
+"""It does, or it is the first."""
+CONTEXT_BREAK_MODEL_CHANGED: ContextBreak.ValueType  # 1
+"""Another model is asked."""
+CONTEXT_BREAK_SYSTEM_CHANGED: ContextBreak.ValueType  # 2
+"""The system prompt is another."""
+CONTEXT_BREAK_TOOLS_CHANGED: ContextBreak.ValueType  # 3
+"""The tools are others."""
+CONTEXT_BREAK_CONTEXT_COMPACTED: ContextBreak.ValueType  # 4
+"""A summary stands for older messages."""
+CONTEXT_BREAK_HISTORY_CHANGED: ContextBreak.ValueType  # 5
+"""Messages before are not what they were."""
+Global___ContextBreak: _TypeAlias = ContextBreak  # noqa: Y015
+
 @_typing.final
 class SessionMessage(_message.Message):
     """Holds one entry of a conversation with all its parts."""
@@ -357,10 +393,9 @@ class SentContext(_message.Message):
     """Messages in the request."""
     estimated_tokens: _builtins.int
     """Estimated tokens of the request."""
-    break_reason: _builtins.str
-    """Why the request does not extend the one of the step before, so that prompt caches begin anew: "MODEL_CHANGED",
-    "SYSTEM_CHANGED", "TOOLS_CHANGED", "CONTEXT_COMPACTED" or "HISTORY_CHANGED". "" when it does, and in the first step.
-    Values may be added.
+    break_reason: Global___ContextBreak.ValueType
+    """Why the request does not extend the one of the step before, so that prompt caches begin anew. Unspecified when it
+    does, and in the first step.
     """
     def __init__(
         self,
@@ -368,7 +403,7 @@ class SentContext(_message.Message):
         prefix_hash: _builtins.str = ...,
         message_count: _builtins.int = ...,
         estimated_tokens: _builtins.int = ...,
-        break_reason: _builtins.str = ...,
+        break_reason: Global___ContextBreak.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

@@ -53,6 +53,34 @@ DISPOSITION_DUPLICATE: Disposition.ValueType  # 3
 """The same request_id was accepted before; this is that first answer."""
 Global___Disposition: _TypeAlias = Disposition  # noqa: Y015
 
+class _RepairAction:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RepairActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RepairAction.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    REPAIR_ACTION_UNSPECIFIED: _RepairAction.ValueType  # 0
+    """Not said."""
+    REPAIR_ACTION_DROPPED: _RepairAction.ValueType  # 1
+    """It was left out."""
+    REPAIR_ACTION_REPLACED: _RepairAction.ValueType  # 2
+    """Something else was sent that says as much as can be said."""
+    REPAIR_ACTION_ADDED: _RepairAction.ValueType  # 3
+    """Something was sent that is not stored."""
+
+class RepairAction(_RepairAction, metaclass=_RepairActionEnumTypeWrapper):
+    """Says what was done to something that is stored, on the way to a model. Values may be added."""
+
+REPAIR_ACTION_UNSPECIFIED: RepairAction.ValueType  # 0
+"""Not said."""
+REPAIR_ACTION_DROPPED: RepairAction.ValueType  # 1
+"""It was left out."""
+REPAIR_ACTION_REPLACED: RepairAction.ValueType  # 2
+"""Something else was sent that says as much as can be said."""
+REPAIR_ACTION_ADDED: RepairAction.ValueType  # 3
+"""Something was sent that is not stored."""
+Global___RepairAction: _TypeAlias = RepairAction  # noqa: Y015
+
 @_typing.final
 class SendMessageRequest(_message.Message):
     """Sends a user message."""
@@ -936,10 +964,8 @@ class ContextRepair(_message.Message):
     """The message. "" when it is about the request as a whole."""
     part_index: _builtins.int
     """The index of the part. Absent when it is about the whole message."""
-    action: _builtins.str
-    """What was done: "dropped", "replaced" (by something else that says as much as can be said) or "added". Values may be
-    added.
-    """
+    action: Global___RepairAction.ValueType
+    """What was done."""
     reason: _builtins.str
     """Why, as a stable upper-case word such as "HOST_MESSAGE" or "REASONING_OF_ANOTHER_MODEL". Values may be added."""
     explanation: _builtins.str
@@ -949,7 +975,7 @@ class ContextRepair(_message.Message):
         *,
         message_id: _builtins.str = ...,
         part_index: _builtins.int | None = ...,
-        action: _builtins.str = ...,
+        action: Global___RepairAction.ValueType = ...,
         reason: _builtins.str = ...,
         explanation: _builtins.str = ...,
     ) -> None: ...

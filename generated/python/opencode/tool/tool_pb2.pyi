@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from opencode.file import file_pb2 as _file_pb2
 import builtins as _builtins
 import sys
@@ -19,6 +20,98 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _PermissionReply:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PermissionReplyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PermissionReply.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PERMISSION_REPLY_UNSPECIFIED: _PermissionReply.ValueType  # 0
+    """Not said."""
+    PERMISSION_REPLY_ONCE: _PermissionReply.ValueType  # 1
+    """This call may run."""
+    PERMISSION_REPLY_ALWAYS: _PermissionReply.ValueType  # 2
+    """This call may run, and in this session whatever the request's patterns match."""
+    PERMISSION_REPLY_REJECT: _PermissionReply.ValueType  # 3
+    """The call may not run."""
+    PERMISSION_REPLY_CANCELLED: _PermissionReply.ValueType  # 4
+    """The turn ended before anybody answered."""
+
+class PermissionReply(_PermissionReply, metaclass=_PermissionReplyEnumTypeWrapper):
+    """Says how a permission request was closed. Values may be added."""
+
+PERMISSION_REPLY_UNSPECIFIED: PermissionReply.ValueType  # 0
+"""Not said."""
+PERMISSION_REPLY_ONCE: PermissionReply.ValueType  # 1
+"""This call may run."""
+PERMISSION_REPLY_ALWAYS: PermissionReply.ValueType  # 2
+"""This call may run, and in this session whatever the request's patterns match."""
+PERMISSION_REPLY_REJECT: PermissionReply.ValueType  # 3
+"""The call may not run."""
+PERMISSION_REPLY_CANCELLED: PermissionReply.ValueType  # 4
+"""The turn ended before anybody answered."""
+Global___PermissionReply: _TypeAlias = PermissionReply  # noqa: Y015
+
+class _PermissionAction:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PermissionActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PermissionAction.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PERMISSION_ACTION_UNSPECIFIED: _PermissionAction.ValueType  # 0
+    """Not said."""
+    PERMISSION_ACTION_ALLOW: _PermissionAction.ValueType  # 1
+    """They run."""
+    PERMISSION_ACTION_ASK: _PermissionAction.ValueType  # 2
+    """A person is asked before each call."""
+    PERMISSION_ACTION_DENY: _PermissionAction.ValueType  # 3
+    """Models are not offered the tool."""
+
+class PermissionAction(_PermissionAction, metaclass=_PermissionActionEnumTypeWrapper):
+    """Says what the configuration does with the calls of a tool. Values may be added."""
+
+PERMISSION_ACTION_UNSPECIFIED: PermissionAction.ValueType  # 0
+"""Not said."""
+PERMISSION_ACTION_ALLOW: PermissionAction.ValueType  # 1
+"""They run."""
+PERMISSION_ACTION_ASK: PermissionAction.ValueType  # 2
+"""A person is asked before each call."""
+PERMISSION_ACTION_DENY: PermissionAction.ValueType  # 3
+"""Models are not offered the tool."""
+Global___PermissionAction: _TypeAlias = PermissionAction  # noqa: Y015
+
+class _ToolSourceState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ToolSourceStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ToolSourceState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TOOL_SOURCE_STATE_UNSPECIFIED: _ToolSourceState.ValueType  # 0
+    """Not said."""
+    TOOL_SOURCE_STATE_CONNECTING: _ToolSourceState.ValueType  # 1
+    """The server connects to it."""
+    TOOL_SOURCE_STATE_READY: _ToolSourceState.ValueType  # 2
+    """Its tools can be called."""
+    TOOL_SOURCE_STATE_FAILED: _ToolSourceState.ValueType  # 3
+    """It could not be reached, or was lost; the server tries again."""
+    TOOL_SOURCE_STATE_STOPPED: _ToolSourceState.ValueType  # 4
+    """The server has stopped using it."""
+
+class ToolSourceState(_ToolSourceState, metaclass=_ToolSourceStateEnumTypeWrapper):
+    """Tells how a source of tools is. Values may be added."""
+
+TOOL_SOURCE_STATE_UNSPECIFIED: ToolSourceState.ValueType  # 0
+"""Not said."""
+TOOL_SOURCE_STATE_CONNECTING: ToolSourceState.ValueType  # 1
+"""The server connects to it."""
+TOOL_SOURCE_STATE_READY: ToolSourceState.ValueType  # 2
+"""Its tools can be called."""
+TOOL_SOURCE_STATE_FAILED: ToolSourceState.ValueType  # 3
+"""It could not be reached, or was lost; the server tries again."""
+TOOL_SOURCE_STATE_STOPPED: ToolSourceState.ValueType  # 4
+"""The server has stopped using it."""
+Global___ToolSourceState: _TypeAlias = ToolSourceState  # noqa: Y015
 
 @_typing.final
 class ToolCallState(_message.Message):
@@ -563,16 +656,14 @@ class ToolInfo(_message.Message):
     """JSON Schema of the arguments, as text."""
     source: _builtins.str
     """Name of its source."""
-    state: _builtins.str
-    """State of its source: "connecting", "ready", "failed" (it is tried again) or "stopped". Values may be added."""
+    state: Global___ToolSourceState.ValueType
+    """State of its source."""
     error: _builtins.str
     """Why the tool cannot be used: what went wrong with its source, or its schema is none and models are not offered it.
     "" when it can.
     """
-    permission: _builtins.str
-    """What the configuration says of its calls: "allow", "ask" (a person is asked first) or "deny" (models are not offered
-    it). For the agent of the session that was named, else for the default agent.
-    """
+    permission: Global___PermissionAction.ValueType
+    """What the configuration says of its calls. For the agent of the session that was named, else for the default agent."""
     def __init__(
         self,
         *,
@@ -580,9 +671,9 @@ class ToolInfo(_message.Message):
         description: _builtins.str = ...,
         input_schema_json: _builtins.str = ...,
         source: _builtins.str = ...,
-        state: _builtins.str = ...,
+        state: Global___ToolSourceState.ValueType = ...,
         error: _builtins.str = ...,
-        permission: _builtins.str = ...,
+        permission: Global___PermissionAction.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -603,15 +694,15 @@ class ToolSource(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name in the configuration."""
-    state: _builtins.str
-    """"connecting", "ready", "failed" (it is tried again) or "stopped". Values may be added."""
+    state: Global___ToolSourceState.ValueType
+    """How it is."""
     error: _builtins.str
     """What went wrong last; "" when it is ready."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
-        state: _builtins.str = ...,
+        state: Global___ToolSourceState.ValueType = ...,
         error: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015

@@ -53,7 +53,8 @@ def agent(value: AgentDescription) -> agent_pb2.AgentInfo:
         fallback_models=map(to_proto.model_name, value.fallback_models),
         tools=_ALL_TOOLS if value.tools is None else value.tools,
         permissions=[
-            agent_pb2.PermissionRule(pattern=rule.pattern, action=rule.action.value) for rule in value.permissions
+            agent_pb2.PermissionRule(pattern=rule.pattern, action=to_proto.PERMISSION_ACTIONS[rule.action])
+            for rule in value.permissions
         ],
         has_system_prompt=value.has_system_prompt,
     )

@@ -131,7 +131,7 @@ def _fill_session_kind(result: pb.SessionEvent, event: e.Event) -> None:
             result.permission_replied.CopyFrom(
                 pb.PermissionReplied(
                     permission_id=permission_id,
-                    response=answer.response.value,
+                    response=to_proto.PERMISSION_REPLIES[answer.response],
                     reason=answer.reason,
                     tool_call_id=tool_call_id,
                 )

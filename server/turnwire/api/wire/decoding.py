@@ -11,9 +11,10 @@ from opencode.event import session_event_pb2 as pb
 from opencode.file import file_pb2
 from opencode.message import content_pb2 as content
 from opencode.tool import tool_pb2
+from turnwire.api.wire import to_proto
 from turnwire.domain.conversation import events as e
 from turnwire.domain.conversation import messages as m
-from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice, PermissionRequest
+from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionRequest
 from turnwire.domain.money import Usage
 
 UNKNOWN_PART = -1
@@ -85,9 +86,11 @@ def _permission_asked(event: pb.SessionEvent) -> e.PermissionAsked:
 
 def _permission_replied(event: pb.SessionEvent) -> e.PermissionReplied:
     replied = event.permission_replied
-    answer = PermissionAnswer(PermissionChoice(replied.response), replied.reason)
+    answer = PermissionAnswer(_CHOICES[replied.response], replied.reason)
     return e.PermissionReplied(replied.permission_id, replied.tool_call_id, answer)
 
+
+_CHOICES = {number: choice for choice, number in to_proto.PERMISSION_REPLIES.items()}
 
 _KINDS: dict[str, Callable[[pb.SessionEvent], e.DurableKind]] = {
     "message_added": _message_added,

@@ -16,11 +16,13 @@ from turnwire.core.use_cases.explanation import ContextExplanation
 from turnwire.domain.conversation import messages as m
 from turnwire.domain.conversation.display import DisplayMessage, role_of
 from turnwire.domain.conversation.events import SessionView
-from turnwire.domain.conversation.permissions import PermissionRequest
+from turnwire.domain.conversation.permissions import PermissionAction, PermissionChoice, PermissionRequest
 from turnwire.domain.conversation.sessions import Budget
 from turnwire.domain.conversation.turns import ToolDefinition
 from turnwire.domain.money import Usage
+from turnwire.domain.repairs import RepairAction
 from turnwire.domain.text import utf8_bytes
+from turnwire.ports.tools import SourceState
 
 _TYPES = {
     m.MessageType.USER: content.MESSAGE_TYPE_USER,
@@ -33,6 +35,16 @@ _ROLES = {number: role_of(message_type) for message_type, number in _TYPES.items
 _STATUSES = {status: content.MessageStatus.Value(f"MESSAGE_STATUS_{status.name}") for status in m.MessageStatus}
 _PART_STATUSES = {status: content.PartStatus.Value(f"PART_STATUS_{status.name}") for status in m.PartStatus}
 _FINISH_REASONS = {reason: content.FinishReason.Value(f"FINISH_REASON_{reason.name}") for reason in m.FinishReason}
+PERMISSION_REPLIES = {
+    choice: tool_pb2.PermissionReply.Value(f"PERMISSION_REPLY_{choice.name}") for choice in PermissionChoice
+}
+PERMISSION_ACTIONS = {
+    action: tool_pb2.PermissionAction.Value(f"PERMISSION_ACTION_{action.name}") for action in PermissionAction
+}
+SOURCE_STATES = {state: tool_pb2.ToolSourceState.Value(f"TOOL_SOURCE_STATE_{state.name}") for state in SourceState}
+REPAIR_ACTIONS = {action: message_pb.RepairAction.Value(f"REPAIR_ACTION_{action.name}") for action in RepairAction}
+BREAK_REASONS = {name.removeprefix("CONTEXT_BREAK_"): number for name, number in content.ContextBreak.items() if number}
+"""By the words of `SentContext.break_reason`."""
 
 
 def timestamp(at: datetime) -> Timestamp:
@@ -165,14 +177,14 @@ def tools(value: ToolList) -> tool_pb2.ListToolsResponse:
                 description=tool.description,
                 input_schema_json=tool.input_schema_json,
                 source=tool.source,
-                state=sources[tool.source].state.value,
+                state=SOURCE_STATES[sources[tool.source].state],
                 error=value.problems.get(tool.name) or sources[tool.source].error,
-                permission=value.permissions[tool.name].value,
+                permission=PERMISSION_ACTIONS[value.permissions[tool.name]],
             )
             for tool in value.tools
         ],
         sources=[
-            tool_pb2.ToolSource(name=source.name, state=source.state.value, error=source.error)
+            tool_pb2.ToolSource(name=source.name, state=SOURCE_STATES[source.state], error=source.error)
             for source in value.sources
         ],
     )
@@ -260,7 +272,7 @@ def sent_context(value: m.SentContext | None) -> content.SentContext | None:
         prefix_hash=value.prefix_hash,
         message_count=value.message_count,
         estimated_tokens=value.estimated_tokens,
-        break_reason=value.break_reason,
+        break_reason=BREAK_REASONS.get(value.break_reason, content.CONTEXT_BREAK_UNSPECIFIED),
     )
 
 
@@ -347,7 +359,7 @@ def explanation(value: ContextExplanation) -> message_pb.ExplainContextResponse:
             message_pb.ContextRepair(
                 message_id=repair.message_id,
                 part_index=repair.part_index,
-                action=repair.action.value,
+                action=REPAIR_ACTIONS[repair.action],
                 reason=repair.reason,
                 explanation=repair.explanation,
             )

@@ -114,13 +114,17 @@ KINDS: list[tuple[e.DurableKind | e.EphemeralKind, dict[str, object]]] = [
         e.PermissionReplied("per_1", "prt_2", PermissionAnswer(PermissionChoice.REJECT, "no")),
         {
             "permission_replied": pb.PermissionReplied(
-                permission_id="per_1", response="reject", reason="no", tool_call_id="prt_2"
+                permission_id="per_1", response=tool_pb2.PERMISSION_REPLY_REJECT, reason="no", tool_call_id="prt_2"
             )
         },
     ),
     (
         e.PermissionReplied("per_1", "prt_2", PermissionAnswer(PermissionChoice.CANCELLED)),
-        {"permission_replied": pb.PermissionReplied(permission_id="per_1", response="cancelled", tool_call_id="prt_2")},
+        {
+            "permission_replied": pb.PermissionReplied(
+                permission_id="per_1", response=tool_pb2.PERMISSION_REPLY_CANCELLED, tool_call_id="prt_2"
+            )
+        },
     ),
     (
         e.ContextCompacted("msg_s", COMPACTION),

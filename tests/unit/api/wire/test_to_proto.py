@@ -11,6 +11,7 @@ from opencode.session import session_pb2
 from opencode.tool import tool_pb2
 from tests.support.fakes.domain_values import NOW, make_message, make_part, make_permission, make_session
 from turnwire.api.wire import to_proto
+from turnwire.core.context import prefix
 from turnwire.core.use_cases.catalog import ToolList
 from turnwire.core.use_cases.explanation import ContextExplanation
 from turnwire.domain.conversation.events import SessionView
@@ -32,7 +33,7 @@ from turnwire.domain.conversation.messages import (
     ToolStatus,
     ToolUse,
 )
-from turnwire.domain.conversation.permissions import PermissionAction
+from turnwire.domain.conversation.permissions import PermissionAction, PermissionChoice
 from turnwire.domain.conversation.sessions import Budget
 from turnwire.domain.conversation.turns import ToolDefinition
 from turnwire.domain.errors import ProviderRateLimited
@@ -48,6 +49,10 @@ from turnwire.ports.tools import ServerTool, SourceState, ToolSource
         (MessageStatus, to_proto._STATUSES, content_pb2.MessageStatus, "MESSAGE_STATUS_"),
         (PartStatus, to_proto._PART_STATUSES, content_pb2.PartStatus, "PART_STATUS_"),
         (FinishReason, to_proto._FINISH_REASONS, content_pb2.FinishReason, "FINISH_REASON_"),
+        (PermissionChoice, to_proto.PERMISSION_REPLIES, tool_pb2.PermissionReply, "PERMISSION_REPLY_"),
+        (PermissionAction, to_proto.PERMISSION_ACTIONS, tool_pb2.PermissionAction, "PERMISSION_ACTION_"),
+        (SourceState, to_proto.SOURCE_STATES, tool_pb2.ToolSourceState, "TOOL_SOURCE_STATE_"),
+        (RepairAction, to_proto.REPAIR_ACTIONS, message_pb2.RepairAction, "REPAIR_ACTION_"),
     ],
 )
 def test_enums_of_both_sides_have_the_same_members(members: Any, table: dict[Any, int], enum: Any, prefix: str) -> None:
@@ -56,6 +61,16 @@ def test_enums_of_both_sides_have_the_same_members(members: Any, table: dict[Any
         member: prefix + member.name for member in members
     }
     assert sorted(table.values()) == sorted(number for number in enum.values() if number)
+
+
+def test_breaks_of_a_context_are_those_that_the_core_tells() -> None:
+    """Stored as words; a word of a newer server is not said."""
+    told = {value for name, value in vars(prefix).items() if name == value}
+    assert set(to_proto.BREAK_REASONS) == told
+    newer = SentContext(system_hash="", tools_hash="", prefix_hash="", message_count=0, break_reason="LATER")
+    shown = to_proto.sent_context(newer)
+    assert shown is not None
+    assert shown.break_reason == content_pb2.CONTEXT_BREAK_UNSPECIFIED
 
 
 def test_tool_statuses_are_the_words_of_the_contract() -> None:
@@ -116,11 +131,16 @@ def test_what_a_message_does_not_have_is_absent() -> None:
 def test_what_a_model_was_sent_is_shown_without_its_parts_digests() -> None:
     """The digest of the whole, the size, and why prompt caches began anew."""
     sent = SentContext(
-        system_hash="sys", tools_hash="too", prefix_hash="all", message_count=2, estimated_tokens=3, break_reason="R"
+        system_hash="sys",
+        tools_hash="too",
+        prefix_hash="all",
+        message_count=2,
+        estimated_tokens=3,
+        break_reason="TOOLS_CHANGED",
     )
     shown = to_proto.message(make_message("msg_1", "a", sent_context=sent))
     assert shown.sent_context == content_pb2.SentContext(
-        prefix_hash="all", message_count=2, estimated_tokens=3, break_reason="R"
+        prefix_hash="all", message_count=2, estimated_tokens=3, break_reason=content_pb2.CONTEXT_BREAK_TOOLS_CHANGED
     )
     assert not shown.HasField("compaction")
 
@@ -191,8 +211,8 @@ def test_tools_say_what_happens_to_their_calls() -> None:
     permissions = {"fs.read": PermissionAction.ALLOW, "fs.write": PermissionAction.ASK}
     shown = to_proto.tools(ToolList(tools, (source,), {"fs.write": "its schema is none"}, permissions))
     assert [(tool.name, tool.permission, tool.error) for tool in shown.tools] == [
-        ("fs.read", "allow", ""),
-        ("fs.write", "ask", "its schema is none"),
+        ("fs.read", tool_pb2.PERMISSION_ACTION_ALLOW, ""),
+        ("fs.write", tool_pb2.PERMISSION_ACTION_ASK, "its schema is none"),
     ]
 
 
@@ -222,9 +242,14 @@ def test_an_explanation_has_every_field() -> None:
         would_compact=True,
         repairs=[
             message_pb2.ContextRepair(
-                message_id="msg_1", action="dropped", reason="HOST_MESSAGE", explanation="is for people"
+                message_id="msg_1",
+                action=message_pb2.REPAIR_ACTION_DROPPED,
+                reason="HOST_MESSAGE",
+                explanation="is for people",
             ),
-            message_pb2.ContextRepair(message_id="msg_2", part_index=0, action="added", reason="R", explanation="why"),
+            message_pb2.ContextRepair(
+                message_id="msg_2", part_index=0, action=message_pb2.REPAIR_ACTION_ADDED, reason="R", explanation="why"
+            ),
         ],
         sent_context=content_pb2.SentContext(prefix_hash="h", message_count=1),
     )

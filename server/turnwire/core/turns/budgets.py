@@ -1,6 +1,6 @@
 """Budgets: how many tokens and how much money a turn and a session may use.
 
-Looked at before each step: what a step will use is known only when it was made, so a budget may be passed by one step.
+They are checked before each step. A step's consumption is known only afterwards, so one step may exceed a budget.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from turnwire.ports.store import Store
 
 
 class Consumption(Struct, frozen=True):
-    """What was used so far. What no provider told, and what has no known price, counts nothing."""
+    """What was used so far. Unreported tokens and unknown prices count as 0."""
 
     tokens: int = 0
     cost_pico_usd: int = 0
@@ -27,7 +27,7 @@ class Consumption(Struct, frozen=True):
 
 
 def consumption_of(messages: Iterable[Message]) -> Consumption:
-    """Returns what messages have used together."""
+    """Returns what the messages used together."""
     total = Consumption()
     for message in messages:
         total += consumption(message.usage, message.cost_pico_usd)
@@ -35,13 +35,13 @@ def consumption_of(messages: Iterable[Message]) -> Consumption:
 
 
 def consumption(usage: Usage | None, cost_pico_usd: int | None) -> Consumption:
-    """Returns prompt and answer together, and their cost."""
+    """Returns the tokens of prompt and answer together, and their cost."""
     tokens = 0 if usage is None else (usage.prompt_total or 0) + (usage.generated_total or 0)
     return Consumption(tokens, cost_pico_usd or 0)
 
 
 def smaller(a: Budget, b: Budget) -> Budget:
-    """Returns the budget that keeps to both."""
+    """Returns the budget that satisfies both: the lower limit of each kind."""
     return Budget(
         max_tokens=_smaller(a.max_tokens, b.max_tokens),
         max_cost_pico_usd=_smaller(a.max_cost_pico_usd, b.max_cost_pico_usd),
@@ -51,12 +51,12 @@ def smaller(a: Budget, b: Budget) -> Budget:
 def budget_ending(budget: Budget, so_far: Consumption, whose: str) -> Ending | None:
     """Returns the end of a turn whose budget is used up; None while something is left.
 
-    The end says which budget it was: without that, people could not tell which limit to raise.
+    The failure names the budget, so that people know which limit to raise.
 
     Args:
         budget: The limits.
         so_far: What was used.
-        whose: "turn" or "session", for people.
+        whose: "turn" or "session"; part of the failure.
     """
     if budget.max_tokens is not None and so_far.tokens >= budget.max_tokens:
         limit = f"{so_far.tokens} of {budget.max_tokens} tokens are used"
@@ -69,13 +69,13 @@ def budget_ending(budget: Budget, so_far: Consumption, whose: str) -> Ending | N
 
 
 async def check_budgets(turn: Turn, messages: Iterable[Message], limits: Limits, store: Store) -> Ending | None:
-    """Returns the end of a turn that may begin no further step; None when it may.
+    """Returns the end of a turn whose own or session budget is used up; None when it may take another step.
 
     Args:
         turn: The turn.
-        messages: Those of the turn so far that have usage, summaries included.
-        limits: The budgets of every turn and of every session.
-        store: Knows the session's own budget, and what its ended turns have used.
+        messages: The turn's messages with usage so far, including summaries.
+        limits: The budgets that apply to every turn and every session.
+        store: Has the session's own budget and what its ended turns used.
 
     Raises:
         StorageError: the session could not be read.

@@ -1,4 +1,4 @@
-"""What others may ask of a turn that runs."""
+"""Read access to a running turn."""
 
 from typing import Protocol
 
@@ -9,7 +9,7 @@ from turnwire.domain.conversation.turns import Turn
 
 
 class LiveTurn(Protocol):
-    """A turn that runs, for readers on the event loop: each answer is of this moment, and nothing here waits."""
+    """A running turn, for readers on the event loop: everything here returns the current state without waiting."""
 
     @property
     def turn(self) -> Turn:
@@ -23,18 +23,18 @@ class LiveTurn(Protocol):
 
     @property
     def pending_notice(self) -> CompactionStarted | RetryScheduled | None:
-        """What watchers were told of that keeps the model from answering: a summary being written, or a retry."""
+        """The event that announced why no answer streams now: a summary is being written, or a retry is pending."""
         ...
 
     @property
     def awaited_call_ids(self) -> frozenset[str]:
-        """The ids, ours and the provider's, of the tool calls without result, also of those being written now."""
+        """The ids of tool calls that have no result, both ours and the provider's; includes calls being written now."""
         ...
 
     def open_message(self) -> Message | None:
-        """Returns the message that streams now, as far as it has come, or whose tool calls wait for their results."""
+        """Returns the message that streams now, or whose tool calls wait for results; None when there is none."""
         ...
 
     def open_part(self, message_id: str, index: int) -> Part | None:
-        """Returns one part of that message; cheaper than all of it. None when it is not open any more."""
+        """Returns one part of the open message, which costs less than the message. None when it is no longer open."""
         ...

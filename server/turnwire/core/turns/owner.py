@@ -1,4 +1,4 @@
-"""The turns of one session: the running one and those that wait."""
+"""The turns of one session: the running turn and the queue."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ from turnwire.domain.errors import StorageBusy, StorageError, StorageFull, TooMa
 from turnwire.ports.commit import Committed, NewEvent, PutMessage, PutTurn, RemoveMessage
 
 RETRY_SECONDS = (0.1, 0.5, 2.0, 5.0)
-"""Pauses before the end of a turn is written again after the store failed; the last one repeats."""
+"""Pauses between attempts to store the end of a turn; the last one repeats."""
 
 UNSAVED = Ending(FinishReason.ERROR, Failure("INTERNAL", "the server could not store the end of the turn"))
 
@@ -41,7 +41,7 @@ log = structlog.get_logger()
 class Place:
     """The place of a message in its session: its turn starts at once, or waits behind others.
 
-    It is taken before the message is stored, so that the answer to the caller and the work can name it.
+    It is reserved before the message is stored, so that the response and the stored work can contain it.
     """
 
     turn: Turn
@@ -51,18 +51,18 @@ class Place:
     queue_position: int = 0
     """Its place among the waiting messages, from 1; 0 when it starts at once."""
     events: tuple[NewEvent, ...] = ()
-    """What watchers are told of the place, behind the message itself."""
+    """Events about the place; they follow the message's own event."""
     durable: asyncio.Future[Committed] | None = None
-    """The commit that stores it; None before that, and for one that a dead process stored."""
+    """The commit that stores the message; None before `start`, and when an earlier process stored it."""
 
 
 class SessionTurns:
     """Owns the turns of one session.
 
-    `run` is the turn that runs or is about to; it is set in the same moment in which it is decided. `queue` holds the
-    others in order. `_task` runs one turn after the other and ends when the queue is empty; it is awaited by `idle`.
-    `_reserved` is the place that is neither started nor released: one at a time, so that commits keep the order of
-    places. `_is_announced` is true when the last status event, in the order of commits, said that the session runs.
+    `run` is the turn that runs or is about to; it is set as soon as that is decided. `queue` holds the others in order.
+    `_task` runs one turn after the other and ends when the queue is empty; `idle` awaits it. `_reserved` is a place
+    that is neither started nor released yet. There is at most one, so that commits keep the order of places.
+    `_is_announced` is true when the last status event, in commit order, was that the session runs.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class SessionTurns:
         """Args:
         environment: Ports and settings.
         session_id: The session.
-        slots: Bounds the turns that run at once on the server.
+        slots: Bounds the turns whose model is asked at the same time, on the whole server.
         forget: Called when nothing runs or waits any more.
         """
         self._environment = environment
@@ -90,7 +90,7 @@ class SessionTurns:
         return tuple(place.message.message_id for place in self.queue)
 
     def reserve(self, turn: Turn, message: Message, when_busy: BusyPolicy) -> Place:
-        """Takes the next place for a message; see `Turns.reserve`. Ends with `start` or `release`."""
+        """Reserves the next place for a message; see `Turns.reserve`. Call `start` or `release` next."""
         if self._reserved is not None:
             raise RuntimeError("nothing is awaited between taking a place and using it")
         if self._must_wait(when_busy):
@@ -112,7 +112,7 @@ class SessionTurns:
         return place
 
     def start(self, place: Place, work: Work) -> asyncio.Future[Committed]:
-        """Stores a message in its place and starts its turn, or lets it wait; see `Turns.start`."""
+        """Stores a message in its place, and starts its turn or queues it; see `Turns.start`."""
         place.durable = self._environment.commit(self._session_id, work, place.message.created_at)
         self._reserved = None
         if place.queue_position:
@@ -122,7 +122,7 @@ class SessionTurns:
         return place.durable
 
     def release(self) -> None:
-        """Gives up the place that was taken and not used. Nothing happens when there is none."""
+        """Gives up the reserved place. Does nothing when there is none."""
         place, self._reserved = self._reserved, None
         if place is None:
             return
@@ -133,7 +133,7 @@ class SessionTurns:
             self._forget(self._session_id)
 
     def resume(self, resumption: Resumption) -> None:
-        """Goes on with a turn of a dead process. Watchers were told then that the session runs."""
+        """Continues a turn of an earlier process, which already announced that the session runs."""
         self._is_announced = True
         self.run = TurnRun(self._environment, resumption.turn, resumption.point)
         self._run_from(Place(resumption.turn, resumption.user_message))
@@ -151,7 +151,7 @@ class SessionTurns:
         return taken
 
     async def drop(self, taken: list[Place]) -> tuple[str, ...]:
-        """Removes messages that were taken out of the queue. Returns their ids when that is durable."""
+        """Removes messages taken out of the queue. Returns their ids when that is durable; none if the server stops."""
         stored = [place for place in taken if await self._is_durable(place)]
         if not stored:
             return ()
@@ -162,11 +162,11 @@ class SessionTurns:
             work += Work((RemoveMessage(message_id),), (NewEvent(MessageRemoved(message_id), place.turn.turn_id),))
             work += end_turn(place.turn, (), Ending(FinishReason.ABORTED), now)
         if not await self._commit_surely(work + Work((), (self._queue_event(),))):
-            return ()  # the server stops: they are still there at the next start
+            return ()  # the server stops: they stay stored for the next start
         return tuple(place.message.message_id for place in stored)
 
     def suspend(self, ending: Ending) -> None:
-        """Stops the running turn, which goes on at the next start or else ends in this way; starts no other."""
+        """Stops the running turn and starts no other. It continues at the next start, or else ends with `ending`."""
         self._stopping.set()
         if self.run is not None:
             self.run.suspend(ending)
@@ -177,10 +177,10 @@ class SessionTurns:
             await asyncio.wait((self._task,))
 
     def _must_wait(self, when_busy: BusyPolicy) -> bool:
-        """Decides what a further message does: it waits, starts at once, or is refused.
+        """Returns whether a new message waits; False when its turn starts at once.
 
         Raises:
-            TurnInProgress: a turn runs and the caller does not want to wait.
+            TurnInProgress: a turn runs and the policy is REJECT.
             TooManyTurns: too many messages wait.
         """
         if self.run is None:
@@ -196,7 +196,7 @@ class SessionTurns:
                 return True
 
     def _run_from(self, place: Place) -> None:
-        """Starts the task that runs the turn of a place, then those that wait."""
+        """Starts the task that runs the turn of a place, then the queue."""
         if self.run is None:
             raise RuntimeError("a turn is run once it is decided")
         self._task = asyncio.create_task(self._run_turns(place, self.run), name="session turns")
@@ -206,12 +206,12 @@ class SessionTurns:
             self.queue.remove(place)
 
     async def _run_turns(self, place: Place | None, run: TurnRun) -> None:
-        """Runs a turn, then those that wait."""
+        """Runs a turn, then the queue."""
         while place is not None:
             try:
                 if await self._start(place):
                     await self._run_turn(run)
-            except Exception as error:  # a bug in one turn must not strand those that wait
+            except Exception as error:  # a bug in one turn must not block the queue
                 log.error("turn_not_ended", session_id=self._session_id, exc_info=error)
                 await self._end_unsaved(run.turn)
             run.ended.set()
@@ -222,7 +222,7 @@ class SessionTurns:
         self._forget(self._session_id)
 
     async def _next(self) -> Place | None:
-        """Takes the next waiting message. When there is none, watchers are told that the session is idle."""
+        """Takes the next waiting message out of the queue. When there is none, announces that the session is idle."""
         if not self.queue and self._is_announced:
             self._is_announced = False
             await self._commit_surely(_IDLE)
@@ -231,7 +231,7 @@ class SessionTurns:
     async def _start(self, place: Place) -> bool:
         """Makes a message part of the conversation. Returns False when it could not be stored."""
         durable = await self._is_durable(place)
-        if place.turn.status is TurnStatus.RUNNING:  # it was started when it was accepted
+        if place.turn.status is TurnStatus.RUNNING:  # it never waited
             self._is_announced = self._is_announced and durable
             return durable
         if not durable:
@@ -247,7 +247,7 @@ class SessionTurns:
 
     async def _run_turn(self, run: TurnRun) -> None:
         work = await run.run(self._slots)
-        if work is None:  # for watchers the session runs on
+        if work is None:  # no status event: the session keeps running
             self._is_announced = False
             return
         idle = Work() if self.queue and not self._stopping.is_set() else _IDLE
@@ -257,21 +257,21 @@ class SessionTurns:
             await self._end_unsaved(run.turn)
 
     async def _end_unsaved(self, turn: Turn) -> None:
-        """Ends a turn whose answer cannot be stored with what was stored of it: nobody may wait for ever."""
+        """Ends a turn whose last messages cannot be stored, so that nobody waits for it forever."""
         attempts = [end_turn(turn, (), UNSAVED, self._environment.clock())]
         try:
             attempts.insert(0, await end_stored_turn(self._environment, turn, UNSAVED))
-        except Exception as error:  # then without its messages, which the next start closes
+        except Exception as error:  # end it without its messages; the next start closes them
             log.warning("turn_not_read", session_id=self._session_id, error=type(error).__name__)
         for work in attempts:
             if await self._commit_surely(work):
                 return
 
     async def _commit_surely(self, work: Work) -> bool:
-        """Commits what must not be lost, again and again while the store is busy or full (a full disk may get room).
+        """Commits work that must not be lost, and retries as long as the store is busy or full.
 
-        Returns False when the work itself is at fault, which a store that fails in another way a few times in a row
-        suggests, when the session is gone or the server stops. A turn that is left open is ended at the next start.
+        Returns False when the session is gone, the server stops, or the store failed in another way several times in a
+        row, which suggests that the work itself is at fault. The next start ends a turn that is left open.
         """
         for attempt in itertools.count():
             try:

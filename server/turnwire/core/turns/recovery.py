@@ -1,4 +1,4 @@
-"""Turns that run nowhere: what becomes of each after a crash, and ending one with what is stored of it."""
+"""Stored turns that no process runs: resumes or ends them after a crash."""
 
 import msgspec
 import structlog
@@ -23,16 +23,16 @@ log = structlog.get_logger()
 
 
 class Resumption(Struct, frozen=True):
-    """A turn of a dead process that goes on."""
+    """A turn of an earlier process that continues."""
 
     turn: Turn
-    """As it is stored, this resumption counted."""
+    """The turn as stored, with this resumption counted."""
     user_message: Message
     point: ResumePoint
 
 
 async def resume_or_end(environment: Environment, turn: Turn) -> Resumption | None:
-    """Stores what becomes of a turn that was running when its process died. Returns None when it was ended.
+    """Resumes or ends a turn that was running when its process died, and stores which. Returns None when it ended.
 
     Raises:
         StorageError: the database cannot be read or written.
@@ -56,7 +56,7 @@ async def resume_or_end(environment: Environment, turn: Turn) -> Resumption | No
 
 
 async def end_stored_turn(environment: Environment, turn: Turn, ending: Ending) -> Work:
-    """Returns the work that ends a turn that runs nowhere.
+    """Returns the work that ends a turn that no process runs.
 
     Raises:
         StorageError: the database cannot be read.

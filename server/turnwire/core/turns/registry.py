@@ -1,7 +1,7 @@
-"""Which turn runs in which session: one owner per session that has work, first in first out.
+"""Which turn runs in which session: each session with work has one owner, which runs its turns first in, first out.
 
-Whether a session is busy is decided here, on the event loop, at the moment in which a message is accepted; the store
-keeps the order of commits, so memory and file tell the same story. Sessions are independent of each other.
+Whether a session is busy is decided here, on the event loop, when a message is accepted. The store keeps the order of
+commits, so memory and database agree. Sessions are independent of each other.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class Aborted(msgspec.Struct, frozen=True):
     """What an abort did."""
 
     turn_id: str = ""
-    """The turn that was ended; "" when none was."""
+    """The turn that was ended; "" when none ran."""
     dropped_message_ids: tuple[str, ...] = ()
     """Waiting messages that were dropped, in queue order."""
 
@@ -48,12 +48,13 @@ class Aborted(msgspec.Struct, frozen=True):
 class Turns:
     """All sessions that have a turn running or waiting. Used on the event loop only.
 
-    `_owners` has one entry per such session, which removes itself when nothing is left. `_deleting` counts the
-    deletions under way. Aborts go on when their callers are gone: half of one would leave messages that wait for ever.
+    `_owners` has one entry for each of these sessions, removed when it has no more work. `_deleting` counts the running
+    deletions of each session. An abort continues when its caller is gone: half an abort would leave messages waiting
+    forever.
     """
 
     def __init__(self, environment: Environment) -> None:
-        """Nothing runs before `recover` or `start`."""
+        """Takes the ports and settings. Nothing runs before `recover` or `start`."""
         self._environment = environment
         self._owners: dict[str, SessionTurns] = {}
         self._deleting: Counter[str] = Counter()
@@ -63,13 +64,13 @@ class Turns:
 
     @contextlib.contextmanager
     def reserve(self, turn: Turn, message: Message, when_busy: BusyPolicy) -> Iterator[Place]:
-        """Takes the next place of a session for a message, and releases it at the end unless it was started.
+        """Reserves a session's next place for a message; leaving the context releases it unless `start` was called.
 
-        What is decided here holds for the commit: nothing may be awaited before `start`.
+        Do not await anything before `start`: the reservation must be in the next commit.
 
         Args:
-            turn: The turn of the message; the place has it with its status.
-            message: The user message; the place has it with its status.
+            turn: The turn of the message; `Place.turn` is this turn with its status.
+            message: The user message; `Place.message` is this message with its status.
             when_busy: What to do while another turn runs.
 
         Raises:
@@ -90,10 +91,10 @@ class Turns:
             owner.release()
 
     def start(self, place: Place, work: Work) -> "Future[Committed]":
-        """Commits the work that stores a message in its place; its turn starts at once, or when its place comes.
+        """Commits the work that stores a message in its place. Its turn starts at once, or after the turns before it.
 
         Returns:
-            The commit. When it fails, nothing is stored and the place is given up. Shield it: the turn needs it.
+            The commit. If it fails, nothing is stored and the place is given up. Shield it: the turn awaits it too.
         """
         return self._owners[place.turn.session_id].start(place, work)
 
@@ -101,9 +102,9 @@ class Turns:
         """Ends the running turn and returns when its end is durable. Idempotent. Safe to cancel: the abort goes on.
 
         Args:
-            session_id: The session; one without turns is none of our business here.
+            session_id: The session. Does nothing when it has no turns.
             expected_turn_id: Ends only this turn; "" ends any.
-            keep_queue: Let the next waiting message start instead of dropping all.
+            keep_queue: Keep the waiting messages: the next one starts.
         """
         owner = self._owners.get(session_id)
         run = owner.run if owner is not None else None
@@ -116,18 +117,18 @@ class Turns:
         self._deleting[session_id] += 1
 
     def accept_messages(self, session_id: str) -> None:
-        """Ends what `refuse_messages` began."""
+        """Undoes one `refuse_messages`."""
         self._deleting -= Counter({session_id: 1})
 
     async def end_turns(self, session_id: str) -> None:
-        """Ends all that runs or waits in a session."""
+        """Ends the running turn of a session and drops its queue; returns when both are durable."""
         while session_id in self._owners:
             owner = self._owners[session_id]
             await self.abort(session_id, "", keep_queue=False)
             await owner.idle()
 
     async def recover(self) -> None:
-        """Goes on with the turns that a dead process left, or ends them, and starts those that wait.
+        """Resumes or ends the turns that an earlier process left, and starts the waiting ones.
 
         Called once, before serving.
         """
@@ -144,10 +145,10 @@ class Turns:
                 owner.start_next()
 
     async def aclose(self) -> None:
-        """Stops all turns and returns when all that they have is durable. Waiting messages stay stored.
+        """Stops all turns and returns when all their content is durable. Waiting messages stay stored.
 
-        Turns between two steps, and those that wait for tools, permissions or a model's first word, go on at the next
-        start; a turn in the middle of an answer keeps its text and ends.
+        A turn between two steps, or waiting for tools, permissions or the start of an answer, continues at the next
+        start. A turn in the middle of an answer ends and keeps its text.
         """
         self._is_closing = True
         owners = list(self._owners.values())
@@ -165,17 +166,17 @@ class Turns:
         return SessionView(session, owner.run.turn.turn_id, owner.queued_message_ids())
 
     def live(self, session_id: str) -> LiveTurn | None:
-        """Returns the running turn of a session, to read from; None when none runs."""
+        """Returns read access to the running turn of a session; None when no turn runs."""
         return self._run(session_id)
 
     async def deliver_result(self, session_id: str, part_id: str, result: CallResult) -> tuple[Part, int]:
-        """Stores the result of a client tool call; its turn goes on when all calls of the step have theirs.
+        """Stores the result of a client tool call; its turn continues when all calls of the step have one.
 
-        Idempotent: the same result for a call that holds it is confirmed. Safe to cancel: what was begun goes on.
+        Idempotent: submitting the same result again succeeds. Safe to cancel: a commit that has begun completes.
 
         Returns:
-            The part of the call, and the session's sequence after the result was stored; 0 when that is not known,
-            because the call held the result before.
+            The part of the call, and the session's sequence after the result was stored; 0 when that is unknown
+            because an earlier request stored it.
 
         Raises:
             ToolCallNotFound: the session has no such call.
@@ -201,7 +202,7 @@ class Turns:
     async def answer_permission(self, session_id: str, permission_id: str, answer: PermissionAnswer) -> None:
         """Answers a permission request and returns when that is durable. The first answer wins.
 
-        Idempotent: the same answer again is confirmed. Safe to cancel: what was begun goes on.
+        Idempotent: giving the same answer again succeeds. Safe to cancel: a commit that has begun completes.
 
         Raises:
             PermissionRequestNotFound: the session never had such a request.
@@ -218,23 +219,23 @@ class Turns:
             raise other_answer(request)
 
     def open_permissions(self, session_id: str | None) -> tuple[PermissionRequest, ...]:
-        """Returns the permission requests that nobody has answered, of one session or of all."""
+        """Returns the unanswered permission requests of one session, or of all sessions for None."""
         return tuple(asked for run in self._runs(session_id) for asked in run.open_permissions)
 
     def pending_notices(self, session_id: str | None) -> Iterator[tuple[str, CompactionStarted | RetryScheduled]]:
-        """Returns what keeps models from answering now, with the session, in one session or in all."""
+        """Returns each session id with its `LiveTurn.pending_notice`, for one session, or for all sessions for None."""
         for run in self._runs(session_id):
             if (notice := run.pending_notice) is not None:
                 yield run.turn.session_id, notice
 
     def open_messages(self, session_id: str | None = None) -> Iterator[Message]:
-        """Returns the messages that stream now or whose tool calls wait for their results, of one session or of all."""
+        """Returns the open messages (`LiveTurn.open_message`) of one session, or of all sessions for None."""
         for run in self._runs(session_id):
             if (message := run.open_message()) is not None:
                 yield message
 
     async def flush(self, session_id: str) -> None:
-        """Makes durable what has streamed so far in a session."""
+        """Makes durable what has streamed so far in a session. Safe to cancel."""
         run = self._run(session_id)
         if run is not None:
             await run.flush()
@@ -244,12 +245,12 @@ class Turns:
         return owner.run if owner is not None else None
 
     def _runs(self, session_id: str | None) -> Iterator[TurnRun]:
-        """Returns the running turn of a session, or those of all."""
+        """Returns the running turn of one session, or the running turns of all for None."""
         owners = self._owners.values() if session_id is None else filter(None, (self._owners.get(session_id),))
         return (owner.run for owner in owners if owner.run is not None)
 
     def _owner(self, session_id: str) -> SessionTurns:
-        """Returns the session's owner, made when it has none."""
+        """Returns the session's owner; creates one if it has none."""
         owner = self._owners.get(session_id)
         if owner is None:
             owner = self._owners[session_id] = SessionTurns(self._environment, session_id, self._slots, self._forget)

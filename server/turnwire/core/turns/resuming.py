@@ -1,8 +1,8 @@
-"""Which turns go on after a restart, and from where: a pure function of what is stored.
+"""Decides which turns continue after a restart, and from where: a pure function of what is stored.
 
-A turn goes on from its last step that ended in order: its tool calls may be open, or have their results. What was open
-in the middle of an answer is never joined with a second attempt, so such a turn ends; one whose model had not said
-anything yet asks again.
+A turn continues from its last step that ended normally, whether or not its tool calls have results. A turn whose
+answer was cut in the middle ends, because the parts of two attempts are never joined. A turn whose model had not begun
+to answer asks again.
 """
 
 from collections.abc import Iterable
@@ -14,21 +14,21 @@ from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.turns import Turn
 
 MAX_RESUMES = 3
-"""How often in a row a turn is resumed without a further step: one that takes the server down shall not do so for ever.
-Waiting for a person is no reason to give up, so a turn with open calls does not count."""
+"""How often in a row a turn is resumed without completing a step: it must not crash the server again and again.
+Turns with open calls are exempt, because waiting for a person is no reason to give up."""
 
 
 class ResumePoint(Struct, frozen=True):
-    """Where a turn goes on."""
+    """Where a turn continues."""
 
     steps: tuple[Message, ...]
-    """Messages of the steps that ended, in order; calls of the last one may be open."""
+    """Messages of the ended steps, oldest first; calls of the last one may be open."""
     open_message: Message | None
-    """The stored message of a step whose model had said nothing yet."""
+    """The stored message of a step whose model had not begun to answer; None when there is none."""
     permissions: tuple[PermissionRequest, ...] = ()
     """Open requests of the last step's calls."""
     summaries: tuple[Message, ...] = ()
-    """Summaries of older messages that were made in the turn."""
+    """Summaries of older messages that this turn made."""
 
     @property
     def waits_for_calls(self) -> bool:
@@ -39,11 +39,11 @@ class ResumePoint(Struct, frozen=True):
 def resume_point(
     turn: Turn, messages: Iterable[Message], permissions: Iterable[PermissionRequest]
 ) -> ResumePoint | None:
-    """Returns where a turn goes on; None when it must be ended.
+    """Returns where a turn continues; None when it must be ended.
 
     Args:
         turn: A turn that was running.
-        messages: All messages of the turn, in order.
+        messages: All messages of the turn, oldest first.
         permissions: Open permission requests of its session.
     """
     stored = tuple(messages)
@@ -67,5 +67,5 @@ def resume_point(
 
 
 def goes_on(step: Message) -> bool:
-    """Tells whether a further step follows an ended one, by the way it ended."""
+    """Returns whether another step follows this ended step."""
     return step.status is MessageStatus.COMPLETE and step.finish_reason in (FinishReason.TOOL_USE, FinishReason.PAUSED)

@@ -1,7 +1,7 @@
-"""One turn: asks the model, streams the answer, waits for tools, asks again, until the model has finished.
+"""One turn: asks the model, streams the answer, waits for tools, and asks again until the model has finished.
 
-A turn ends in exactly one way, through `end_turn` in one commit, whatever happened before: an answer in order, an
-abort, a provider's error, a bug. Start with `TurnRun.run`.
+Every turn ends through `end_turn`, in one commit, whether the cause is a complete answer, an abort, a provider's error
+or a bug. Start with `TurnRun.run`.
 """
 
 import asyncio
@@ -32,20 +32,20 @@ log = structlog.get_logger()
 
 
 class TurnRun:
-    """Runs one turn. One task calls `run`; `stop` and reading may come from others on the same event loop.
+    """Runs one turn. One task calls `run`; others on the same event loop may call `stop` and read.
 
-    `_settled` are the messages of the steps that the turn has gone on from. `_phase` is the step at work: it asks the
-    model, or waits for tools. `_end` is the end of the newest step until the turn has gone on from it. `_reopened` is
-    the message of the step that a dead process began, until it is asked again.
+    `_settled` holds the messages of finished steps, whose calls all have results. `_phase` is the current step: it asks
+    the model or waits for tools. `_end` is the end of the newest step while that step is not in `_settled`. `_reopened`
+    is the message of a step that an earlier process began, until the model is asked again.
     """
 
     def __init__(self, environment: Environment, turn: Turn, resume: ResumePoint | None = None) -> None:
-        """Takes a turn whose user message is stored, or about to be.
+        """Prepares a turn whose user message is stored or about to be; nothing runs before `run`.
 
         Args:
             environment: Ports and settings.
             turn: The turn.
-            resume: Where a turn of a dead process goes on; None for a new one.
+            resume: Where a turn of an earlier process continues; None for a new turn.
         """
         self.turn = turn
         self._environment = environment
@@ -59,13 +59,13 @@ class TurnRun:
         self._is_suspended = False
         self._is_ending = False
         self.ended = asyncio.Event()
-        """Set by the owner once the turn's end is durable, or was given up."""
+        """Set by the owner once the turn's end is durable, or once the owner gave up storing it."""
 
     async def run(self, slots: asyncio.Semaphore) -> Work | None:
         """Runs the turn to its end; one of `slots` is held while a model is asked.
 
         Never raises. Returns the work that ends the turn, which the caller must commit; None when it was suspended and
-        goes on at the next start.
+        continues at the next start.
         """
         if self._stopped_with is None:
             self._task = asyncio.create_task(self._steps(slots), name=f"turn {self.turn.turn_id}")
@@ -75,35 +75,35 @@ class TurnRun:
             self._end = await self._phase.stop()
         if self._is_suspended and ending is self._stopped_with and (self._end is None or self._end.is_resumable):
             if self._phase is not None:
-                await self._phase.flush()  # lines that a tool said
+                await self._phase.flush()  # log lines of running tools
             return None
         self._is_ending = True
         self._phase = None  # a reader's flush must not write the open message over the ended one
         return self._closing_work(ending)
 
     def stop(self, ending: Ending) -> None:
-        """Ends the turn early: cancels the provider and whatever is waited for. Only the first call counts."""
+        """Ends the turn early: cancels the model call and all waiting. Only the first call has an effect."""
         if self._stopped_with is None:
             self._stopped_with = ending
             if self._task is not None:
                 self._task.cancel()
 
     def suspend(self, ending: Ending) -> None:
-        """Stops the turn so that it can go on after a restart; where it cannot, it ends in this way."""
+        """Stops the turn so that it can continue after a restart. If it cannot, it gets this ending."""
         self._is_suspended = self._stopped_with is None
         self.stop(ending)
 
     def open_message(self) -> Message | None:
-        """Returns the message that streams now, as far as it has come, or whose tool calls wait for their results."""
+        """Returns the message that streams now, or whose tool calls wait for results; None when there is none."""
         return self._phase.open_message() if self._phase is not None else None
 
     def open_part(self, message_id: str, index: int) -> Part | None:
-        """Returns one part of that message; cheaper than all of it. None when it is not open any more."""
+        """Returns one part of the open message, which costs less than the message. None when it is no longer open."""
         return self._phase.open_part(message_id, index) if self._phase is not None else None
 
     @property
     def awaited_call_ids(self) -> frozenset[str]:
-        """The ids, ours and the provider's, of the tool calls without result, also of those being written now."""
+        """The ids of tool calls that have no result, both ours and the provider's; includes calls being written now."""
         message = self.open_message()
         calls = message.tool_calls() if message is not None else ()
         unsettled = [(part.part_id, call.call_id) for part, call in calls if not call.status.settled]
@@ -116,7 +116,7 @@ class TurnRun:
 
     @property
     def pending_notice(self) -> CompactionStarted | RetryScheduled | None:
-        """What keeps the model from answering now: an older part being summarised, or the wait before another try."""
+        """The event that announced why no answer streams now: a summary is being written, or a retry is pending."""
         return self._requests.pending_notice or (self._phase.pending_notice if self._phase is not None else None)
 
     @property
@@ -127,14 +127,14 @@ class TurnRun:
     async def flush(self) -> None:
         """Makes durable what has streamed so far. Safe to cancel."""
         if self._is_ending:
-            # the rest of the text is in the commit that ends the turn; on a full disk that one may not come for long
+            # the commit that ends the turn has the rest of the text; on a full disk it may take long
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.ended.wait(), END_WAIT_SECONDS)
         if self._phase is not None:
             await self._phase.flush()
 
     async def _steps(self, slots: asyncio.Semaphore) -> Ending:
-        """Takes one step after the other. Returns the end of the turn; the last step's end is not stored then."""
+        """Runs step after step. Returns the end of the turn; the end of the last step is not stored yet."""
         limits = self._environment.settings.limits
         max_steps = min(self.turn.options.max_steps or limits.max_steps, limits.max_steps)
         while True:
@@ -145,11 +145,11 @@ class TurnRun:
             paid = (*self._requests.paid_summaries(), *self._settled)
             if ending := await check_budgets(self.turn, paid, limits, self._environment.store):
                 return ending
-            async with Slot(slots) as slot:  # not while tools are awaited: a person may be asked
+            async with Slot(slots) as slot:  # no slot while waiting for tools: a person may have to answer
                 self._end = await self._ask(slot)
 
     async def _go_on_from(self, end: StepEnd) -> Ending | None:
-        """Does what the newest step asks for. Returns the end of the turn; None when another step follows."""
+        """Waits for the tool results of an ended step. Returns the end of the turn; None when another step follows."""
         if ending := ending_after((*self._settled, end.message)):
             self._is_ending = True
             return ending
@@ -181,7 +181,7 @@ class TurnRun:
         return Ending(FinishReason.ERROR, Failure("INTERNAL", "the server failed while it ran the turn"))
 
     def _closing_work(self, ending: Ending) -> Work:
-        """Returns the work that ends the turn, with what is not stored of its newest step."""
+        """Returns the work that ends the turn, including the unstored rest of its newest step."""
         messages = [*self._requests.paid_summaries(), *self._settled]
         work, permissions = Work(), tuple[PermissionRequest, ...]()
         if self._end is not None:

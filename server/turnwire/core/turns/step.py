@@ -38,37 +38,37 @@ from turnwire.domain.errors import ProviderContextFull
 from turnwire.ports.commit import Committed, NewEvent, PutMessage
 
 END_WAIT_SECONDS = 2.0
-"""How long a reader waits for the commit that ends a step or a turn: many times what a commit takes."""
+"""How long a reader waits for the commit that ends a step or a turn; a commit normally takes far less."""
 
 
 class StepEnd(Struct, frozen=True):
     """How a step ended, or how far it came when its turn was stopped."""
 
     message: Message
-    """Ended, its calls perhaps without results; STREAMING when the turn was stopped in the middle of the answer."""
+    """The ended message; its calls may lack results. STREAMING when the turn was stopped during the answer."""
     permissions: tuple[PermissionRequest, ...] = ()
     """Open requests of the calls."""
     work: Work = Work()
-    """What is not stored of the end: it comes before all that follows from the step."""
+    """The part of the end that is not stored yet; commit it before everything that follows from the step."""
 
     @property
     def is_resumable(self) -> bool:
-        """True when a restart can go on from here: all is stored, and the model has said nothing yet or all."""
+        """True when a restart can continue from here: all is stored, and the answer has not begun or is complete."""
         is_half_said = self.message.status is MessageStatus.STREAMING and bool(self.message.parts)
         return self.work == Work() and not is_half_said
 
 
 class Step:
-    """Asks the model once. One task calls `run`; others may read and flush meanwhile, on the same event loop."""
+    """Asks the model once. One task calls `run`; others on the same event loop may read and flush meanwhile."""
 
     def __init__(self, environment: Environment, turn: Turn, request: StepRequest, reopened: Message | None) -> None:
-        """Adds the step's message; its commit is under way when this returns.
+        """Adds the step's message; its commit has begun when this returns.
 
         Args:
             environment: Ports and settings.
             turn: The turn.
-            request: What the model is asked.
-            reopened: The message of a step that a dead process began, which goes on; None makes one.
+            request: The request to the model.
+            reopened: The message of a step that an earlier process began; None makes a new one.
         """
         self._environment = environment
         self._turn = turn
@@ -81,31 +81,31 @@ class Step:
 
     @property
     def pending_notice(self) -> RetryScheduled | None:
-        """What watchers were told of the wait that goes on now."""
+        """The event that announced the pending retry; None when no retry is pending."""
         return self._call.pending_notice if self._call is not None else None
 
     @property
     def calls(self) -> ToolCalls | None:
-        """None: no call waits for its result before the step has ended."""
+        """None: calls wait for results only after the step has ended."""
         return None
 
     def open_message(self) -> Message:
-        """Returns the message as far as it has come."""
+        """Returns the message with the content received so far."""
         return self._stream.snapshot()
 
     def open_part(self, message_id: str, index: int) -> Part | None:
-        """Returns one part of the message as far as it has come; None when it is a part of another message."""
+        """Returns one part of the message with the content received so far; None when the id is another message's."""
         return self._stream.part(index) if self._stream.message_id == message_id else None
 
     async def run(self, slot: Slot, requests: StepRequests) -> StepEnd:
-        """Returns the end of the step; none of it is stored yet. Cancelling it ends the HTTP request at once.
+        """Returns the end of the step, which is not stored yet. Cancelling this ends the HTTP request at once.
 
         Args:
-            slot: The place among the models that are asked at once; held by the caller.
+            slot: The slot for asking a model, held by the caller.
             requests: Makes a shorter request when the provider finds this one too long.
 
         Raises:
-            UnknownModel: the turn's model is not configured any more.
+            UnknownModel: the turn's model is no longer configured.
             StorageError: the message, or a summary, could not be stored.
         """
         environment, turn, stream, request = self._environment, self._turn, self._stream, self._request
@@ -134,7 +134,7 @@ class Step:
         await self._journal.flush()
 
     async def stop(self) -> StepEnd:
-        """Returns how far the step came, once nothing of it is on its way to the disk. Called after its task ended."""
+        """Returns the state of the step once all its commits have ended. Called after its task ended."""
         await self._journal.settle()
         await asyncio.wait((self._added,))
         message = with_cost(self._stream.snapshot(), self._environment.providers)
@@ -144,7 +144,7 @@ class Step:
     def _begin(self, sent: SentContext, reopened: Message | None) -> tuple[Message, Work]:
         """Returns the step's message, and the work that stores it."""
         now, turn = self._environment.clock(), self._turn
-        if reopened is not None:  # watchers know it from before the restart
+        if reopened is not None:  # announced before the restart
             message = msgspec.structs.replace(reopened, updated_at=now, sent_context=sent)
             return message, Work((PutMessage(message, ()),))
         message = Message(
@@ -162,7 +162,7 @@ class Step:
         return message, Work((PutMessage(message, ()),), (_added_event(message),))
 
     async def _problem_of(self, call: ToolUse) -> str:
-        """Checks a call against the tools of the request that is answered: a shorter one may replace the first."""
+        """Checks a call against the tools of the current request; a shorter request may have replaced the first."""
         return await self._request.toolbox.problem(call)
 
     def _publish(self, kind: EphemeralKind) -> None:
@@ -170,15 +170,15 @@ class Step:
 
 
 class EndedStep:
-    """A step from which its turn goes on: stores the end of it, then waits until each of its calls has a result."""
+    """An ended step that another one follows: stores its end, then waits until each of its calls has a result."""
 
     def __init__(self, environment: Environment, turn: Turn, end: StepEnd) -> None:
-        """Begins to store the end; its commit is under way when this returns.
+        """Stores the end; its commit has begun when this returns.
 
         Args:
             environment: Ports and settings.
             turn: The turn.
-            end: The end; a resumed one is stored already, so its work is empty.
+            end: The end; its work is empty when the step is resumed, because that end is stored already.
         """
         self._end = end
         self._calls: ToolCalls | None = None
@@ -191,14 +191,14 @@ class EndedStep:
 
     @property
     def pending_notice(self) -> None:
-        """None: nothing keeps a model from answering."""
+        """None: the answer is complete."""
         return
 
     @property
     def calls(self) -> ToolCalls | None:
         """The calls that wait for their results; None until the end of the step is durable.
 
-        What came for them before that would be written over by the end of the step, when its commit has failed.
+        Results stored earlier would be overwritten if that commit failed and the end was stored again.
         """
         return self._calls if self._is_stored else None
 
@@ -207,12 +207,12 @@ class EndedStep:
         return self._calls.message if self._calls is not None else None
 
     def open_part(self, message_id: str, index: int) -> Part | None:
-        """Returns one part of that message; None when it is a part of another message."""
+        """Returns one part of the open message; None when the id is another message's."""
         message = self.open_message()
         return message.parts[index] if message is not None and message.message_id == message_id else None
 
     async def settle(self) -> Message:
-        """Returns the message once it is durable with all results. Cancelling it cancels the server's tools.
+        """Returns the message once it is durable with all results. Cancelling this cancels running server tools.
 
         Raises:
             StorageError: the end of the step, or a result, could not be stored.
@@ -225,14 +225,14 @@ class EndedStep:
         return self._calls.message
 
     async def flush(self) -> None:
-        """Makes durable what running tools have said so far. Safe to cancel."""
-        if self._storing is not None:  # it holds the rest of the answer
+        """Makes the log lines of running tools durable. Safe to cancel."""
+        if self._storing is not None:  # its commit has the rest of the answer
             await asyncio.wait((self._storing,), timeout=END_WAIT_SECONDS)
         if self._calls is not None:
             await self._calls.flush()
 
     async def stop(self) -> StepEnd:
-        """Returns how far the step came, once nothing of it is on its way to the disk. Called after its task ended."""
+        """Returns the state of the step once all its commits have ended. Called after its task ended."""
         if self._storing is not None:
             await asyncio.wait((self._storing,))
         work = Work() if self._is_stored else self._end.work

@@ -1,4 +1,4 @@
-"""What a step's answer or an error means for its turn: pure functions of messages and errors."""
+"""Decides how steps and turns end: pure functions of messages and errors."""
 
 import itertools
 from collections.abc import Sequence
@@ -12,15 +12,15 @@ from turnwire.domain.errors import DomainError, ProviderContextFull, ProviderErr
 from turnwire.ports.provider import StepFinished
 
 MAX_PAUSES = 10
-"""How often one turn goes on by itself after the provider paused it."""
+"""How often one turn continues by itself after the provider paused its answer."""
 
 
 def step_ending(finished: StepFinished | None, failure: ProviderError | None, message: Message) -> Ending:
     """Returns how a step ended.
 
     Args:
-        finished: The provider's end marker; None when none came.
-        failure: What ended the answer early; None when nothing did.
+        finished: The provider's end marker; None when the answer had none.
+        failure: The error that ended the answer early; None when there was none.
         message: The answer.
     """
     if failure is not None:
@@ -35,7 +35,7 @@ def step_ending(finished: StepFinished | None, failure: ProviderError | None, me
 
 
 def ending_of_error(error: DomainError) -> Ending:
-    """Returns how a step or turn ends that an error ends."""
+    """Returns the ending that an error gives a step or a turn."""
     failure = Failure.of(error)
     if isinstance(error, ProviderStreamCut):
         return Ending(FinishReason.INTERRUPTED, failure)
@@ -45,10 +45,10 @@ def ending_of_error(error: DomainError) -> Ending:
 
 
 def ending_after(steps: Sequence[Message]) -> Ending | None:
-    """Returns the end of a turn whose newest step is its last; None when the turn goes on from that step.
+    """Returns the end of a turn whose newest step is its last; None when another step follows.
 
     Args:
-        steps: The ended messages of the turn's steps in order; at least one.
+        steps: The ended messages of the turn's steps, oldest first; at least one.
     """
     newest = steps[-1]
     if goes_on(newest) and not is_paused_too_often(steps):
@@ -57,11 +57,11 @@ def ending_after(steps: Sequence[Message]) -> Ending | None:
 
 
 def ending_of_repetition(steps: Sequence[Message], max_times: int) -> Ending | None:
-    """Returns the end of a turn whose model makes the same calls again and again; None while it may go on.
+    """Returns the end of a turn whose model keeps repeating the same calls; None while it may continue.
 
     Args:
-        steps: The messages of the turn's steps in order, with the results of their calls; at least one.
-        max_times: How many times in a row end the turn.
+        steps: The messages of the turn's steps, oldest first, with the results of their calls; at least one.
+        max_times: The number of equal steps in a row that ends the turn.
     """
     if steps[-1].finish_reason is FinishReason.PAUSED:
         return None
@@ -74,7 +74,7 @@ def ending_of_repetition(steps: Sequence[Message], max_times: int) -> Ending | N
 
 
 def is_paused_too_often(steps: Sequence[Message]) -> bool:
-    """Tells whether the newest step was paused once more than a turn goes on by itself."""
+    """Returns whether the newest step was paused and exceeds MAX_PAUSES."""
     pauses = sum(step.finish_reason is FinishReason.PAUSED for step in steps)
     return steps[-1].finish_reason is FinishReason.PAUSED and pauses > MAX_PAUSES
 

@@ -1,1 +1,1 @@
-"""Tools: which are offered, checking arguments, running calls, and asking for permission."""
+"""Tools: offers them to models, checks arguments, runs calls and asks for permission."""

@@ -1,7 +1,7 @@
-"""The tool calls of one step: those of client tools wait for their results, those of the server's tools are run.
+"""The tool calls of one step: calls of client tools wait for their results, calls of the server's tools run here.
 
-A call that needs a permission waits for it first. Nothing here is lost by a restart: what waits is stored with the
-message, and the same object is made anew from it.
+A call that needs a permission waits for it first. A restart loses nothing: waiting calls are stored with the message,
+and this object can be rebuilt from it.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from turnwire.domain.conversation.permissions import PermissionAnswer, Permissio
 
 
 class ToolCalls:
-    """Settles the calls of one message. Used on the event loop only."""
+    """Gives each call of one message a result. Used on the event loop only."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class ToolCalls:
     ) -> None:
         """Args:
         environment: Ports and settings.
-        message: The ended message that holds the calls; those that cannot run have their result already.
+        message: The ended message with the calls; calls that cannot run already have a result.
         client_tools: Names of the tools that the client runs; all others are the server's.
         permissions: Open requests of these calls.
         agent: Agent of the turn; "" for the default one.
@@ -46,11 +46,11 @@ class ToolCalls:
 
     @property
     def open_permissions(self) -> tuple[PermissionRequest, ...]:
-        """The requests that nobody has answered, oldest first."""
+        """The unanswered permission requests, oldest first."""
         return self._permissions.open_requests
 
     async def settle(self) -> None:
-        """Returns when every call has its result, durably. Cancelling it cancels the calls of the server's tools.
+        """Returns when every call has a durable result. Cancelling this cancels running calls of the server's tools.
 
         Raises:
             StorageError: a result could not be stored.
@@ -65,18 +65,18 @@ class ToolCalls:
             await asyncio.gather(*tasks, return_exceptions=True)
         for task in tasks:
             if not task.cancelled():
-                task.result()  # raises what the store raised
+                task.result()  # raises the store's error
 
     async def flush(self) -> None:
-        """Makes durable what running tools have said so far; what cannot be stored is tried again. Safe to cancel."""
+        """Makes the log lines of running tools durable; the next flush retries lines that failed. Safe to cancel."""
         await self._server.flush()
 
     async def wait_stored(self) -> None:
-        """Returns when nothing is on its way to the disk. Safe to cancel."""
+        """Returns when no commit is pending. Safe to cancel."""
         await self._calls.wait_stored()
 
     def index_of(self, part_id: str) -> int | None:
-        """Returns which part of the message is a call with this id; None when none is."""
+        """Returns the index of the call with this part id; None when the message has no such call."""
         return next((part.index for part, _ in self.message.tool_calls() if part.part_id == part_id), None)
 
     async def submit(self, index: int, result: CallResult) -> int:
@@ -84,7 +84,7 @@ class ToolCalls:
         return await self._client.submit(index, result)
 
     def has_permission(self, permission_id: str) -> bool:
-        """Tells whether a request is one of these calls'."""
+        """Returns whether one of these calls has this permission request."""
         return self._permissions.has_request(permission_id)
 
     async def reply(self, permission_id: str, answer: PermissionAnswer) -> None:

@@ -1,4 +1,4 @@
-"""Calls of the client's tools: each waits until the client submits its result, or is late."""
+"""Calls of the client's tools: each waits until the client submits its result or the time limit passes."""
 
 import asyncio
 import contextlib
@@ -14,15 +14,16 @@ from turnwire.ports.commit import PutFile
 
 
 async def client_result(new: NewToolResult, readable: ReadableFiles, limits: Limits) -> CallResult:
-    """Returns the result that a client submits, with its files read.
+    """Reads the files of a submitted result and returns the result with their contents.
 
     Args:
         new: The result.
         readable: Which paths may be read.
-        limits: Of a message.
+        limits: Their `max_message_bytes` applies to output, metadata and files together.
 
     Raises:
-        InvalidRequest: a file is wrong, or the whole is too large.
+        InvalidRequest: a file is invalid.
+        MessageTooLarge: a file or the whole result is over its limit.
     """
     loaded, size = [], len(new.output.encode()) + len(new.metadata_json.encode())
     for index, file in enumerate(new.files):
@@ -43,15 +44,15 @@ async def client_result(new: NewToolResult, readable: ReadableFiles, limits: Lim
 class ClientCalls:
     """The calls of the client's tools in one message.
 
-    `_ready_since` is the loop time since which the client may answer a call, by part index: a call that waits for a
-    permission has none.
+    `_ready_since` holds, by part index, the loop time from which the client may answer a call; a call that waits for a
+    permission has no entry.
     """
 
     def __init__(self, calls: StoredCalls, client_tools: frozenset[str], timeout: timedelta) -> None:
         """Args:
-        calls: The calls, those of other tools too.
+        calls: All calls of the message, including those of server tools.
         client_tools: Names of the tools that the client runs.
-        timeout: How long the client may take for a call from when it may answer.
+        timeout: How long the client may take for a call, counted from when it may answer.
         """
         self._calls = calls
         self._client_tools = client_tools
@@ -60,14 +61,17 @@ class ClientCalls:
         self._note_ready()
 
     async def submit(self, index: int, result: CallResult) -> int:
-        """Stores the result for the call in one part. Safe to cancel: the result is stored all the same.
+        """Stores the result for the call in one part. Safe to cancel: the result is still stored.
+
+        Idempotent: submitting the same result again succeeds.
 
         Returns:
-            The session's sequence after that; 0 when the call held this result before this object was made.
+            The session's sequence after that; 0 when the call had this result before this object was created.
 
         Raises:
-            ToolCallAlreadySettled: the call holds another result, or is not the client's.
-            ToolCallNotReady: the call waits for a permission.
+            ToolCallAlreadySettled: the call has another result, or is not a call of a client tool.
+            ToolCallNotReady: the call waits for a permission, or is not stored yet.
+            StorageError: the result could not be stored.
         """
         call, part_id = self._calls.call(index), self._calls.message.parts[index].part_id
         if not call.status.settled and call.name in self._client_tools:
@@ -83,9 +87,9 @@ class ClientCalls:
         return 0 if storing is None else (await asyncio.shield(storing)).sequence
 
     async def wait_settled(self) -> None:
-        """Returns when every call has its result and nothing is on its way to the disk. Safe to cancel.
+        """Returns when every call has a result and no commit is pending. Safe to cancel.
 
-        A client that does not answer in time is answered for, with an error that the model reads.
+        A call that the client does not answer in time gets an error result, which the model reads.
         """
         limit = self._timeout_seconds
         late = CallResult(output=f"the client did not answer within {limit:g} seconds", is_error=True)
@@ -102,12 +106,12 @@ class ClientCalls:
                 continue
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(left.values(), default=None)):
-                    await self._calls.wait_changed()  # a result that could not be stored counts as missing again
+                    await self._calls.wait_changed()  # a result that could not be stored is missing again
 
     def _is_ready(self, index: int) -> bool:
-        """Tells whether the client may answer an open call: nobody is asked, or the permission is durable.
+        """Returns whether the client may answer an open call: it needs no permission, or the permission is durable.
 
-        A result on top of an answer that fails to be stored would leave the request open behind it.
+        If the permission could still fail to be stored, its request could stay open behind a stored result.
         """
         return self._calls.is_stored(index) and not self._calls.call(index).permission_id
 

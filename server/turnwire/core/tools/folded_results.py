@@ -1,4 +1,4 @@
-"""Tool results that come as messages of their own: those that answer a known call are shown with it."""
+"""Tool results that arrive as separate messages: a result that answers a known call is also shown with that call."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,11 +14,11 @@ from turnwire.ports.commit import NewEvent
 
 
 def name_calls(message: Message, history: Sequence[Message]) -> Message:
-    """Gives results that name their call by the id of its part the provider's id of the call as well.
+    """Adds the provider's call id to results that name their call by its part id.
 
     Raises:
-        ToolCallNotFound: no part of the conversation that is a tool call has the id.
-        InvalidRequest: both ids are given, and they are of two calls.
+        ToolCallNotFound: no tool call of the conversation has the part id.
+        InvalidRequest: both ids are given and belong to different calls.
     """
     calls = {part.part_id: call for caller in history for part, call in caller.tool_calls()}
     parts = []
@@ -39,17 +39,17 @@ def name_calls(message: Message, history: Sequence[Message]) -> Message:
 def fold_results(message: Message, history: Sequence[Message], now: datetime) -> tuple[Message, Work]:
     """Folds the results of a TOOL_RESULT message into the calls that they answer.
 
-    Only when every result answers an unanswered call of one and the same assistant message. Otherwise the message stays
-    as it is and is shown by itself.
+    Does so only if every result answers an unanswered call and all these calls are in one assistant message. Otherwise
+    the message is unchanged and shown by itself.
 
     Args:
-        message: The message. A result answers the call whose part it names, or else one with its call_id.
-        history: The messages whose calls may be answered.
-        now: When the results came.
+        message: The message. A result answers the call with its part id or, without that, one with its call_id.
+        history: The messages whose calls may be answered, oldest first; later ones are preferred.
+        now: When the results arrived.
 
     Returns:
-        The message, and the work that settles the calls. A message that was folded names the assistant message that it
-        answers, and each of its results the part of its call.
+        The message, and the work that stores the results in the calls. A folded message names the assistant message
+        that it answers, and each of its results names the part of its call.
     """
     results = [part.content for part in message.parts if isinstance(part.content, ToolResult)]
     for caller in reversed(history):
@@ -61,7 +61,7 @@ def fold_results(message: Message, history: Sequence[Message], now: datetime) ->
 
 
 def is_unanswered(call: ToolUse) -> bool:
-    """Tells whether a call never got a result of its own: it waits, was cancelled, or its turn ended before."""
+    """Returns whether a call has no result of its own: it waits, was cancelled, or its turn ended first."""
     return not call.status.settled or call.status is ToolStatus.CANCELLED or call.error == UNANSWERED_CALL
 
 
@@ -84,7 +84,7 @@ def _fold(
             call = CallResult(output=result.output, is_error=result.is_error).apply_to(cleared)
             settled[part.index] = msgspec.structs.replace(call, finished_at=now)
     caller, work = settle_calls(caller, settled, now)
-    # the calls' turn is over, and turn_ended is its last event
+    # without the turn's id: the turn is over, and turn_ended is its last event
     told = Work(work.changes, tuple(NewEvent(event.kind) for event in work.events))
     call_ids = iter([part.part_id for part, _ in pairs])
     parts = tuple(

@@ -1,16 +1,16 @@
-"""Which regular expressions may be run on a text without danger: Python's engine backtracks and cannot be stopped."""
+"""Regular expressions with bounded cost: Python's engine backtracks and cannot be interrupted."""
 
 import re
 from functools import lru_cache
 
 _MAX_COST = 1_000_000
-"""Tries of one match: some ten milliseconds."""
+"""Most attempts of one match: some ten milliseconds."""
 
 _TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{\d*,?\d*\}|\(\?[#=!<:P]?[=!]?|.", re.DOTALL)
 
 
 def regex_matches(pattern: str, text: str) -> bool:
-    """Tells whether the pattern is found in the text; also True when it cannot be run, or might take for ever."""
+    """Returns whether the pattern occurs in the text; also True when it is invalid or might take too long."""
     choices = _choices(pattern)
     if choices is None or (len(text) + 1) ** (choices + 1) > _MAX_COST:
         return True
@@ -19,16 +19,16 @@ def regex_matches(pattern: str, text: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _choices(pattern: str) -> int | None:
-    """Returns how many places of the pattern leave a choice; None when one lies within another, or it does not compile.
+    """Returns how many places of the pattern allow a choice; None when choices are nested or it does not compile.
 
-    With n places a text of length m needs about m to the power of n + 1 tries at most.
+    With n places, a text of length m needs at most about m to the power of n + 1 attempts.
     """
     try:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError):
         return None
     choices, inner = 0, [0]
-    last = 0  # choices within the token or group that stands before a quantifier
+    last = 0  # choices within the token or group before a quantifier
     for token in _TOKEN.findall(pattern):
         if token[0] == "(":
             inner.append(0)

@@ -1,4 +1,4 @@
-"""Asking people before tool calls run: which calls ask, and what is stored as requests are opened, answered, ended."""
+"""Permission requests: decides which tool calls need one, and opens, answers and closes them."""
 
 import asyncio
 import glob
@@ -26,24 +26,24 @@ from turnwire.ports.clock import Clock
 from turnwire.ports.commit import Committed, NewEvent, PutPermission
 
 MAX_TITLE_CHARS = 200
-"""A line that a dialog can show; all of the arguments stand in the metadata."""
+"""Length of one line in a dialog; the metadata has the complete arguments."""
 
 MAX_ARGUMENTS_CHARS = 16 * 1024
-"""Arguments above this are not repeated in the request; they stand in the call."""
+"""Longer arguments are not repeated in the request; the call has them."""
 
 
 async def ask_permissions(
     environment: Environment, turn: Turn, message: Message
 ) -> tuple[Message, tuple[PermissionRequest, ...]]:
-    """Finds the calls of a message that a person must allow first.
+    """Creates permission requests for the calls of a message that a person must allow.
 
     Args:
         environment: Ports and settings.
-        turn: The turn; its agent decides which rules count.
-        message: The answer, before it is closed; calls that cannot run have their result already.
+        turn: The turn; its agent decides which rules apply.
+        message: The answer, before it is closed; calls that cannot run already have a result.
 
     Returns:
-        The message whose asking calls name their request, and the requests in the order of the calls.
+        The message with the request ids in its calls, and the requests in the order of the calls.
     """
     settings = environment.settings
     asking = [
@@ -83,17 +83,17 @@ def closing_work(permissions: Iterable[PermissionRequest], answer: PermissionAns
 
 
 def refusal(answer: PermissionAnswer) -> str:
-    """Returns what the model reads of a call that was rejected."""
+    """Returns the result that the model reads for a rejected call."""
     return "The user did not allow this call." + (f" The user said: {answer.reason}" if answer.reason.strip() else "")
 
 
 def denial(tool: str) -> str:
-    """Returns what the model reads of a call of a denied tool."""
+    """Returns the result that the model reads for a call of a denied tool."""
     return f"the tool {tool!r} is not permitted"
 
 
 def other_answer(request: PermissionRequest) -> PermissionAlreadyAnswered:
-    """Returns the error for a second answer that is not the first one again."""
+    """Returns the error for a second answer that differs from the first."""
     choice = request.answer.response if request.answer is not None else PermissionChoice.CANCELLED
     return PermissionAlreadyAnswered(
         f"permission request {request.permission_id!r} was answered: {choice.value}", request.permission_id
@@ -103,12 +103,12 @@ def other_answer(request: PermissionRequest) -> PermissionAlreadyAnswered:
 class PermissionAnswers:
     """The permission requests of the calls of one message, and the answers to them.
 
-    An answer counts in memory first and is then stored; one that cannot be stored is taken back. `_answering` holds the
-    commit of each answer. Used on the event loop only.
+    An answer takes effect in memory first and is undone if it cannot be stored. `_answering` holds the commit of each
+    answer. Used on the event loop only.
     """
 
     def __init__(self, calls: StoredCalls, requests: Iterable[PermissionRequest], clock: Clock) -> None:
-        """Takes the calls, their open requests, and the time of the answers."""
+        """Takes the calls, their open requests, and the clock that dates the answers."""
         self._clock = clock
         self._calls = calls
         self._requests = {request.permission_id: request for request in requests}
@@ -116,20 +116,22 @@ class PermissionAnswers:
 
     @property
     def open_requests(self) -> tuple[PermissionRequest, ...]:
-        """The requests that nobody has answered, oldest first."""
+        """The unanswered requests, oldest first."""
         return tuple(request for request in self._requests.values() if request.answer is None)
 
     def has_request(self, permission_id: str) -> bool:
-        """Tells whether a request is one of these calls'."""
+        """Returns whether one of these calls has this request."""
         return permission_id in self._requests
 
     async def answer(self, permission_id: str, answer: PermissionAnswer) -> None:
-        """Answers a request. Safe to cancel: the answer is stored all the same.
+        """Answers a request. Safe to cancel: the answer is still stored.
 
-        "Always" answers the other open requests that its patterns match as well.
+        Idempotent: giving the same answer again succeeds. "Always" also answers the other open requests that its
+        patterns match.
 
         Raises:
             PermissionAlreadyAnswered: it has another answer.
+            StorageError: the answer could not be stored.
         """
         request = self._requests[permission_id]
         if request.answer is None:
@@ -143,7 +145,7 @@ class PermissionAnswers:
             await asyncio.shield(self._answering[permission_id])
 
     def _answer(self, requests: list[PermissionRequest], answer: PermissionAnswer) -> "asyncio.Future[Committed]":
-        """Stores an answer to open requests, with what it means for their calls."""
+        """Stores an answer to open requests, and what follows for their calls."""
         now = self._clock()
         refused = CallResult(output=refusal(answer), is_error=True)
         calls = {}
@@ -175,11 +177,11 @@ def _request(environment: Environment, turn: Turn, message: Message, part: Part,
         part_index=part.index,
         tool_call_id=part.part_id,
         tool=call.name,
-        patterns=(glob.escape(call.name),),  # a server may name a tool *, and that one alone is asked for
+        patterns=(glob.escape(call.name),),  # a tool may be named "*"; the permission is for that tool alone
         title=title if len(title) <= MAX_TITLE_CHARS else f"{title[: MAX_TITLE_CHARS - 1]}…",
         created_at=now,
         call_id=call.call_id,
-        # checked before: the arguments are a JSON object
+        # already checked: the arguments are a JSON object
         metadata_json=f'{{"arguments":{arguments}}}' if arguments else "",
     )
 

@@ -1,4 +1,4 @@
-"""Results of tool calls: as values, and as they are stored in the message that holds the calls."""
+"""Results of tool calls, as values and as stored in the message with the calls."""
 
 import asyncio
 from asyncio import Future
@@ -23,7 +23,7 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True):
     metadata_json: str = ""
     files: tuple[File, ...] = ()
     full_output: File | None = None
-    """All of the output, when it was cut."""
+    """The complete output as a file, when `output` was cut."""
     contents: tuple[PutFile, ...] = ()
     """The bytes of all these files."""
 
@@ -32,7 +32,7 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True):
 
         Args:
             call: The call.
-            now: When the result came; None leaves the time that the call has.
+            now: When the result arrived; None keeps the call's time.
         """
         return msgspec.structs.replace(
             call,
@@ -47,20 +47,20 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def is_of(self, call: ToolUse) -> bool:
-        """Tells whether the call holds exactly this result."""
+        """Returns whether the call has exactly this result."""
         return call.status.settled and self.apply_to(call) == call
 
 
 class StoredCalls:
-    """The tool calls of one message, and the commits that store what becomes of them.
+    """The tool calls of one message, and the commits that store their changes.
 
-    A change counts in memory first and is then stored, so the first one wins however many come at once. `_storing`
-    holds the last commit of each call by part index; one that fails takes the change back. `_changed` wakes all who
-    wait here, and is replaced each time. Used on the event loop only.
+    A change takes effect in memory first and is stored after that, so the first of several concurrent changes wins.
+    `_storing` holds the last commit of each call by part index; if it fails, the change is undone. `_changed` wakes all
+    waiters and is replaced each time. Used on the event loop only.
     """
 
     def __init__(self, environment: Environment, message: Message) -> None:
-        """Takes the ended message that holds the calls."""
+        """Takes the ended message with the calls."""
         self._environment = environment
         self._storing: dict[int, Future[Committed]] = {}
         self._changed = asyncio.Event()
@@ -68,21 +68,21 @@ class StoredCalls:
         """The message with the results so far."""
 
     def call(self, index: int) -> ToolUse:
-        """Returns the call in one part, as it is now."""
+        """Returns the current state of the call in one part."""
         call = self.message.parts[index].content
         if not isinstance(call, ToolUse):
-            raise TypeError(f"part {index} of {self.message.message_id} is no tool call")
+            raise TypeError(f"part {index} of {self.message.message_id} is not a tool call")
         return call
 
     def settle(self, results: Mapping[int, CallResult]) -> "Future[Committed]":
-        """Gives calls their results, by the index of their part, all in one commit. Shield it when awaiting it."""
+        """Stores results of calls, by part index, in one commit. Shield the commit when awaiting it."""
         now = self._environment.clock()
         contents: tuple[PutFile, ...] = tuple(file for result in results.values() for file in result.contents)
         settled = {index: result.apply_to(self.call(index), now) for index, result in results.items()}
         return self.replace(settled, Work(contents))
 
     def replace(self, calls: Mapping[int, ToolUse], further: Work | None = None) -> "Future[Committed]":
-        """Replaces calls by the index of their part, all in one commit with what else belongs to it."""
+        """Replaces calls, by part index, in one commit with any further work. Shield the commit when awaiting it."""
         before = {index: self.call(index) for index in calls}
         now = self._environment.clock()
         self.message, work = settle_calls(self.message, calls, now)
@@ -93,20 +93,20 @@ class StoredCalls:
         return storing
 
     def amend(self, index: int, call: ToolUse) -> None:
-        """Replaces a call in memory alone: who does this sees to it that it is stored."""
+        """Replaces a call in memory only; the caller must store it later."""
         self.message, _ = settle_calls(self.message, {index: call}, self.message.updated_at)
 
     def last_commit(self, index: int) -> "Future[Committed] | None":
-        """Returns the last commit that changed a call; None when none did that was stored, or is under way."""
+        """Returns the last commit that changed a call, pending or successful; None when there is none."""
         return self._storing.get(index)
 
     def is_stored(self, index: int) -> bool:
-        """Tells whether a call is stored as it is."""
+        """Returns whether the current state of a call is stored."""
         storing = self._storing.get(index)
         return storing is None or (storing.done() and storing.exception() is None)
 
     async def wait_call_stored(self, index: int) -> bool:
-        """Waits for what is on its way to the disk for a call. Returns False when that failed and was taken back."""
+        """Waits for the pending commit of a call. Returns False when it failed and its change was undone."""
         storing = self._storing.get(index)
         if storing is None:
             return True
@@ -114,17 +114,17 @@ class StoredCalls:
         return not storing.cancelled() and storing.exception() is None
 
     async def wait_stored(self) -> None:
-        """Returns when nothing is on its way to the disk. Safe to cancel."""
+        """Returns when no commit is pending. Safe to cancel."""
         while pending := [storing for storing in self._storing.values() if not storing.done()]:
             await asyncio.wait(pending)
 
     @property
     def is_all_stored(self) -> bool:
-        """True when nothing is on its way to the disk."""
+        """True when no commit is pending."""
         return all(storing.done() for storing in self._storing.values())
 
     async def wait_changed(self) -> None:
-        """Returns when a call has changed, or a commit has ended. Safe to cancel."""
+        """Returns at the next change of a call or end of a commit. Safe to cancel."""
         await self._changed.wait()
 
     def _finish_storing(self, before: Mapping[int, ToolUse], storing: "Future[Committed]") -> None:

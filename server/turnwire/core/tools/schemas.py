@@ -1,9 +1,9 @@
-"""Arguments of tool calls, checked against the tool's JSON Schema before anything runs.
+"""Checks arguments of tool calls against the tool's JSON Schema before the call runs.
 
-Draft 2020-12 unless `$schema` names another. Nothing is ever fetched. Schemas come from strangers and arguments from
-models, so the cost is bounded: a check counts its steps, and what cannot be bounded (patterns that may take for ever,
-`unevaluatedProperties`, `unevaluatedItems`) is left to the tool, which checks its own input anyway. Needs no lock: what
-is shared is immutable.
+Uses draft 2020-12 unless `$schema` names another, and never fetches anything. Schemas come from strangers and arguments
+from models, so the cost is bounded: a check counts its steps. Keywords without such a bound (patterns that may take too
+long, `unevaluatedProperties`, `unevaluatedItems`) are left to the tool, which checks its own input anyway. No lock is
+needed, because shared values are immutable.
 """
 
 import asyncio
@@ -19,19 +19,19 @@ import structlog
 from turnwire.core.tools.patterns import regex_matches
 
 MAX_STEPS = 50_000
-"""Steps of one check, about as many as values times keywords: half a second. Honest calls need some hundreds."""
+"""Most steps of one check, about values times keywords: half a second. Ordinary calls need some hundreds."""
 
 MAX_PROBLEMS = 5
-"""Problems that one text names: a model repairs them together, and more would only cost tokens."""
+"""Most problems in one text: a model repairs them together, and more would only cost tokens."""
 
 MAX_PROBLEM_CHARS = 300
-"""Length of one problem: the library quotes the value, which may be megabytes."""
+"""Longest description of one problem: the library quotes the value, which may be megabytes."""
 
 INLINE_CHARS = 4096
-"""Larger arguments, and schemas that are not compiled yet, are checked in a thread: the event loop goes on."""
+"""Longer arguments, and schemas that are not compiled yet, are checked in a thread to keep the event loop free."""
 
 _CACHED_SCHEMAS = 1024
-"""Prepared schemas that are kept: the tools of some dozens of frontends."""
+"""Compiled schemas in the cache: enough for the tools of some dozens of frontends."""
 
 _NOT_CHECKED = ("unevaluatedProperties", "unevaluatedItems", "format")
 
@@ -51,7 +51,7 @@ class _Budget:
 
 
 class _TooCostlyError(Exception):
-    """The check was given up."""
+    """The check exceeded its steps."""
 
 
 log = structlog.get_logger()
@@ -60,7 +60,7 @@ _budget: ContextVar[_Budget] = ContextVar("budget")
 
 
 class Schema:
-    """A compiled schema. `problem` says what is wrong with the schema itself; "" when it can be used."""
+    """A compiled schema. `problem` describes what is wrong with the schema itself; "" when it is usable."""
 
     def __init__(self, validator: Any, problem: str = "") -> None:
         """Use `compile_schema`."""
@@ -68,7 +68,7 @@ class Schema:
         self.problem = problem
 
     def problem_with(self, value: object) -> str:
-        """Returns what a model must change in its arguments; "" when they fit, or the schema cannot be used."""
+        """Returns what a model must change in its arguments; "" when they are valid or the schema is unusable."""
         if self._validator is None:
             return ""
         try:
@@ -77,23 +77,23 @@ class Schema:
             return ""
         except RecursionError:
             return "the arguments are nested too deeply"
-        except Exception as error:  # a reference that leads nowhere, and the like: not the model's mistake
+        except Exception as error:  # for example an unresolvable reference: not the model's mistake
             log.debug("arguments_not_checked", error=type(error).__name__)
             return ""
 
 
 async def problem_of_schema(schema_json: str) -> str:
-    """Returns why a text is no JSON Schema of a tool; "" when it is one. "" is one that takes any object."""
+    """Returns why a text is not a valid JSON Schema of a tool; "" when it is. An empty text allows any object."""
     if not schema_json or schema_json in _known:
         return compile_schema(schema_json).problem
     return (await asyncio.to_thread(compile_schema, schema_json)).problem
 
 
 async def problem_of_arguments(schema_json: str, input_json: str) -> str:
-    """Returns why arguments do not fit, for the model to read: each problem with its path. "" when they do.
+    """Returns why arguments are invalid, for the model to read: each problem with its path. "" when they are valid.
 
     Args:
-        schema_json: The tool's schema; "" takes any object. With one that is wrong only the JSON is checked.
+        schema_json: The tool's schema; "" allows any object. If the schema is invalid, only the JSON is checked.
         input_json: The arguments as the model wrote them; "" counts as {}.
     """
     if len(input_json) <= INLINE_CHARS and (not schema_json or schema_json in _known):
@@ -113,12 +113,12 @@ def _problem_of_arguments(schema_json: str, input_json: str) -> str:
 
 
 _known: set[str] = set()
-"""Schemas that were compiled lately. A hint only: one that the cache has dropped meanwhile is compiled again."""
+"""Recently compiled schemas. Only a hint: the cache may have dropped one, which is then compiled again."""
 
 
 @lru_cache(maxsize=_CACHED_SCHEMAS)
 def compile_schema(schema_json: str) -> Schema:
-    """Returns the schema of a text. May take a moment the first time; cached by the text."""
+    """Returns the compiled schema of a text. The first time may take a moment; results are cached by text."""
     if len(_known) >= _CACHED_SCHEMAS:
         _known.clear()
     _known.add(schema_json)
@@ -132,7 +132,7 @@ def compile_schema(schema_json: str) -> Schema:
         return Schema(None, "is nested too deeply")
     except msgspec.DecodeError as error:
         return Schema(None, f"is not valid JSON: {error}")
-    except Exception as error:  # strange values of $schema, $id and $ref make the library raise what it does not name
+    except Exception as error:  # odd values of $schema, $id and $ref raise undocumented errors
         log.debug("schema_unusable", error=type(error).__name__)
         return Schema(None, f"is not a JSON Schema: {type(error).__name__}")
 
@@ -144,9 +144,9 @@ def _compile(schema: Any) -> Schema:
     from referencing import Registry  # noqa: PLC0415
     from referencing.exceptions import Unresolvable  # noqa: PLC0415
 
-    nothing: Any = Registry()  # without it the library fetches what a $ref names
+    nothing: Any = Registry()  # empty, or the library would fetch what a $ref names
     kind = validator_for(schema, default=Draft202012Validator)
-    # A part of a schema that names another draft would be checked without our bounds, so only the whole may name one.
+    # Our bounds would not apply to a subschema that names another draft, so only the root may name one.
     schema = _without_drafts(schema)
     meta = _bounded(kind)(kind.META_SCHEMA, registry=nothing)
     for error in _errors(meta, schema, 1):
@@ -227,7 +227,7 @@ def _additional_properties(validator: Any, additional: Any, instance: Any, schem
 
 
 def _unique_items(_validator: Any, unique: Any, instance: Any, _schema: Any) -> Iterator[Any]:
-    """Compares by canonical text: the library compares each with each."""
+    """Compares items by canonical text, because the library compares every pair."""
     from jsonschema.exceptions import ValidationError  # noqa: PLC0415
 
     if unique and isinstance(instance, list):
@@ -237,7 +237,7 @@ def _unique_items(_validator: Any, unique: Any, instance: Any, _schema: Any) -> 
 
 
 def _canonical(value: Any) -> Any:
-    """Returns the value with equal numbers in one form."""
+    """Returns the value with equal numbers written the same way."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, list):
@@ -254,7 +254,7 @@ def _without_drafts(node: Any) -> Any:
 
 
 def _references(node: Any) -> Iterator[str]:
-    """Yields the references of a schema, unless parts of it have addresses, which these are relative to."""
+    """Yields the references of a schema; none if a part has an `$id`, which references may be relative to."""
     nodes, found = [node], list[str]()
     while nodes:
         node = nodes.pop()
@@ -270,7 +270,7 @@ def _references(node: Any) -> Iterator[str]:
 
 
 def _described(error: Any) -> str:
-    """Returns path and problem of an error, cut to a length that a model can use."""
+    """Returns path and problem of an error, cut to MAX_PROBLEM_CHARS."""
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.absolute_path)
     message = str(error.message)
     text = f"{path[1:] if path[:1] == '.' else path}: {message}" if path else message

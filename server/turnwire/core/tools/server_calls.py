@@ -1,4 +1,4 @@
-"""Calls of the server's tools: each is run once it is allowed, and its lines are told while it runs."""
+"""Calls of the server's tools: each runs once it is allowed, and its log lines are published while it runs."""
 
 import asyncio
 from functools import partial
@@ -20,16 +20,16 @@ from turnwire.ports.commit import Committed, PutFile, PutMessage
 from turnwire.ports.tools import ToolOutcome
 
 MAX_LOG_LINES = 200
-"""Lines that are kept of one call; a tool may report its progress a thousand times a second."""
+"""Most log lines of one call; a tool may report its progress a thousand times a second."""
 
 MAX_LOG_CHARS = 500
-"""Characters of one line."""
+"""Longest log line; the rest of a line is cut off."""
 
 MAX_NAME_CHARS = 255
-"""Of the name of a tool's file: what file systems take."""
+"""Longest name of a tool's file: the limit of common file systems."""
 
 RESULT_RETRY_SECONDS = 0.5
-"""Pause before a result is written again: a full disk gets room when people make some."""
+"""Pause before storing a result is retried: a full disk stays full until somebody makes room."""
 
 INTERRUPTED_RUN = "the server was restarted while the tool ran; it may have had its effect or not"
 
@@ -37,7 +37,7 @@ log = structlog.get_logger()
 
 
 def server_result(outcome: ToolOutcome, max_output_bytes: int, max_file_bytes: int) -> CallResult:
-    """Returns the result of a tool of the server: its output cut to the limit, then with all of it as a file."""
+    """Returns the result of a server tool. Output over the limit is cut, and the whole of it added as a file."""
     output = join_surrogates(outcome.output)
     kept = cut_to_bytes(output, max_output_bytes)
     fitting = [file for file in outcome.files if len(file.content) <= max_file_bytes]
@@ -59,7 +59,7 @@ def server_result(outcome: ToolOutcome, max_output_bytes: int, max_file_bytes: i
 
 
 def cut_to_bytes(text: str, max_bytes: int) -> str:
-    """Returns the text itself, or cut between two characters and with a note when it is longer than the limit."""
+    """Returns the text, cut between two characters and with a note if it is longer than the limit in UTF-8."""
     if len(text) * 4 <= max_bytes:
         return text
     data = text.encode()
@@ -77,14 +77,14 @@ def _reference(content: bytes, mime: str, filename: str) -> File:
 class ServerCalls:
     """Runs the calls of the server's tools in one message.
 
-    `_slots` bounds those that run at once. `_unsaved_logs` are the parts with lines that are not stored yet. `_is_over`
-    is set by `end`: a tool that was cancelled may still speak.
+    `_slots` bounds the calls that run at the same time. `_unsaved_logs` holds the indexes of parts with log lines that
+    are not stored yet. `_is_over` is set by `end`, because a cancelled tool may still send log lines.
     """
 
     def __init__(self, environment: Environment, calls: StoredCalls, client_tools: frozenset[str], agent: str) -> None:
         """Args:
         environment: Ports and settings.
-        calls: The calls, those of the client's tools too.
+        calls: All calls of the message, including those of client tools.
         client_tools: Names of the tools that the client runs; all others are the server's.
         agent: Agent of the turn; "" for the default one.
         """
@@ -97,10 +97,10 @@ class ServerCalls:
         self._is_over = False
 
     def start(self) -> list["asyncio.Task[None]"]:
-        """Starts a task for each call without result. It ends when the result is durable; cancelling it ends the run.
+        """Starts a task for each call without a result. It ends when the result is durable. Cancelling stops the run.
 
-        A call that ran when a dead process ended gets an error that says so: nobody knows what became of it, and it is
-        not run twice.
+        A call that was running when an earlier process died gets an error result. It is not run again, because nobody
+        knows whether it had its effect.
         """
         return [
             asyncio.create_task(self._run(part.index), name=f"tool call {part.part_id}")
@@ -109,11 +109,11 @@ class ServerCalls:
         ]
 
     def end(self) -> None:
-        """Keeps no further lines."""
+        """Ignores all further log lines."""
         self._is_over = True
 
     async def flush(self) -> None:
-        """Makes durable what running tools have said so far; what cannot be stored is tried again. Safe to cancel."""
+        """Makes the log lines of running tools durable; the next flush retries lines that failed. Safe to cancel."""
         if self._unsaved_logs:
             indexes, now = tuple(sorted(self._unsaved_logs)), self._environment.clock()
             self._unsaved_logs.clear()
@@ -132,14 +132,14 @@ class ServerCalls:
             await calls.wait_changed()
         if calls.call(index).status.settled:  # it was refused
             return
-        if self._is_denied(name := calls.call(index).name):  # since a restart with other rules: the call is older
+        if self._is_denied(name := calls.call(index).name):  # a restart may have changed the rules
             await self._settle(index, CallResult(output=denial(name), is_error=True))
             return
         await self._environment.tools.discovered()
         async with self._slots:
             call, now = calls.call(index), self._environment.clock()
             running = msgspec.structs.replace(call, status=ToolStatus.RUNNING, started_at=now)
-            # durable before it runs: after a crash, a call that is not marked has not been run
+            # durable before it runs: after a crash, a call that is not RUNNING has not been run
             await asyncio.shield(calls.replace({index: running}))
             outcome = await self._environment.tools.call(call.name, call.input_json or "{}", partial(self._log, index))
             settings = self._environment.settings
@@ -151,7 +151,7 @@ class ServerCalls:
         await asyncio.shield(self._calls.settle({index: result}))
 
     async def _settle_surely(self, index: int, result: CallResult) -> None:
-        """Stores the result of a tool that has had its effect, again and again while the store is busy or full."""
+        """Stores the result of a tool that has had its effect; retries as long as the store is busy or full."""
         while True:
             try:
                 await self._settle(index, result)
@@ -167,7 +167,7 @@ class ServerCalls:
         return not may_use or settings.permission(self._agent, tool) is PermissionAction.DENY
 
     def _log(self, index: int, line: str) -> None:
-        """Keeps a line that a tool says, and tells watchers; lines beyond the limit are dropped."""
+        """Keeps and publishes a log line of a tool; drops lines beyond the limit."""
         call, message = self._calls.call(index), self._calls.message
         number = len(call.logs)
         if self._is_over or call.status.settled or number >= MAX_LOG_LINES:

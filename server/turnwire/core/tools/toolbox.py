@@ -1,4 +1,4 @@
-"""Which tools a model is offered, and which of its calls cannot run."""
+"""Decides which tools a model is offered and which of its calls cannot run."""
 
 from collections.abc import Collection, Iterable
 
@@ -23,9 +23,9 @@ class Toolbox:
     ) -> None:
         """Args:
         client_tools: Tools that the client runs.
-        server_tools: Tools that the server runs; of two with one name the client's counts, and those that would be
-            too many are left out.
-        denied: Names of tools that are there but are not permitted.
+        server_tools: Tools that the server runs. A client tool hides a server tool of the same name; tools beyond
+            MAX_TOOLS are left out.
+        denied: Names of tools that exist but are not permitted.
         """
         self._denied = frozenset(denied)
         self._by_name = {tool.name: tool for tool in client_tools}
@@ -40,11 +40,11 @@ class Toolbox:
 
     @property
     def definitions(self) -> tuple[ToolDefinition, ...]:
-        """What the model is told: the client's tools in their order, then the server's."""
+        """The offered tools: the client's in their order, then the server's."""
         return tuple(self._by_name.values())
 
     async def problem(self, call: ToolUse) -> str:
-        """Returns why a complete call cannot run: no such tool, denied, wrong arguments. "" when it can."""
+        """Returns why a complete call cannot run: unknown tool, denied tool or invalid arguments. "" when it can."""
         if call.name in self._denied:
             return denial(call.name)
         tool = self._by_name.get(call.name)
@@ -56,19 +56,19 @@ class Toolbox:
 async def open_toolbox(
     client_tools: Iterable[ToolDefinition], settings: CoreSettings, agent_name: str, server_tools: ServerTools
 ) -> Toolbox:
-    """Returns the tools for the next step, once the server's tools had their chance to be discovered. Safe to cancel.
+    """Returns the tools for the next step, after waiting for the discovery of the server's tools. Safe to cancel.
 
-    Left out are denied tools, the client's too, and a server's tool whose schema is none: a provider would refuse the
-    whole request for it.
+    Leaves out denied tools, including the client's, and server tools with an invalid schema, because a provider would
+    refuse the whole request for one.
 
     Args:
         client_tools: Tools that the client runs.
-        settings: Hold agents and permissions.
+        settings: The agents and permissions.
         agent_name: The agent of the turn; "" for the default one.
         server_tools: Tools that the server runs.
     """
     agent = settings.agent(agent_name)
-    if agent.tools != ():  # who may use none need not wait for them
+    if agent.tools != ():  # an agent without server tools need not wait for them
         await server_tools.discovered()
     from_client = tuple(client_tools)
     from_server = tuple(tool for tool in server_tools.tools() if agent.may_use(tool.name))

@@ -8,7 +8,7 @@ from docs.reference.field_numbers import field_numbers
 
 DOCS = Path(__file__).parents[1]
 
-WITH_DEFAULTS = ("contract.md", "operations.md")
+WITH_DEFAULTS = ("contract.md", "models.md", "operations.md", "tools.md")
 """Documents written by hand, in which the defaults of settings are filled in."""
 
 

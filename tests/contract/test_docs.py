@@ -21,6 +21,7 @@ from docs.reference.documents import documents
 from docs.reference.field_numbers import fixed_messages, messages, modules
 from opencode.event.session_event_pb2 import SessionEvent
 from tests.support.servers.serving import serving
+from turnwire.config import load_config
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -45,10 +46,12 @@ def commands(text: str) -> list[str]:
     return [line for block in blocks(text, "sh") for line in block.splitlines() if "grpcurl " in line]
 
 
-OPERATIONS = (ROOT / "docs/operations.md").read_text()
-WALKS = {"README.md": (README, ""), "operations.md": (OPERATIONS, blocks(OPERATIONS, "toml")[0])}
-"""Documents with commands, and the configuration that the server of these commands has."""
-CALLS = [line for text, _ in WALKS.values() for line in commands(text) if re.search(r" [\w.]+Service/\w+", line)]
+WALKED = ("README.md", "docs/clients.md", "docs/models.md", "docs/operations.md", "docs/tools.md")
+"""Documents with commands."""
+TEXTS = {name: (ROOT / name).read_text() for name in WALKED}
+CONFIGURATIONS = {"docs/tools.md": next(block for block in blocks(TEXTS["docs/tools.md"], "toml") if "ask" in block)}
+"""What a server has when it answers the commands of a document. The others have none."""
+CALLS = [line for text in TEXTS.values() for line in commands(text) if re.search(r" [\w.]+Service/\w+", line)]
 
 
 def method(name: str) -> MethodDescriptor:
@@ -77,18 +80,32 @@ def test_documents_show_the_calls_that_matter() -> None:
     shown = {re.search(r"/(\w+)", call.split("Service", 1)[1])[1] for call in CALLS}  # type: ignore[index]
     assert shown >= {
         "CreateSession", "SendMessage", "StreamMessage", "WatchEvents", "AbortSession", "ListSessions", "GetSession",
-        "ListMessages", "GetMessages", "SubscribeGlobalEvents", "SubmitToolResult", "ListTools", "ListPermissions",
-        "RespondToPermission",
+        "ListMessages", "GetMessages", "SubscribeGlobalEvents", "SubmitToolResult", "DownloadFile", "ListTools",
+        "ListPermissions", "RespondToPermission", "GetProviders", "ExplainContext",
     }  # fmt: skip
 
 
 @pytest.mark.skipif(shutil.which("grpcurl") is None, reason="grpcurl is not installed")
-@pytest.mark.parametrize("document", WALKS)
+@pytest.mark.parametrize("document", WALKED)
 def test_commands_work_as_printed(document: str, tmp_path: Path) -> None:
     """The lines run one after the other in one shell against a fresh server; only the port differs."""
-    text, configuration = WALKS[document]
-    with serving(tmp_path, configuration) as address:
-        run_all(commands(text), address)
+    with serving(tmp_path, CONFIGURATIONS.get(document, "")) as address:
+        run_all(commands(TEXTS[document]), address)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_configurations_are_read(document: Path, tmp_path: Path) -> None:
+    """The examples of a document are one configuration together, which the server takes."""
+    file = tmp_path / "turnwire.toml"
+    file.write_text("\n".join(blocks(document.read_text(), "toml")))
+    load_config(file, {})
+
+
+def test_every_page_is_in_the_list_of_the_readme() -> None:
+    """A page that no list names is not found. Decisions have a list of their own."""
+    listed = set(re.findall(r"\]\(([^)#\s]+)\)", README.split("\n## Read on\n")[1]))
+    pages = {path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]}
+    assert listed == pages - {"README.md"} | {"docs/decisions/README.md"}
 
 
 def run_all(lines: list[str], served: str) -> None:
@@ -123,7 +140,7 @@ def value_of(variable: str, script: str, environ: dict[str, str]) -> str:
         done = in_shell(f'{script}\necho "${variable}"', environ)
         assert (done.returncode, done.stderr) == (0, ""), f"{script}\n{done.stderr}"
         if value := done.stdout.strip():
-            assert re.fullmatch(r"(ses|prt|per)_\w+", value), value
+            assert re.fullmatch(r"(ses|prt|per)_\w+|[0-9a-f]{64}", value), value
             return value
     raise AssertionError(f"{script} finds nothing")
 

@@ -65,7 +65,7 @@ func run(text, target string) error {
 			if end := event.GetPartFinished(); end != nil {
 				show(end.MessageId, end.Part.Index, 0, end.Part.GetText().GetText())
 			}
-			if failure := event.GetTurnEnded().GetFailure(); failure != nil {
+			if failure := event.GetTurnEnded().GetTurn().GetFailure(); failure != nil {
 				return fmt.Errorf("%s: %s", failure.Reason, failure.Message)
 			}
 		}

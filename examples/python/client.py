@@ -29,8 +29,9 @@ try:
                 for part in snapshot.parts:
                     show(snapshot.message_id, part.index, 0, part.text.text)
                 show(end.message_id, end.part.index, 0, end.part.text.text)
-                if event.turn_ended.HasField("failure"):
-                    sys.exit(f"{event.turn_ended.failure.reason}: {event.turn_ended.failure.message}")
+                if event.turn_ended.turn.HasField("failure"):
+                    failure = event.turn_ended.turn.failure
+                    sys.exit(f"{failure.reason}: {failure.message}")
 except grpc.RpcError as error:
     sys.exit(f"{target}: {error.code().name}: {error.details()}")
 print()

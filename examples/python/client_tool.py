@@ -40,7 +40,8 @@ try:
                     ToolServiceStub(channel).SubmitToolResult(result)
                 if event.part_finished.part.text.text:
                     print(event.part_finished.part.text.text)
-                if event.turn_ended.HasField("failure"):
-                    sys.exit(f"{event.turn_ended.failure.reason}: {event.turn_ended.failure.message}")
+                if event.turn_ended.turn.HasField("failure"):
+                    failure = event.turn_ended.turn.failure
+                    sys.exit(f"{failure.reason}: {failure.message}")
 except grpc.RpcError as error:
     sys.exit(f"{target}: {error.code().name}: {error.details()}")

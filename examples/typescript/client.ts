@@ -31,8 +31,9 @@ async function run(): Promise<void> {
         }
       } else if (kind.case === "partFinished" && kind.value.part?.content.case === "text") {
         show(kind.value.messageId, kind.value.part.index, 0, kind.value.part.content.value.text);
-      } else if (kind.case === "turnEnded" && kind.value.failure) {
-        throw new Error(`${kind.value.failure.reason}: ${kind.value.failure.message}`);
+      } else if (kind.case === "turnEnded" && kind.value.turn?.failure) {
+        const { reason, message } = kind.value.turn.failure;
+        throw new Error(`${reason}: ${message}`);
       }
     }
   }

@@ -31,6 +31,7 @@ from turnwire.core.use_cases.messages import Conversations
 from turnwire.core.use_cases.permissions import Permissions
 from turnwire.core.use_cases.sessions import Sessions
 from turnwire.core.use_cases.tool_results import ToolResults
+from turnwire.core.use_cases.turns import TurnRecords
 from turnwire.core.watches.conflated import ConflatedWatches
 from turnwire.core.watches.watch import Watches
 from turnwire.domain.errors import StorageError
@@ -148,6 +149,7 @@ def _use_cases(environment: Environment, turns: Turns, codec: Codec, heartbeat: 
         conversations=Conversations(environment, turns, tool_results),
         tool_results=tool_results,
         sessions=Sessions(environment, turns),
+        turns=TurnRecords(environment, turns),
         permissions=Permissions(environment, turns),
         explainer=ContextExplainer(environment),
         catalog=Catalog(environment),

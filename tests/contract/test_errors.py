@@ -34,6 +34,7 @@ TABLE: dict[type[e.DomainError], tuple[int, str, str]] = {
     e.MessageTooLarge: (code_pb2.INVALID_ARGUMENT, "MESSAGE_TOO_LARGE", "BadRequest"),
     e.SessionNotFound: (code_pb2.NOT_FOUND, "SESSION_NOT_FOUND", "ResourceInfo"),
     e.MessageNotFound: (code_pb2.NOT_FOUND, "MESSAGE_NOT_FOUND", "ResourceInfo"),
+    e.TurnNotFound: (code_pb2.NOT_FOUND, "TURN_NOT_FOUND", "ResourceInfo"),
     e.ToolCallNotFound: (code_pb2.NOT_FOUND, "TOOL_CALL_NOT_FOUND", "ResourceInfo"),
     e.PermissionRequestNotFound: (code_pb2.NOT_FOUND, "PERMISSION_REQUEST_NOT_FOUND", "ResourceInfo"),
     e.StoredFileNotFound: (code_pb2.NOT_FOUND, "FILE_NOT_FOUND", "ResourceInfo"),
@@ -167,6 +168,7 @@ def test_a_too_large_message_tells_both_sizes() -> None:
     [
         (e.SessionNotFound("id_1"), "session"),
         (e.MessageNotFound("id_1"), "message"),
+        (e.TurnNotFound("id_1"), "turn"),
         (e.ToolCallNotFound("id_1"), "tool call"),
         (e.PermissionRequestNotFound("id_1"), "permission request"),
     ],

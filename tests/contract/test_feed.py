@@ -19,6 +19,7 @@ from turnwire.domain.conversation.events import (
     QueueChanged,
     SessionDeleted,
 )
+from turnwire.domain.conversation.turns import QueueEntry
 from turnwire.domain.errors import ShuttingDown, TooManyWatchers
 from turnwire.feed.memory import live_feed
 from turnwire.feed.memory.live_feed import LiveFeed
@@ -38,7 +39,7 @@ def feed() -> LiveFeed:
 def _stored(sequence: int, position: int, session_id: str = "ses_1", kind: DurableKind | None = None) -> StoredEvent:
     event = Event(
         session_id=session_id,
-        kind=kind or QueueChanged((str(sequence),)),
+        kind=kind or QueueChanged((QueueEntry(str(sequence), "t"),)),
         at=NOW,
         sequence=sequence,
         position=position,

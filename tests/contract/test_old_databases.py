@@ -14,7 +14,9 @@ from opencode.message.content_pb2 import (
     MESSAGE_TYPE_USER,
 )
 from opencode.message.message_pb2 import DISPOSITION_DUPLICATE, MessageList
-from opencode.session.session_pb2 import ListSessionsRequest
+from opencode.session.session_pb2 import SESSION_STATUS_IDLE, ListSessionsRequest
+from opencode.turn.turn_pb2 import TURN_STATUS_ENDED
+from opencode.turn.turn_service_pb2 import ListTurnsRequest
 from tests.support.clients.conversation import ask, displayed, messages_of, talk, tool, turn_ended, watching, words_of
 from tests.support.fakes.domain_values import removing
 from tests.support.oracles import old_database as old
@@ -41,7 +43,13 @@ async def test_old_conversation_goes_on(database: Path, tmp_path: Path) -> None:
         listed = (await client.sessions.ListSessions(ListSessionsRequest())).sessions
         [session] = [session for session in listed if session.title == "Old conversation"]
         async with watching(client, session.id, after_sequence=0) as watch:
-            await watch.until_kind("turn_ended", 6)
+            await watch.until(
+                lambda event: (
+                    SESSION_STATUS_IDLE in (event.session_snapshot.session.status, event.session_status_changed.status)
+                )
+            )
+        turns = (await client.turns.ListTurns(ListTurnsRequest(session_id=session.id))).turns
+        assert [turn.status for turn in turns] == [TURN_STATUS_ENDED] * 6
         messages = await messages_of(client, session.id)
         assert [message.type for message in messages] == [
             *(MESSAGE_TYPE_USER, MESSAGE_TYPE_ASSISTANT),

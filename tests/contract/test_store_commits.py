@@ -11,6 +11,7 @@ from tests.support.fakes.domain_values import NOW, adding, creating, make_messag
 from tests.support.fakes.opened_store import OpenedStore, opened_store
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.domain.conversation.events import QueueChanged
+from turnwire.domain.conversation.turns import QueueEntry
 from turnwire.domain.errors import SessionNotFound, ShuttingDown, StorageError
 from turnwire.domain.principal import BUILT_IN
 from turnwire.ports.commit import Commit, Committed, NewEvent, RecordRequest
@@ -35,7 +36,11 @@ async def test_sequences_count_from_one_without_gaps(opened: OpenedStore) -> Non
         await opened.store.commit(creating("ses_1")),
         await opened.store.commit(creating("ses_2")),
         await opened.store.commit(
-            Commit(session_id="ses_1", at=NOW, events=(NewEvent(QueueChanged(("a",))), NewEvent(QueueChanged(()))))
+            Commit(
+                session_id="ses_1",
+                at=NOW,
+                events=(NewEvent(QueueChanged((QueueEntry("a", "t"),))), NewEvent(QueueChanged(()))),
+            )
         ),
         await opened.store.commit(Commit(session_id="ses_1", at=NOW)),
         await opened.store.commit(Commit(session_id="ses_2", at=NOW, events=(NewEvent(QueueChanged(())),))),

@@ -23,6 +23,7 @@ from tests.support.fakes.domain_values import (
 from tests.support.fakes.opened_store import OpenedStore, displays_in, events_in, kinds_in, opened_store
 from turnwire.domain.conversation.events import QueueChanged
 from turnwire.domain.conversation.messages import Message, MessageStatus, ToolStatus, ToolUse
+from turnwire.domain.conversation.turns import QueueEntry
 from turnwire.domain.errors import InvalidRequest, SessionNotFound, ToolCallNotFound
 from turnwire.ports.commit import Commit, NewEvent, PutMessage, PutSession
 from turnwire.ports.store import Bounds, EventPage, Page
@@ -266,7 +267,7 @@ async def test_old_events_are_pruned_and_the_bounds_say_so(tmp_path: Path) -> No
     async with opened_store(tmp_path, retained_events=10) as opened:
         await opened.store.commit(creating("ses_2"))
         await opened.store.commit(creating())
-        events = tuple(NewEvent(QueueChanged((str(i),))) for i in range(10 + PRUNE_SLACK))
+        events = tuple(NewEvent(QueueChanged((QueueEntry(str(i), "t"),))) for i in range(10 + PRUNE_SLACK))
         await opened.store.commit(Commit(session_id="ses_1", at=NOW, events=events))
         head = 1 + len(events)
         assert await opened.store.session_bounds("ses_1") == Bounds(head - 10, head)
@@ -280,7 +281,7 @@ async def test_a_session_is_pruned_only_past_the_slack(tmp_path: Path) -> None:
     """Up to the slack nothing is removed: pruning one event at a time would cost more than it frees."""
     async with opened_store(tmp_path, retained_events=10) as opened:
         await opened.store.commit(creating())
-        events = tuple(NewEvent(QueueChanged((str(i),))) for i in range(9 + PRUNE_SLACK))
+        events = tuple(NewEvent(QueueChanged((QueueEntry(str(i), "t"),))) for i in range(9 + PRUNE_SLACK))
         await opened.store.commit(Commit(session_id="ses_1", at=NOW, events=events))
         assert await opened.store.session_bounds("ses_1") == Bounds(0, 10 + PRUNE_SLACK)
 

@@ -69,7 +69,7 @@ async def test_abort_ends_the_turn_once(client: Client) -> None:
     of_turn = [e for e in watch.events if e.turn_id == accepted.turn_id]
     assert kinds(of_turn).count("turn_ended") == 1
     assert kinds(of_turn)[-1] == "turn_ended"
-    assert of_turn[-1].turn_ended.finish_reason == FINISH_REASON_ABORTED
+    assert of_turn[-1].turn_ended.turn.finish_reason == FINISH_REASON_ABORTED
     assert comparable(fold.listed()) == comparable(await messages_of(client, accepted.session_id))
 
 
@@ -138,7 +138,7 @@ async def test_keep_queue_starts_the_next(client: Client) -> None:
     answer = await abort(client, first.session_id, keep_queue=True)
     assert answer == AbortSessionResponse(turn_id=first.turn_id)
     for accepted in waiting:
-        assert (await turn_ended(client, accepted)).turn_ended.finish_reason == FINISH_REASON_STOP
+        assert (await turn_ended(client, accepted)).turn_ended.turn.finish_reason == FINISH_REASON_STOP
 
 
 async def test_message_after_abort_is_answered(client: Client) -> None:
@@ -155,7 +155,7 @@ async def test_abort_while_a_client_tool_is_awaited(client: Client) -> None:
     async with watching(client, accepted.session_id, after_sequence=0) as watch:
         await watch.until_kind("tool_call_updated")
     await abort(client, accepted.session_id)
-    assert (await turn_ended(client, accepted)).turn_ended.finish_reason == FINISH_REASON_ABORTED
+    assert (await turn_ended(client, accepted)).turn_ended.turn.finish_reason == FINISH_REASON_ABORTED
     (call,) = (await displayed(client, accepted.session_id))[1].tool_calls
     assert call.status in ("error", "cancelled")
     assert call.error

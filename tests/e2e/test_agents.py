@@ -86,7 +86,7 @@ async def test_system_messages_reach_the_model_and_host_messages_do_not(api: str
             await client.messages.AppendMessage(appended)
         provider.enqueue(error(400, "bad_thing"))
         failed = await client.messages.SendMessage(ask("two", session_id, model=model("m", "mine")))
-        ended = (await turn_ended(client, failed)).turn_ended
+        ended = (await turn_ended(client, failed)).turn_ended.turn
         assert (ended.finish_reason, ended.failure.reason) == (FINISH_REASON_ERROR, "PROVIDER_REQUEST_REFUSED")
         await talk(client, "three", session_id, model=model("m", "mine"))
         notes = [m for m in await displayed(client, session_id) if m.message_type == MESSAGE_TYPE_HOST]

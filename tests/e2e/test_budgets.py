@@ -64,7 +64,7 @@ async def test_a_turn_ends_when_its_budget_is_used_up(
     """No further step begins; the end says which budget it was."""
     async with world(tmp_path, calls_for_ever, limits) as (client, provider):
         accepted = await talk(client, "go", model=MODEL, options=GenerationOptions(**options))
-        ended = (await turn_ended(client, accepted)).turn_ended
+        ended = (await turn_ended(client, accepted)).turn_ended.turn
     assert (ended.finish_reason, ended.steps, len(provider.requests)) == (FINISH_REASON_BUDGET, steps, steps)
     assert (ended.failure.reason, dict(ended.failure.metadata)) == ("BUDGET_EXHAUSTED", {"budget": "turn"})
     assert "turn" in ended.failure.message
@@ -79,14 +79,14 @@ async def test_a_session_ends_its_turns_when_its_budget_is_used_up(tmp_path: Pat
         reasons = []
         for _ in range(4):
             accepted = await talk(client, "hi", session_id, model=MODEL)
-            reasons.append((await turn_ended(client, accepted)).turn_ended.finish_reason)
+            reasons.append((await turn_ended(client, accepted)).turn_ended.turn.finish_reason)
         assert reasons == [FINISH_REASON_STOP, FINISH_REASON_STOP, FINISH_REASON_BUDGET, FINISH_REASON_BUDGET]
         assert len(provider.requests) == 2
         budget = Budget(max_tokens=300)
         await client.sessions.UpdateSession(UpdateSessionRequest(session_id=session_id, budget=budget))
         for other in (session_id, ""):
             accepted = await talk(client, "hi", other, model=MODEL)
-            assert (await turn_ended(client, accepted)).turn_ended.finish_reason == FINISH_REASON_STOP
+            assert (await turn_ended(client, accepted)).turn_ended.turn.finish_reason == FINISH_REASON_STOP
 
 
 async def test_the_servers_limit_counts_for_all_sessions(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ async def test_the_servers_limit_counts_for_all_sessions(tmp_path: Path) -> None
     async with world(tmp_path, says_yes, '[limits]\nmax_session_cost_usd = "0.0001"') as (client, provider):
         first = await talk(client, "hi", model=MODEL)
         second = await client.messages.SendMessage(ask("hi", first.session_id, model=MODEL))
-        ended = (await turn_ended(client, second)).turn_ended
+        ended = (await turn_ended(client, second)).turn_ended.turn
         assert (ended.finish_reason, ended.steps) == (FINISH_REASON_BUDGET, 0)
         assert "session" in ended.failure.message
         assert len(provider.requests) == 1

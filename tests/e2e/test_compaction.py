@@ -123,7 +123,7 @@ async def test_older_messages_are_summarised(api: str, tmp_path: Path) -> None:
         session_id = await w.fill()
         accepted = await w.client.messages.SendMessage(ask(f"long-3 {LONG}", session_id, model=MODEL))
         async with watching(w.client, session_id, after_sequence=accepted.sequence) as watch:
-            ended = (await watch.until_turn_ended(accepted.turn_id)).turn_ended
+            ended = (await watch.until_turn_ended(accepted.turn_id)).turn_ended.turn
         assert ended.finish_reason == FINISH_REASON_STOP
         counted = sum(tokens_of(request).prompt for request in w.provider.requests[-2:])
         assert (ended.steps, ended.usage.input_tokens) == (1, counted)
@@ -203,7 +203,7 @@ async def test_a_session_can_do_without(tmp_path: Path) -> None:
         assert w.summarised() == []
         w.provider.enqueue(error(400, "context_length_exceeded"))
         accepted = await talk(w.client, LONG, session_id, model=MODEL)
-        assert (await turn_ended(w.client, accepted)).turn_ended.finish_reason == FINISH_REASON_CONTEXT_FULL
+        assert (await turn_ended(w.client, accepted)).turn_ended.turn.finish_reason == FINISH_REASON_CONTEXT_FULL
         assert summaries(await messages_of(w.client, session_id)) == []
 
 
@@ -213,7 +213,7 @@ async def test_a_provider_that_finds_it_too_long_gets_less(tmp_path: Path) -> No
         session_id = await w.fill(turns=2)
         w.provider.enqueue(error(400, "context_length_exceeded"))
         accepted = await talk(w.client, "short", session_id, model=MODEL)
-        ended = (await turn_ended(w.client, accepted)).turn_ended
+        ended = (await turn_ended(w.client, accepted)).turn_ended.turn
         assert (ended.finish_reason, ended.steps) == (FINISH_REASON_STOP, 1)
         assert len(summaries(await messages_of(w.client, session_id))) == 1
         assert ["long-0 " in sent for sent in w.answered()[-2:]] == [True, False]
@@ -240,7 +240,7 @@ async def test_a_turn_that_calls_tools_is_compacted_between_its_steps(api: str, 
                 await w.client.tools.SubmitToolResult(
                     SubmitToolResultRequest(session_id=accepted.session_id, tool_call_id=state.id, output=LONG)
                 )
-            ended = (await watch.until_turn_ended(accepted.turn_id)).turn_ended
+            ended = (await watch.until_turn_ended(accepted.turn_id)).turn_ended.turn
         assert (ended.finish_reason, ended.steps) == (FINISH_REASON_STOP, 9)
         messages = await messages_of(w.client, accepted.session_id)
         assert summaries(messages)
@@ -284,7 +284,7 @@ async def test_an_abort_while_the_summary_is_written_stores_nothing_of_it(tmp_pa
                 while not w.summarised():
                     await asyncio.sleep(0.001)
                 await w.client.messages.AbortSession(AbortSessionRequest(session_id=session_id))
-                ended = (await watch.until_turn_ended(accepted.turn_id)).turn_ended
+                ended = (await watch.until_turn_ended(accepted.turn_id)).turn_ended.turn
                 [request] = [request for request in w.provider.requests if asks_for_a_summary(request)]
                 await request.disconnected.wait()
         assert (ended.finish_reason, ended.steps) == (FINISH_REASON_ABORTED, 0)
@@ -305,7 +305,7 @@ async def test_a_summary_that_fails_lets_the_turn_go_on(tmp_path: Path) -> None:
     async with world(tmp_path, reply_to=broken) as w:
         session_id = await w.fill()
         accepted = await talk(w.client, LONG, session_id, model=MODEL)
-        assert (await turn_ended(w.client, accepted)).turn_ended.finish_reason == FINISH_REASON_STOP
+        assert (await turn_ended(w.client, accepted)).turn_ended.turn.finish_reason == FINISH_REASON_STOP
         assert "long-0 " in w.answered()[-1]
         assert summaries(await messages_of(w.client, session_id)) == []
 

@@ -101,7 +101,7 @@ async def test_a_call_runs_and_its_result_goes_back_to_the_model(client: Client)
     accepted = await client.messages.SendMessage(ask('/tool test.add {"a": 1, "b": 2}'))
     async with watching(client, accepted.session_id, after_sequence=accepted.sequence) as watch:
         ended = await watch.until_turn_ended(accepted.turn_id)
-    assert ended.turn_ended.finish_reason == FINISH_REASON_STOP
+    assert ended.turn_ended.turn.finish_reason == FINISH_REASON_STOP
     updates = [event.tool_call_updated.state for event in watch.events if event.HasField("tool_call_updated")]
     assert [(u.status, u.output) for u in updates] == [
         ("pending", ""),
@@ -231,7 +231,7 @@ async def test_the_same_call_again_and_again_ends_the_turn(client: Client) -> No
     """After three steps without progress, with a reason of its own."""
     script = "\n/step\n".join(['/tool test.add {"a": 1, "b": 2}'] * 6)
     accepted = await client.messages.SendMessage(ask(script))
-    ended = (await turn_ended(client, accepted)).turn_ended
+    ended = (await turn_ended(client, accepted)).turn_ended.turn
     assert (ended.finish_reason, ended.failure.reason, ended.steps) == (FINISH_REASON_ERROR, "TOOL_CALL_REPEATED", 3)
     again = await talk(client, "hello", accepted.session_id)
     assert words_of(await answer_to(client, again)) == "hello"

@@ -194,7 +194,7 @@ async def test_turn_lives_on_when_the_stream_is_cancelled(client: Client) -> Non
     call = streamed(client, ask("/rate 300\n/words 60"))
     accepted = (await call.read()).accepted
     call.cancel()
-    assert (await turn_ended(client, accepted)).turn_ended.finish_reason == content_pb2.FINISH_REASON_STOP
+    assert (await turn_ended(client, accepted)).turn_ended.turn.finish_reason == content_pb2.FINISH_REASON_STOP
     assert len(words_of(await answer_to(client, accepted)).split()) == 60
 
 
@@ -281,7 +281,7 @@ async def test_failed_provider_is_an_event_not_an_error(tmp_path: Path) -> None:
     toml = "[retries]\nfirst_delay_seconds = 0.001"
     async with running_server(tmp_path, toml) as server, connect(server.address) as client:
         accepted = await client.messages.SendMessage(ask("hello", model=model("error")))
-        ended = (await turn_ended(client, accepted)).turn_ended
+        ended = (await turn_ended(client, accepted)).turn_ended.turn
         assert (ended.finish_reason, ended.failure.reason) == (content_pb2.FINISH_REASON_ERROR, "PROVIDER_UNAVAILABLE")
         answer = await answer_to(client, accepted)
         assert (answer.status, answer.failure.reason) == (content_pb2.MESSAGE_STATUS_FAILED, "PROVIDER_UNAVAILABLE")
@@ -292,7 +292,7 @@ async def test_failed_provider_is_an_event_not_an_error(tmp_path: Path) -> None:
 async def test_cut_answer_keeps_its_text(client: Client) -> None:
     """A stream that is lost half way leaves INTERRUPTED with the text so far."""
     accepted = await client.messages.SendMessage(ask("one two three four", model=model("cut")))
-    ended = (await turn_ended(client, accepted)).turn_ended
+    ended = (await turn_ended(client, accepted)).turn_ended.turn
     answer = await answer_to(client, accepted)
     assert ended.finish_reason == answer.finish_reason == content_pb2.FINISH_REASON_INTERRUPTED
     assert answer.status == content_pb2.MESSAGE_STATUS_INTERRUPTED

@@ -28,7 +28,7 @@ async def test_scripted_answers_are_whole(api: str, tmp_path: Path) -> None:
                 await client.tools.SubmitToolResult(
                     SubmitToolResultRequest(session_id=accepted.session_id, tool_call_id=state.id, output="cat")
                 )
-                ended = (await watch.until_turn_ended(accepted.turn_id)).turn_ended
+                ended = (await watch.until_turn_ended(accepted.turn_id)).turn_ended.turn
             assert (ended.finish_reason, ended.steps, ended.usage.input_tokens) == (FINISH_REASON_STOP, 2, 17)
             _, first, last = await messages_of(client, accepted.session_id)
     shown = [(part.WhichOneof("content"), part.reasoning.text or part.text.text) for part in first.parts]

@@ -90,7 +90,7 @@ async def test_allowed_call_runs(client: Client, word: str) -> None:
     assert (request.tool_call_id, request.call_id, request.turn_id) == (call.id, call.call_id, accepted.turn_id)
     assert request.metadata_json == '{"arguments":{"a": 2, "b": 3}}'
     await client.permissions.RespondToPermission(response(request, word))
-    assert (await turn_ended(client, accepted)).turn_ended.finish_reason == FINISH_REASON_STOP
+    assert (await turn_ended(client, accepted)).turn_ended.turn.finish_reason == FINISH_REASON_STOP
     (call,) = await calls_of(client, accepted)
     assert (call.status, call.output, call.HasField("permission_id")) == ("success", "the sum is 5", False)
 
@@ -99,7 +99,7 @@ async def test_rejected_call_does_not_run(client: Client) -> None:
     """The model reads who said no and why, and the turn goes on."""
     accepted, (request,) = await asked(client, ADD)
     await client.permissions.RespondToPermission(response(request, "reject", reason="never add"))
-    assert (await turn_ended(client, accepted)).turn_ended.finish_reason == FINISH_REASON_STOP
+    assert (await turn_ended(client, accepted)).turn_ended.turn.finish_reason == FINISH_REASON_STOP
     (call,) = await calls_of(client, accepted)
     assert (call.status, call.error) == ("error", "The user did not allow this call. The user said: never add")
     assert "never add" in words_of(await answer_to(client, accepted))
@@ -166,7 +166,7 @@ async def test_abort_ends_open_requests(client: Client) -> None:
     await client.messages.AbortSession(AbortSessionRequest(session_id=accepted.session_id))
     async with watching(client, accepted.session_id, after_sequence=accepted.sequence) as watch:
         ended = await watch.until_turn_ended(accepted.turn_id)
-    assert ended.turn_ended.finish_reason == FINISH_REASON_ABORTED
+    assert ended.turn_ended.turn.finish_reason == FINISH_REASON_ABORTED
     (replied,) = [e.permission_replied for e in watch.events if e.HasField("permission_replied")]
     assert (replied.permission_id, replied.response) == (request.id, PERMISSION_REPLY_CANCELLED)
     assert await open_ids(client, accepted.session_id) == []
@@ -218,7 +218,7 @@ async def test_requests_survive_a_restart(tmp_path: Path) -> None:
             assert kinds(watch.events).count("permission_snapshot") == 1
             await client.permissions.RespondToPermission(response(request, "once"))
             ended = await watch.until_turn_ended(accepted.turn_id)
-        assert (ended.turn_ended.finish_reason, ended.turn_ended.steps) == (FINISH_REASON_STOP, 2)
+        assert (ended.turn_ended.turn.finish_reason, ended.turn_ended.turn.steps) == (FINISH_REASON_STOP, 2)
         assert [call.output for call in await calls_of(client, accepted)] == ["the sum is 5"]
         assert words_of(await answer_to(client, accepted)) == "Done."
 

@@ -122,4 +122,4 @@ async def test_turns_over_the_limit_wait_for_a_slot(tmp_path: Path) -> None:
         assert len(await messages_of(client, second.session_id)) == 1
         await client.messages.AbortSession(AbortSessionRequest(session_id=first.session_id))
         ended = await turn_ended(client, second)
-        assert ended.turn_ended.finish_reason == content_pb2.FINISH_REASON_STOP
+        assert ended.turn_ended.turn.finish_reason == content_pb2.FINISH_REASON_STOP

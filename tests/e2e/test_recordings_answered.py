@@ -108,7 +108,7 @@ async def test_calls_of_cut_answers_never_run(
     accepted = await client.messages.SendMessage(ask("go", **choices))
     async with watching(client, accepted.session_id, after_sequence=accepted.sequence) as watch:
         assert await calls_to_run(watch) == []
-        ended = (await watch.until_turn_ended(accepted.turn_id)).turn_ended
+        ended = (await watch.until_turn_ended(accepted.turn_id)).turn_ended.turn
     assert (ended.finish_reason, ended.failure.reason) == (FINISH_REASON_INTERRUPTED, "PROVIDER_STREAM_CUT")
     shown = [call for message in await displayed(client, accepted.session_id) for call in message.tool_calls]
     assert [call for call in shown if call.status not in ("error", "cancelled")] == []

@@ -57,7 +57,7 @@ async def test_retry_is_told_while_the_provider_rests(client: Client) -> None:
         assert notice.failure.retry_after.ToMilliseconds() == 100
         await client.messages.AbortSession(AbortSessionRequest(session_id=accepted.session_id))
         ended = await watch.until_turn_ended(accepted.turn_id)
-    assert ended.turn_ended.finish_reason == FINISH_REASON_ABORTED
+    assert ended.turn_ended.turn.finish_reason == FINISH_REASON_ABORTED
 
 
 async def test_a_wait_is_told_to_the_stream_and_to_who_joins_during_it(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ async def _until_retry(stream: AsyncIterable[StreamMessageResponse]) -> AsyncIte
 async def test_retries_end(client: Client) -> None:
     """After the last one the turn fails with the provider's reason."""
     accepted = await client.messages.SendMessage(ask("/flaky unavailable 9\nNever."))
-    ended = (await turn_ended(client, accepted)).turn_ended
+    ended = (await turn_ended(client, accepted)).turn_ended.turn
     assert (ended.finish_reason, ended.failure.reason) == (FINISH_REASON_ERROR, "PROVIDER_UNAVAILABLE")
     assert dict(ended.failure.metadata) == {"code": "unavailable"}
     assert (await answer_to(client, accepted)).failure == ended.failure
@@ -103,7 +103,7 @@ async def test_retries_end(client: Client) -> None:
 async def test_nothing_is_tried_again_after_content(client: Client) -> None:
     """What was said is kept and marked interrupted; a second answer is never joined to it."""
     accepted = await client.messages.SendMessage(ask("/words 5\n/cut"))
-    ended = (await turn_ended(client, accepted)).turn_ended
+    ended = (await turn_ended(client, accepted)).turn_ended.turn
     assert (ended.finish_reason, ended.steps) == (FINISH_REASON_INTERRUPTED, 1)
     assert words_of(await answer_to(client, accepted)).startswith("lorem")
 
@@ -132,7 +132,7 @@ async def test_refused_request_goes_to_nobody_else(tmp_path: Path) -> None:
         )
         provider.enqueue(ScriptedReply((b'{"error":{"message":"bad"}}',), 400, JSON))
         async with running_server(tmp_path, toml) as server, connect(server.address) as client:
-            ended = (await turn_ended(client, await client.messages.SendMessage(ask("hello")))).turn_ended
+            ended = (await turn_ended(client, await client.messages.SendMessage(ask("hello")))).turn_ended.turn
         assert (ended.failure.reason, len(provider.requests)) == ("PROVIDER_REQUEST_REFUSED", 1)
 
 
@@ -143,7 +143,7 @@ async def test_waiting_for_a_retry_leaves_room_for_other_turns(tmp_path: Path) -
         waiting = await client.messages.SendMessage(ask("/sleep 0.05\n/error unavailable"))
         async with watching(client, waiting.session_id, after_sequence=waiting.sequence) as watch:
             await watch.until_kind("retry_scheduled")
-        ended = (await turn_ended(client, await client.messages.SendMessage(ask("someone else")))).turn_ended
+        ended = (await turn_ended(client, await client.messages.SendMessage(ask("someone else")))).turn_ended.turn
     assert ended.finish_reason == FINISH_REASON_STOP
 
 

@@ -60,7 +60,7 @@ async def test_a_picture_of_a_tool_reaches_the_model(tmp_path: Path) -> None:
             provider.enqueue(answer("anthropic", Call(wire_name("test.picture"))))
             provider.enqueue(answer("anthropic", Say("It is red.")))
             turn = streamed(client, ask("draw", session_id, model=model("claude-x", "mine")))
-            assert [event async for batch in turn for event in batch.events][-1].turn_ended.steps == 2
+            assert [event async for batch in turn for event in batch.events][-1].turn_ended.turn.steps == 2
             call = await call_of(client, session_id)
             (file,) = call.files
             (part,) = await downloaded(client, session_id, file.sha256)

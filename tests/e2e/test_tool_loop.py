@@ -47,7 +47,7 @@ async def test_every_call_of_a_step_gets_its_result(api: str, tmp_path: Path) ->
             await client.tools.SubmitToolResult(
                 SubmitToolResultRequest(session_id=asked.session_id, tool_call_id=shown[3].id, output="counted")
             )
-            assert (await turn_ended(client, accepted)).turn_ended.finish_reason == FINISH_REASON_STOP
+            assert (await turn_ended(client, accepted)).turn_ended.turn.finish_reason == FINISH_REASON_STOP
         assert [violation for request in provider.requests for violation in CHECKS[api](request.body)] == []
         sent = json.dumps(provider.requests[-1].body)
         for words in ("there is no tool named 'fly'", "not today", "counted"):
@@ -61,7 +61,7 @@ async def test_the_same_call_again_and_again_ends_the_turn(api: str, tmp_path: P
     async with ProviderServer(lambda _: answer(api, Call("fly"))) as provider:
         async with running_server(tmp_path, configuration(api, provider)) as server, connect(server.address) as client:
             accepted = await client.messages.SendMessage(ask("go", model=model("m", "mine")))
-            ended = (await turn_ended(client, accepted)).turn_ended
+            ended = (await turn_ended(client, accepted)).turn_ended.turn
         assert (ended.finish_reason, ended.failure.reason, ended.steps) == (
             FINISH_REASON_ERROR,
             "TOOL_CALL_REPEATED",
@@ -78,10 +78,10 @@ async def test_a_truncated_step_runs_nothing(api: str, tmp_path: Path) -> None:
         async with running_server(tmp_path, configuration(api, provider)) as server, connect(server.address) as client:
             tools = [tool("count", NUMBER)]
             accepted = await client.messages.SendMessage(ask("go", model=model("m", "mine"), tools=tools))
-            assert (await turn_ended(client, accepted)).turn_ended.finish_reason == FINISH_REASON_INTERRUPTED
+            assert (await turn_ended(client, accepted)).turn_ended.turn.finish_reason == FINISH_REASON_INTERRUPTED
             (call,) = [c for m in await displayed(client, accepted.session_id) for c in m.tool_calls]
             assert call.status in ("error", "cancelled")
             again = await client.messages.SendMessage(ask("on", accepted.session_id, model=model("m", "mine")))
-            assert (await turn_ended(client, again)).turn_ended.finish_reason == FINISH_REASON_STOP
+            assert (await turn_ended(client, again)).turn_ended.turn.finish_reason == FINISH_REASON_STOP
         assert [violation for request in provider.requests for violation in CHECKS[api](request.body)] == []
         assert len(provider.requests) == 2

@@ -54,7 +54,7 @@ async def test_result_lets_the_turn_go_on(client: Client) -> None:
     assert (answer.tool_call.status, answer.tool_call.output) == ("success", "a cat")
     assert answer.tool_call.metadata_json == '{"ms":3}'
     assert answer.tool_call.finished_at
-    assert (await turn_ended(client, accepted)).turn_ended.finish_reason == FINISH_REASON_STOP
+    assert (await turn_ended(client, accepted)).turn_ended.turn.finish_reason == FINISH_REASON_STOP
     assert "a cat" in words_of(await answer_to(client, accepted))
     shown = await displayed(client, accepted.session_id)
     assert [c.status for m in shown for c in m.tool_calls] == ["success"]
@@ -216,7 +216,7 @@ async def test_steps_are_bounded(client: Client) -> None:
     """The turn of a model that never stops calling tools ends as MAX_STEPS."""
     script = "\n/step\n".join(f'/tool nowhere {{"try": {number}}}' for number in range(6))
     accepted = await client.messages.SendMessage(ask(script, options=GenerationOptions(max_steps=3)))
-    ended = (await turn_ended(client, accepted)).turn_ended
+    ended = (await turn_ended(client, accepted)).turn_ended.turn
     assert (ended.finish_reason, ended.steps) == (FINISH_REASON_MAX_STEPS, 3)
     again = await talk(client, "again", accepted.session_id)
     assert words_of(await answer_to(client, again)) == "again"
@@ -255,7 +255,7 @@ async def test_client_that_does_not_answer_is_answered_for(tmp_path: Path) -> No
 async def test_call_of_a_failed_answer_cannot_be_answered(client: Client) -> None:
     """A call in an answer that was cut is not run: its result is refused."""
     accepted = await client.messages.SendMessage(ask(f"{LOOK}\n/error failed", tools=[tool("look")]))
-    assert (await turn_ended(client, accepted)).turn_ended.finish_reason == FINISH_REASON_ERROR
+    assert (await turn_ended(client, accepted)).turn_ended.turn.finish_reason == FINISH_REASON_ERROR
     (call,) = (await displayed(client, accepted.session_id))[1].tool_calls
     assert call.status in ("cancelled", "error")
     refusal = await refused(client.tools.SubmitToolResult(result(accepted, call, "late")))

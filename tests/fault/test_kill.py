@@ -200,7 +200,7 @@ async def test_terminate_ends_in_time_with_watchers_open(tmp_path: Path) -> None
         answer = await answer_to(client, accepted)
         assert words_of(answer).startswith(held)
         assert answer.status == MESSAGE_STATUS_INTERRUPTED
-        assert (await turn_ended(client, accepted)).turn_ended.finish_reason == FINISH_REASON_INTERRUPTED
+        assert (await turn_ended(client, accepted)).turn_ended.turn.finish_reason == FINISH_REASON_INTERRUPTED
 
 
 async def test_fold_notices_a_broken_stream() -> None:

@@ -62,7 +62,7 @@ async def test_provider_that_dies_leaves_the_text(client: Client, provider: Prov
     """INTERRUPTED with the text so far, once; no second attempt is glued to it; the next message works."""
     provider.enqueue(ScriptedReply((chunk("half of "), chunk("an answer")), cut=True))
     accepted = await client.messages.SendMessage(ask("hello", model=MINE))
-    assert (await turn_ended(client, accepted)).turn_ended.finish_reason == FINISH_REASON_INTERRUPTED
+    assert (await turn_ended(client, accepted)).turn_ended.turn.finish_reason == FINISH_REASON_INTERRUPTED
     answer = await answer_to(client, accepted)
     assert (words_of(answer), answer.status, answer.failure.reason) == (
         "half of an answer",
@@ -105,7 +105,7 @@ async def test_host_messages_never_reach_the_model(client: Client, provider: Pro
     async with watching(client, session_id, after_sequence=first.sequence) as watch:
         await watch.until_text("first")
     go.set()
-    assert (await turn_ended(client, queued)).turn_ended.finish_reason == FINISH_REASON_STOP
+    assert (await turn_ended(client, queued)).turn_ended.turn.finish_reason == FINISH_REASON_STOP
     bodies = [json.dumps(request.body["messages"]) for request in provider.requests]
     assert all("be kind" in body and "host secret" not in body and "meta" not in body for body in bodies)
     assert "two" not in bodies[0]
@@ -143,6 +143,6 @@ async def test_answer_has_a_size(tmp_path: Path, provider: ProviderServer) -> No
     provider.enqueue(ScriptedReply(tuple(chunk("x" * 100) for _ in range(100))))
     async with running_server(tmp_path, toml) as server, connect(server.address) as client:
         accepted = await client.messages.SendMessage(ask("hello", model=MINE))
-        ended = (await turn_ended(client, accepted)).turn_ended
+        ended = (await turn_ended(client, accepted)).turn_ended.turn
         assert ended.failure.reason == "PROVIDER_STREAM_FAILED"
         assert len(words_of(await answer_to(client, accepted))) == 1100

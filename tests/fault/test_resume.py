@@ -68,7 +68,7 @@ def result(accepted: SendMessageResponse, call: ToolCallState, number: int) -> S
 
 async def check_conversation(client: Client, accepted: SendMessageResponse, steps: int) -> None:
     """Checks that each step is there once, with its call and result, and that the events tell the same."""
-    ended = (await turn_ended(client, accepted)).turn_ended
+    ended = (await turn_ended(client, accepted)).turn_ended.turn
     assert (ended.finish_reason, ended.steps) == (FINISH_REASON_STOP, steps)
     stored = await messages_of(client, accepted.session_id)
     answers = [message for message in stored if message.type == MESSAGE_TYPE_ASSISTANT]
@@ -174,7 +174,7 @@ async def test_silent_model_is_asked_again(tmp_path: Path) -> None:
                 await server.kill()
         provider.enqueue(answer("openai_chat", Say("Here I am.")))
         async with server_process(tmp_path, toml) as server, connect(server.address) as client:
-            ended = (await turn_ended(client, accepted)).turn_ended
+            ended = (await turn_ended(client, accepted)).turn_ended.turn
             said = await answer_to(client, accepted)
         assert (ended.finish_reason, ended.steps) == (FINISH_REASON_STOP, 1)
         assert (said.message_id, words_of(said)) == (message.message_id, "Here I am.")
@@ -197,7 +197,7 @@ async def test_turn_that_never_gets_anywhere_is_given_up(tmp_path: Path) -> None
                     await asyncio.sleep(0.01)
                 await server.kill()
         async with server_process(tmp_path, toml) as server, connect(server.address) as client:
-            ended = (await turn_ended(client, accepted)).turn_ended
+            ended = (await turn_ended(client, accepted)).turn_ended.turn
             assert (ended.finish_reason, ended.failure.reason) == (FINISH_REASON_INTERRUPTED, "SERVER_RESTARTED")
             assert not (await session_of(client, accepted.session_id)).active_turn_id
         assert len(provider.requests) == 4
@@ -214,7 +214,7 @@ async def test_tool_that_ran_is_not_run_twice(tmp_path: Path) -> None:
         await server.kill()
     (tmp_path / "slow_began").unlink()
     async with server_process(tmp_path, toml, ENVIRON) as server, connect(server.address) as client:
-        ended = (await turn_ended(client, accepted)).turn_ended
+        ended = (await turn_ended(client, accepted)).turn_ended.turn
         assert ended.finish_reason == FINISH_REASON_STOP
         shown = await displayed(client, accepted.session_id)
         calls = [call for message in shown for call in message.tool_calls]
@@ -233,7 +233,7 @@ async def test_turn_whose_provider_is_gone_fails_by_name(tmp_path: Path) -> None
             call = (await watch.until_kind("tool_call_updated")).tool_call_updated.state
     async with running_server(tmp_path) as server, connect(server.address) as client:
         await client.tools.SubmitToolResult(result(accepted, call, 1))
-        failure = (await turn_ended(client, accepted)).turn_ended.failure
+        failure = (await turn_ended(client, accepted)).turn_ended.turn.failure
         assert (failure.reason, "'mine'" in failure.message) == ("MODEL_UNKNOWN", True)
         again = await client.messages.SendMessage(ask("and now?", accepted.session_id))
-        assert (await turn_ended(client, again)).turn_ended.finish_reason == FINISH_REASON_STOP
+        assert (await turn_ended(client, again)).turn_ended.turn.finish_reason == FINISH_REASON_STOP

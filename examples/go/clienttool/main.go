@@ -87,7 +87,7 @@ func run(text, target string) error {
 			if words := event.GetPartFinished().GetPart().GetText().GetText(); words != "" {
 				fmt.Println(words)
 			}
-			if failure := event.GetTurnEnded().GetFailure(); failure != nil {
+			if failure := event.GetTurnEnded().GetTurn().GetFailure(); failure != nil {
 				return fmt.Errorf("%s: %s", failure.Reason, failure.Message)
 			}
 		}

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from rich.console import Console
 from rich.segment import Segment, Segments
 
-from opencode.event.session_event_pb2 import PartDelta, SessionEvent, TurnEnded
+from opencode.event.session_event_pb2 import PartDelta, SessionEvent
 from opencode.message.content_pb2 import FinishReason, Part
 from opencode.tool.tool_pb2 import ToolCallState
+from opencode.turn.turn_pb2 import Turn
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """A model's text must not control the terminal."""
@@ -26,8 +27,8 @@ class TurnPrinter:
         """The kind of each part by message and index, by its field name in `Part`."""
         self._printed: dict[tuple[str, int], bytes] = {}
         self._line_is_open = False
-        self.ended: TurnEnded | None = None
-        """The turn's last event; None until it arrives."""
+        self.ended: Turn | None = None
+        """The turn as it ended; None until then."""
 
     def show(self, events: Iterable[SessionEvent]) -> None:
         """Prints what the events add. Unknown kinds of events and parts are skipped."""
@@ -45,8 +46,8 @@ class TurnPrinter:
             elif kind == "tool_call_updated":
                 self._show_result(event.tool_call_updated.state)
             elif kind == "turn_ended":
-                self.ended = event.turn_ended
-                self._show_end(event.turn_ended)
+                self.ended = event.turn_ended.turn
+                self._show_end(self.ended)
 
     def _open(self, message_id: str, part: Part) -> None:
         key = (message_id, part.index)
@@ -90,7 +91,7 @@ class TurnPrinter:
             self._out(f"{state.name} -> {state.output or state.error}", "tool_use")
             self._break_line()
 
-    def _show_end(self, ended: TurnEnded) -> None:
+    def _show_end(self, ended: Turn) -> None:
         self._break_line()
         if ended.HasField("failure"):
             self._note(f"{ended.failure.reason}: {ended.failure.message}")

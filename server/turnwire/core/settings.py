@@ -14,11 +14,8 @@ from msgspec import Meta, Struct
 from turnwire.domain.bounds import Count, Seconds, TokenLimit
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.conversation.permissions import PermissionAction, matches_glob
-from turnwire.domain.conversation.sessions import Budget
+from turnwire.domain.conversation.sessions import DEFAULT_AGENT, Budget
 from turnwire.domain.money import PicoUsd
-
-DEFAULT_AGENT = "default"
-"""The agent of every session that names none; always there."""
 
 
 class PermissionRule(Struct, frozen=True):

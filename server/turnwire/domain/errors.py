@@ -6,7 +6,8 @@
     |   +-- UnknownModel
     |   +-- MessageTooLarge
     +-- NotFound
-    |   +-- SessionNotFound  MessageNotFound  ToolCallNotFound  PermissionRequestNotFound  StoredFileNotFound
+    |   +-- SessionNotFound  MessageNotFound  TurnNotFound  ToolCallNotFound  PermissionRequestNotFound
+    |   +-- StoredFileNotFound
     +-- WrongState
     |   +-- TurnInProgress  ToolCallAlreadySettled  ToolCallNotReady  PermissionAlreadyAnswered
     +-- PositionUnavailable
@@ -125,6 +126,13 @@ class MessageNotFound(NotFound):
 
     reason = "MESSAGE_NOT_FOUND"
     resource_type = "message"
+
+
+class TurnNotFound(NotFound):
+    """No such turn in that session."""
+
+    reason = "TURN_NOT_FOUND"
+    resource_type = "turn"
 
 
 class ToolCallNotFound(NotFound):

@@ -17,7 +17,7 @@ from turnwire.domain.conversation.events import Event
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.sessions import Session
-from turnwire.domain.conversation.turns import Turn
+from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.domain.money import Usage
 from turnwire.domain.principal import Principal
 from turnwire.ports.commit import Commit, Committed
@@ -102,6 +102,13 @@ class SessionPage(Struct, frozen=True):
     next_token: str
 
 
+class TurnPage(Struct, frozen=True):
+    """Some turns of a session, in the order in which their messages were accepted."""
+
+    turns: tuple[Turn, ...]
+    next_token: str
+
+
 class FileIdentity(Struct, frozen=True):
     """Identifies a file, whatever path leads to it."""
 
@@ -176,6 +183,18 @@ class Store(Protocol):
 
     async def display(self, session_id: str, page: Page) -> DisplayPage:
         """Returns display forms in conversation order, queued ones last. Raises InvalidRequest on a bad token."""
+        ...
+
+    async def turn(self, session_id: str, turn_id: str) -> Turn:
+        """Returns a turn. Raises TurnNotFound when the session, if there is one, has no such turn."""
+        ...
+
+    async def turns(self, session_id: str, page: Page, statuses: frozenset[TurnStatus]) -> TurnPage:
+        """Returns turns of some statuses in the order in which they were accepted.
+
+        Raises:
+            InvalidRequest: the page token is not of this listing.
+        """
         ...
 
     async def unfinished_turns(self) -> tuple[Turn, ...]:

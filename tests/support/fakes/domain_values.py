@@ -3,10 +3,18 @@
 import hashlib
 from datetime import UTC, datetime, timedelta
 
-from turnwire.domain.conversation.events import MessageAdded, SessionCreated, SessionDeleted, SessionView
+from turnwire.domain.conversation.events import (
+    DurableKind,
+    MessageAdded,
+    SessionCreated,
+    SessionDeleted,
+    SessionView,
+    TurnEnded,
+)
 from turnwire.domain.conversation.messages import (
     Content,
     File,
+    FinishReason,
     Message,
     MessageStatus,
     MessageType,
@@ -45,6 +53,19 @@ def make_turn(turn_id: str = "trn_1", session_id: str = "ses_1", **fields: objec
         "model": ModelRef("offline", "echo"),
     }
     return Turn(**{**defaults, **fields})
+
+
+def make_end(turn_id: str = "trn_1", **fields: object) -> TurnEnded:
+    """Returns the event of a turn that ended in order."""
+    defaults = {"status": TurnStatus.ENDED, "ended_at": NOW, "finish_reason": FinishReason.STOP}
+    return TurnEnded(make_turn(turn_id, **{**defaults, **fields}))
+
+
+def outcome(ended: DurableKind) -> dict[str, object]:
+    """Returns what the event of an ended turn says of its outcome: all that is known."""
+    assert isinstance(ended, TurnEnded)
+    names = ("finish_reason", "failure", "usage", "cost_pico_usd", "steps")
+    return {name: value for name in names if (value := getattr(ended.turn, name)) not in (None, 0)}
 
 
 def make_permission(permission_id: str = "per_1", session_id: str = "ses_1", **fields: object) -> PermissionRequest:

@@ -46,6 +46,7 @@ class SessionFold:
         self.filtered = filtered
         self.messages: dict[str, SessionMessage] = {message.message_id: message for message in messages}
         self.queue: list[str] = [m.message_id for m in self.messages.values() if m.status == MESSAGE_STATUS_QUEUED]
+        self.queue_revision = 0
         self.status = SESSION_STATUS_UNSPECIFIED
         self._growing: dict[tuple[str, int], _Growing] = {}
         self.open_turns: set[str] = set()
@@ -180,7 +181,9 @@ class SessionFold:
 
     def _on_turn_started(self, event: SessionEvent, started: object) -> None:
         self.open_turns.add(event.turn_id)
-        self._stop_waiting(started.user_message_id)
+        if started.turn.start_sequence != event.sequence or started.turn.turn_id != event.turn_id:
+            raise ContractBroken(f"turn_started {event.sequence} carries {started.turn}")
+        self._stop_waiting(started.turn.user_message_id)
 
     def _on_turn_steered(self, _: SessionEvent, steered: object) -> None:
         self._stop_waiting(steered.user_message_id)
@@ -214,7 +217,9 @@ class SessionFold:
 
     def _on_turn_ended(self, event: SessionEvent, ended: object) -> None:
         self.open_turns.discard(event.turn_id)
-        self.ended_turns[event.turn_id] = ended.finish_reason
+        if ended.turn.end_sequence != event.sequence or ended.turn.turn_id != event.turn_id:
+            raise ContractBroken(f"turn_ended {event.sequence} carries {ended.turn}")
+        self.ended_turns[event.turn_id] = ended.turn.finish_reason
 
     def _on_session_status_changed(self, _: SessionEvent, changed: object) -> None:
         if changed.status == SESSION_STATUS_IDLE and self.open_turns:
@@ -238,7 +243,10 @@ class SessionFold:
             self.queue.remove(removed.message_id)
 
     def _on_queue_changed(self, _: SessionEvent, changed: object) -> None:
-        self.queue = list(changed.message_ids)
+        if changed.revision <= self.queue_revision:
+            raise ContractBroken(f"the queue has revision {changed.revision} after {self.queue_revision}")
+        self.queue_revision = changed.revision  # a snapshot may have been ahead
+        self.queue = [entry.message_id for entry in changed.entries]
 
     def _on_message_snapshot(self, _: SessionEvent, snapshot: object) -> None:
         for part in snapshot.message.parts:
@@ -247,7 +255,9 @@ class SessionFold:
         held.CopyFrom(snapshot.message)
 
     def _on_session_snapshot(self, _: SessionEvent, snapshot: object) -> None:
-        self.queue = list(snapshot.queued_message_ids)
+        if snapshot.queue_revision < self.queue_revision:
+            raise ContractBroken(f"the queue has revision {snapshot.queue_revision} after {self.queue_revision}")
+        self.queue = [entry.message_id for entry in snapshot.queue]
         self.status = snapshot.session.status
 
     def _on_caught_up(self, _: SessionEvent, caught_up: object) -> None:

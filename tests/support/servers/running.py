@@ -13,6 +13,7 @@ from opencode.message.message_pb2_grpc import MessageServiceStub
 from opencode.provider.provider_pb2_grpc import ProviderServiceStub
 from opencode.session.session_pb2_grpc import SessionServiceStub
 from opencode.tool.tool_pb2_grpc import PermissionServiceStub, ToolServiceStub
+from opencode.turn.turn_service_pb2_grpc import TurnServiceStub
 from turnwire.app import Server, create_server
 from turnwire.config import load_config
 
@@ -26,6 +27,7 @@ class Client:
         self.messages = MessageServiceStub(channel)
         self.files = FileServiceStub(channel)
         self.sessions = SessionServiceStub(channel)
+        self.turns = TurnServiceStub(channel)
         self.events = EventServiceStub(channel)
         self.tools = ToolServiceStub(channel)
         self.permissions = PermissionServiceStub(channel)

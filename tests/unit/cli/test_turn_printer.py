@@ -23,6 +23,7 @@ from opencode.message.content_pb2 import (
     TextContent,
 )
 from opencode.tool.tool_pb2 import ToolCallState
+from opencode.turn.turn_pb2 import Turn
 from turnwire.cli.turn_printer import TurnPrinter, finish_reason_name
 
 
@@ -50,7 +51,7 @@ def text_finished(text: str, index: int = 0) -> SessionEvent:
 
 def ended(reason: "FinishReason.ValueType", failure: Failure | None = None) -> SessionEvent:
     """Ends the turn."""
-    return SessionEvent(turn_ended=TurnEnded(finish_reason=reason, failure=failure))
+    return SessionEvent(turn_ended=TurnEnded(turn=Turn(finish_reason=reason, failure=failure)))
 
 
 STOPPED = ended(FinishReason.FINISH_REASON_STOP)

@@ -70,6 +70,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The database failed; nothing was stored."""
     INTERNAL: _ErrorReason.ValueType  # 23
     """The server failed in a way that nobody foresaw; its log has more. Of a call and of a turn."""
+    TURN_NOT_FOUND: _ErrorReason.ValueType  # 24
+    """The session has no such turn. NOT_FOUND."""
     PROVIDER_CREDENTIALS_REJECTED: _ErrorReason.ValueType  # 40
     """Failures of turns, messages and attempts. The provider's key is not configured (then also an error of a call), or the
     provider does not accept it.
@@ -147,6 +149,8 @@ STORAGE_ERROR: ErrorReason.ValueType  # 22
 """The database failed; nothing was stored."""
 INTERNAL: ErrorReason.ValueType  # 23
 """The server failed in a way that nobody foresaw; its log has more. Of a call and of a turn."""
+TURN_NOT_FOUND: ErrorReason.ValueType  # 24
+"""The session has no such turn. NOT_FOUND."""
 PROVIDER_CREDENTIALS_REJECTED: ErrorReason.ValueType  # 40
 """Failures of turns, messages and attempts. The provider's key is not configured (then also an error of a call), or the
 provider does not accept it.

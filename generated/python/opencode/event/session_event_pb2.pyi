@@ -13,6 +13,7 @@ from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from opencode.message import content_pb2 as _content_pb2
 from opencode.session import session_pb2 as _session_pb2
 from opencode.tool import tool_pb2 as _tool_pb2
+from opencode.turn import turn_pb2 as _turn_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -597,21 +598,23 @@ Global___ToolLog: _TypeAlias = ToolLog  # noqa: Y015
 
 @_typing.final
 class TurnStarted(_message.Message):
-    """Tells that a turn began. The user message is part of the conversation from now on."""
+    """Tells that a turn began. Its user message is part of the conversation from now on."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    USER_MESSAGE_ID_FIELD_NUMBER: _builtins.int
-    user_message_id: _builtins.str
-    """The user message that the turn answers."""
+    TURN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def turn(self) -> _turn_pb2.Turn:
+        """The turn, without settings."""
+
     def __init__(
         self,
         *,
-        user_message_id: _builtins.str = ...,
+        turn: _turn_pb2.Turn | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["turn", b"turn"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["user_message_id", b"user_message_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["turn", b"turn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -623,41 +626,21 @@ class TurnEnded(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    FINISH_REASON_FIELD_NUMBER: _builtins.int
-    FAILURE_FIELD_NUMBER: _builtins.int
-    USAGE_FIELD_NUMBER: _builtins.int
-    COST_PICO_USD_FIELD_NUMBER: _builtins.int
-    STEPS_FIELD_NUMBER: _builtins.int
-    finish_reason: _content_pb2.FinishReason.ValueType
-    """Why."""
-    cost_pico_usd: _builtins.int
-    """Cost of all steps in pico-USD (1e-12 USD). Absent when a price is unknown."""
-    steps: _builtins.int
-    """Model calls that were made."""
+    TURN_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def failure(self) -> _content_pb2.Failure:
-        """What went wrong. Absent when nothing did."""
-
-    @_builtins.property
-    def usage(self) -> _content_pb2.TokenUsage:
-        """Tokens of all steps. Absent when no provider said."""
+    def turn(self) -> _turn_pb2.Turn:
+        """The turn, without settings: why it ended and what it used."""
 
     def __init__(
         self,
         *,
-        finish_reason: _content_pb2.FinishReason.ValueType = ...,
-        failure: _content_pb2.Failure | None = ...,
-        usage: _content_pb2.TokenUsage | None = ...,
-        cost_pico_usd: _builtins.int | None = ...,
-        steps: _builtins.int = ...,
+        turn: _turn_pb2.Turn | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd", "cost_pico_usd", b"cost_pico_usd", "failure", b"failure", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["turn", b"turn"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd", "cost_pico_usd", b"cost_pico_usd", "failure", b"failure", "finish_reason", b"finish_reason", "steps", b"steps", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["turn", b"turn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__cost_pico_usd: _TypeAlias = _typing.Literal["cost_pico_usd"]  # noqa: Y015
-    _WhichOneofArgType__cost_pico_usd: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__cost_pico_usd) -> _WhichOneofReturnType__cost_pico_usd | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TurnEnded: _TypeAlias = TurnEnded  # noqa: Y015
 
@@ -916,19 +899,23 @@ class QueueChanged(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    MESSAGE_IDS_FIELD_NUMBER: _builtins.int
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    revision: _builtins.int
+    """Grows with every change of the session's queue, over restarts too."""
     @_builtins.property
-    def message_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Their ids, next first."""
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[_turn_pb2.QueueEntry]:
+        """All of them, next first."""
 
     def __init__(
         self,
         *,
-        message_ids: _abc.Iterable[_builtins.str] | None = ...,
+        entries: _abc.Iterable[_turn_pb2.QueueEntry] | None = ...,
+        revision: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message_ids", b"message_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1011,24 +998,30 @@ class SessionSnapshot(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSION_FIELD_NUMBER: _builtins.int
-    QUEUED_MESSAGE_IDS_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
+    QUEUE_REVISION_FIELD_NUMBER: _builtins.int
+    queue_revision: _builtins.int
+    """Revision of the queue: QueueChanged.revision of the last change. 0 when it never had one. The queue may be newer by a
+    change whose queue_changed follows.
+    """
     @_builtins.property
     def session(self) -> _session_pb2.SessionInfo:
         """The session."""
 
     @_builtins.property
-    def queued_message_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Ids of the waiting messages, next first."""
+    def queue(self) -> _containers.RepeatedCompositeFieldContainer[_turn_pb2.QueueEntry]:
+        """The waiting messages, next first."""
 
     def __init__(
         self,
         *,
         session: _session_pb2.SessionInfo | None = ...,
-        queued_message_ids: _abc.Iterable[_builtins.str] | None = ...,
+        queue: _abc.Iterable[_turn_pb2.QueueEntry] | None = ...,
+        queue_revision: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["queued_message_ids", b"queued_message_ids", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue", "queue_revision", b"queue_revision", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -127,6 +127,8 @@ class _FinishReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FinishRe
     """The provider's stream was cut or the server restarted."""
     FINISH_REASON_ERROR: _FinishReason.ValueType  # 12
     """An error ended it."""
+    FINISH_REASON_MERGED: _FinishReason.ValueType  # 13
+    """The turn's message went to the turn that was running: Turn.merged_into_turn_id. Not sent yet."""
 
 class FinishReason(_FinishReason, metaclass=_FinishReasonEnumTypeWrapper):
     """Tells why a model's answer or a turn ended. Values may be added."""
@@ -157,6 +159,8 @@ FINISH_REASON_INTERRUPTED: FinishReason.ValueType  # 11
 """The provider's stream was cut or the server restarted."""
 FINISH_REASON_ERROR: FinishReason.ValueType  # 12
 """An error ended it."""
+FINISH_REASON_MERGED: FinishReason.ValueType  # 13
+"""The turn's message went to the turn that was running: Turn.merged_into_turn_id. Not sent yet."""
 Global___FinishReason: _TypeAlias = FinishReason  # noqa: Y015
 
 class _PartStatus:

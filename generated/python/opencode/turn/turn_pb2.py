@@ -22,11 +22,13 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from opencode.message import content_pb2 as opencode_dot_message_dot_content__pb2
 from opencode.model import model_pb2 as opencode_dot_model_dot_model__pb2
 from opencode.tool import tool_pb2 as opencode_dot_tool_dot_tool__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18opencode/turn/turn.proto\x12\ropencode.turn\x1a\x1aopencode/model/model.proto\x1a\x18opencode/tool/tool.proto\"\xd7\x01\n\x0cTurnSettings\x12(\n\x05model\x18\x01 \x01(\x0b\x32\x19.opencode.model.ModelName\x12\x12\n\x05\x61gent\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x13\n\x06system\x18\x03 \x01(\tH\x01\x88\x01\x01\x12,\n\x05tools\x18\x04 \x03(\x0b\x32\x1d.opencode.tool.ToolDefinition\x12\x31\n\x07options\x18\x05 \x01(\x0b\x32 .opencode.turn.GenerationOptionsB\x08\n\x06_agentB\t\n\x07_system\"\xdb\x02\n\x11GenerationOptions\x12\x18\n\x0btemperature\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05top_p\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\x1e\n\x11max_output_tokens\x18\x03 \x01(\rH\x02\x88\x01\x01\x12\x16\n\x0estop_sequences\x18\x04 \x03(\t\x12\x18\n\x10reasoning_effort\x18\x05 \x01(\t\x12\x16\n\tmax_steps\x18\x06 \x01(\rH\x03\x88\x01\x01\x12\x1c\n\x0fmax_turn_tokens\x18\x07 \x01(\x04H\x04\x88\x01\x01\x12#\n\x16max_turn_cost_pico_usd\x18\x08 \x01(\x03H\x05\x88\x01\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x14\n\x12_max_output_tokensB\x0c\n\n_max_stepsB\x12\n\x10_max_turn_tokensB\x19\n\x17_max_turn_cost_pico_usd*X\n\nBusyPolicy\x12\x1b\n\x17\x42USY_POLICY_UNSPECIFIED\x10\x00\x12\x15\n\x11\x42USY_POLICY_QUEUE\x10\x01\x12\x16\n\x12\x42USY_POLICY_REJECT\x10\x02\x42\x86\x01\n io.github.turnwire.opencode.turnB\tTurnProtoP\x01Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\xa2\x02\x03TWR\xaa\x02\x11Turnwire.Opencodeb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18opencode/turn/turn.proto\x12\ropencode.turn\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eopencode/message/content.proto\x1a\x1aopencode/model/model.proto\x1a\x18opencode/tool/tool.proto\"\xfc\x04\n\x04Turn\x12\x0f\n\x07turn_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x17\n\x0fuser_message_id\x18\x03 \x01(\t\x12)\n\x06status\x18\x04 \x01(\x0e\x32\x19.opencode.turn.TurnStatus\x12\x35\n\rfinish_reason\x18\x05 \x01(\x0e\x32\x1e.opencode.message.FinishReason\x12*\n\x07\x66\x61ilure\x18\x06 \x01(\x0b\x32\x19.opencode.message.Failure\x12+\n\x05usage\x18\x07 \x01(\x0b\x32\x1c.opencode.message.TokenUsage\x12\x1a\n\rcost_pico_usd\x18\x08 \x01(\x03H\x00\x88\x01\x01\x12\r\n\x05steps\x18\t \x01(\r\x12/\n\x0b\x63reate_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nstart_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12-\n\x08settings\x18\r \x01(\x0b\x32\x1b.opencode.turn.TurnSettings\x12\x1b\n\x13merged_into_turn_id\x18\x0e \x01(\t\x12\x18\n\x10replaces_turn_id\x18\x0f \x01(\t\x12\x1b\n\x13\x65nded_by_message_id\x18\x10 \x01(\t\x12\x16\n\x0estart_sequence\x18\x11 \x01(\x04\x12\x14\n\x0c\x65nd_sequence\x18\x12 \x01(\x04\x42\x10\n\x0e_cost_pico_usd\"a\n\nQueueEntry\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x0f\n\x07turn_id\x18\x02 \x01(\t\x12.\n\x0b\x62usy_policy\x18\x03 \x01(\x0e\x32\x19.opencode.turn.BusyPolicy\"\xd7\x01\n\x0cTurnSettings\x12(\n\x05model\x18\x01 \x01(\x0b\x32\x19.opencode.model.ModelName\x12\x12\n\x05\x61gent\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x13\n\x06system\x18\x03 \x01(\tH\x01\x88\x01\x01\x12,\n\x05tools\x18\x04 \x03(\x0b\x32\x1d.opencode.tool.ToolDefinition\x12\x31\n\x07options\x18\x05 \x01(\x0b\x32 .opencode.turn.GenerationOptionsB\x08\n\x06_agentB\t\n\x07_system\"\xdb\x02\n\x11GenerationOptions\x12\x18\n\x0btemperature\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05top_p\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\x1e\n\x11max_output_tokens\x18\x03 \x01(\rH\x02\x88\x01\x01\x12\x16\n\x0estop_sequences\x18\x04 \x03(\t\x12\x18\n\x10reasoning_effort\x18\x05 \x01(\t\x12\x16\n\tmax_steps\x18\x06 \x01(\rH\x03\x88\x01\x01\x12\x1c\n\x0fmax_turn_tokens\x18\x07 \x01(\x04H\x04\x88\x01\x01\x12#\n\x16max_turn_cost_pico_usd\x18\x08 \x01(\x03H\x05\x88\x01\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x14\n\x12_max_output_tokensB\x0c\n\n_max_stepsB\x12\n\x10_max_turn_tokensB\x19\n\x17_max_turn_cost_pico_usd*X\n\nBusyPolicy\x12\x1b\n\x17\x42USY_POLICY_UNSPECIFIED\x10\x00\x12\x15\n\x11\x42USY_POLICY_QUEUE\x10\x01\x12\x16\n\x12\x42USY_POLICY_REJECT\x10\x02*\x8a\x01\n\nTurnStatus\x12\x1b\n\x17TURN_STATUS_UNSPECIFIED\x10\x00\x12\x16\n\x12TURN_STATUS_QUEUED\x10\x01\x12\x17\n\x13TURN_STATUS_RUNNING\x10\x02\x12\x17\n\x13TURN_STATUS_WAITING\x10\x03\x12\x15\n\x11TURN_STATUS_ENDED\x10\x04\x42\x86\x01\n io.github.turnwire.opencode.turnB\tTurnProtoP\x01Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\xa2\x02\x03TWR\xaa\x02\x11Turnwire.Opencodeb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,10 +36,16 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'opencode.turn.turn_pb2', _g
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n io.github.turnwire.opencode.turnB\tTurnProtoP\001Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\242\002\003TWR\252\002\021Turnwire.Opencode'
-  _globals['_BUSYPOLICY']._serialized_start=665
-  _globals['_BUSYPOLICY']._serialized_end=753
-  _globals['_TURNSETTINGS']._serialized_start=98
-  _globals['_TURNSETTINGS']._serialized_end=313
-  _globals['_GENERATIONOPTIONS']._serialized_start=316
-  _globals['_GENERATIONOPTIONS']._serialized_end=663
+  _globals['_BUSYPOLICY']._serialized_start=1468
+  _globals['_BUSYPOLICY']._serialized_end=1556
+  _globals['_TURNSTATUS']._serialized_start=1559
+  _globals['_TURNSTATUS']._serialized_end=1697
+  _globals['_TURN']._serialized_start=163
+  _globals['_TURN']._serialized_end=799
+  _globals['_QUEUEENTRY']._serialized_start=801
+  _globals['_QUEUEENTRY']._serialized_end=898
+  _globals['_TURNSETTINGS']._serialized_start=901
+  _globals['_TURNSETTINGS']._serialized_end=1116
+  _globals['_GENERATIONOPTIONS']._serialized_start=1119
+  _globals['_GENERATIONOPTIONS']._serialized_end=1466
 # @@protoc_insertion_point(module_scope)

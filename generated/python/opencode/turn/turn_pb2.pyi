@@ -6,18 +6,20 @@ Turns: how messages are answered."""
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from opencode.message import content_pb2 as _content_pb2
 from opencode.model import model_pb2 as _model_pb2
 from opencode.tool import tool_pb2 as _tool_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
 
-if sys.version_info >= (3, 10):
-    from typing import TypeAlias as _TypeAlias
+if sys.version_info >= (3, 11):
+    from typing import TypeAlias as _TypeAlias, Never as _Never
 else:
-    from typing_extensions import TypeAlias as _TypeAlias
+    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -44,6 +46,178 @@ BUSY_POLICY_QUEUE: BusyPolicy.ValueType  # 1
 BUSY_POLICY_REJECT: BusyPolicy.ValueType  # 2
 """Is refused with FAILED_PRECONDITION (TURN_IN_PROGRESS); nothing is stored."""
 Global___BusyPolicy: _TypeAlias = BusyPolicy  # noqa: Y015
+
+class _TurnStatus:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TurnStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TurnStatus.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TURN_STATUS_UNSPECIFIED: _TurnStatus.ValueType  # 0
+    """Not said."""
+    TURN_STATUS_QUEUED: _TurnStatus.ValueType  # 1
+    """Its message waits behind other turns."""
+    TURN_STATUS_RUNNING: _TurnStatus.ValueType  # 2
+    """It runs."""
+    TURN_STATUS_WAITING: _TurnStatus.ValueType  # 3
+    """It runs, and waits for a person's answer to a permission request or for the result of a client's tool. Told by
+    GetTurn and ListTurns only.
+    """
+    TURN_STATUS_ENDED: _TurnStatus.ValueType  # 4
+    """It has ended, or was dropped while it waited in the queue."""
+
+class TurnStatus(_TurnStatus, metaclass=_TurnStatusEnumTypeWrapper):
+    """Tells how far a turn is. Values may be added."""
+
+TURN_STATUS_UNSPECIFIED: TurnStatus.ValueType  # 0
+"""Not said."""
+TURN_STATUS_QUEUED: TurnStatus.ValueType  # 1
+"""Its message waits behind other turns."""
+TURN_STATUS_RUNNING: TurnStatus.ValueType  # 2
+"""It runs."""
+TURN_STATUS_WAITING: TurnStatus.ValueType  # 3
+"""It runs, and waits for a person's answer to a permission request or for the result of a client's tool. Told by
+GetTurn and ListTurns only.
+"""
+TURN_STATUS_ENDED: TurnStatus.ValueType  # 4
+"""It has ended, or was dropped while it waited in the queue."""
+Global___TurnStatus: _TypeAlias = TurnStatus  # noqa: Y015
+
+@_typing.final
+class Turn(_message.Message):
+    """All that follows from one user message until its session can take the next one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TURN_ID_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    USER_MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    FINISH_REASON_FIELD_NUMBER: _builtins.int
+    FAILURE_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
+    COST_PICO_USD_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FIELD_NUMBER: _builtins.int
+    START_TIME_FIELD_NUMBER: _builtins.int
+    END_TIME_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    MERGED_INTO_TURN_ID_FIELD_NUMBER: _builtins.int
+    REPLACES_TURN_ID_FIELD_NUMBER: _builtins.int
+    ENDED_BY_MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    START_SEQUENCE_FIELD_NUMBER: _builtins.int
+    END_SEQUENCE_FIELD_NUMBER: _builtins.int
+    turn_id: _builtins.str
+    """Unique id."""
+    session_id: _builtins.str
+    """The session."""
+    user_message_id: _builtins.str
+    """The user message that it answers."""
+    status: Global___TurnStatus.ValueType
+    """How far it is."""
+    finish_reason: _content_pb2.FinishReason.ValueType
+    """Why it ended. Unspecified until then."""
+    cost_pico_usd: _builtins.int
+    """Cost of all steps in pico-USD (1e-12 USD). Absent until it has ended, and when a price is unknown."""
+    steps: _builtins.int
+    """Model calls that were made. 0 until it has ended."""
+    merged_into_turn_id: _builtins.str
+    """The turn to which its message went instead. "" for none. Not sent yet."""
+    replaces_turn_id: _builtins.str
+    """The turn whose answer this one replaces. "" for none. Not sent yet."""
+    ended_by_message_id: _builtins.str
+    """The message that ended it early. "" for none. Not sent yet."""
+    start_sequence: _builtins.int
+    """Sequence of its turn_started. 0 while it waits, when it was dropped, and for turns of servers that did not keep it."""
+    end_sequence: _builtins.int
+    """Sequence of its turn_ended. 0 until then, and for turns of servers that did not keep it."""
+    @_builtins.property
+    def failure(self) -> _content_pb2.Failure:
+        """What went wrong. Absent when nothing did."""
+
+    @_builtins.property
+    def usage(self) -> _content_pb2.TokenUsage:
+        """Tokens of all steps. Absent until it has ended, and when no provider said."""
+
+    @_builtins.property
+    def create_time(self) -> _timestamp_pb2.Timestamp:
+        """When its message was accepted."""
+
+    @_builtins.property
+    def start_time(self) -> _timestamp_pb2.Timestamp:
+        """When it started. Absent while it waits, when it was dropped, and for turns of servers that did not keep it."""
+
+    @_builtins.property
+    def end_time(self) -> _timestamp_pb2.Timestamp:
+        """When it ended. Absent until then."""
+
+    @_builtins.property
+    def settings(self) -> Global___TurnSettings:
+        """How it was to be answered: the choices of message, session and server together, as they were when the message was
+        accepted. `system` is absent when it was the agent's. Present in GetTurn only.
+        """
+
+    def __init__(
+        self,
+        *,
+        turn_id: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        user_message_id: _builtins.str = ...,
+        status: Global___TurnStatus.ValueType = ...,
+        finish_reason: _content_pb2.FinishReason.ValueType = ...,
+        failure: _content_pb2.Failure | None = ...,
+        usage: _content_pb2.TokenUsage | None = ...,
+        cost_pico_usd: _builtins.int | None = ...,
+        steps: _builtins.int = ...,
+        create_time: _timestamp_pb2.Timestamp | None = ...,
+        start_time: _timestamp_pb2.Timestamp | None = ...,
+        end_time: _timestamp_pb2.Timestamp | None = ...,
+        settings: Global___TurnSettings | None = ...,
+        merged_into_turn_id: _builtins.str = ...,
+        replaces_turn_id: _builtins.str = ...,
+        ended_by_message_id: _builtins.str = ...,
+        start_sequence: _builtins.int = ...,
+        end_sequence: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd", "cost_pico_usd", b"cost_pico_usd", "create_time", b"create_time", "end_time", b"end_time", "failure", b"failure", "settings", b"settings", "start_time", b"start_time", "usage", b"usage"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd", "cost_pico_usd", b"cost_pico_usd", "create_time", b"create_time", "end_sequence", b"end_sequence", "end_time", b"end_time", "ended_by_message_id", b"ended_by_message_id", "failure", b"failure", "finish_reason", b"finish_reason", "merged_into_turn_id", b"merged_into_turn_id", "replaces_turn_id", b"replaces_turn_id", "session_id", b"session_id", "settings", b"settings", "start_sequence", b"start_sequence", "start_time", b"start_time", "status", b"status", "steps", b"steps", "turn_id", b"turn_id", "usage", b"usage", "user_message_id", b"user_message_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cost_pico_usd: _TypeAlias = _typing.Literal["cost_pico_usd"]  # noqa: Y015
+    _WhichOneofArgType__cost_pico_usd: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cost_pico_usd) -> _WhichOneofReturnType__cost_pico_usd | None: ...
+
+Global___Turn: _TypeAlias = Turn  # noqa: Y015
+
+@_typing.final
+class QueueEntry(_message.Message):
+    """One message that waits behind the running turn."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    TURN_ID_FIELD_NUMBER: _builtins.int
+    BUSY_POLICY_FIELD_NUMBER: _builtins.int
+    message_id: _builtins.str
+    """The user message."""
+    turn_id: _builtins.str
+    """The turn that will answer it."""
+    busy_policy: Global___BusyPolicy.ValueType
+    """What was asked for when it came."""
+    def __init__(
+        self,
+        *,
+        message_id: _builtins.str = ...,
+        turn_id: _builtins.str = ...,
+        busy_policy: Global___BusyPolicy.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy_policy", b"busy_policy", "message_id", b"message_id", "turn_id", b"turn_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueueEntry: _TypeAlias = QueueEntry  # noqa: Y015
 
 @_typing.final
 class TurnSettings(_message.Message):

@@ -11,12 +11,14 @@ from opencode.message import message_pb2
 from opencode.provider import provider_pb2
 from opencode.session import session_pb2
 from opencode.tool import tool_pb2
+from opencode.turn import turn_service_pb2
 from turnwire.api.services.catalog import AgentService, ProviderService
 from turnwire.api.services.events import EventService
 from turnwire.api.services.files import FileService
 from turnwire.api.services.messages import MessageService
 from turnwire.api.services.sessions import SessionService
 from turnwire.api.services.tools import PermissionService, ToolService
+from turnwire.api.services.turns import TurnService
 from turnwire.core.use_cases import UseCases
 
 
@@ -38,6 +40,7 @@ def all_services(use: UseCases) -> tuple[Service, ...]:
         Service(message["MessageService"], MessageService(use.conversations, use.watches, use.explainer)),
         Service(file_pb2.DESCRIPTOR.services_by_name["FileService"], FileService(use.files)),
         Service(session_pb2.DESCRIPTOR.services_by_name["SessionService"], SessionService(use.sessions)),
+        Service(turn_service_pb2.DESCRIPTOR.services_by_name["TurnService"], TurnService(use.turns)),
         Service(event_pb2.DESCRIPTOR.services_by_name["EventService"], EventService(use.watches, use.conflated)),
         Service(tool["ToolService"], ToolService(use.tool_results, use.catalog)),
         Service(tool["PermissionService"], PermissionService(use.permissions)),

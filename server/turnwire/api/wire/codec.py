@@ -82,12 +82,14 @@ def _fill_kind(result: pb.SessionEvent, event: e.Event) -> None:
             result.tool_call_updated.CopyFrom(
                 pb.ToolCallUpdated(message_id=message_id, part_index=part_index, state=state)
             )
-        case e.TurnStarted(user_message_id):
-            result.turn_started.user_message_id = user_message_id
-        case e.TurnEnded() as ended:
-            result.turn_ended.CopyFrom(_turn_ended(ended))
-        case e.QueueChanged(message_ids):
-            result.queue_changed.CopyFrom(pb.QueueChanged(message_ids=message_ids))
+        case e.TurnStarted(turn):
+            result.turn_started.turn.CopyFrom(to_proto.turn(turn))
+        case e.TurnEnded(turn):
+            result.turn_ended.turn.CopyFrom(to_proto.turn(turn))
+        case e.QueueChanged(entries, revision):
+            result.queue_changed.CopyFrom(
+                pb.QueueChanged(entries=map(to_proto.queue_entry, entries), revision=revision)
+            )
         case e.MessageSnapshot(message):
             result.message_snapshot.message.CopyFrom(to_proto.message(message))
         case _:
@@ -121,7 +123,11 @@ def _fill_session_kind(result: pb.SessionEvent, event: e.Event) -> None:
             )
         case e.SessionSnapshot(view):
             result.session_snapshot.CopyFrom(
-                pb.SessionSnapshot(session=to_proto.session(view), queued_message_ids=view.queued_message_ids)
+                pb.SessionSnapshot(
+                    session=to_proto.session(view),
+                    queue=map(to_proto.queue_entry, view.queue),
+                    queue_revision=view.session.queue_revision,
+                )
             )
         case e.PermissionAsked(permission):
             result.permission_asked.permission.CopyFrom(to_proto.permission(permission))
@@ -186,16 +192,6 @@ def _conversation_changed(changed: e.ConversationChanged) -> pb.ConversationChan
         change=pb.ConversationChange.Value(f"CONVERSATION_CHANGE_{changed.change.name}"),
         kept_through_message_id=changed.kept_through_message_id,
         reread=changed.reread,
-    )
-
-
-def _turn_ended(ended: e.TurnEnded) -> pb.TurnEnded:
-    return pb.TurnEnded(
-        finish_reason=to_proto.finish_reason(ended.finish_reason),
-        failure=to_proto.failure(ended.failure),
-        usage=to_proto.usage(ended.usage),
-        cost_pico_usd=ended.cost_pico_usd,
-        steps=ended.steps,
     )
 
 

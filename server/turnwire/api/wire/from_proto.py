@@ -1,6 +1,7 @@
 """Requests of the contract as inputs of the core, checked for form."""
 
 import hashlib
+from collections.abc import Sequence
 
 import msgspec
 from google.protobuf.message import Message
@@ -17,7 +18,7 @@ from turnwire.core.use_cases.explanation import ExplainRequest
 from turnwire.core.watches.watch import WatchRequest
 from turnwire.domain.conversation.events import UNFILTERED_KINDS
 from turnwire.domain.conversation.messages import MessageType, ModelRef
-from turnwire.domain.conversation.turns import BusyPolicy
+from turnwire.domain.conversation.turns import BusyPolicy, TurnStatus
 from turnwire.ports.store import Page
 
 DEFAULT_PAGE_SIZE = 100
@@ -33,6 +34,7 @@ _POLICIES = {
     turn_pb2.BUSY_POLICY_QUEUE: BusyPolicy.QUEUE,
     turn_pb2.BUSY_POLICY_REJECT: BusyPolicy.REJECT,
 }
+_TURN_STATUSES = {turn_pb2.TurnStatus.Value(f"TURN_STATUS_{status.name}"): status for status in TurnStatus}
 
 KIND_NAMES = {
     number: "".join(word.capitalize() for word in name.removeprefix("EVENT_KIND_").split("_"))
@@ -156,6 +158,16 @@ def watch_request(request: event_pb2.WatchEventsRequest) -> WatchRequest:
         kinds=kinds | UNFILTERED_KINDS if kinds else None,
         fail_if_compacted=request.fail_if_compacted,
     )
+
+
+def turn_statuses(asked: Sequence[turn_pb2.TurnStatus.ValueType]) -> frozenset[TurnStatus]:
+    """Returns the statuses of a filter; all of them when it is empty."""
+    checks = Checks()
+    for index, number in enumerate(asked):
+        if number not in _TURN_STATUSES:
+            checks.fail(f"statuses[{index}]", "is not a status of this server")
+    checks.done()
+    return frozenset(_TURN_STATUSES[number] for number in asked) or frozenset(TurnStatus)
 
 
 def page(page_size: int, page_token: str, *, newest_first: bool = False, default: int | None = None) -> Page:

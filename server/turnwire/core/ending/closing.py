@@ -157,14 +157,7 @@ def end_turn(
         known_cost_pico_usd=totals.known_cost_pico_usd,
         steps=len(ended),
     )
-    event = TurnEnded(
-        finish_reason=ending.finish_reason,
-        failure=ending.failure,
-        usage=totals.usage,
-        cost_pico_usd=totals.cost_pico_usd,
-        steps=len(ended),
-    )
-    return work + (further or Work()) + Work((PutTurn(over),), (NewEvent(event, turn.turn_id),))
+    return work + (further or Work()) + Work((PutTurn(over),), (NewEvent(TurnEnded(over), turn.turn_id),))
 
 
 def _close_part(part: Part, ending: Ending, now: datetime) -> Part:

@@ -34,6 +34,7 @@ class ToolCalls:
         permissions: Open requests of these calls.
         agent: Agent of the turn; "" for the default one.
         """
+        self._client_tools = client_tools
         self._calls = calls = StoredCalls(environment, message)
         self._permissions = PermissionAnswers(calls, permissions, environment.clock)
         self._client = ClientCalls(calls, client_tools, environment.settings.limits.client_tool_timeout)
@@ -48,6 +49,15 @@ class ToolCalls:
     def open_permissions(self) -> tuple[PermissionRequest, ...]:
         """The unanswered permission requests, oldest first."""
         return self._permissions.open_requests
+
+    @property
+    def open_requests(self) -> int:
+        """How many calls wait for somebody else: for the answer to a permission request, or for the client's result."""
+        return sum(
+            bool(call.permission_id) or call.name in self._client_tools
+            for _, call in self.message.tool_calls()
+            if not call.status.settled
+        )
 
     async def settle(self) -> None:
         """Returns when every call has a durable result. Cancelling this cancels running calls of the server's tools.

@@ -31,6 +31,11 @@ class LiveTurn(Protocol):
         """The ids of tool calls that have no result, both ours and the provider's; includes calls being written now."""
         ...
 
+    @property
+    def open_requests(self) -> int:
+        """How much it waits for: open permission requests, and calls of the client's tools that may run."""
+        ...
+
     def open_message(self) -> Message | None:
         """Returns the message that streams now, or whose tool calls wait for results; None when there is none."""
         ...

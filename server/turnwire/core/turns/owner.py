@@ -23,7 +23,7 @@ from turnwire.domain.conversation.events import (
     TurnStarted,
 )
 from turnwire.domain.conversation.messages import Failure, FinishReason, Message, MessageStatus
-from turnwire.domain.conversation.turns import BusyPolicy, Turn, TurnStatus
+from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry, Turn, TurnStatus
 from turnwire.domain.errors import StorageBusy, StorageError, StorageFull, TooManyTurns, TurnInProgress
 from turnwire.ports.commit import Committed, NewEvent, PutMessage, PutTurn, RemoveMessage
 
@@ -85,9 +85,9 @@ class SessionTurns:
         self.queue: deque[Place] = deque()
         self.run: TurnRun | None = None
 
-    def queued_message_ids(self) -> tuple[str, ...]:
+    def queue_entries(self) -> tuple[QueueEntry, ...]:
         """Returns the waiting messages, next first."""
-        return tuple(place.message.message_id for place in self.queue)
+        return tuple(QueueEntry(place.message.message_id, place.turn.turn_id) for place in self.queue)
 
     def reserve(self, turn: Turn, message: Message, when_busy: BusyPolicy) -> Place:
         """Reserves the next place for a message; see `Turns.reserve`. Call `start` or `release` next."""
@@ -103,7 +103,7 @@ class SessionTurns:
             place.events = (self._queue_event(),)
         else:
             place = Place(
-                msgspec.structs.replace(turn, status=TurnStatus.RUNNING),
+                msgspec.structs.replace(turn, status=TurnStatus.RUNNING, started_at=message.created_at),
                 msgspec.structs.replace(message, status=MessageStatus.COMPLETE),
             )
             self.run = TurnRun(self._environment, place.turn)
@@ -209,7 +209,7 @@ class SessionTurns:
         """Runs a turn, then the queue."""
         while place is not None:
             try:
-                if await self._start(place):
+                if await self._start(place, run):
                     await self._run_turn(run)
             except Exception as error:  # a bug in one turn must not block the queue
                 log.error("turn_not_ended", session_id=self._session_id, exc_info=error)
@@ -228,7 +228,7 @@ class SessionTurns:
             await self._commit_surely(_IDLE)
         return self.queue.popleft() if self.queue and not self._stopping.is_set() else None
 
-    async def _start(self, place: Place) -> bool:
+    async def _start(self, place: Place, run: TurnRun) -> bool:
         """Makes a message part of the conversation. Returns False when it could not be stored."""
         durable = await self._is_durable(place)
         if place.turn.status is TurnStatus.RUNNING:  # it never waited
@@ -236,8 +236,8 @@ class SessionTurns:
             return durable
         if not durable:
             return False
-        place.turn = msgspec.structs.replace(place.turn, status=TurnStatus.RUNNING)
         now = self._environment.clock()
+        place.turn = run.turn = msgspec.structs.replace(place.turn, status=TurnStatus.RUNNING, started_at=now)
         message = msgspec.structs.replace(place.message, status=MessageStatus.COMPLETE, updated_at=now)
         work = Work(
             (PutTurn(place.turn), PutMessage(message, ())),
@@ -298,11 +298,11 @@ class SessionTurns:
         return place.durable.exception() is None
 
     def _start_events(self, turn: Turn) -> tuple[NewEvent, ...]:
-        events = [NewEvent(TurnStarted(turn.user_message_id), turn.turn_id)]
+        events = [NewEvent(TurnStarted(turn), turn.turn_id)]
         if not self._is_announced:
             self._is_announced = True
             events.insert(0, NewEvent(SessionStatusChanged(True)))
         return tuple(events)
 
     def _queue_event(self) -> NewEvent:
-        return NewEvent(QueueChanged(self.queued_message_ids()))
+        return NewEvent(QueueChanged(self.queue_entries()))

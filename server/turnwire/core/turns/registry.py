@@ -163,7 +163,7 @@ class Turns:
         owner = self._owners.get(session.session_id)
         if owner is None or owner.run is None:
             return SessionView(session)
-        return SessionView(session, owner.run.turn.turn_id, owner.queued_message_ids())
+        return SessionView(session, owner.run.turn.turn_id, owner.queue_entries(), owner.run.open_requests)
 
     def live(self, session_id: str) -> LiveTurn | None:
         """Returns read access to the running turn of a session; None when no turn runs."""

@@ -115,6 +115,11 @@ class TurnRun:
         return self.calls.open_permissions if self.calls is not None else ()
 
     @property
+    def open_requests(self) -> int:
+        """How much it waits for: open permission requests, and calls of the client's tools that may run."""
+        return self.calls.open_requests if self.calls is not None else 0
+
+    @property
     def pending_notice(self) -> CompactionStarted | RetryScheduled | None:
         """The event that announced why no answer streams now: a summary is being written, or a retry is pending."""
         return self._requests.pending_notice or (self._phase.pending_notice if self._phase is not None else None)

@@ -13,6 +13,7 @@ from turnwire.core.use_cases.messages import Conversations
 from turnwire.core.use_cases.permissions import Permissions
 from turnwire.core.use_cases.sessions import Sessions
 from turnwire.core.use_cases.tool_results import ToolResults
+from turnwire.core.use_cases.turns import TurnRecords
 from turnwire.core.watches.conflated import ConflatedWatches
 from turnwire.core.watches.watch import Watches
 
@@ -24,6 +25,7 @@ class UseCases:
     conversations: Conversations
     tool_results: ToolResults
     sessions: Sessions
+    turns: TurnRecords
     permissions: Permissions
     explainer: ContextExplainer
     catalog: Catalog

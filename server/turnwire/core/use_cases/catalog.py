@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from turnwire.core.environment import Environment
-from turnwire.core.settings import DEFAULT_AGENT, Agent, PermissionRule
+from turnwire.core.settings import Agent, PermissionRule
 from turnwire.core.tools.schemas import problem_of_schema
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.conversation.permissions import PermissionAction
+from turnwire.domain.conversation.sessions import DEFAULT_AGENT
 from turnwire.domain.principal import Principal
 from turnwire.ports.provider import ProviderDescription
 from turnwire.ports.tools import ServerTool, ToolSource

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import PurePosixPath
 
-from turnwire.core.settings import DEFAULT_AGENT, CoreSettings
+from turnwire.core.settings import CoreSettings
 from turnwire.core.tools.schemas import problem_of_schema
 from turnwire.domain.conversation.messages import ModelRef
-from turnwire.domain.conversation.sessions import Session
+from turnwire.domain.conversation.sessions import DEFAULT_AGENT, Session
 from turnwire.domain.conversation.turns import MAX_TOOLS, ToolDefinition
 from turnwire.domain.errors import FieldViolation, InvalidRequest
 from turnwire.ports.provider import Providers

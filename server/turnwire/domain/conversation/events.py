@@ -9,10 +9,10 @@ from enum import Enum
 
 from msgspec import Struct
 
-from turnwire.domain.conversation.messages import Compaction, Failure, FinishReason, Message, ModelRef, Part, ToolUse
+from turnwire.domain.conversation.messages import Compaction, Failure, Message, ModelRef, Part, ToolUse
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionRequest
 from turnwire.domain.conversation.sessions import Session
-from turnwire.domain.money import Usage
+from turnwire.domain.conversation.turns import QueueEntry, Turn
 
 
 class SessionView(Struct, frozen=True):
@@ -21,8 +21,10 @@ class SessionView(Struct, frozen=True):
     session: Session
     active_turn_id: str = ""
     """"" when idle."""
-    queued_message_ids: tuple[str, ...] = ()
+    queue: tuple[QueueEntry, ...] = ()
     """Waiting messages, next first."""
+    open_requests: int = 0
+    """What the running turn waits for: open permission requests and calls of the client's tools."""
 
 
 class SessionCreated(Struct, frozen=True):
@@ -48,19 +50,15 @@ class SessionStatusChanged(Struct, frozen=True):
 
 
 class TurnStarted(Struct, frozen=True):
-    """A turn began; its user message is part of the conversation from now on."""
+    """A turn began; its user message is part of the conversation from now on. The store fills in the sequence."""
 
-    user_message_id: str
+    turn: Turn
 
 
-class TurnEnded(Struct, frozen=True, kw_only=True):
-    """A turn ended; its last event."""
+class TurnEnded(Struct, frozen=True):
+    """A turn ended; its last event. The store fills in the sequences."""
 
-    finish_reason: FinishReason
-    failure: Failure | None = None
-    usage: Usage | None = None
-    cost_pico_usd: int | None = None
-    steps: int = 0
+    turn: Turn
 
 
 class MessageAdded(Struct, frozen=True):
@@ -100,8 +98,10 @@ class ToolCallUpdated(Struct, frozen=True):
 class QueueChanged(Struct, frozen=True):
     """The waiting messages changed."""
 
-    message_ids: tuple[str, ...]
+    entries: tuple[QueueEntry, ...]
     """Next first."""
+    revision: int = 0
+    """Grows with every change in the session. Assigned by the store."""
 
 
 class PermissionAsked(Struct, frozen=True):

@@ -7,6 +7,9 @@ from msgspec import Struct
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.conversation.turns import ToolDefinition
 
+DEFAULT_AGENT = "default"
+"""The agent of every session that names none; always there."""
+
 
 class Budget(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Limits what is used; None sets no limit."""
@@ -37,5 +40,7 @@ class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What all turns may use together; None in it: the server's limit."""
     revision: int = 1
     """Grows with every change of the settings."""
+    queue_revision: int = 0
+    """Grows with every change of the queue. Assigned by the store; ignored when a session is written."""
     head_sequence: int = 0
     """Sequence of the newest durable event. Assigned by the store; ignored when a session is written."""

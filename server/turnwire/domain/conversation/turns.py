@@ -44,11 +44,22 @@ class BusyPolicy(StrEnum):
     """It is refused."""
 
 
+class QueueEntry(Struct, frozen=True):
+    """A message that waits behind the running turn."""
+
+    message_id: str
+    turn_id: str
+    policy: BusyPolicy = BusyPolicy.QUEUE
+    """What was asked for when it came."""
+
+
 class TurnStatus(StrEnum):
     """How far a turn is: queued -> running -> ended, or queued -> ended when it is dropped."""
 
     QUEUED = "queued"
     RUNNING = "running"
+    WAITING = "waiting"
+    """It runs, and waits for a person or a client's tool. Known of the running turn alone, never stored."""
     ENDED = "ended"
 
 
@@ -70,6 +81,8 @@ class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Tools that the client runs itself: those of the session and of the message, as they were when it was accepted."""
     resumes: int = 0
     """How often in a row it was resumed after a restart without a further step."""
+    started_at: datetime | None = None
+    """None before it starts, and when an older server started it."""
     ended_at: datetime | None = None
     finish_reason: FinishReason | None = None
     failure: Failure | None = None
@@ -80,3 +93,7 @@ class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of the steps whose price is known, where `cost_pico_usd` is None for those whose price is not."""
     steps: int = 0
     """Model calls that were made; while it runs, those that had ended when it was last resumed."""
+    start_sequence: int = 0
+    """Sequence of its first event after its message; 0 before it starts. Assigned by the store."""
+    end_sequence: int = 0
+    """Sequence of its last event; 0 before it ends. Assigned by the store."""

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from turnwire.domain.conversation.events import Event
+from turnwire.domain.conversation.events import DurableKind, Event, QueueChanged, TurnEnded, TurnStarted
 from turnwire.domain.conversation.messages import File, Message, MessageStatus, Part, ToolUse
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import TurnStatus
@@ -64,7 +64,7 @@ class CommitWriter:
                 self._carry_out(db, session, before, change)
         if removed:
             self._remove_session(db, session, commit.session_id)
-        stored = self._append_events(db, commit, before)
+        stored = self._append_events(db, session, commit, before)
         head = before + len(stored)
         if not removed:
             db.execute(
@@ -174,13 +174,13 @@ class CommitWriter:
         db.executemany("INSERT INTO part_files (part, file) VALUES (?, ?)", [(row, file) for file in sorted(files)])
         _remove_unused(db, before - files)
 
-    def _append_events(self, db: sqlite3.Connection, commit: Commit, before: int) -> list[StoredEvent]:
+    def _append_events(self, db: sqlite3.Connection, session: int, commit: Commit, before: int) -> list[StoredEvent]:
         stored = []
         rows = []
         for sequence, new in enumerate(commit.events, before + 1):
             event = Event(
                 session_id=commit.session_id,
-                kind=new.kind,
+                kind=_numbered(db, session, new.kind, sequence),
                 at=commit.at,
                 turn_id=new.turn_id,
                 sequence=sequence,
@@ -207,6 +207,24 @@ class CommitWriter:
         db.execute("DELETE FROM events WHERE session_id = ? AND sequence <= ?", (session_id, through))
         db.execute("UPDATE sessions SET pruned_through = ? WHERE id = ?", (through, session))
         db.execute("UPDATE log_state SET pruned_through = max(pruned_through, ?)", (position,))
+
+
+def _numbered(db: sqlite3.Connection, session: int, kind: DurableKind, sequence: int) -> DurableKind:
+    """Returns what happened with the numbers that are only known here, and stores those."""
+    match kind:
+        case TurnStarted(turn):
+            db.execute("UPDATE turns SET start_sequence = ? WHERE turn_id = ?", (sequence, turn.turn_id))
+            return TurnStarted(msgspec.structs.replace(turn, start_sequence=sequence))
+        case TurnEnded(turn):
+            update = "UPDATE turns SET end_sequence = ? WHERE turn_id = ? RETURNING start_sequence"
+            row = db.execute(update, (sequence, turn.turn_id)).fetchone()
+            start = row[0] if row else 0
+            return TurnEnded(msgspec.structs.replace(turn, start_sequence=start, end_sequence=sequence))
+        case QueueChanged(entries):
+            update = "UPDATE sessions SET queue_revision = queue_revision + 1 WHERE id = ? RETURNING queue_revision"
+            return QueueChanged(entries, db.execute(update, (session,)).fetchone()[0])
+        case _:
+            return kind
 
 
 def _files_of(db: sqlite3.Connection, where: str, *parameters: object) -> list[str]:

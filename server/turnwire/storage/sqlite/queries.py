@@ -11,8 +11,14 @@ import msgspec
 from turnwire.domain.conversation.messages import Message, Part
 from turnwire.domain.conversation.permissions import PermissionChoice, PermissionRequest
 from turnwire.domain.conversation.sessions import Session
-from turnwire.domain.conversation.turns import Turn
-from turnwire.domain.errors import MessageNotFound, PermissionRequestNotFound, SessionNotFound, ToolCallNotFound
+from turnwire.domain.conversation.turns import Turn, TurnStatus
+from turnwire.domain.errors import (
+    MessageNotFound,
+    PermissionRequestNotFound,
+    SessionNotFound,
+    ToolCallNotFound,
+    TurnNotFound,
+)
 from turnwire.domain.money import Usage, add_known, add_usage
 from turnwire.domain.principal import Principal
 from turnwire.ports.store import (
@@ -24,6 +30,7 @@ from turnwire.ports.store import (
     SessionPage,
     Spent,
     StoredRequest,
+    TurnPage,
 )
 from turnwire.storage.page_tokens import decode_token, encode_token
 
@@ -37,10 +44,13 @@ _session = msgspec.json.Decoder(Session).decode
 _turn = msgspec.json.Decoder(Turn).decode
 _usage = msgspec.json.Decoder(Usage).decode
 
+_SESSION_COLUMNS = "body, head_sequence, queue_revision, updated_at_us"
+_TURN_COLUMNS = "body, start_sequence, end_sequence"
+
 
 def session(db: sqlite3.Connection, session_id: str) -> Session:
     """Returns a session; see `Store.session`."""
-    query = "SELECT body, head_sequence, updated_at_us FROM sessions WHERE session_id = ?"
+    query = f"SELECT {_SESSION_COLUMNS} FROM sessions WHERE session_id = ?"
     row = db.execute(query, (session_id,)).fetchone()
     if row is None:
         raise SessionNotFound(session_id)
@@ -54,13 +64,13 @@ def sessions(db: sqlite3.Connection, page: Page) -> SessionPage:
         where = "WHERE (updated_at_us, id) < (?, ?)"
         parameters = [*decode_token(page.token, "sessions", 2)]
     rows = db.execute(
-        f"SELECT updated_at_us, id, body, head_sequence FROM sessions {where}"
+        f"SELECT updated_at_us, id, {_SESSION_COLUMNS} FROM sessions {where}"
         " ORDER BY updated_at_us DESC, id DESC LIMIT ?",
         (*parameters, _limit(page)),
     ).fetchall()
     rows, more = _cut(rows, page)
     token = encode_token("sessions", rows[-1][0], rows[-1][1]) if more else ""
-    return SessionPage(tuple(_session_of(body, head, updated) for updated, _, body, head in rows), token)
+    return SessionPage(tuple(_session_of(*row[2:]) for row in rows), token)
 
 
 def message(db: sqlite3.Connection, session_id: str, message_id: str) -> Message:
@@ -128,9 +138,40 @@ def display(db: sqlite3.Connection, session_id: str, page: Page) -> DisplayPage:
     return DisplayPage(b"".join([r[0] for r in rows]), token)
 
 
+def turn(db: sqlite3.Connection, session_id: str, turn_id: str) -> Turn:
+    """Returns one turn; see `Store.turn`."""
+    row = db.execute(
+        f"SELECT {_TURN_COLUMNS} FROM turns WHERE turn_id = ? AND session = ?", (turn_id, _session_row(db, session_id))
+    ).fetchone()
+    if row is None:
+        raise TurnNotFound(turn_id)
+    return _turn_of(*row)
+
+
+def turns(db: sqlite3.Connection, session_id: str, page: Page, statuses: frozenset[TurnStatus]) -> TurnPage:
+    """Returns a page of turns; see `Store.turns`."""
+    listing = "turns-newest-first" if page.newest_first else "turns"
+    where = f"session = ? AND json_extract(body, '$.status') IN ({','.join('?' * len(statuses))})"
+    parameters = [_session_row(db, session_id), *statuses]
+    if TurnStatus.ENDED not in statuses:
+        where += " AND ended = 0"  # has an index, which finds the few without reading the others
+    if page.token:
+        where += f" AND id {'<' if page.newest_first else '>'} ?"
+        parameters += decode_token(page.token, listing, 1)
+    order = "id DESC" if page.newest_first else "id"
+    rows = db.execute(
+        f"SELECT {_TURN_COLUMNS}, id FROM turns WHERE {where} ORDER BY {order} LIMIT ?",
+        (*parameters, _limit(page)),
+    ).fetchall()
+    rows, more = _cut(rows, page)
+    token = encode_token(listing, rows[-1][-1]) if more else ""
+    return TurnPage(tuple(_turn_of(*row[:-1]) for row in rows), token)
+
+
 def unfinished_turns(db: sqlite3.Connection) -> tuple[Turn, ...]:
     """Returns turns that have not ended; see `Store.unfinished_turns`."""
-    return tuple(_turn(body) for (body,) in db.execute("SELECT body FROM turns WHERE ended = 0 ORDER BY id"))
+    rows = db.execute(f"SELECT {_TURN_COLUMNS} FROM turns WHERE ended = 0 ORDER BY id")
+    return tuple(_turn_of(*row) for row in rows)
 
 
 def request(db: sqlite3.Connection, principal: Principal, request_id: str) -> StoredRequest | None:
@@ -271,9 +312,17 @@ def _session_row(db: sqlite3.Connection, session_id: str) -> int:
     return int(row[0])
 
 
-def _session_of(body: str, head_sequence: int, updated_at_us: int) -> Session:
-    updated_at = datetime.fromtimestamp(updated_at_us / 1_000_000, UTC)
-    return msgspec.structs.replace(_session(body), head_sequence=head_sequence, updated_at=updated_at)
+def _session_of(body: str, head_sequence: int, queue_revision: int, updated_at_us: int) -> Session:
+    return msgspec.structs.replace(
+        _session(body),
+        head_sequence=head_sequence,
+        queue_revision=queue_revision,
+        updated_at=datetime.fromtimestamp(updated_at_us / 1_000_000, UTC),
+    )
+
+
+def _turn_of(body: str, start_sequence: int, end_sequence: int) -> Turn:
+    return msgspec.structs.replace(_turn(body), start_sequence=start_sequence, end_sequence=end_sequence)
 
 
 def _messages(db: sqlite3.Connection, where: str, parameters: tuple[object, ...], order: str) -> tuple[Message, ...]:

@@ -142,11 +142,23 @@ ALTER TABLE requests_of_principals RENAME TO requests;
 CREATE INDEX requests_by_session ON requests (session);
 """
 
+_TURN_NUMBERS = """
+-- how often the queue changed, and between which events a turn ran; 0 where that was not kept
+ALTER TABLE sessions ADD COLUMN queue_revision INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE turns ADD COLUMN start_sequence INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE turns ADD COLUMN end_sequence INTEGER NOT NULL DEFAULT 0;
+
+-- events have another form now: whoever watched before reads the sessions anew
+UPDATE log_state SET pruned_through = coalesce((SELECT max(position) FROM events), pruned_through);
+UPDATE sessions SET pruned_through = head_sequence;
+DELETE FROM events;
+"""
+
 MIGRATIONS: tuple[str, ...] = (
     _INITIAL,
     _PERMISSIONS_AND_RESULT_FILES,
     _TOOL_CALLS_BY_ID,
-    _REQUESTS_OF_PRINCIPALS,
+    _REQUESTS_OF_PRINCIPALS + _TURN_NUMBERS,
 )
 """Migration n (from 1) is element n - 1."""
 

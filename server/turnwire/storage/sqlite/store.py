@@ -12,7 +12,7 @@ from msgspec import Struct
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.sessions import Session
-from turnwire.domain.conversation.turns import Turn
+from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.domain.errors import StorageError
 from turnwire.domain.principal import Principal
 from turnwire.ports.codec import Codec
@@ -28,6 +28,7 @@ from turnwire.ports.store import (
     SessionPage,
     Spent,
     StoredRequest,
+    TurnPage,
 )
 from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite import queries
@@ -161,6 +162,14 @@ class SqliteStore:
     async def display(self, session_id: str, page: Page) -> DisplayPage:
         """Returns a page of display forms."""
         return await run(self._reading, queries.display, session_id, page)
+
+    async def turn(self, session_id: str, turn_id: str) -> Turn:
+        """Returns one turn."""
+        return await run(self._reading, queries.turn, session_id, turn_id)
+
+    async def turns(self, session_id: str, page: Page, statuses: frozenset[TurnStatus]) -> TurnPage:
+        """Returns a page of turns."""
+        return await run(self._reading, queries.turns, session_id, page, statuses)
 
     async def unfinished_turns(self) -> tuple[Turn, ...]:
         """Returns the turns that have not ended."""

@@ -2,14 +2,22 @@
 
 from collections.abc import AsyncGenerator
 
-from tests.support.fakes.domain_values import NOW, make_answer, make_message, make_permission, open_part
+from tests.support.fakes.domain_values import (
+    NOW,
+    make_answer,
+    make_end,
+    make_message,
+    make_permission,
+    make_turn,
+    open_part,
+)
 from tests.support.fakes.opened_store import kinds_in
 from turnwire.api.services.turn_events import events_of_turn
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.watches.watch import WatchRequest
 from turnwire.domain.conversation import events as e
-from turnwire.domain.conversation.messages import FinishReason, MessageStatus, Text
+from turnwire.domain.conversation.messages import MessageStatus, Text
 from turnwire.domain.principal import BUILT_IN, Principal
 
 RECEIPT = Receipt(session_id="ses_1", message_id="msg_user", turn_id="trn_1", sequence=4)
@@ -45,13 +53,13 @@ async def _kinds(watches: FakeWatches) -> list[list[str]]:
 
 
 def _end(turn_id: str = "trn_1") -> tuple[e.TurnEnded, str]:
-    return e.TurnEnded(finish_reason=FinishReason.STOP), turn_id
+    return make_end(turn_id), turn_id
 
 
 async def test_a_turn_is_told_from_its_message_to_its_end() -> None:
     """The watch begins at the receipt; it is closed after the end, whatever else the session does."""
     watches = FakeWatches(
-        [(e.MessageAdded(USER), "trn_1"), (e.TurnStarted("msg_user"), "trn_1"), (e.CaughtUp(6), "")],
+        [(e.MessageAdded(USER), "trn_1"), (e.TurnStarted(make_turn()), "trn_1"), (e.CaughtUp(6), "")],
         [(e.MessageAdded(ANSWER), "trn_1"), (e.PartDelta("msg_1", 0, 0, "a"), "")],
         [_end(), (e.QueueChanged(()), "")],
         [(e.QueueChanged(()), "trn_1")],
@@ -112,7 +120,7 @@ async def test_a_compaction_is_told_to_the_turn_that_runs() -> None:
     compacting = e.CompactionStarted(3, 900, 1000)
     watches = FakeWatches(
         [(e.MessageAdded(USER), "trn_1"), (compacting, "")],
-        [(e.TurnStarted("msg_user"), "trn_1"), (compacting, "")],
+        [(e.TurnStarted(make_turn()), "trn_1"), (compacting, "")],
         [_end()],
     )
     assert await _kinds(watches) == [["message_added"], ["turn_started", "compaction_started"], ["turn_ended"]]

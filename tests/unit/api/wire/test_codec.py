@@ -16,15 +16,18 @@ from opencode.file import file_pb2
 from opencode.message import content_pb2, message_pb2
 from opencode.session import session_pb2
 from opencode.tool import tool_pb2
+from opencode.turn import turn_pb2
 from tests.support.clients.fixed_client import FIXED_IMAGE
 from tests.support.fakes.domain_values import (
     NOW,
     later,
     make_answer,
+    make_end,
     make_message,
     make_part,
     make_permission,
     make_session,
+    make_turn,
 )
 from turnwire.api.wire import to_proto
 from turnwire.api.wire.codec import ProtoCodec, frame, next_page_token
@@ -45,10 +48,15 @@ from turnwire.domain.conversation.messages import (
     ToolUse,
 )
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice
+from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry, ToolDefinition
 from turnwire.domain.money import Usage
 
 CODEC = ProtoCodec()
-VIEW = e.SessionView(make_session(title="t", head_sequence=99), "trn_1", ("msg_q",))
+VIEW = e.SessionView(
+    make_session(title="t", head_sequence=99, queue_revision=5), "trn_1", (QueueEntry("msg_q", "trn_q"),)
+)
+QUEUED = turn_pb2.QueueEntry(message_id="msg_q", turn_id="trn_q", busy_policy=turn_pb2.BUSY_POLICY_QUEUE)
+TURN = make_turn(tools=(ToolDefinition("look", "", ""),), start_sequence=7)
 CALL = ToolUse(name="read", call_id="c1", input_json="{}", status=ToolStatus.PENDING, started_at=later(1))
 INFO = to_proto.session(VIEW)
 INFO_AT_7 = session_pb2.SessionInfo()
@@ -72,28 +80,25 @@ KINDS: list[tuple[e.DurableKind | e.EphemeralKind, dict[str, object]]] = [
         e.SessionStatusChanged(False),
         {"session_status_changed": pb.SessionStatusChanged(status=session_pb2.SESSION_STATUS_IDLE)},
     ),
-    (e.TurnStarted("msg_u"), {"turn_started": pb.TurnStarted(user_message_id="msg_u")}),
+    (e.TurnStarted(TURN), {"turn_started": pb.TurnStarted(turn=to_proto.turn(TURN))}),
     (
-        e.TurnEnded(
-            finish_reason=FinishReason.ERROR,
-            failure=Failure("R", "m"),
-            usage=Usage(output_tokens=0),
-            cost_pico_usd=0,
-            steps=2,
-        ),
+        make_end(finish_reason=FinishReason.ERROR, failure=Failure("R", "m"), started_at=later(1), steps=2),
         {
             "turn_ended": pb.TurnEnded(
-                finish_reason=content_pb2.FINISH_REASON_ERROR,
-                failure=content_pb2.Failure(reason="R", message="m"),
-                usage=content_pb2.TokenUsage(output_tokens=0),
-                cost_pico_usd=0,
-                steps=2,
+                turn=turn_pb2.Turn(
+                    turn_id="trn_1",
+                    session_id="ses_1",
+                    user_message_id="msg_user",
+                    status=turn_pb2.TURN_STATUS_ENDED,
+                    finish_reason=content_pb2.FINISH_REASON_ERROR,
+                    failure=content_pb2.Failure(reason="R", message="m"),
+                    steps=2,
+                    create_time=to_proto.timestamp(NOW),
+                    start_time=to_proto.timestamp(later(1)),
+                    end_time=to_proto.timestamp(NOW),
+                )
             )
         },
-    ),
-    (
-        e.TurnEnded(finish_reason=FinishReason.STOP),
-        {"turn_ended": pb.TurnEnded(finish_reason=content_pb2.FINISH_REASON_STOP)},
     ),
     (e.MessageAdded(ANSWER), {"message_added": pb.MessageAdded(message=to_proto.message(ANSWER))}),
     (e.MessageFinished(ANSWER), {"message_finished": pb.MessageFinished(message=to_proto.message(ANSWER))}),
@@ -107,7 +112,18 @@ KINDS: list[tuple[e.DurableKind | e.EphemeralKind, dict[str, object]]] = [
             )
         },
     ),
-    (e.QueueChanged(("a", "b")), {"queue_changed": pb.QueueChanged(message_ids=["a", "b"])}),
+    (
+        e.QueueChanged((QueueEntry("a", "t"), QueueEntry("b", "u", BusyPolicy.REJECT)), 3),
+        {
+            "queue_changed": pb.QueueChanged(
+                entries=[
+                    turn_pb2.QueueEntry(message_id="a", turn_id="t", busy_policy=turn_pb2.BUSY_POLICY_QUEUE),
+                    turn_pb2.QueueEntry(message_id="b", turn_id="u", busy_policy=turn_pb2.BUSY_POLICY_REJECT),
+                ],
+                revision=3,
+            )
+        },
+    ),
     (e.QueueChanged(()), {"queue_changed": pb.QueueChanged()}),
     (e.PermissionAsked(PERMISSION), {"permission_asked": pb.PermissionAsked(permission=ASKED)}),
     (
@@ -160,7 +176,7 @@ KINDS: list[tuple[e.DurableKind | e.EphemeralKind, dict[str, object]]] = [
     (e.MessageSnapshot(ANSWER), {"message_snapshot": pb.MessageSnapshot(message=to_proto.message(ANSWER))}),
     (
         e.SessionSnapshot(VIEW),
-        {"session_snapshot": pb.SessionSnapshot(session=INFO, queued_message_ids=["msg_q"])},
+        {"session_snapshot": pb.SessionSnapshot(session=INFO, queue=[QUEUED], queue_revision=5)},
     ),
     (e.CaughtUp(3), {"caught_up": pb.CaughtUp(head=3)}),
     (e.CaughtUp(0), {"caught_up": pb.CaughtUp()}),

@@ -4,10 +4,10 @@ import pytest
 
 from tests.support.fakes.context import says
 from tests.support.fakes.context_world import OLD, USAGE, WINDOW, WORDS, World, words_in
-from tests.support.fakes.domain_values import make_answer, make_message, make_turn
+from tests.support.fakes.domain_values import make_answer, make_message, make_turn, outcome
 from turnwire.core.context.next_request import StepRequests
 from turnwire.core.context.summaries import INSTRUCTION
-from turnwire.domain.conversation.events import CompactionStarted, ContextCompacted, MessageAdded, TurnEnded
+from turnwire.domain.conversation.events import CompactionStarted, ContextCompacted, MessageAdded
 from turnwire.domain.conversation.messages import (
     Compaction,
     FinishReason,
@@ -118,7 +118,7 @@ async def test_a_later_summary_never_covers_less_than_the_one_before() -> None:
 async def test_a_step_is_compacted_once() -> None:
     """One that was compacted before it was sent, and is refused, is not compacted again."""
     world = World(says("what was"), (ProviderContextFull("full"),))
-    assert (await world.run()).finish_reason is FinishReason.CONTEXT_FULL
+    assert (await world.run()).turn.finish_reason is FinishReason.CONTEXT_FULL
     assert len(world.provider.requests) == 2
 
 
@@ -126,7 +126,12 @@ async def test_the_turn_sums_its_summaries() -> None:
     """Usage and cost of the summary are the turn's; it is no step. The answer records what was sent."""
     world = World(says("what was", USAGE), says("fine", Usage(input_tokens=5, output_tokens=1)))
     total = Usage(input_tokens=35, output_tokens=5)
-    assert await world.run() == TurnEnded(finish_reason=FinishReason.STOP, usage=total, cost_pico_usd=40, steps=1)
+    assert outcome(await world.run()) == {
+        "finish_reason": FinishReason.STOP,
+        "usage": total,
+        "cost_pico_usd": 40,
+        "steps": 1,
+    }
     sent = [message.sent_context for message in world.store.conversation if message.type is MessageType.ASSISTANT][-1]
     assert sent is not None
     assert sent.message_count == 2

@@ -52,7 +52,7 @@ async def test_a_refusal_for_length_is_answered_with_a_summary() -> None:
     """The step is made once more with less, and records that; the answer is whole."""
     world = World((ProviderContextFull("full"),), says("what was", USAGE), says("fine"), window=100_000)
     ended = await world.run()
-    assert (ended.finish_reason, ended.steps, ended.usage) == (FinishReason.STOP, 1, USAGE)
+    assert (ended.turn.finish_reason, ended.turn.steps, ended.turn.usage) == (FinishReason.STOP, 1, USAGE)
     assert [len(request.messages) for request in world.provider.requests] == [5, 1, 2]
     sent = [message.sent_context for message in world.store.conversation if message.type is MessageType.ASSISTANT][-1]
     assert sent is not None
@@ -62,7 +62,7 @@ async def test_a_refusal_for_length_is_answered_with_a_summary() -> None:
 async def test_a_refusal_tells_of_a_window_that_nobody_knew() -> None:
     """It is taken as long as the request, which was too long; the summary is asked for in pieces that fit that."""
     world = World((ProviderContextFull("full"),), *(says(f"part {n}") for n in range(20)), window=None)
-    assert (await world.run()).finish_reason is FinishReason.STOP
+    assert (await world.run()).turn.finish_reason is FinishReason.STOP
     refused, *asked, last = [sum(len(words_in(m)) for m in request.messages) for request in world.provider.requests]
     assert len(asked) > 1
     assert max(*asked, last) < refused
@@ -74,7 +74,7 @@ async def test_a_second_refusal_ends_the_turn(compaction: bool) -> None:
     full = (ProviderContextFull("full"),)
     world = World(full, says("what was"), full, window=100_000, compaction=compaction)
     ended = await world.run()
-    assert ended.finish_reason is FinishReason.CONTEXT_FULL
+    assert ended.turn.finish_reason is FinishReason.CONTEXT_FULL
     assert len(world.provider.requests) == (3 if compaction else 1)
 
 
@@ -117,6 +117,6 @@ async def test_a_turn_whose_model_is_gone_says_so() -> None:
     assert work is not None
     ended = work.events[-1].kind
     assert isinstance(ended, TurnEnded)
-    assert ended.failure is not None
-    assert ended.failure.reason != "INTERNAL"
-    assert "no such provider" in ended.failure.message
+    assert ended.turn.failure is not None
+    assert ended.turn.failure.reason != "INTERNAL"
+    assert "no such provider" in ended.turn.failure.message

@@ -7,10 +7,9 @@ import pytest
 
 from tests.support.fakes.context import STOP, says
 from tests.support.fakes.context_world import OLD, USAGE, WORDS, World, words_in
-from tests.support.fakes.domain_values import make_answer, make_message
+from tests.support.fakes.domain_values import make_answer, make_message, outcome
 from turnwire.core.ending.closing import Ending
 from turnwire.core.turns.run import TurnRun
-from turnwire.domain.conversation.events import TurnEnded
 from turnwire.domain.conversation.messages import File, FinishReason, ModelRef
 from turnwire.domain.errors import ProviderContextFull, ProviderUnavailable
 from turnwire.domain.money import Usage
@@ -65,7 +64,11 @@ async def test_a_stopped_summary_stores_nothing() -> None:
     work = await running
     assert work is not None
     assert world.store.commits == []
-    assert work.events[-1].kind == TurnEnded(finish_reason=FinishReason.ABORTED, usage=USAGE, cost_pico_usd=34)
+    assert outcome(work.events[-1].kind) == {
+        "finish_reason": FinishReason.ABORTED,
+        "usage": USAGE,
+        "cost_pico_usd": 34,
+    }
 
 
 async def test_a_long_history_is_summarised_in_chunks() -> None:

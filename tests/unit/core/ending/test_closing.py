@@ -182,9 +182,10 @@ def test_a_turn_sums_its_steps() -> None:
         cost_pico_usd=15,
         steps=2,
     )
-    event = TurnEnded(finish_reason=FinishReason.STOP, usage=usage, cost_pico_usd=15, steps=2)
     user = make_message("msg_user", "hi")
-    assert end_turn(turn, [user, *steps], Ending(FinishReason.STOP), END) == Work((PutTurn(over),), _events(event))
+    assert end_turn(turn, [user, *steps], Ending(FinishReason.STOP), END) == Work(
+        (PutTurn(over),), _events(TurnEnded(over))
+    )
 
 
 @pytest.mark.parametrize(
@@ -229,8 +230,7 @@ def test_the_end_of_a_turn_closes_what_is_open() -> None:
         failure=ending.failure,
         steps=2,
     )
-    event = TurnEnded(finish_reason=FinishReason.INTERRUPTED, failure=ending.failure, steps=2)
-    assert work == settling + closing + Work((PutTurn(over),), _events(event))
+    assert work == settling + closing + Work((PutTurn(over),), _events(TurnEnded(over)))
     assert (closed.status, settled.status) == (MessageStatus.INTERRUPTED, MessageStatus.COMPLETE)
 
 

@@ -101,4 +101,4 @@ async def test_a_session_without_means_asks_no_model() -> None:
     assert work is not None
     ended = work.events[-1].kind
     assert isinstance(ended, TurnEnded)
-    assert (ended.finish_reason, ended.steps, provider.requests) == (FinishReason.BUDGET, 0, [])
+    assert (ended.turn.finish_reason, ended.turn.steps, provider.requests) == (FinishReason.BUDGET, 0, [])

@@ -13,7 +13,7 @@ from turnwire.core.work import Work
 from turnwire.domain.conversation.events import QueueChanged, SessionStatusChanged, TurnStarted
 from turnwire.domain.conversation.messages import MessageStatus
 from turnwire.domain.conversation.sessions import Session
-from turnwire.domain.conversation.turns import BusyPolicy, TurnStatus
+from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry, TurnStatus
 from turnwire.domain.errors import StorageBusy, TooManyTurns, TurnInProgress
 from turnwire.ports.commit import Committed, PutTurn
 
@@ -45,13 +45,15 @@ async def test_the_first_message_starts_and_the_next_ones_wait() -> None:
         MessageStatus.COMPLETE,
         0,
     )
-    assert [event.kind for event in first.events] == [SessionStatusChanged(True), TurnStarted("msg_a")]
+    assert [event.kind for event in first.events] == [SessionStatusChanged(True), TurnStarted(first.turn)]
     assert (second.turn.status, second.message.status, second.queue_position) == (
         TurnStatus.QUEUED,
         MessageStatus.QUEUED,
         1,
     )
-    assert [event.kind for event in third.events] == [QueueChanged(("msg_b", "msg_c"))]
+    assert [event.kind for event in third.events] == [
+        QueueChanged((QueueEntry("msg_b", "trn_b"), QueueEntry("msg_c", "trn_c")))
+    ]
     await turns.aclose()
 
 
@@ -86,7 +88,7 @@ async def test_a_place_that_is_not_used_is_given_up() -> None:
         raise asyncio.CancelledError
     last, _ = _send(turns, "c")
     assert (first.queue_position, last.queue_position) == (0, 1)
-    assert [event.kind for event in last.events] == [QueueChanged(("msg_c",))]
+    assert [event.kind for event in last.events] == [QueueChanged((QueueEntry("msg_c", "trn_c"),))]
     await turns.aclose()
 
 
@@ -124,7 +126,7 @@ async def test_a_place_whose_message_could_not_be_stored_is_given_up() -> None:
     store.futures[1].set_exception(StorageBusy("busy"))
     await asyncio.wait((storing,))
     view = turns.view(SESSIONS["ses_1"])
-    assert view.queued_message_ids == ()
+    assert view.queue == ()
     store.futures[0].set_result(Committed(0, 1))
     store.automatic = True
     await turns.aclose()

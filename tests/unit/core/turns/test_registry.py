@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from tests.support.fakes.core import FakeProvider, FakeProviders, FakeStore, make_environment
-from tests.support.fakes.domain_values import make_answer, make_message, make_session, make_turn, open_part
+from tests.support.fakes.domain_values import make_answer, make_message, make_session, make_turn, open_part, outcome
 from tests.support.fakes.loop import elapse, settled
 from turnwire.core.tools.results import CallResult
 from turnwire.core.turns.owner import RETRY_SECONDS
@@ -45,19 +45,15 @@ async def test_a_turn_that_was_left_running_is_ended_in_one_commit() -> None:
     [message] = [change.message for change in commit.changes if isinstance(change, PutMessage)]
     assert (message.message_id, message.status) == ("msg_2", MessageStatus.INTERRUPTED)
     assert message.parts[0].content == Text("so far")
-    assert commit.events[-2:] == (
-        NewEvent(
-            TurnEnded(
-                finish_reason=FinishReason.INTERRUPTED,
-                failure=RESTARTED.failure,
-                usage=Usage(input_tokens=5),
-                cost_pico_usd=5,
-                steps=2,
-            ),
-            "trn_1",
-        ),
-        NewEvent(SessionStatusChanged(False)),
-    )
+    ended, idle = commit.events[-2:]
+    assert outcome(ended.kind) == {
+        "finish_reason": FinishReason.INTERRUPTED,
+        "failure": RESTARTED.failure,
+        "usage": Usage(input_tokens=5),
+        "cost_pico_usd": 5,
+        "steps": 2,
+    }
+    assert (ended.turn_id, idle) == ("trn_1", NewEvent(SessionStatusChanged(False)))
 
 
 async def test_the_cost_of_a_step_that_died_is_counted() -> None:
@@ -74,7 +70,7 @@ async def test_the_cost_of_a_step_that_died_is_counted() -> None:
     [message] = [change.message for change in store.commits[0].changes if isinstance(change, PutMessage)]
     ended = store.commits[0].events[-2].kind
     assert isinstance(ended, TurnEnded)
-    assert (message.cost_pico_usd, ended.usage, ended.cost_pico_usd) == (2, Usage(input_tokens=7), 7)
+    assert (message.cost_pico_usd, ended.turn.usage, ended.turn.cost_pico_usd) == (2, Usage(input_tokens=7), 7)
 
 
 async def test_the_end_of_a_dead_turn_is_noted_for_people() -> None:
@@ -162,7 +158,8 @@ class Refusing(FakeStore):
 def ended(store: FakeStore) -> list[tuple[str, str]]:
     """Returns how turns ended: their finish reason, and the failure's."""
     kinds = [event.kind for commit in store.commits for event in commit.events]
-    return [(k.finish_reason.value, k.failure.reason) for k in kinds if isinstance(k, TurnEnded) and k.failure]
+    turns = [kind.turn for kind in kinds if isinstance(kind, TurnEnded)]
+    return [(turn.finish_reason.value, turn.failure.reason) for turn in turns if turn.finish_reason and turn.failure]
 
 
 async def test_a_turn_whose_end_cannot_be_written_does_not_keep_its_session() -> None:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tests.support.fakes.core import FakeProvider, FakeProviders, FakeStore, make_environment
-from tests.support.fakes.domain_values import make_answer, make_message, make_session, make_turn
+from tests.support.fakes.domain_values import make_answer, make_message, make_session, make_turn, outcome
 from tests.support.fakes.loop import settled
 from turnwire.core.ending.closing import Ending
 from turnwire.core.settings import PermissionRule
@@ -41,7 +41,12 @@ async def test_an_answer_in_order_ends_the_turn() -> None:
     """Its usage and cost are the turn's."""
     run, provider = _run(TextDelta(0, "hello"), PartEnded(0), UsageReported(USAGE), STOP)
     work = await run.run(asyncio.Semaphore(1))
-    assert _ended(work) == TurnEnded(finish_reason=FinishReason.STOP, usage=USAGE, cost_pico_usd=7, steps=1)
+    assert outcome(_ended(work)) == {
+        "finish_reason": FinishReason.STOP,
+        "usage": USAGE,
+        "cost_pico_usd": 7,
+        "steps": 1,
+    }
     [request] = provider.requests
     assert [message.message_id for message in request.messages] == ["msg_user"]
 
@@ -59,7 +64,7 @@ async def test_whatever_is_raised_ends_the_turn_once(error: Exception, reason: F
     """The text so far is kept; a bug tells nothing of itself."""
     run, _ = _run(TextDelta(0, "so far"), error)
     work = await run.run(asyncio.Semaphore(1))
-    ended = _ended(work)
+    ended = _ended(work).turn
     assert (ended.finish_reason, ended.failure, ended.steps) == (reason, failure, 1)
     assert sum(isinstance(event.kind, TurnEnded) for event in work.events) == 1
     [message] = [change.message for change in work.changes if isinstance(change, PutMessage)]
@@ -79,14 +84,19 @@ async def test_a_stopped_turn_keeps_text_usage_and_cost() -> None:
     [message] = [change.message for change in work.changes if isinstance(change, PutMessage)]
     assert (message.status, message.parts[0].content) == (MessageStatus.INTERRUPTED, Text("so far"))
     assert (message.usage, message.cost_pico_usd) == (USAGE, 7)
-    assert _ended(work) == TurnEnded(finish_reason=FinishReason.ABORTED, usage=USAGE, cost_pico_usd=7, steps=1)
+    assert outcome(_ended(work)) == {
+        "finish_reason": FinishReason.ABORTED,
+        "usage": USAGE,
+        "cost_pico_usd": 7,
+        "steps": 1,
+    }
 
 
 async def test_a_turn_that_is_stopped_before_it_runs_asks_nobody() -> None:
     """It ends without a step."""
     run, provider = _run(STOP)
     run.stop(Ending(FinishReason.ABORTED))
-    assert _ended(await run.run(asyncio.Semaphore(1))) == TurnEnded(finish_reason=FinishReason.ABORTED)
+    assert outcome(_ended(await run.run(asyncio.Semaphore(1)))) == {"finish_reason": FinishReason.ABORTED}
     assert provider.requests == []
 
 
@@ -98,7 +108,7 @@ async def test_a_resumed_turn_that_is_stopped_before_it_runs_ends_all_that_is_op
     run.stop(Ending(FinishReason.ABORTED))
     work = await run.run(asyncio.Semaphore(1))
     assert work is not None
-    assert _ended(work).steps == 2
+    assert _ended(work).turn.steps == 2
     [closed] = [change.message for change in work.changes if isinstance(change, PutMessage)]
     assert (closed.message_id, closed.status) == ("msg_2", MessageStatus.INTERRUPTED)
 
@@ -106,7 +116,7 @@ async def test_a_resumed_turn_that_is_stopped_before_it_runs_ends_all_that_is_op
 async def test_a_paused_turn_goes_on_by_itself() -> None:
     """Up to the limit of pauses."""
     run, provider = _run(TextDelta(0, "x"), StepFinished(FinishReason.PAUSED, "pause_turn"))
-    assert _ended(await run.run(asyncio.Semaphore(1))).finish_reason is FinishReason.PAUSED
+    assert _ended(await run.run(asyncio.Semaphore(1))).turn.finish_reason is FinishReason.PAUSED
     assert len(provider.requests) == 11
 
 

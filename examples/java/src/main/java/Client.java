@@ -44,8 +44,8 @@ public final class Client {
           show(snapshot.getMessageId(), known.getIndex(), 0, known.getText().getText());
         }
         show(end.getMessageId(), end.getPart().getIndex(), 0, end.getPart().getText().getText());
-        if (event.getTurnEnded().hasFailure()) {
-          var failure = event.getTurnEnded().getFailure();
+        if (event.getTurnEnded().getTurn().hasFailure()) {
+          var failure = event.getTurnEnded().getTurn().getFailure();
           throw new IllegalStateException(failure.getReason() + ": " + failure.getMessage());
         }
       }

@@ -1,0 +1,33 @@
+"""opencode.turn.TurnService."""
+
+from opencode.turn import turn_service_pb2 as pb
+from turnwire.api.wire import from_proto, to_proto
+from turnwire.core.use_cases.turns import TurnRecords
+from turnwire.domain.principal import Principal
+
+
+class TurnService:
+    """Method by method as the contract describes them."""
+
+    def __init__(self, turns: TurnRecords) -> None:
+        """Takes the use cases."""
+        self._turns = turns
+
+    async def GetTurn(self, principal: Principal, request: pb.GetTurnRequest) -> pb.GetTurnResponse:
+        """Returns one turn with its settings."""
+        from_proto.required_ids(session_id=request.session_id, turn_id=request.turn_id)
+        turn = await self._turns.get(principal, request.session_id, request.turn_id)
+        return pb.GetTurnResponse(turn=to_proto.turn(turn, with_settings=True))
+
+    async def ListTurns(self, principal: Principal, request: pb.ListTurnsRequest) -> pb.ListTurnsResponse:
+        """Returns a page of turns."""
+        from_proto.required_ids(session_id=request.session_id)
+        page = from_proto.page(
+            request.page_size,
+            request.page_token,
+            newest_first=request.newest_first,
+            default=from_proto.DEFAULT_PAGE_SIZE,
+        )
+        statuses = from_proto.turn_statuses(request.statuses)
+        found = await self._turns.list(principal, request.session_id, page, statuses)
+        return pb.ListTurnsResponse(turns=map(to_proto.turn, found.turns), next_page_token=found.next_token)

@@ -1,0 +1,54 @@
+"""Turns: how each was answered, also after its events are gone."""
+
+import msgspec
+
+from turnwire.core.environment import Environment
+from turnwire.core.turns.registry import Turns
+from turnwire.domain.conversation.turns import Turn, TurnStatus
+from turnwire.domain.principal import Principal
+from turnwire.ports.store import Page, TurnPage
+
+
+class TurnRecords:
+    """The use cases about turns. Every method may raise SessionNotFound and StorageError."""
+
+    def __init__(self, environment: Environment, turns: Turns) -> None:
+        """Takes the ports and who runs the turns."""
+        self._environment = environment
+        self._turns = turns
+
+    async def get(self, principal: Principal, session_id: str, turn_id: str) -> Turn:
+        """Returns a turn as it is now. Raises TurnNotFound."""
+        return self._as_it_is(await self._environment.store.turn(session_id, turn_id))
+
+    async def list(
+        self, principal: Principal, session_id: str, page: Page, statuses: frozenset[TurnStatus]
+    ) -> TurnPage:
+        """Returns turns in the order in which their messages were accepted.
+
+        Args:
+            principal: For whom.
+            session_id: The session.
+            page: Which of them.
+            statuses: Only turns of these.
+
+        Raises:
+            InvalidRequest: the page token is not of this listing.
+        """
+        running = TurnStatus.WAITING if self._is_waiting(session_id) else TurnStatus.RUNNING
+        stored = statuses & {TurnStatus.QUEUED, TurnStatus.ENDED}
+        if running in statuses:
+            stored |= {TurnStatus.RUNNING}
+        found = await self._environment.store.turns(session_id, page, stored)
+        return TurnPage(tuple(map(self._as_it_is, found.turns)), found.next_token)
+
+    def _as_it_is(self, turn: Turn) -> Turn:
+        """Returns a stored turn with what only the running turn knows."""
+        live = self._turns.live(turn.session_id)
+        if live is None or live.turn.turn_id != turn.turn_id or turn.status is not TurnStatus.RUNNING:
+            return turn
+        return msgspec.structs.replace(turn, status=TurnStatus.WAITING) if live.open_requests else turn
+
+    def _is_waiting(self, session_id: str) -> bool:
+        live = self._turns.live(session_id)
+        return live is not None and live.open_requests > 0

@@ -26,7 +26,7 @@ from turnwire.domain.conversation.messages import Message, MessageStatus, ToolSt
 from turnwire.domain.conversation.turns import QueueEntry
 from turnwire.domain.errors import InvalidRequest, SessionNotFound, ToolCallNotFound
 from turnwire.ports.commit import Commit, NewEvent, PutMessage, PutSession
-from turnwire.ports.store import Bounds, EventPage, Page
+from turnwire.ports.store import Bounds, EventPage, Page, PrunedSession
 from turnwire.storage.sqlite import queries
 from turnwire.storage.sqlite.changes import PRUNE_SLACK
 
@@ -253,11 +253,8 @@ async def test_the_log_of_all_sessions_is_in_commit_order(opened: OpenedStore) -
     await opened.store.commit(creating("ses_2"))
     await opened.store.commit(adding(make_message("msg_5", "x")))
     page = await opened.store.log_events(7, None)
-    assert [(e.position, e.session_id, e.sequence) for e in events_in(page.frames)] == [
-        (8, "ses_1", 8),
-        (9, "ses_2", 1),
-        (10, "ses_1", 9),
-    ]
+    assert [(e.session_id, e.sequence) for e in events_in(page.frames)] == [("ses_1", 8), ("ses_2", 1), ("ses_1", 9)]
+    assert page.last == 10
     assert await opened.store.log_bounds() == Bounds(0, 10)
     assert await opened.store.session_bounds("ses_2") == Bounds(0, 1)
 
@@ -272,7 +269,12 @@ async def test_old_events_are_pruned_and_the_bounds_say_so(tmp_path: Path) -> No
         head = 1 + len(events)
         assert await opened.store.session_bounds("ses_1") == Bounds(head - 10, head)
         assert await opened.store.session_bounds("ses_2") == Bounds(0, 1)
-        assert await opened.store.log_bounds() == Bounds(1 + head - 10, 1 + head)
+        assert await opened.store.log_bounds() == Bounds(0, 1 + head)
+        lost = PrunedSession("ses_1", head - 10, 1 + head - 10)
+        assert [(await opened.store.log_events(after, None)).pruned for after in (0, lost.position - 1)] == [
+            (lost,)
+        ] * 2
+        assert (await opened.store.log_events(lost.position, None)).pruned == ()
         page = await opened.store.session_events("ses_1", 0, None)
         assert [event.sequence for event in events_in(page.frames)] == list(range(head - 9, head + 1))
 

@@ -14,6 +14,7 @@ from opencode.event.event_pb2 import DELTA_MODE_NONE, WatchEventsRequest
 from opencode.event.session_event_pb2 import (
     EVENT_KIND_MESSAGE_ADDED,
     EVENT_KIND_TURN_ENDED,
+    RESYNC_REASON_PRUNED,
     EventKind,
     SessionEvent,
 )
@@ -24,7 +25,12 @@ from opencode.message.message_pb2 import (
     ListMessagesRequest,
     SendMessageResponse,
 )
-from opencode.session.session_pb2 import SESSION_STATUS_IDLE, DeleteSessionRequest, UpdateSessionRequest
+from opencode.session.session_pb2 import (
+    SESSION_STATUS_IDLE,
+    DeleteSessionRequest,
+    GetSessionRequest,
+    UpdateSessionRequest,
+)
 from opencode.tool.tool_pb2 import SubmitToolResultRequest
 from tests.support.clients.conversation import (
     FOREVER,
@@ -61,16 +67,16 @@ SCRIPTS = (
 async def watch_in_pieces(client: Client, session_id: str, until_turn: str, seed: int) -> SessionFold:
     """Watches with a connection that breaks after a few batches again and again, each time going on in another way."""
     rng = random.Random(seed)
-    fold = SessionFold(session_id)
+    fold, token = SessionFold(session_id), ""
     while until_turn not in fold.ended_turns and fold.status != SESSION_STATUS_IDLE:
-        fields: dict[str, object] = {"after_sequence": fold.head}
+        fields: dict[str, object] = {"resume_token": token} if token else {"after_sequence": fold.head}
         way = rng.choice(["resume", "resume", "read", "from the start", "without deltas"])
         if way == "read":
             page = await client.messages.ListMessages(ListMessagesRequest(session_id=session_id, page_size=1000))
             fold = SessionFold(session_id, page.sequence, page.messages)
-            fields["after_sequence"] = page.sequence
+            fields = {"resume_token": page.resume_token}
         elif way == "from the start":
-            fold, fields["after_sequence"] = SessionFold(session_id), 0
+            fold, fields = SessionFold(session_id), {"from_beginning": True}
         elif way == "without deltas":
             fields["delta_mode"] = DELTA_MODE_NONE
         async with watching(client, session_id, fold, **fields) as watch:
@@ -78,6 +84,7 @@ async def watch_in_pieces(client: Client, session_id: str, until_turn: str, seed
                 await watch.batch()
                 if until_turn in fold.ended_turns or fold.status == SESSION_STATUS_IDLE:
                     break
+        token = watch.token
         assert fold.waited == 0
     return fold
 
@@ -182,42 +189,91 @@ async def test_kinds_filter_durable_events(client: Client, live: bool) -> None:
 
 
 async def test_watch_of_all_sessions_has_every_event_once(client: Client) -> None:
-    """By position, over many sessions, resumed half way: each session folds to its stored messages."""
+    """Over many sessions, resumed half way again and again: each session folds to its stored messages."""
     accepted = [await client.messages.SendMessage(ask(SCRIPTS[n % len(SCRIPTS)])) for n in range(8)]
     fold = Fold()
 
     def all_ended() -> bool:
         return sum(len(one.ended_turns) for one in fold.sessions.values()) == len(accepted)
 
-    pieces = 0
+    pieces, token = 0, ""
     while not all_ended():
         pieces += 1
-        async with watching(client, after_position=fold.position) as watch:
+        start = {"resume_token": token} if token else {"from_beginning": True}
+        async with watching(client, **start) as watch:
             for _ in range(10):
                 for event in await watch.batch():
                     fold.apply(event)
                 if all_ended():
                     break
+        token = watch.token
     assert pieces > 1
     for answer in accepted:
         stored = await messages_of(client, answer.session_id)
         assert comparable(fold.sessions[answer.session_id].listed()) == comparable(stored)
 
 
-async def test_position_after_the_newest_is_out_of_range(client: Client) -> None:
-    """SEQUENCE_IN_FUTURE with earliest and latest, for one session and for all."""
+async def test_sequence_after_the_newest_is_out_of_range(client: Client) -> None:
+    """SEQUENCE_IN_FUTURE with earliest and latest."""
     session_id = await new_session(client)
-    for fields in ({"session_id": session_id, "after_sequence": 2}, {"after_position": 10_000}):
-        refusal = await refused(client.events.WatchEvents(WatchEventsRequest(**fields)).read())
-        assert (refusal.code, refusal.reason) == (grpc.StatusCode.OUT_OF_RANGE, "SEQUENCE_IN_FUTURE")
-        assert {"earliestSequence", "latestSequence"} <= set(refusal.metadata)
+    request = WatchEventsRequest(session_id=session_id, after_sequence=2)
+    refusal = await refused(client.events.WatchEvents(request).read())
+    assert (refusal.code, refusal.reason) == (grpc.StatusCode.OUT_OF_RANGE, "SEQUENCE_IN_FUTURE")
+    assert {"earliestSequence", "latestSequence"} <= set(refusal.metadata)
+
+
+async def test_every_answer_about_a_session_can_be_watched_from(client: Client) -> None:
+    """Its token leads to where its sequence leads."""
+    sent = await client.messages.SendMessage(ask("/tool look {}", request_id="one", tools=[tool("look")]))
+    session_id = sent.session_id
+    async with watching(client, session_id, after_sequence=sent.sequence) as watch:
+        call = (await watch.until(lambda e: e.tool_call_updated.state.status == "pending")).tool_call_updated.state
+    again = await client.messages.SendMessage(ask("/tool look {}", request_id="one", tools=[tool("look")]))
+    submitted = await client.tools.SubmitToolResult(
+        SubmitToolResultRequest(session_id=session_id, tool_call_id=call.id, output="rain")
+    )
+    await turn_ended(client, sent)
+    note = AppendMessageRequest(session_id=session_id, type=MESSAGE_TYPE_HOST, parts=[text("note")])
+    appended = await client.messages.AppendMessage(note)
+    listed = await client.messages.ListMessages(ListMessagesRequest(session_id=session_id))
+    got = await client.sessions.GetSession(GetSessionRequest(session_id=session_id))
+    streamed_ = [r async for r in streamed(client, ask("one more", session_id))]
+    answers = (sent, again, submitted, appended, listed, streamed_[0].accepted)
+    places = [*((a.sequence, a.resume_token) for a in answers), (got.session.head_sequence, got.resume_token)]
+    for sequence, token in places:
+        found = []
+        for start in ({"after_sequence": sequence}, {"resume_token": token}):
+            async with watching(client, session_id, **start) as watch:
+                await watch.until_kind("caught_up")
+            found.append([event for event in watch.events if event.sequence])
+        assert found[0] == found[1]
+        assert found[0][0].sequence == sequence + 1
+    async with watching(client, session_id, resume_token=streamed_[-1].resume_token) as watch:
+        await watch.until_kind("caught_up")
+    assert not [event for event in watch.events if event.turn_id == streamed_[0].accepted.turn_id]
+
+
+async def test_tokens_of_elsewhere_are_refused(client: Client) -> None:
+    """Of another session, of all sessions where one is watched and the other way round, and what is none."""
+    one, two = [(await talk(client, "hi")).session_id for _ in range(2)]
+    tokens = {}
+    for session_id in (one, two, ""):
+        async with watching(client, session_id) as watch:
+            await watch.until_kind("caught_up")
+        tokens[session_id] = watch.token
+    wrong = [(one, tokens[two]), (one, tokens[""]), ("", tokens[one])]
+    wrong += [(one, f"x{tokens[one][1:]}"), (one, tokens[one][:-1]), (one, "nonsense"), (one, "ä"), (one, "")]
+    for session_id, token in wrong:
+        request = WatchEventsRequest(session_id=session_id, resume_token=token)
+        refusal = await refused(client.events.WatchEvents(request).read())
+        assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ["resume_token"])
 
 
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
         ({"after_sequence": 1}, "after_sequence"),
-        ({"session_id": "ses_x", "after_position": 1}, "after_position"),
+        ({"from_beginning": False}, "from_beginning"),
         ({"kinds": [EVENT_KIND_TURN_ENDED, SessionEvent.PART_DELTA_FIELD_NUMBER]}, "kinds[1]"),
         ({"kinds": [EventKind.EVENT_KIND_UNSPECIFIED]}, "kinds[0]"),
     ],
@@ -239,7 +295,7 @@ async def test_caught_up_names_the_head(client: Client) -> None:
     session_id = (await talk(client, "one")).session_id
     async with watching(client, session_id, SessionFold(session_id), after_sequence=0) as watch:
         caught_up = await watch.until_kind("caught_up")
-    assert caught_up.caught_up.head == (await session_of(client, session_id)).head_sequence
+    assert caught_up.caught_up.head_sequence == (await session_of(client, session_id)).head_sequence
     assert kinds(watch.events)[-1] == "caught_up"
 
 
@@ -255,7 +311,7 @@ async def test_heartbeat_after_silence(tmp_path: Path) -> None:
             await watch.until_kind("heartbeat", 3)
             beat = await of_all.until_kind("heartbeat")
         assert fold.heartbeats[-1] == (await session_of(client, session_id)).head_sequence
-        assert (beat.session_id, beat.heartbeat.head >= fold.head) == ("", True)
+        assert (beat.session_id, beat.heartbeat.HasField("head_sequence")) == ("", False)
 
 
 async def test_deletion_ends_the_watch_of_the_session(client: Client) -> None:
@@ -277,7 +333,7 @@ async def test_deletion_shows_in_the_watch_of_all(client: Client) -> None:
         await live.until_kind("caught_up")
         await client.sessions.DeleteSession(DeleteSessionRequest(session_id=session_id))
         deleted = await live.until_kind("session_deleted")
-    async with watching(client, after_position=0) as later:
+    async with watching(client, from_beginning=True) as later:
         await later.until_kind("caught_up")
     assert [e for e in later.events if e.session_id == session_id] == [deleted]
 
@@ -308,7 +364,7 @@ async def test_watcher_behind_the_ring_loses_nothing(
     monkeypatch.setattr(live_feed, "ALL_RING_BYTES", 300)
     async with running_server(tmp_path) as server, connect(server.address) as client:
         session_id = await new_session(client)
-        all_fold = Fold(None)
+        all_fold = Fold()
         fold = all_fold.sessions[session_id] = SessionFold(session_id, 1)
         async with watching(client, "" if of_all else session_id) as watch:
             await watch.until_kind("caught_up")
@@ -355,12 +411,41 @@ async def test_dropped_position_resets(tmp_path: Path) -> None:
             await append(client, session_id, 1)
             await watch.until_kind("message_added")
         assert kinds(watch.events) == ["resync", "session_snapshot", "caught_up", "message_added"]
-        (earliest,) = fold.resyncs
+        earliest = fold.earliest
+        assert fold.resyncs == [RESYNC_REASON_PRUNED]
         assert 5 < earliest <= head - 10
         assert fold.caught_up == [head]
         async with watching(client, session_id, SessionFold(session_id, earliest), after_sequence=earliest) as watch:
             await watch.until_kind("caught_up")
         assert watch.events[0].sequence == earliest + 1
+
+
+async def test_a_pruned_session_is_the_only_one_to_be_read_anew(tmp_path: Path) -> None:
+    """Who watches all sessions gets resync of that session, and every event of the others."""
+    toml = "[storage]\nretained_events_per_session = 10"
+    async with running_server(tmp_path, toml) as server, connect(server.address) as client:
+        quiet, busy = await new_session(client), await new_session(client)
+        fold = Fold()
+        async with watching(client, from_beginning=True) as watch:
+            await watch.until_kind("caught_up")
+        for event in watch.events:
+            fold.apply(event)
+        await append(client, busy, 300)
+        await append(client, quiet, 3)
+        async with watching(client, resume_token=watch.token) as later:
+            await later.until_kind("caught_up")
+        resync = later.events[0]
+        assert (resync.session_id, resync.resync.reason) == (busy, RESYNC_REASON_PRUNED)
+        assert resync.resync.earliest_sequence > 5
+        for event in later.events:
+            fold.apply(event)
+        assert kinds(later.events).count("resync") == 1
+        assert comparable(fold.sessions[quiet].listed()) == comparable(await messages_of(client, quiet))
+        assert (fold.resyncs, fold.sessions[busy].resyncs) == ([], [RESYNC_REASON_PRUNED])
+        for start in ({"resume_token": watch.token}, {"from_beginning": True}):
+            request = WatchEventsRequest(fail_if_compacted=True, **start)
+            refusal = await refused(client.events.WatchEvents(request).read())
+            assert (refusal.reason, refusal.metadata) == ("EVENTS_COMPACTED", {"resyncReason": "PRUNED"})
 
 
 async def test_dropped_position_fails_when_asked_to(tmp_path: Path) -> None:
@@ -369,11 +454,10 @@ async def test_dropped_position_fails_when_asked_to(tmp_path: Path) -> None:
     async with running_server(tmp_path, toml) as server, connect(server.address) as client:
         session_id = await new_session(client)
         await append(client, session_id, 300)
-        for fields in ({"session_id": session_id, "after_sequence": 5}, {"after_position": 5}):
-            request = WatchEventsRequest(fail_if_compacted=True, **fields)
-            refusal = await refused(client.events.WatchEvents(request).read())
-            assert (refusal.code, refusal.reason) == (grpc.StatusCode.OUT_OF_RANGE, "EVENTS_COMPACTED")
-            assert int(refusal.metadata["earliestSequence"]) > 5
+        request = WatchEventsRequest(session_id=session_id, after_sequence=5, fail_if_compacted=True)
+        refusal = await refused(client.events.WatchEvents(request).read())
+        assert (refusal.code, refusal.reason) == (grpc.StatusCode.OUT_OF_RANGE, "EVENTS_COMPACTED")
+        assert int(refusal.metadata["earliestSequence"]) > 5
 
 
 async def test_stream_of_a_compacted_turn_is_refused(tmp_path: Path) -> None:

@@ -207,4 +207,4 @@ async def test_fold_notices_a_broken_stream() -> None:
     """The witness itself is worth something: a repeated sequence is found."""
     fold = SessionFold("s", 4)
     with pytest.raises(ContractBroken):
-        fold.apply(SessionEvent(session_id="s", sequence=4, position=9, session_deleted=SessionDeleted()))
+        fold.apply(SessionEvent(session_id="s", sequence=4, session_deleted=SessionDeleted()))

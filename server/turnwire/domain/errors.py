@@ -192,12 +192,18 @@ class PermissionAlreadyAnswered(WrongState):
 class PositionUnavailable(DomainError):
     """A watch cannot start where it was asked to."""
 
-    def __init__(self, message: str, asked: int, earliest: int, latest: int) -> None:
-        """Args: the sentence; the position asked for, the one after which events are kept, the newest one."""
-        super().__init__(
-            message,
-            {"askedSequence": str(asked), "earliestSequence": str(earliest), "latestSequence": str(latest)},
-        )
+    def __init__(
+        self,
+        message: str,
+        asked: int | None = None,
+        earliest: int | None = None,
+        latest: int | None = None,
+        **metadata: str,
+    ) -> None:
+        """Args: the sentence; the sequence asked for, the one after which events are kept, the newest one, if known."""
+        places = {"askedSequence": asked, "earliestSequence": earliest, "latestSequence": latest}
+        known = {name: str(place) for name, place in places.items() if place is not None}
+        super().__init__(message, {**known, **metadata})
 
 
 class EventsCompacted(PositionUnavailable):

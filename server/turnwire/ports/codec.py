@@ -29,6 +29,10 @@ class Codec(Protocol):
         """
         ...
 
+    def encode_resume_token(self, token: str) -> bytes:
+        """Returns bytes that, joined to the frames of a batch of events, give the batch its resume token."""
+        ...
+
     def encode_display(self, message: Message) -> bytes:
         """Returns the message's display form as one frame of a list of messages.
 

@@ -9,6 +9,7 @@ published, so a watcher that has read the log and joins the feed sees each event
 import os
 from asyncio import Future
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
 from typing import Protocol, Self
 
 from msgspec import Struct
@@ -57,6 +58,36 @@ class Bounds(Struct, frozen=True):
     """The newest event; 0 when there is none."""
 
 
+class Moment(Struct, frozen=True):
+    """A moment in the history of the log of all sessions."""
+
+    timeline: str
+    """The start of the server in which it was: 16 hexadecimal digits, drawn by chance."""
+    position: int
+    """How far the log was."""
+
+
+class Standing(Enum):
+    """What a moment is to the log as it is now."""
+
+    PAST = "past"
+    """All that had happened by then is part of the log's own history."""
+    REPLACED = "replaced"
+    """The log has another history: it was restored from a backup that is older than the moment."""
+    UNKNOWN = "unknown"
+    """The log does not know any more, for the server was started too often since."""
+
+
+class PrunedSession(Struct, frozen=True):
+    """A session that lost events behind the place where a page of all events begins."""
+
+    session_id: str
+    earliest: int
+    """Its events after this sequence are kept."""
+    position: int
+    """Position of the newest event that it lost."""
+
+
 class EventPage(Struct, frozen=True):
     """Some events of a log."""
 
@@ -65,7 +96,9 @@ class EventPage(Struct, frozen=True):
     last: int
     """Position up to which the log was read, whether or not the events there passed the filter."""
     earliest: int = 0
-    """Events after this one were kept when the page was read."""
+    """Events after this one were kept when the page was read; of all sessions, except for those in `pruned`."""
+    pruned: tuple[PrunedSession, ...] = ()
+    """Of a page of all events: the sessions that lost events after the page's beginning."""
 
 
 class Page(Struct, frozen=True, kw_only=True):
@@ -238,7 +271,19 @@ class Store(Protocol):
         ...
 
     async def log_bounds(self) -> Bounds:
-        """Returns which positions of the log of all sessions are kept."""
+        """Returns which positions of the log of all sessions are kept, but for single sessions that lost old ones."""
+        ...
+
+    def moment(self) -> Moment:
+        """Returns the newest moment: all that is published by now has happened by then."""
+        ...
+
+    async def moment_after_reads(self) -> Moment:
+        """Returns a moment by which all had happened that a read has answered by now, published or not."""
+        ...
+
+    def standing(self, moment: Moment) -> Standing:
+        """Returns whether a moment, of this run or an earlier one, belongs to the history of the log."""
         ...
 
     async def session_events(self, session_id: str, after: int, kinds: frozenset[str] | None) -> EventPage:

@@ -10,7 +10,7 @@ import pytest
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
-from opencode.event.event_pb2 import WatchEventsRequest
+from opencode.event.event_pb2 import WatchEventsRequest, WatchEventsResponse
 from opencode.event.session_event_pb2 import EVENT_KIND_TURN_ENDED, SessionEvent
 from opencode.message.content_pb2 import SessionMessage
 from opencode.message.message_pb2 import (
@@ -110,6 +110,8 @@ class Watch:
         self.call = call
         self.fold = fold
         self.events: list[SessionEvent] = []
+        self.token = ""
+        """The newest resume token."""
 
     async def batch(self) -> list[SessionEvent]:
         """Reads one batch; empty at the end of the stream."""
@@ -117,11 +119,20 @@ class Watch:
         if response is grpc.aio.EOF:
             return []
         assert response.events, "a batch has at least one event"
+        self._note_token(response)
         for event in response.events:
             self.events.append(event)
             if self.fold is not None:
                 self.fold.apply(event)
         return list(response.events)
+
+    def _note_token(self, response: WatchEventsResponse) -> None:
+        """Checks that a batch has a token when it is due, and keeps it."""
+        kept = [name for name in kinds(list(response.events)) if name in ("caught_up", "heartbeat")]
+        moved = kept or any(event.sequence for event in response.events)
+        assert bool(response.resume_token) == bool(moved), "a token comes with each batch that moves it"
+        assert len(response.resume_token) < 60
+        self.token = response.resume_token or self.token
 
     async def until(self, found: Callable[[SessionEvent], bool]) -> SessionEvent:
         """Reads until an event is the wanted one, in those read before too, and returns the first such."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
+
 from tests.support.fakes.domain_values import NOW
 from tests.support.fakes.loop import settled
 from turnwire.core.environment import Environment
@@ -23,7 +25,16 @@ from turnwire.feed.memory.live_feed import LiveFeed
 from turnwire.ports.codec import Codec
 from turnwire.ports.commit import Commit, Committed, PutPermission
 from turnwire.ports.provider import PreparedRequest, ProviderRequest, StreamItem
-from turnwire.ports.store import Bounds, EventPage, FileIdentity, StoredEvent, StoredRequest
+from turnwire.ports.store import (
+    Bounds,
+    EventPage,
+    FileIdentity,
+    Moment,
+    PrunedSession,
+    Standing,
+    StoredEvent,
+    StoredRequest,
+)
 from turnwire.ports.tools import NoServerTools, ServerTool, ServerTools, SourceState, ToolOutcome, ToolSource
 
 
@@ -56,6 +67,10 @@ class PlainCodec:
         """Returns text such as `1:MessageAdded;`."""
         return f"{event.sequence}:{type(event.kind).__name__};".encode()
 
+    def encode_resume_token(self, token: str) -> bytes:
+        """Returns text such as `@AbC;`."""
+        return f"@{token};".encode()
+
     def encode_display(self, message: Message) -> bytes:
         """Returns the message's id."""
         return f"{message.message_id};".encode()
@@ -73,6 +88,9 @@ class FakeStore:
     conversation: tuple[Message, ...] = ()
     log: list[StoredEvent] = field(default_factory=list)
     earliest: int = 0
+    pruned: tuple[PrunedSession, ...] = ()
+    timeline: str = "0" * 16
+    other_timelines: Standing = Standing.REPLACED
     unfinished: tuple[Turn, ...] = ()
     on_read: Callable[[], None] = lambda: None
     """Called at the end of each read of the log: what happens meanwhile."""
@@ -144,6 +162,18 @@ class FakeStore:
         """Returns what is kept of the log."""
         return Bounds(self.earliest, self._head())
 
+    def moment(self) -> Moment:
+        """Returns the end of the log, in the only timeline."""
+        return Moment(self.timeline, self._head())
+
+    async def moment_after_reads(self) -> Moment:
+        """Returns the same."""
+        return self.moment()
+
+    def standing(self, moment: Moment) -> Standing:
+        """Returns what the test says of other timelines."""
+        return Standing.PAST if moment.timeline == self.timeline else self.other_timelines
+
     async def session_events(self, session_id: str, after: int, kinds: frozenset[str] | None) -> EventPage:
         """Returns two events at most, then lets things happen."""
         waiting = [s for s in self.log if s.event.sequence > max(after, self.earliest)][:2]
@@ -157,7 +187,8 @@ class FakeStore:
 
     async def log_events(self, after: int, kinds: frozenset[str] | None) -> EventPage:
         """Returns two events at most; sequences and positions are the same here."""
-        return await self.session_events("", after, kinds)
+        page = await self.session_events("", after, kinds)
+        return msgspec.structs.replace(page, pruned=tuple(lost for lost in self.pruned if lost.position > after))
 
     def own_files(self) -> frozenset[FileIdentity]:
         """Returns none: it is in memory."""

@@ -6,7 +6,7 @@ promises about the stream itself, and raises `ContractBroken` where the stream b
 
 from collections.abc import Iterable
 
-from opencode.event.session_event_pb2 import EventKind, PartDelta, SessionEvent
+from opencode.event.session_event_pb2 import RESYNC_REASON_UNSPECIFIED, EventKind, PartDelta, SessionEvent
 from opencode.message.content_pb2 import (
     MESSAGE_STATUS_COMPLETE,
     MESSAGE_STATUS_QUEUED,
@@ -18,6 +18,10 @@ from opencode.tool.tool_pb2 import PermissionRequest
 
 DURABLE = frozenset(name.removeprefix("EVENT_KIND_").lower() for name, number in EventKind.items() if number)
 """Field names of the durable kinds."""
+
+
+BRIEF = frozenset({"part_delta", "part_started", "tool_log"})
+"""The kinds that need not name their session, turn and time: their message was told before."""
 
 
 class ContractBroken(AssertionError):
@@ -55,6 +59,9 @@ class SessionFold:
         self.caught_up: list[int] = []
         self.heartbeats: list[int] = []
         self.resyncs: list[int] = []
+        """Why the client dropped all and has to read ListMessages, each time: numbers of ResyncReason."""
+        self.earliest = 0
+        """The sequence after which events are kept, by the last resync."""
         self.rereads = 0
         """How often the client had to read ListMessages because a conversation changed."""
         self.waited = 0
@@ -71,8 +78,11 @@ class SessionFold:
             ContractBroken: sequences repeat or have a gap, the event is of another session, or it cannot be true.
         """
         kind = event.WhichOneof("kind")
-        if kind is None:
-            raise ContractBroken("an event without a kind, from a server as new as this test")
+        if kind is None:  # newer than this reader
+            self.head = max(self.head or 0, event.sequence) if event.sequence else self.head
+            if event.reread_if_unknown:
+                self._drop_all(RESYNC_REASON_UNSPECIFIED)
+            return
         self._check(event, kind)
         getattr(self, f"_on_{kind}")(event, getattr(event, kind))
 
@@ -90,16 +100,16 @@ class SessionFold:
         return "".join(part.text.text for part in self.messages[message_id].parts)
 
     def _check(self, event: SessionEvent, kind: str) -> None:
-        if event.session_id != self.session_id:
+        if event.session_id != self.session_id and not (kind in BRIEF and not event.session_id):
             raise ContractBroken(f"an event of session {event.session_id!r} in {self.session_id!r}")
         if self.deleted:
             raise ContractBroken(f"{kind} after session_deleted")
         if kind not in DURABLE:
-            if event.sequence or event.position:
+            if event.sequence:
                 raise ContractBroken(f"{kind} has sequence {event.sequence}")
             return
-        if not event.sequence or not event.position:
-            raise ContractBroken(f"{kind} has no sequence or no position")
+        if not event.sequence:
+            raise ContractBroken(f"{kind} has no sequence")
         if self.head is not None:
             expected = self.head + 1
             if event.sequence < expected:
@@ -261,16 +271,16 @@ class SessionFold:
         self.status = snapshot.session.status
 
     def _on_caught_up(self, _: SessionEvent, caught_up: object) -> None:
-        self.caught_up.append(caught_up.head)
+        self.caught_up.append(caught_up.head_sequence)
         if self.head is None:
-            self.head = caught_up.head
-        elif not self.filtered and caught_up.head != self.head:
-            raise ContractBroken(f"caught up at {caught_up.head} with {self.head} delivered")
+            self.head = caught_up.head_sequence
+        elif not self.filtered and caught_up.head_sequence != self.head:
+            raise ContractBroken(f"caught up at {caught_up.head_sequence} with {self.head} delivered")
 
     def _on_heartbeat(self, _: SessionEvent, heartbeat: object) -> None:
-        self.heartbeats.append(heartbeat.head)
-        if self.head is not None and not self.filtered and heartbeat.head != self.head:
-            raise ContractBroken(f"heartbeat with head {heartbeat.head} while {self.head} was delivered")
+        self.heartbeats.append(heartbeat.head_sequence)
+        if self.head is not None and not self.filtered and heartbeat.head_sequence != self.head:
+            raise ContractBroken(f"heartbeat with head {heartbeat.head_sequence} while {self.head} was delivered")
 
     def _on_tool_log(self, _: SessionEvent, line: object) -> None:
         part = self._part(line.message_id, line.part_index)
@@ -300,9 +310,13 @@ class SessionFold:
             raise ContractBroken("the summary stands for something else than the event says")
 
     def _on_resync(self, _: SessionEvent, resync: object) -> None:
-        self.permissions = {}
-        self.resyncs.append(resync.earliest)
-        self.messages, self.queue, self.head = {}, [], None
+        self.earliest = resync.earliest_sequence
+        self.head = None
+        self._drop_all(resync.reason)
+
+    def _drop_all(self, reason: int) -> None:
+        self.resyncs.append(reason)
+        self.permissions, self.messages, self.queue = {}, {}, []
         self.open_turns, self.status = set(), SESSION_STATUS_UNSPECIFIED
         self._growing.clear()
 
@@ -326,29 +340,31 @@ class _Growing:
 class Fold:
     """What a client holds that watches all sessions."""
 
-    def __init__(self, position: int | None = 0) -> None:
-        """Takes the position that the client holds; None when it does not know one."""
-        self.position = position
+    def __init__(self) -> None:
+        """Begins with nothing."""
         self.sessions: dict[str, SessionFold] = {}
-        self.caught_up: list[int] = []
+        self.resyncs: list[int] = []
+        """Why the client dropped all sessions, each time: numbers of ResyncReason."""
 
     def apply(self, event: SessionEvent) -> None:
-        """Takes in one event; raises as `SessionFold.apply`, and when positions do not grow."""
-        if event.position:
-            if self.position is not None and event.position <= self.position:
-                raise ContractBroken(f"position {event.position} after {self.position}")
-            self.position = event.position
-        if event.session_id:
+        """Takes in one event; raises as `SessionFold.apply`."""
+        kind = event.WhichOneof("kind")
+        session_id = event.session_id or (self._session_of(getattr(event, kind).message_id) if kind in BRIEF else "")
+        if session_id:
             known_from_start = event.HasField("session_created")
-            fold = self.sessions.setdefault(
-                event.session_id, SessionFold(event.session_id, 0 if known_from_start else None)
-            )
-            fold.apply(event)
-        elif event.HasField("caught_up"):
-            self.caught_up.append(event.caught_up.head)
-            self.position = max(self.position or 0, event.caught_up.head)
-        elif event.WhichOneof("kind") not in ("heartbeat", "resync"):
-            raise ContractBroken(f"{event.WhichOneof('kind')} names no session")
+            self.sessions.setdefault(session_id, SessionFold(session_id, 0 if known_from_start else None)).apply(event)
+        elif kind == "resync":
+            self.resyncs.append(event.resync.reason)
+            self.sessions.clear()
+        elif kind in ("caught_up", "heartbeat"):
+            if getattr(event, kind).HasField("head_sequence"):
+                raise ContractBroken(f"{kind} of all sessions has a sequence")
+        elif kind is not None or event.reread_if_unknown:
+            raise ContractBroken(f"{kind} names no session")
+
+    def _session_of(self, message_id: str) -> str:
+        """Returns the session that holds a message; "" for none."""
+        return next((one.session_id for one in self.sessions.values() if message_id in one.messages), "")
 
 
 def comparable(messages: Iterable[SessionMessage]) -> list[SessionMessage]:

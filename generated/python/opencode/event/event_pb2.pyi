@@ -355,24 +355,29 @@ class WatchEventsRequest(_message.Message):
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
     AFTER_SEQUENCE_FIELD_NUMBER: _builtins.int
-    AFTER_POSITION_FIELD_NUMBER: _builtins.int
+    RESUME_TOKEN_FIELD_NUMBER: _builtins.int
+    FROM_BEGINNING_FIELD_NUMBER: _builtins.int
     DELTA_MODE_FIELD_NUMBER: _builtins.int
     KINDS_FIELD_NUMBER: _builtins.int
     FAIL_IF_COMPACTED_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session; "" for all sessions."""
     after_sequence: _builtins.int
-    """For one session: deliver events with a greater sequence (exclusive); 0 delivers all. Absent: only a snapshot and then
-    live events. Not together with after_position.
+    """Of one session: events with a greater sequence (exclusive); 0 delivers all. Refused in a watch of all sessions. Not
+    safe over a backup that is restored: the sequence may then belong to other events. A resume_token is.
     """
-    after_position: _builtins.int
-    """For all sessions: deliver events with a greater position (exclusive); 0 delivers all. Absent: as above."""
+    resume_token: _builtins.str
+    """Behind what its holder has: the last token that it got, from a batch or from an answer about the session. Errors:
+    INVALID_ARGUMENT for a token of another session, of all sessions where one is watched, or the other way round.
+    """
+    from_beginning: _builtins.bool
+    """From the first event that is kept. True when set."""
     delta_mode: Global___DeltaMode.ValueType
-    """What comes of texts that grow. Unset means DELTA_MODE_ALL."""
-    fail_if_compacted: _builtins.bool
-    """True answers OUT_OF_RANGE (EVENTS_COMPACTED) for a position that is no longer kept. False answers a resync event and
-    then goes on as without a position.
+    """Kept: 8 for the time between heartbeats, 9 for several sessions in one stream.
+    What comes of texts that grow. Unset means DELTA_MODE_ALL.
     """
+    fail_if_compacted: _builtins.bool
+    """True answers OUT_OF_RANGE (EVENTS_COMPACTED) in place of a resync event."""
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[_session_event_pb2.EventKind.ValueType]:
         """Only these kinds of durable events. Empty for all. What is not durable always comes, and so do message_replaced,
@@ -383,24 +388,20 @@ class WatchEventsRequest(_message.Message):
         self,
         *,
         session_id: _builtins.str = ...,
-        after_sequence: _builtins.int | None = ...,
-        after_position: _builtins.int | None = ...,
+        after_sequence: _builtins.int = ...,
+        resume_token: _builtins.str = ...,
+        from_beginning: _builtins.bool = ...,
         delta_mode: Global___DeltaMode.ValueType = ...,
         kinds: _abc.Iterable[_session_event_pb2.EventKind.ValueType] | None = ...,
         fail_if_compacted: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_after_position", b"_after_position", "_after_sequence", b"_after_sequence", "after_position", b"after_position", "after_sequence", b"after_sequence"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["after_sequence", b"after_sequence", "from_beginning", b"from_beginning", "resume_token", b"resume_token", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_position", b"_after_position", "_after_sequence", b"_after_sequence", "after_position", b"after_position", "after_sequence", b"after_sequence", "delta_mode", b"delta_mode", "fail_if_compacted", b"fail_if_compacted", "kinds", b"kinds", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_sequence", b"after_sequence", "delta_mode", b"delta_mode", "fail_if_compacted", b"fail_if_compacted", "from_beginning", b"from_beginning", "kinds", b"kinds", "resume_token", b"resume_token", "session_id", b"session_id", "start", b"start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__after_position: _TypeAlias = _typing.Literal["after_position"]  # noqa: Y015
-    _WhichOneofArgType__after_position: _TypeAlias = _typing.Literal["_after_position", b"_after_position"]  # noqa: Y015
-    _WhichOneofReturnType__after_sequence: _TypeAlias = _typing.Literal["after_sequence"]  # noqa: Y015
-    _WhichOneofArgType__after_sequence: _TypeAlias = _typing.Literal["_after_sequence", b"_after_sequence"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__after_position) -> _WhichOneofReturnType__after_position | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__after_sequence) -> _WhichOneofReturnType__after_sequence | None: ...
+    _WhichOneofReturnType_start: _TypeAlias = _typing.Literal["after_sequence", "resume_token", "from_beginning"]  # noqa: Y015
+    _WhichOneofArgType_start: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_start) -> _WhichOneofReturnType_start | None: ...
 
 Global___WatchEventsRequest: _TypeAlias = WatchEventsRequest  # noqa: Y015
 
@@ -411,6 +412,12 @@ class WatchEventsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     EVENTS_FIELD_NUMBER: _builtins.int
+    RESUME_TOKEN_FIELD_NUMBER: _builtins.int
+    resume_token: _builtins.str
+    """Where its reader stands behind this batch: WatchEventsRequest.resume_token goes on there. Opaque; at most 512
+    characters of A-Z a-z 0-9 _ -. Valid on every node of the server, over restarts and upgrades; it expires only by resync.
+    "" when it did not move, as in batches of deltas alone: keep the last one. Batches with caught_up or heartbeat have one.
+    """
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[_session_event_pb2.SessionEvent]:
         """The events, in order; at least one."""
@@ -419,10 +426,11 @@ class WatchEventsResponse(_message.Message):
         self,
         *,
         events: _abc.Iterable[_session_event_pb2.SessionEvent] | None = ...,
+        resume_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "resume_token", b"resume_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

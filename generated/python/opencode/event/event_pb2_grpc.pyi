@@ -39,7 +39,7 @@ class EventServiceStub:
     gets fewer, newer updates.
     """
     WatchEvents: _grpc.UnaryStreamMultiCallable[_event_pb2.WatchEventsRequest, _event_pb2.WatchEventsResponse]
-    """Streams events of one session or of all, in batches: first the stored ones after the position asked for, then
+    """Streams events of one session or of all, in batches: first the stored ones after the place asked for, then
     snapshots of what is streaming or waits for tools, then caught_up, then live events. No gap, no duplicate. A heartbeat event after 15
     seconds without one. A client that reads slowly gets stored events late and deltas as snapshots; it slows nobody.
     The stream of one session ends after session_deleted.
@@ -58,7 +58,7 @@ class EventServiceAsyncStub(EventServiceStub):
     gets fewer, newer updates.
     """
     WatchEvents: _aio.UnaryStreamMultiCallable[_event_pb2.WatchEventsRequest, _event_pb2.WatchEventsResponse]  # type: ignore[assignment]
-    """Streams events of one session or of all, in batches: first the stored ones after the position asked for, then
+    """Streams events of one session or of all, in batches: first the stored ones after the place asked for, then
     snapshots of what is streaming or waits for tools, then caught_up, then live events. No gap, no duplicate. A heartbeat event after 15
     seconds without one. A client that reads slowly gets stored events late and deltas as snapshots; it slows nobody.
     The stream of one session ends after session_deleted.
@@ -86,7 +86,7 @@ class EventServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _event_pb2.WatchEventsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_event_pb2.WatchEventsResponse], _abc.AsyncIterator[_event_pb2.WatchEventsResponse]]:
-        """Streams events of one session or of all, in batches: first the stored ones after the position asked for, then
+        """Streams events of one session or of all, in batches: first the stored ones after the place asked for, then
         snapshots of what is streaming or waits for tools, then caught_up, then live events. No gap, no duplicate. A heartbeat event after 15
         seconds without one. A client that reads slowly gets stored events late and deltas as snapshots; it slows nobody.
         The stream of one session ends after session_deleted.

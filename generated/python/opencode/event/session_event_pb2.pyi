@@ -155,6 +155,34 @@ CONVERSATION_CHANGE_IMPORTED: ConversationChange.ValueType  # 6
 """The conversation was imported."""
 Global___ConversationChange: _TypeAlias = ConversationChange  # noqa: Y015
 
+class _ResyncReason:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ResyncReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ResyncReason.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    RESYNC_REASON_UNSPECIFIED: _ResyncReason.ValueType  # 0
+    """Not said."""
+    RESYNC_REASON_PRUNED: _ResyncReason.ValueType  # 1
+    """Events after the place asked for are no longer kept."""
+    RESYNC_REASON_HISTORY_REPLACED: _ResyncReason.ValueType  # 2
+    """The place asked for is not in the server's history: its database was restored from a backup."""
+    RESYNC_REASON_NOT_KNOWN: _ResyncReason.ValueType  # 3
+    """The server cannot say any more what the place asked for was: it was started too often since."""
+
+class ResyncReason(_ResyncReason, metaclass=_ResyncReasonEnumTypeWrapper):
+    """Says why a client must read again."""
+
+RESYNC_REASON_UNSPECIFIED: ResyncReason.ValueType  # 0
+"""Not said."""
+RESYNC_REASON_PRUNED: ResyncReason.ValueType  # 1
+"""Events after the place asked for are no longer kept."""
+RESYNC_REASON_HISTORY_REPLACED: ResyncReason.ValueType  # 2
+"""The place asked for is not in the server's history: its database was restored from a backup."""
+RESYNC_REASON_NOT_KNOWN: ResyncReason.ValueType  # 3
+"""The server cannot say any more what the place asked for was: it was started too often since."""
+Global___ResyncReason: _TypeAlias = ResyncReason  # noqa: Y015
+
 @_typing.final
 class SessionEvent(_message.Message):
     """Tells one fact about a session. Durable events have a sequence and are stored; the others (sequence 0) are hints that
@@ -165,7 +193,8 @@ class SessionEvent(_message.Message):
 
     SEQUENCE_FIELD_NUMBER: _builtins.int
     SESSION_ID_FIELD_NUMBER: _builtins.int
-    POSITION_FIELD_NUMBER: _builtins.int
+    TURN_ID_FIELD_NUMBER: _builtins.int
+    REREAD_IF_UNKNOWN_FIELD_NUMBER: _builtins.int
     PART_DELTA_FIELD_NUMBER: _builtins.int
     PART_STARTED_FIELD_NUMBER: _builtins.int
     PART_FINISHED_FIELD_NUMBER: _builtins.int
@@ -196,17 +225,22 @@ class SessionEvent(_message.Message):
     COMPACTION_STARTED_FIELD_NUMBER: _builtins.int
     PERMISSION_SNAPSHOT_FIELD_NUMBER: _builtins.int
     EVENT_TIME_FIELD_NUMBER: _builtins.int
-    TURN_ID_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
-    """Position in the session: 1, 2, 3 … without gaps, in commit order, never reused. 0 for an event that is not durable.
-    Of a deleted session only session_deleted is kept, with the sequence that it had.
+    """Place in the session: 1, 2, 3 …, given without gaps in commit order, never reused, and delivered in growing order. A
+    replay may leave sequences out: keep the greatest one, never infer a loss from a gap. 0 for an event that is not
+    durable. Of a deleted session only session_deleted is kept, with the sequence that it had. A replayed event may show
+    its subject as it is now: a part_finished whose call has its result already, a message that was removed since without
+    parts.
     """
     session_id: _builtins.str
-    """The session; "" for heartbeats, caught_up and resync of a watch over all sessions."""
-    position: _builtins.int
-    """Position among all sessions' durable events: grows, with gaps. 0 for an event that is not durable."""
+    """The session; "" for caught_up and heartbeat of a watch over all sessions, and for its resync when that is about all
+    sessions. May be "" in part_delta, part_started and tool_log: their message_id is unique over all sessions, and it was
+    told before.
+    """
     turn_id: _builtins.str
-    """The turn it belongs to; "" when none."""
+    """The turn it belongs to; "" when none. May be "" in part_delta, part_started and tool_log."""
+    reread_if_unknown: _builtins.bool
+    """True when a reader that does not know the kind must treat the event as resync. Not sent yet."""
     @_builtins.property
     def part_delta(self) -> Global___PartDelta:
         """Text was added to a streaming part. Not durable."""
@@ -290,7 +324,7 @@ class SessionEvent(_message.Message):
     @_builtins.property
     def message_snapshot(self) -> Global___MessageSnapshot:
         """Kept for durable kinds: 26 question_asked, 27 question_answered, 28 message_redacted, 30, 31. Kept for others: 41
-        question_snapshot, 42.
+        question_snapshot, 42. Kept for a field: 29 actor.
         A message that is streaming now, as far as it has come, or whose tool calls wait for results. Not durable.
         """
 
@@ -312,7 +346,7 @@ class SessionEvent(_message.Message):
 
     @_builtins.property
     def resync(self) -> Global___Resync:
-        """The position asked for is no longer kept: drop what you hold and read again. Not durable."""
+        """What follows does not join what you hold: drop it and read again. Not durable."""
 
     @_builtins.property
     def tool_log(self) -> Global___ToolLog:
@@ -335,7 +369,8 @@ class SessionEvent(_message.Message):
         *,
         sequence: _builtins.int = ...,
         session_id: _builtins.str = ...,
-        position: _builtins.int = ...,
+        turn_id: _builtins.str = ...,
+        reread_if_unknown: _builtins.bool = ...,
         part_delta: Global___PartDelta | None = ...,
         part_started: Global___PartStarted | None = ...,
         part_finished: Global___PartFinished | None = ...,
@@ -366,11 +401,10 @@ class SessionEvent(_message.Message):
         compaction_started: Global___CompactionStarted | None = ...,
         permission_snapshot: Global___PermissionSnapshot | None = ...,
         event_time: _timestamp_pb2.Timestamp | None = ...,
-        turn_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "compaction_started", b"compaction_started", "context_compacted", b"context_compacted", "conversation_changed", b"conversation_changed", "event_time", b"event_time", "heartbeat", b"heartbeat", "kind", b"kind", "message_added", b"message_added", "message_finished", b"message_finished", "message_removed", b"message_removed", "message_replaced", b"message_replaced", "message_snapshot", b"message_snapshot", "part_delta", b"part_delta", "part_finished", b"part_finished", "part_started", b"part_started", "permission_asked", b"permission_asked", "permission_replied", b"permission_replied", "permission_snapshot", b"permission_snapshot", "queue_changed", b"queue_changed", "resync", b"resync", "retry_scheduled", b"retry_scheduled", "session_created", b"session_created", "session_deleted", b"session_deleted", "session_snapshot", b"session_snapshot", "session_status_changed", b"session_status_changed", "session_updated", b"session_updated", "tool_call_updated", b"tool_call_updated", "tool_log", b"tool_log", "turn_ended", b"turn_ended", "turn_started", b"turn_started", "turn_steered", b"turn_steered"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "compaction_started", b"compaction_started", "context_compacted", b"context_compacted", "conversation_changed", b"conversation_changed", "event_time", b"event_time", "heartbeat", b"heartbeat", "kind", b"kind", "message_added", b"message_added", "message_finished", b"message_finished", "message_removed", b"message_removed", "message_replaced", b"message_replaced", "message_snapshot", b"message_snapshot", "part_delta", b"part_delta", "part_finished", b"part_finished", "part_started", b"part_started", "permission_asked", b"permission_asked", "permission_replied", b"permission_replied", "permission_snapshot", b"permission_snapshot", "position", b"position", "queue_changed", b"queue_changed", "resync", b"resync", "retry_scheduled", b"retry_scheduled", "sequence", b"sequence", "session_created", b"session_created", "session_deleted", b"session_deleted", "session_id", b"session_id", "session_snapshot", b"session_snapshot", "session_status_changed", b"session_status_changed", "session_updated", b"session_updated", "tool_call_updated", b"tool_call_updated", "tool_log", b"tool_log", "turn_ended", b"turn_ended", "turn_id", b"turn_id", "turn_started", b"turn_started", "turn_steered", b"turn_steered"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "compaction_started", b"compaction_started", "context_compacted", b"context_compacted", "conversation_changed", b"conversation_changed", "event_time", b"event_time", "heartbeat", b"heartbeat", "kind", b"kind", "message_added", b"message_added", "message_finished", b"message_finished", "message_removed", b"message_removed", "message_replaced", b"message_replaced", "message_snapshot", b"message_snapshot", "part_delta", b"part_delta", "part_finished", b"part_finished", "part_started", b"part_started", "permission_asked", b"permission_asked", "permission_replied", b"permission_replied", "permission_snapshot", b"permission_snapshot", "queue_changed", b"queue_changed", "reread_if_unknown", b"reread_if_unknown", "resync", b"resync", "retry_scheduled", b"retry_scheduled", "sequence", b"sequence", "session_created", b"session_created", "session_deleted", b"session_deleted", "session_id", b"session_id", "session_snapshot", b"session_snapshot", "session_status_changed", b"session_status_changed", "session_updated", b"session_updated", "tool_call_updated", b"tool_call_updated", "tool_log", b"tool_log", "turn_ended", b"turn_ended", "turn_id", b"turn_id", "turn_started", b"turn_started", "turn_steered", b"turn_steered"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["part_delta", "part_started", "part_finished", "message_added", "message_finished", "tool_call_updated", "turn_started", "turn_ended", "session_status_changed", "session_created", "session_updated", "session_deleted", "message_removed", "queue_changed", "permission_asked", "permission_replied", "context_compacted", "message_replaced", "conversation_changed", "turn_steered", "message_snapshot", "session_snapshot", "caught_up", "heartbeat", "retry_scheduled", "resync", "tool_log", "compaction_started", "permission_snapshot"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
@@ -1125,19 +1159,21 @@ class CaughtUp(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    HEAD_FIELD_NUMBER: _builtins.int
-    head: _builtins.int
-    """The session's newest sequence, or for all sessions the newest position."""
+    HEAD_SEQUENCE_FIELD_NUMBER: _builtins.int
+    head_sequence: _builtins.int
+    """The session's newest sequence. Absent in a watch of all sessions."""
     def __init__(
         self,
         *,
-        head: _builtins.int = ...,
+        head_sequence: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_head_sequence", b"_head_sequence", "head_sequence", b"head_sequence"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["head", b"head"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_head_sequence", b"_head_sequence", "head_sequence", b"head_sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__head_sequence: _TypeAlias = _typing.Literal["head_sequence"]  # noqa: Y015
+    _WhichOneofArgType__head_sequence: _TypeAlias = _typing.Literal["_head_sequence", b"_head_sequence"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__head_sequence) -> _WhichOneofReturnType__head_sequence | None: ...
 
 Global___CaughtUp: _TypeAlias = CaughtUp  # noqa: Y015
 
@@ -1147,40 +1183,51 @@ class Heartbeat(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    HEAD_FIELD_NUMBER: _builtins.int
-    head: _builtins.int
-    """The session's newest sequence, or for all sessions the newest position. A client that holds less has missed events."""
+    HEAD_SEQUENCE_FIELD_NUMBER: _builtins.int
+    head_sequence: _builtins.int
+    """The session's newest sequence. Absent in a watch of all sessions."""
     def __init__(
         self,
         *,
-        head: _builtins.int = ...,
+        head_sequence: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_head_sequence", b"_head_sequence", "head_sequence", b"head_sequence"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["head", b"head"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_head_sequence", b"_head_sequence", "head_sequence", b"head_sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__head_sequence: _TypeAlias = _typing.Literal["head_sequence"]  # noqa: Y015
+    _WhichOneofArgType__head_sequence: _TypeAlias = _typing.Literal["_head_sequence", b"_head_sequence"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__head_sequence) -> _WhichOneofReturnType__head_sequence | None: ...
 
 Global___Heartbeat: _TypeAlias = Heartbeat  # noqa: Y015
 
 @_typing.final
 class Resync(_message.Message):
-    """Tells that the position asked for is no longer kept."""
+    """Tells that what follows does not join what the client holds of the session that the event names; of all sessions when a
+    watch of all gets it with an empty session_id. Duty of a client: drop what it holds, read ListMessages, and skip events up
+    to the sequence that it answers.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    EARLIEST_FIELD_NUMBER: _builtins.int
-    earliest: _builtins.int
-    """The oldest sequence (or position) after which events are kept."""
+    EARLIEST_SEQUENCE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    earliest_sequence: _builtins.int
+    """The sequence after which events of the session are kept. Absent when that is not known."""
+    reason: Global___ResyncReason.ValueType
+    """Why."""
     def __init__(
         self,
         *,
-        earliest: _builtins.int = ...,
+        earliest_sequence: _builtins.int | None = ...,
+        reason: Global___ResyncReason.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_earliest_sequence", b"_earliest_sequence", "earliest_sequence", b"earliest_sequence"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["earliest", b"earliest"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_earliest_sequence", b"_earliest_sequence", "earliest_sequence", b"earliest_sequence", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__earliest_sequence: _TypeAlias = _typing.Literal["earliest_sequence"]  # noqa: Y015
+    _WhichOneofArgType__earliest_sequence: _TypeAlias = _typing.Literal["_earliest_sequence", b"_earliest_sequence"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__earliest_sequence) -> _WhichOneofReturnType__earliest_sequence | None: ...
 
 Global___Resync: _TypeAlias = Resync  # noqa: Y015

@@ -185,6 +185,7 @@ class SendMessageResponse(_message.Message):
     DISPOSITION_FIELD_NUMBER: _builtins.int
     QUEUE_POSITION_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
+    RESUME_TOKEN_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session; new when the request named none."""
     message_id: _builtins.str
@@ -197,7 +198,11 @@ class SendMessageResponse(_message.Message):
     """Its place among the waiting messages, from 1; 0 when it started."""
     sequence: _builtins.int
     """Give this as after_sequence to WatchEvents to see every event of the message, from its own message_added on (from
-    session_created on when the request created the session).
+    session_created on when the request created the session). resume_token does the same, over a restored backup too.
+    """
+    resume_token: _builtins.str
+    """Give this as resume_token to WatchEvents; it stands where sequence does. A repeated request may get another token for
+    the same place.
     """
     def __init__(
         self,
@@ -208,10 +213,11 @@ class SendMessageResponse(_message.Message):
         disposition: Global___Disposition.ValueType = ...,
         queue_position: _builtins.int = ...,
         sequence: _builtins.int = ...,
+        resume_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["disposition", b"disposition", "message_id", b"message_id", "queue_position", b"queue_position", "sequence", b"sequence", "session_id", b"session_id", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["disposition", b"disposition", "message_id", b"message_id", "queue_position", b"queue_position", "resume_token", b"resume_token", "sequence", b"sequence", "session_id", b"session_id", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -248,7 +254,12 @@ class StreamMessageResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     EVENTS_FIELD_NUMBER: _builtins.int
+    RESUME_TOKEN_FIELD_NUMBER: _builtins.int
     ACCEPTED_FIELD_NUMBER: _builtins.int
+    resume_token: _builtins.str
+    """As in WatchEventsResponse. A watch that goes on there lacks what this stream left out: the events of other turns, and
+    of the session.
+    """
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[_session_event_pb2.SessionEvent]:
         """Events of the turn, in order. May be empty in the first answer."""
@@ -261,11 +272,12 @@ class StreamMessageResponse(_message.Message):
         self,
         *,
         events: _abc.Iterable[_session_event_pb2.SessionEvent] | None = ...,
+        resume_token: _builtins.str = ...,
         accepted: Global___SendMessageResponse | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "events", b"events"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "events", b"events", "resume_token", b"resume_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -756,10 +768,13 @@ class ListMessagesResponse(_message.Message):
     MESSAGES_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
+    RESUME_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Token of the next page; "" on the last."""
     sequence: _builtins.int
     """The session's head when the page was read: watch after it to miss nothing."""
+    resume_token: _builtins.str
+    """Give this as resume_token to WatchEvents; it stands where sequence does. Of several pages, use that of the first."""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_content_pb2.SessionMessage]:
         """The messages with their parts."""
@@ -770,10 +785,11 @@ class ListMessagesResponse(_message.Message):
         messages: _abc.Iterable[_content_pb2.SessionMessage] | None = ...,
         next_page_token: _builtins.str = ...,
         sequence: _builtins.int = ...,
+        resume_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages", "next_page_token", b"next_page_token", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages", "next_page_token", b"next_page_token", "resume_token", b"resume_token", "sequence", b"sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -837,19 +853,23 @@ class AppendMessageResponse(_message.Message):
 
     MESSAGE_ID_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
+    RESUME_TOKEN_FIELD_NUMBER: _builtins.int
     message_id: _builtins.str
     """The stored message."""
     sequence: _builtins.int
     """The session's sequence just before the message's own message_added event."""
+    resume_token: _builtins.str
+    """Give this as resume_token to WatchEvents; it stands where sequence does."""
     def __init__(
         self,
         *,
         message_id: _builtins.str = ...,
         sequence: _builtins.int = ...,
+        resume_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message_id", b"message_id", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message_id", b"message_id", "resume_token", b"resume_token", "sequence", b"sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -463,8 +463,11 @@ class GetSessionResponse(_message.Message):
     SESSION_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
     COST_PICO_USD_FIELD_NUMBER: _builtins.int
+    RESUME_TOKEN_FIELD_NUMBER: _builtins.int
     cost_pico_usd: _builtins.int
     """What they cost in pico-USD (1e-12 USD), as far as prices are known. Absent when no price is."""
+    resume_token: _builtins.str
+    """Give this as resume_token to WatchEvents; it stands where session.head_sequence does."""
     @_builtins.property
     def session(self) -> Global___SessionInfo:
         """The session."""
@@ -479,10 +482,11 @@ class GetSessionResponse(_message.Message):
         session: Global___SessionInfo | None = ...,
         usage: _content_pb2.TokenUsage | None = ...,
         cost_pico_usd: _builtins.int | None = ...,
+        resume_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd", "cost_pico_usd", b"cost_pico_usd", "session", b"session", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd", "cost_pico_usd", b"cost_pico_usd", "session", b"session", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd", "cost_pico_usd", b"cost_pico_usd", "resume_token", b"resume_token", "session", b"session", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cost_pico_usd: _TypeAlias = _typing.Literal["cost_pico_usd"]  # noqa: Y015
     _WhichOneofArgType__cost_pico_usd: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd"]  # noqa: Y015

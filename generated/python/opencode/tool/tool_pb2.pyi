@@ -563,8 +563,11 @@ class SubmitToolResultResponse(_message.Message):
 
     TOOL_CALL_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
+    RESUME_TOKEN_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """The session's sequence after the result was stored."""
+    resume_token: _builtins.str
+    """Give this as resume_token to WatchEvents; it stands where sequence does."""
     @_builtins.property
     def tool_call(self) -> Global___ToolCallState:
         """The call as it stands now."""
@@ -574,10 +577,11 @@ class SubmitToolResultResponse(_message.Message):
         *,
         tool_call: Global___ToolCallState | None = ...,
         sequence: _builtins.int = ...,
+        resume_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["tool_call", b"tool_call"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["sequence", b"sequence", "tool_call", b"tool_call"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["resume_token", b"resume_token", "sequence", b"sequence", "tool_call", b"tool_call"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

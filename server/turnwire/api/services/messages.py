@@ -27,7 +27,7 @@ class MessageService:
     async def SendMessage(self, principal: Principal, request: pb.SendMessageRequest) -> pb.SendMessageResponse:
         """Accepts a message."""
         message, turn = from_proto.send_request(request)
-        return _accepted(await self._conversations.send(principal, message, turn))
+        return self._accepted(await self._conversations.send(principal, message, turn))
 
     async def StreamMessage(
         self, principal: Principal, request: pb.StreamMessageRequest
@@ -38,7 +38,7 @@ class MessageService:
             receipt = await self._conversations.send(principal, message, turn)
         except InvalidRequest as error:
             raise error.within("message") from error
-        yield pb.StreamMessageResponse(accepted=_accepted(receipt))
+        yield pb.StreamMessageResponse(accepted=self._accepted(receipt))
         async with contextlib.aclosing(events_of_turn(self._watches, principal, receipt)) as batches:
             async for batch in batches:
                 yield batch
@@ -78,12 +78,15 @@ class MessageService:
             messages=map(to_proto.message, found.messages),
             next_page_token=found.next_token,
             sequence=found.sequence,
+            resume_token=await self._watches.tokens.give_reader(request.session_id, found.sequence),
         )
 
     async def AppendMessage(self, principal: Principal, request: pb.AppendMessageRequest) -> pb.AppendMessageResponse:
         """Stores a message without a turn."""
         receipt = await self._conversations.append(principal, from_proto.append_request(request))
-        return pb.AppendMessageResponse(message_id=receipt.message_id, sequence=receipt.sequence)
+        return pb.AppendMessageResponse(
+            message_id=receipt.message_id, sequence=receipt.sequence, resume_token=self._token(receipt)
+        )
 
     async def ExplainContext(
         self, principal: Principal, request: pb.ExplainContextRequest
@@ -91,14 +94,17 @@ class MessageService:
         """Returns what a model would be sent."""
         return to_proto.explanation(await self._explainer.explain(principal, from_proto.explain_request(request)))
 
+    def _token(self, receipt: Receipt) -> str:
+        return self._watches.tokens.give(receipt.session_id, receipt.sequence)
 
-def _accepted(receipt: Receipt) -> pb.SendMessageResponse:
-    disposition = pb.DISPOSITION_QUEUED if receipt.queued else pb.DISPOSITION_STARTED
-    return pb.SendMessageResponse(
-        session_id=receipt.session_id,
-        message_id=receipt.message_id,
-        turn_id=receipt.turn_id,
-        disposition=pb.DISPOSITION_DUPLICATE if receipt.duplicate else disposition,
-        queue_position=receipt.queue_position,
-        sequence=receipt.sequence,
-    )
+    def _accepted(self, receipt: Receipt) -> pb.SendMessageResponse:
+        disposition = pb.DISPOSITION_QUEUED if receipt.queued else pb.DISPOSITION_STARTED
+        return pb.SendMessageResponse(
+            session_id=receipt.session_id,
+            message_id=receipt.message_id,
+            turn_id=receipt.turn_id,
+            disposition=pb.DISPOSITION_DUPLICATE if receipt.duplicate else disposition,
+            queue_position=receipt.queue_position,
+            sequence=receipt.sequence,
+            resume_token=self._token(receipt),
+        )

@@ -36,13 +36,14 @@ class Service(NamedTuple):
 def all_services(use: UseCases) -> tuple[Service, ...]:
     """Returns the services."""
     message, tool = message_pb2.DESCRIPTOR.services_by_name, tool_pb2.DESCRIPTOR.services_by_name
+    tokens = use.watches.tokens
     return (
         Service(message["MessageService"], MessageService(use.conversations, use.watches, use.explainer)),
         Service(file_pb2.DESCRIPTOR.services_by_name["FileService"], FileService(use.files)),
-        Service(session_pb2.DESCRIPTOR.services_by_name["SessionService"], SessionService(use.sessions)),
+        Service(session_pb2.DESCRIPTOR.services_by_name["SessionService"], SessionService(use.sessions, tokens)),
         Service(turn_service_pb2.DESCRIPTOR.services_by_name["TurnService"], TurnService(use.turns)),
         Service(event_pb2.DESCRIPTOR.services_by_name["EventService"], EventService(use.watches, use.conflated)),
-        Service(tool["ToolService"], ToolService(use.tool_results, use.catalog)),
+        Service(tool["ToolService"], ToolService(use.tool_results, use.catalog, tokens)),
         Service(tool["PermissionService"], PermissionService(use.permissions)),
         Service(provider_pb2.DESCRIPTOR.services_by_name["ProviderService"], ProviderService(use.catalog)),
         Service(agent_pb2.DESCRIPTOR.services_by_name["AgentService"], AgentService(use.catalog)),

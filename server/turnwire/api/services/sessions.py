@@ -4,14 +4,16 @@ from opencode.session import session_pb2 as pb
 from turnwire.api.wire import from_proto, to_proto
 from turnwire.core.intake.inputs import SessionChange
 from turnwire.core.use_cases.sessions import Sessions
+from turnwire.core.watches.resume_tokens import ResumeTokens
 from turnwire.domain.principal import Principal
 
 
 class SessionService:
     """Method by method as the contract describes them."""
 
-    def __init__(self, sessions: Sessions) -> None:
+    def __init__(self, sessions: Sessions, tokens: ResumeTokens) -> None:
         """Takes the use cases."""
+        self._tokens = tokens
         self._sessions = sessions
 
     async def ListSessions(self, principal: Principal, request: pb.ListSessionsRequest) -> pb.SessionList:
@@ -41,7 +43,10 @@ class SessionService:
         view = await self._sessions.get(principal, request.session_id)
         spent = await self._sessions.spent(principal, request.session_id)
         return pb.GetSessionResponse(
-            session=to_proto.session(view), usage=to_proto.usage(spent.usage), cost_pico_usd=spent.cost_pico_usd
+            session=to_proto.session(view),
+            usage=to_proto.usage(spent.usage),
+            cost_pico_usd=spent.cost_pico_usd,
+            resume_token=await self._tokens.give_reader(request.session_id, view.session.head_sequence),
         )
 
     async def UpdateSession(self, principal: Principal, request: pb.UpdateSessionRequest) -> pb.UpdateSessionResponse:

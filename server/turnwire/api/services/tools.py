@@ -5,6 +5,7 @@ from turnwire.api.wire import to_proto, tool_requests
 from turnwire.core.use_cases.catalog import Catalog
 from turnwire.core.use_cases.permissions import Permissions
 from turnwire.core.use_cases.tool_results import ToolResults
+from turnwire.core.watches.resume_tokens import ResumeTokens
 from turnwire.domain.conversation.messages import ToolUse
 from turnwire.domain.principal import Principal
 
@@ -12,8 +13,9 @@ from turnwire.domain.principal import Principal
 class ToolService:
     """Takes results of client tools and lists those of the server."""
 
-    def __init__(self, tool_results: ToolResults, catalog: Catalog) -> None:
+    def __init__(self, tool_results: ToolResults, catalog: Catalog, tokens: ResumeTokens) -> None:
         """Takes the use cases."""
+        self._tokens = tokens
         self._tool_results = tool_results
         self._catalog = catalog
 
@@ -24,7 +26,9 @@ class ToolService:
         session_id, call_id, result = tool_requests.tool_result_request(request)
         part, sequence = await self._tool_results.submit(principal, session_id, call_id, result)
         state = to_proto.tool_call(part.part_id, part.content) if isinstance(part.content, ToolUse) else None
-        return pb.SubmitToolResultResponse(tool_call=state, sequence=sequence)
+        return pb.SubmitToolResultResponse(
+            tool_call=state, sequence=sequence, resume_token=self._tokens.give(session_id, sequence)
+        )
 
     async def ListTools(self, principal: Principal, request: pb.ListToolsRequest) -> pb.ListToolsResponse:
         """Returns the server's tools."""

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Iterable, Iterator
 
 from opencode.event import event_pb2
 from opencode.event import session_event_pb2 as pb
-from turnwire.api.wire.codec import frame
+from turnwire.api.wire.codec import frame, resume_token
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.watches.watch import Watches, WatchRequest
 from turnwire.domain.principal import Principal
@@ -24,10 +24,10 @@ async def events_of_turn(watches: Watches, principal: Principal, receipt: Receip
     selection = _TurnSelection(receipt.turn_id)
     async with contextlib.aclosing(watches.watch(principal, request)) as batches:
         async for batch in batches:
-            events = event_pb2.WatchEventsResponse.FromString(batch).events
-            wanted = b"".join(frame(event.SerializeToString()) for event in selection.of(events))
+            response = event_pb2.WatchEventsResponse.FromString(batch)
+            wanted = b"".join(frame(event.SerializeToString()) for event in selection.of(response.events))
             if wanted:
-                yield wanted
+                yield wanted + resume_token(response.resume_token)
             if selection.ended:
                 return
 

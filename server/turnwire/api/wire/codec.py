@@ -1,5 +1,6 @@
 """Frames: events and display forms as bytes that are joined and sent without parsing."""
 
+from opencode.event import event_pb2
 from opencode.event import session_event_pb2 as pb
 from opencode.message import message_pb2
 from opencode.session import session_pb2
@@ -22,6 +23,11 @@ def frame(body: bytes) -> bytes:
         length >>= 7
     prefix.append(length)
     return bytes(prefix) + body
+
+
+def resume_token(token: str) -> bytes:
+    """Returns the bytes of the field resume_token, to be joined to the frames of a batch of either kind."""
+    return event_pb2.WatchEventsResponse(resume_token=token).SerializeToString()
 
 
 def next_page_token(token: str) -> bytes:
@@ -47,7 +53,6 @@ class ProtoCodec:
         result = pb.SessionEvent(
             sequence=event.sequence,
             session_id=event.session_id,
-            position=event.position,
             event_time=None if event.at is None else to_proto.timestamp(event.at),
             turn_id=event.turn_id,
         )
@@ -57,6 +62,10 @@ class ProtoCodec:
     def decode_events(self, frames: bytes) -> list[e.Event]:
         """Returns the events of joined frames."""
         return decoded_events(frames)
+
+    def encode_resume_token(self, token: str) -> bytes:
+        """Returns the field resume_token."""
+        return resume_token(token)
 
     def encode_display(self, message: Message) -> bytes:
         """Returns the display form as a frame of a MessageList; empty when there is none."""
@@ -167,11 +176,12 @@ def _fill_hint(result: pb.SessionEvent, event: e.Event) -> None:
                 pb.ToolLog(message_id=message_id, part_index=part_index, line_index=line_index, text=text)
             )
         case e.CaughtUp(head):
-            result.caught_up.CopyFrom(pb.CaughtUp(head=head))
+            result.caught_up.CopyFrom(pb.CaughtUp(head_sequence=head))
         case e.Heartbeat(head):
-            result.heartbeat.CopyFrom(pb.Heartbeat(head=head))
-        case e.Resync(earliest):
-            result.resync.CopyFrom(pb.Resync(earliest=earliest))
+            result.heartbeat.CopyFrom(pb.Heartbeat(head_sequence=head))
+        case e.Resync(reason, earliest):
+            number = pb.ResyncReason.Value(f"RESYNC_REASON_{reason.name}")
+            result.resync.CopyFrom(pb.Resync(earliest_sequence=earliest, reason=number))
         case other:
             raise TypeError(f"no field for {type(other).__name__}")
 

@@ -43,7 +43,6 @@ def _decoded(event: pb.SessionEvent) -> e.Event:
         at=_moment(event.event_time),
         turn_id=event.turn_id,
         sequence=event.sequence,
-        position=event.position,
     )
 
 

@@ -43,6 +43,9 @@ KIND_NAMES = {
 }
 """Class names in `domain.conversation.events` of the durable kinds."""
 
+MAX_TOKEN_CHARACTERS = 512
+"""What the contract promises of resume tokens."""
+
 _DELTA_MODES = event_pb2.DeltaMode.values()
 
 
@@ -138,12 +141,12 @@ def update_session_request(request: session_pb2.UpdateSessionRequest) -> Session
 def watch_request(request: event_pb2.WatchEventsRequest) -> WatchRequest:
     """Returns what to watch."""
     checks = Checks()
-    wrong, right = "after_position", "after_sequence"
-    if not request.session_id:
-        wrong, right = right, wrong
-    if request.HasField(wrong):  # type: ignore[arg-type]
-        scope = "one session" if request.session_id else "all sessions"
-        checks.fail(wrong, f"is not for a watch of {scope}: use {right}")
+    if request.HasField("after_sequence") and not request.session_id:
+        checks.fail("after_sequence", "is for a watch of one session: use resume_token or from_beginning")
+    if request.HasField("from_beginning") and not request.from_beginning:
+        checks.fail("from_beginning", "is true or not set")
+    if request.HasField("resume_token"):
+        checks.required("resume_token", checks.at_most("resume_token", request.resume_token, MAX_TOKEN_CHARACTERS))
     for index, kind in enumerate(request.kinds):
         if kind not in KIND_NAMES:
             checks.fail(f"kinds[{index}]", "is not a kind that this server knows")
@@ -153,7 +156,8 @@ def watch_request(request: event_pb2.WatchEventsRequest) -> WatchRequest:
     kinds = frozenset(KIND_NAMES[kind] for kind in request.kinds)
     return WatchRequest(
         session_id=request.session_id or None,
-        after=getattr(request, right) if request.HasField(right) else None,  # type: ignore[arg-type]
+        after=request.after_sequence if request.WhichOneof("start") in ("after_sequence", "from_beginning") else None,
+        resume_token=request.resume_token,
         include_deltas=request.delta_mode != event_pb2.DELTA_MODE_NONE,
         kinds=kinds | UNFILTERED_KINDS if kinds else None,
         fail_if_compacted=request.fail_if_compacted,

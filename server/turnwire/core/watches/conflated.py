@@ -33,7 +33,7 @@ from turnwire.domain.errors import SessionNotFound
 from turnwire.domain.principal import Principal
 from turnwire.ports.codec import Codec
 from turnwire.ports.feed import Entry, Subscription
-from turnwire.ports.store import Bounds, EventPage
+from turnwire.ports.store import Bounds, EventPage, PrunedSession
 
 UPDATE_SECONDS = 0.05
 """Shortest time between two updates of one part: 20 a second look continuous to an eye."""
@@ -159,6 +159,10 @@ class _ConflatedWatch:
     async def gap(self, bounds: Bounds) -> Sequence[_Found]:
         """Goes on with what is kept, after the requests whose events are gone: this stream shows what stands."""
         self._join.position = bounds.earliest
+        return await self.opening()
+
+    async def lost(self, sessions: Sequence[PrunedSession]) -> Sequence[_Found]:
+        """Returns the requests whose events may be gone."""
         return await self.opening()
 
     def replayed(self, page: EventPage) -> Sequence[_Found]:

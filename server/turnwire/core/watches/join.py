@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 from turnwire.domain.errors import SequenceInFuture, ShuttingDown
 from turnwire.ports.feed import Entry, Subscription
-from turnwire.ports.store import Bounds, EventPage, Store
+from turnwire.ports.store import Bounds, EventPage, PrunedSession, Store
 
 Item = TypeVar("Item")
 Item_co = TypeVar("Item_co", covariant=True)
@@ -32,6 +32,10 @@ class Follower(Protocol[Item_co]):
 
         Returns what tells of that.
         """
+        ...
+
+    async def lost(self, sessions: Sequence[PrunedSession]) -> Sequence[Item_co]:
+        """Returns what tells that some sessions of a watch of all lost events after the join's position, or raises."""
         ...
 
     def replayed(self, page: EventPage) -> Sequence[Item_co]:
@@ -72,6 +76,7 @@ class Join:
         self._session_id = session_id
         self._kinds = kinds
         self._known_head = 0
+        self._told: dict[str, int] = {}  # up to where sessions are known to have lost events; those that did, at most
         self.position = 0
         """Sequence, or position for all sessions, up to which the watch has met the durable events."""
 
@@ -137,11 +142,20 @@ class Join:
                 for item in await follower.gap(await self._bounds()):
                     yield item
                 continue
+            if lost := self._news_of(page.pruned):
+                for item in await follower.lost(lost):
+                    yield item
             if page.last == self.position:
                 return
             self.position = page.last
             for item in follower.replayed(page):
                 yield item
+
+    def _news_of(self, pruned: Sequence[PrunedSession]) -> list[PrunedSession]:
+        """Returns the sessions that lost events since the follower was told of them."""
+        found = [session for session in pruned if session.position > self._told.get(session.session_id, 0)]
+        self._told |= {session.session_id: session.position for session in found}
+        return found
 
     async def _live(self, follower: Follower[Item]) -> AsyncGenerator[Item]:
         """Yields what comes, until the watch falls behind or nothing will come any more."""

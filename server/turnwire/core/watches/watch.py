@@ -11,6 +11,7 @@ from msgspec import Struct
 from turnwire.core.environment import Environment
 from turnwire.core.turns.registry import Turns
 from turnwire.core.watches.join import Join
+from turnwire.core.watches.resume_tokens import ResumeTokens
 from turnwire.domain.conversation.events import (
     CaughtUp,
     EphemeralKind,
@@ -21,6 +22,7 @@ from turnwire.domain.conversation.events import (
     PartStarted,
     PermissionSnapshot,
     Resync,
+    ResyncReason,
     SessionSnapshot,
     ToolLog,
 )
@@ -29,10 +31,21 @@ from turnwire.domain.errors import EventsCompacted, SessionNotFound
 from turnwire.domain.principal import Principal
 from turnwire.ports.codec import Codec
 from turnwire.ports.feed import Entry, Subscription
-from turnwire.ports.store import Bounds, EventPage
+from turnwire.ports.store import Bounds, EventPage, PrunedSession, Standing
 
 BATCH_BYTES = 64 * 1024
 """About what one write carries: fewer writes cost more memory, more writes cost more time."""
+
+_Framed = tuple[bytes, int | None]
+"""A frame, with its place when it is durable."""
+
+_LOST_PLACES = {Standing.REPLACED: ResyncReason.HISTORY_REPLACED, Standing.UNKNOWN: ResyncReason.NOT_KNOWN}
+
+_SENTENCES = {
+    ResyncReason.PRUNED: "the events after that place are no longer kept",
+    ResyncReason.HISTORY_REPLACED: "what came before that place is gone: the database was restored from a backup",
+    ResyncReason.NOT_KNOWN: "the server does not know that place any more",
+}
 
 
 class WatchRequest(Struct, frozen=True, kw_only=True):
@@ -41,13 +54,15 @@ class WatchRequest(Struct, frozen=True, kw_only=True):
     session_id: str | None
     """None watches all sessions."""
     after: int | None = None
-    """Sequence, or position for all sessions, after which to begin (exclusive). None: a snapshot, then live."""
+    """Sequence after which to begin (exclusive); of all sessions only 0. None: a snapshot, then live."""
+    resume_token: str = ""
+    """Where to begin instead; "" when not given."""
     include_deltas: bool = True
     """False leaves out part_started and part_delta."""
     kinds: frozenset[str] | None = None
     """Class names of durable events to deliver; None delivers all."""
     fail_if_compacted: bool = False
-    """Fail, instead of starting anew, when the events after that position are no longer kept."""
+    """Fail, instead of starting anew, when the events after that place are no longer there."""
 
 
 class Watches:
@@ -72,6 +87,7 @@ class Watches:
         self.environment = environment
         self.turns = turns
         self.codec = codec
+        self.tokens = ResumeTokens(environment.store)
         self.heartbeat = heartbeat
         self.seconds = seconds
 
@@ -83,14 +99,16 @@ class Watches:
         Raises:
             SessionNotFound: there is no such session.
             SequenceInFuture: that position was never reached.
+            InvalidRequest: the token is not one of this session, or of all.
             EventsCompacted: the events are gone and fail_if_compacted is set.
             TooManyWatchers, ShuttingDown: no watch can be had; ShuttingDown also ends a running one.
         """
         subscription = self.environment.feed.subscribe(request.session_id)
         try:
             join = Join(self.environment.store, subscription, request.session_id, request.kinds)
-            await join.begin(request.after)
-            async with contextlib.aclosing(join.follow(_Watch(self, request, subscription, join))) as batches:
+            watch = _Watch(self, request, subscription, join)
+            await watch.begin()
+            async with contextlib.aclosing(join.follow(watch)) as batches:
                 async for batch in batches:
                     yield batch
         finally:
@@ -112,30 +130,47 @@ class _Watch:
         self._seconds = made_by.seconds
         self._last_write = self._seconds()
         self._session: Session | None = None
+        self._tokens = made_by.tokens
+        self._lost_place: ResyncReason | None = None  # told first: the token's place is not in the log
+
+    async def begin(self) -> None:
+        """Takes the place that the request names."""
+        after = self._request.after
+        if self._request.resume_token:
+            point = self._tokens.read(self._request.resume_token, self._request.session_id)
+            self._lost_place = _LOST_PLACES.get(point.standing)
+            after = point.after if self._lost_place is None else None
+        await self._join.begin(after)
+        if self._lost_place is not None:
+            self._fail_if_asked(self._lost_place)
 
     async def opening(self) -> Sequence[bytes]:
-        """Returns nothing: what stands comes with the join."""
-        return ()
+        """Returns that the token's place is not in the log, if so; what stands comes with the join."""
+        if self._lost_place is None:
+            return ()
+        reason, self._lost_place = self._lost_place, None
+        return [self._frame(Resync(reason))]
 
     async def gap(self, bounds: Bounds) -> Sequence[bytes]:
         """Starts anew at the head and says so, or fails if the caller wished so."""
-        asked = self._join.position
-        if self._request.fail_if_compacted:
-            raise EventsCompacted(
-                f"events after {asked} are no longer kept, only those after {bounds.earliest}",
-                asked,
-                bounds.earliest,
-                bounds.head,
-            )
+        of_one = self._request.session_id is not None
+        places = (self._join.position, bounds.earliest, bounds.head) if of_one else ()
+        self._fail_if_asked(ResyncReason.PRUNED, *places)
         self._join.position = bounds.head
-        return [self._frame(Resync(bounds.earliest))]
+        return [self._frame(Resync(ResyncReason.PRUNED, bounds.earliest if of_one else None))]
+
+    async def lost(self, sessions: Sequence[PrunedSession]) -> Sequence[bytes]:
+        """Returns that some sessions are to be read anew, or fails if the caller wished so."""
+        self._fail_if_asked(ResyncReason.PRUNED)
+        resyncs = [(Resync(ResyncReason.PRUNED, session.earliest), session.session_id) for session in sessions]
+        return self._batches((self._frame(resync, session_id), None) for resync, session_id in resyncs)
 
     def replayed(self, page: EventPage) -> Sequence[bytes]:
         """Returns the page as one batch."""
         if not page.frames:
             return ()
         self._wrote()
-        return [b"".join(page.frames)]
+        return [b"".join(page.frames) + self._token(page.last)]
 
     async def ready(self) -> None:
         """Reads the session."""
@@ -149,30 +184,34 @@ class _Watch:
         Open are messages, permission requests, and what keeps a model from answering. The session comes first: its turn
         may have ended in memory later than in the events.
         """
-        frames = [self._session_snapshot(), *self._select(entry for entry in entries if entry.order)]
+        opening = [(self._session_snapshot(), None), *self._select(entry for entry in entries if entry.order)]
         messages = self._turns.open_messages(self._request.session_id)
-        frames += [self._frame(MessageSnapshot(message), message.session_id) for message in messages]
+        frames = [self._frame(MessageSnapshot(message), message.session_id) for message in messages]
         asked = self._turns.open_permissions(self._request.session_id)
         frames += [self._frame(PermissionSnapshot(permission), permission.session_id) for permission in asked]
         notices = self._turns.pending_notices(self._request.session_id)
         frames += [self._frame(notice, session_id) for session_id, notice in notices]
-        return _batches([*frames, self._frame(CaughtUp(self._join.head))])
+        batches = self._batches([*opening, *((frame, None) for frame in frames)])
+        caught_up = self._frame(CaughtUp(self._head())) + self._token(self._join.position)
+        return [*batches[:-1], b"".join([*batches[-1:], caught_up])]
 
     def taken(self) -> Sequence[bytes]:
         """Takes what waits, in batches."""
         if self._is_filtered:
-            return _batches(self._select(self._join.fresh(self._subscription.take_entries())))
+            return self._batches(self._select(self._join.fresh(self._subscription.take_entries())))
         taken = self._subscription.take(BATCH_BYTES)
         if not taken.frames:
             return ()
-        self._join.position = taken.order or self._join.position
         self._wrote()
-        return [taken.frames]
+        if not taken.order:
+            return [taken.frames]
+        self._join.position = taken.order
+        return [taken.frames + self._token(taken.order)]
 
     async def idle(self) -> Sequence[bytes]:
         """Waits, or returns a heartbeat when the silence was long enough."""
         if self._seconds() - self._last_write >= self._heartbeat_seconds:
-            return [self._frame(Heartbeat(self._join.head))]
+            return [self._frame(Heartbeat(self._head())) + self._token(self._join.position)]
         await self._subscription.wait()
         return ()
 
@@ -182,9 +221,22 @@ class _Watch:
         session_id = session_id or self._request.session_id or ""
         return self._codec.encode_event(Event(session_id=session_id, kind=kind, at=self._environment.clock()))
 
-    def _select(self, entries: Iterable[Entry]) -> list[bytes]:
+    def _token(self, order: int) -> bytes:
+        """Returns the token of a place, to be joined to a batch that ends there."""
+        return self._codec.encode_resume_token(self._tokens.give(self._request.session_id, order))
+
+    def _head(self) -> int | None:
+        """Returns the newest sequence; None in a watch of all sessions."""
+        return None if self._request.session_id is None else self._join.head
+
+    def _fail_if_asked(self, reason: ResyncReason, *places: int) -> None:
+        """Raises EventsCompacted if the caller wished so; places are those asked for, the earliest and the newest."""
+        if self._request.fail_if_compacted:
+            raise EventsCompacted(_SENTENCES[reason], *places, resyncReason=reason.name)
+
+    def _select(self, entries: Iterable[Entry]) -> list[_Framed]:
         """Returns the frames of the entries that the caller asked for."""
-        frames = [entry.frame for entry in entries if self._is_wanted(entry)]
+        frames = [(entry.frame, entry.order or None) for entry in entries if self._is_wanted(entry)]
         if frames:
             self._wrote()
         return frames
@@ -204,15 +256,18 @@ class _Watch:
     def _wrote(self) -> None:
         self._last_write = self._seconds()
 
+    def _batches(self, frames: Iterable[_Framed]) -> list[bytes]:
+        """Joins frames to batches of about BATCH_BYTES: clients refuse answers over 4 MiB unless told otherwise.
 
-def _batches(frames: Iterable[bytes]) -> list[bytes]:
-    """Joins frames to batches of about BATCH_BYTES: clients refuse answers over 4 MiB unless told otherwise."""
-    batches, batch, size = list[bytes](), list[bytes](), 0
-    for frame in frames:
-        batch.append(frame)
-        size += len(frame)
-        if size >= BATCH_BYTES:
-            batches.append(b"".join(batch))
-            batch, size = [], 0
-    rest = b"".join(batch)
-    return [*batches, rest] if rest else batches
+        A batch with durable events ends with the token of the last of them.
+        """
+        batches, batch, size, last = list[bytes](), list[bytes](), 0, None
+        for frame, order in frames:
+            batch.append(frame)
+            size += len(frame)
+            last = order or last
+            if size >= BATCH_BYTES:
+                batches.append(b"".join([*batch, self._token(last)] if last else batch))
+                batch, size, last = [], 0, None
+        rest = b"".join([*batch, self._token(last)] if last else batch)
+        return [*batches, rest] if rest else batches

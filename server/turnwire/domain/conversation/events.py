@@ -232,19 +232,31 @@ class SessionSnapshot(Struct, frozen=True):
 class CaughtUp(Struct, frozen=True):
     """All that was stored has been delivered. Not durable."""
 
-    head: int
+    head: int | None
+    """The session's newest sequence; None in a watch of all sessions."""
 
 
 class Heartbeat(Struct, frozen=True):
     """The stream is alive. Not durable."""
 
-    head: int
+    head: int | None
+    """The session's newest sequence; None in a watch of all sessions."""
+
+
+class ResyncReason(Enum):
+    """Why a place is not there."""
+
+    PRUNED = "pruned"
+    HISTORY_REPLACED = "history_replaced"
+    NOT_KNOWN = "not_known"
 
 
 class Resync(Struct, frozen=True):
-    """The position asked for is no longer kept. Not durable."""
+    """The place that a watch goes on from is not there; a session, or all of them, are to be read anew. Not durable."""
 
-    earliest: int
+    reason: ResyncReason
+    earliest: int | None = None
+    """The session's events after this sequence are kept; None when that is not known."""
 
 
 class ToolLog(Struct, frozen=True):
@@ -288,7 +300,10 @@ EphemeralKind = (
 
 
 class Event(Struct, frozen=True, kw_only=True):
-    """One event. The store fills sequence and position of a durable one; both are 0 otherwise."""
+    """One event. The store fills sequence and position of a durable one; both are 0 otherwise.
+
+    The position is its place among the events of all sessions. Clients never see it.
+    """
 
     session_id: str
     kind: DurableKind | EphemeralKind

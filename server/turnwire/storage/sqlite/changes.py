@@ -205,8 +205,10 @@ class CommitWriter:
             "SELECT max(position) FROM events WHERE session_id = ? AND sequence <= ?", (session_id, through)
         ).fetchone()
         db.execute("DELETE FROM events WHERE session_id = ? AND sequence <= ?", (session_id, through))
-        db.execute("UPDATE sessions SET pruned_through = ? WHERE id = ?", (through, session))
-        db.execute("UPDATE log_state SET pruned_through = max(pruned_through, ?)", (position,))
+        db.execute(
+            "UPDATE sessions SET pruned_through = ?, pruned_position = coalesce(?, pruned_position) WHERE id = ?",
+            (through, position, session),
+        )
 
 
 def _numbered(db: sqlite3.Connection, session: int, kind: DurableKind, sequence: int) -> DurableKind:

@@ -27,6 +27,7 @@ from turnwire.ports.store import (
     EventPage,
     MessagePage,
     Page,
+    PrunedSession,
     SessionPage,
     Spent,
     StoredRequest,
@@ -282,10 +283,13 @@ def _event_page(db: sqlite3.Connection, session_id: str | None, after: int, kind
     """Reads events of all kinds until a page is full, so that a filter does not hold up other readers."""
     frames: list[bytes] = []
     size, last = 0, after
+    lost: tuple[PrunedSession, ...] = ()
     db.execute("BEGIN")  # so that the events and the bound are of the same moment
     try:
         if session_id is None:
             pruned = db.execute("SELECT pruned_through FROM log_state").fetchone()
+            newer = "SELECT session_id, pruned_through, pruned_position FROM sessions WHERE pruned_position > max(?, 0)"
+            lost = tuple(PrunedSession(*row) for row in db.execute(newer, (after,)))
             query = "SELECT position, kind, frame FROM events WHERE position > ? ORDER BY position"
             rows = db.execute(query, (after,))
         else:
@@ -302,7 +306,7 @@ def _event_page(db: sqlite3.Connection, session_id: str | None, after: int, kind
         rows.close()
     finally:
         db.execute("COMMIT")
-    return EventPage(tuple(frames), last, pruned[0] if pruned else 0)
+    return EventPage(tuple(frames), last, pruned[0] if pruned else 0, lost)
 
 
 def _session_row(db: sqlite3.Connection, session_id: str) -> int:

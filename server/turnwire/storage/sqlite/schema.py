@@ -147,10 +147,23 @@ _TURN_NUMBERS = """
 ALTER TABLE sessions ADD COLUMN queue_revision INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE turns ADD COLUMN start_sequence INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE turns ADD COLUMN end_sequence INTEGER NOT NULL DEFAULT 0;
+"""
 
--- events have another form now: whoever watched before reads the sessions anew
-UPDATE log_state SET pruned_through = coalesce((SELECT max(position) FROM events), pruned_through);
+_TIMELINES = """
+-- one row for each start of the server; see storage/sqlite/timelines.py
+CREATE TABLE timelines (
+    id              INTEGER PRIMARY KEY,
+    timeline        TEXT NOT NULL UNIQUE,
+    start_position  INTEGER NOT NULL
+) STRICT;
+
+-- the newest position that a session lost: a watch of all sessions reads that session anew, and no other
+ALTER TABLE sessions ADD COLUMN pruned_position INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX sessions_pruned ON sessions (pruned_position) WHERE pruned_position > 0;
+
+-- frames of events have another form now
 UPDATE sessions SET pruned_through = head_sequence;
+UPDATE log_state SET pruned_through = max(pruned_through, coalesce((SELECT max(position) FROM events), 0));
 DELETE FROM events;
 """
 
@@ -158,7 +171,7 @@ MIGRATIONS: tuple[str, ...] = (
     _INITIAL,
     _PERMISSIONS_AND_RESULT_FILES,
     _TOOL_CALLS_BY_ID,
-    _REQUESTS_OF_PRINCIPALS + _TURN_NUMBERS,
+    _REQUESTS_OF_PRINCIPALS + _TURN_NUMBERS + _TIMELINES,
 )
 """Migration n (from 1) is element n - 1."""
 

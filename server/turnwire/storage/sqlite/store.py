@@ -23,10 +23,12 @@ from turnwire.ports.store import (
     EventPage,
     FileIdentity,
     MessagePage,
+    Moment,
     Page,
     Publisher,
     SessionPage,
     Spent,
+    Standing,
     StoredRequest,
     TurnPage,
 )
@@ -36,6 +38,7 @@ from turnwire.storage.sqlite.changes import CommitWriter
 from turnwire.storage.sqlite.connection import ProcessLock, open_connection, run
 from turnwire.storage.sqlite.files import DatabaseFiles
 from turnwire.storage.sqlite.schema import migrate
+from turnwire.storage.sqlite.timelines import Timelines
 from turnwire.storage.sqlite.writer import GroupWriter
 
 P = ParamSpec("P")
@@ -66,6 +69,7 @@ class SqliteStore:
         *,
         writer: GroupWriter,
         sessions: SessionCache,
+        timelines: Timelines,
     ) -> None:
         """Use `open`."""
         self._files = files
@@ -74,6 +78,7 @@ class SqliteStore:
         self._reading = reading
         self._writer = writer
         self._sessions = sessions
+        self._timelines = timelines
         self._closed = False
 
     @classmethod
@@ -111,12 +116,13 @@ class SqliteStore:
             sessions, changes = SessionCache(), CommitWriter(codec, settings.retained_events_per_session)
             writer = GroupWriter(writing, files, changes, sessions, publish=publish, on_loss=on_loss)
             await writer.start()
+            timelines = await run(writing, Timelines.begin, writer.published_position)
         except BaseException:
             for connection in opened:
                 await connection.close()
             lock.release()
             raise
-        return cls(files, lock, writing, reading, writer=writer, sessions=sessions)
+        return cls(files, lock, writing, reading, writer=writer, sessions=sessions, timelines=timelines)
 
     def commit(self, commit: Commit) -> Future[Committed]:
         """Stores one unit of work."""
@@ -210,6 +216,19 @@ class SqliteStore:
     async def log_bounds(self) -> Bounds:
         """Returns which positions are kept."""
         return await self._published(queries.log_bounds)
+
+    def moment(self) -> Moment:
+        """Returns the newest moment."""
+        return Moment(self._timelines.current, self._writer.published_position)
+
+    async def moment_after_reads(self) -> Moment:
+        """Returns a moment that no read was after."""
+        await self._writer.published()
+        return self.moment()
+
+    def standing(self, moment: Moment) -> Standing:
+        """Returns what a moment is to the log."""
+        return self._timelines.standing(moment)
 
     async def session_events(self, session_id: str, after: int, kinds: frozenset[str] | None) -> EventPage:
         """Returns a page of a session's events."""

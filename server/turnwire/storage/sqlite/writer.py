@@ -57,11 +57,14 @@ class GroupWriter:
         self._wake = asyncio.Event()
         self._batch: asyncio.Future[None] | None = None  # done when the current batch is published
         self._closing = False
+        self.published_position = 0
+        """Position of the newest event that was published; of the newest in the log when none was yet."""
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Reads the end of the log and starts the writing task."""
-        self._changes.next_position = 1 + await run(self._connection, _last_position)
+        self.published_position = await run(self._connection, last_position)
+        self._changes.next_position = 1 + self.published_position
         self._task = asyncio.create_task(self._write_batches(), name="storage writer")
 
     def commit(self, commit: Commit) -> asyncio.Future[Committed]:
@@ -110,6 +113,7 @@ class GroupWriter:
         self._sessions.forget_changed(commit for commit, _ in batch)
         if stored:
             self._publish(stored)
+            self.published_position = stored[-1].event.position
         for (_, future), outcome in zip(batch, outcomes, strict=True):
             if future.done():  # its caller was cancelled
                 continue
@@ -175,7 +179,8 @@ class GroupWriter:
         return result
 
 
-def _last_position(db: sqlite3.Connection) -> int:
+def last_position(db: sqlite3.Connection) -> int:
+    """Returns the newest position that the log has ever given."""
     (position,) = db.execute(
         "SELECT max(coalesce((SELECT max(position) FROM events), 0), (SELECT pruned_through FROM log_state))"
     ).fetchone()

@@ -178,9 +178,11 @@ KINDS: list[tuple[e.DurableKind | e.EphemeralKind, dict[str, object]]] = [
         e.SessionSnapshot(VIEW),
         {"session_snapshot": pb.SessionSnapshot(session=INFO, queue=[QUEUED], queue_revision=5)},
     ),
-    (e.CaughtUp(3), {"caught_up": pb.CaughtUp(head=3)}),
-    (e.CaughtUp(0), {"caught_up": pb.CaughtUp()}),
-    (e.Heartbeat(3), {"heartbeat": pb.Heartbeat(head=3)}),
+    (e.CaughtUp(3), {"caught_up": pb.CaughtUp(head_sequence=3)}),
+    (e.CaughtUp(0), {"caught_up": pb.CaughtUp(head_sequence=0)}),
+    (e.CaughtUp(None), {"caught_up": pb.CaughtUp()}),
+    (e.Heartbeat(3), {"heartbeat": pb.Heartbeat(head_sequence=3)}),
+    (e.Heartbeat(None), {"heartbeat": pb.Heartbeat()}),
     (
         e.RetryScheduled("msg_1", Failure("BUSY", "busy"), 2, timedelta(seconds=1.5), ModelRef("p", "m")),
         {
@@ -193,7 +195,14 @@ KINDS: list[tuple[e.DurableKind | e.EphemeralKind, dict[str, object]]] = [
             )
         },
     ),
-    (e.Resync(3), {"resync": pb.Resync(earliest=3)}),
+    (
+        e.Resync(e.ResyncReason.PRUNED, 3),
+        {"resync": pb.Resync(earliest_sequence=3, reason=pb.RESYNC_REASON_PRUNED)},
+    ),
+    (
+        e.Resync(e.ResyncReason.HISTORY_REPLACED),
+        {"resync": pb.Resync(reason=pb.RESYNC_REASON_HISTORY_REPLACED)},
+    ),
 ]
 
 
@@ -203,11 +212,11 @@ def _event(kind: e.DurableKind | e.EphemeralKind, **fields: object) -> e.Event:
 
 @pytest.mark.parametrize(("kind", "field"), KINDS, ids=lambda value: type(value).__name__)
 def test_every_kind_has_its_field(kind: e.DurableKind | e.EphemeralKind, field: dict[str, object]) -> None:
-    """The event carries session, turn, sequence, position, time and its kind, even when that is empty."""
+    """The event carries session, turn, sequence, time and its kind, even when that is empty; never the position."""
     encoded = CODEC.encode_event(_event(kind, turn_id="trn_1", sequence=7, position=8))
     [event] = event_pb2.WatchEventsResponse.FromString(encoded).events
     assert event == pb.SessionEvent(
-        session_id="ses_1", turn_id="trn_1", sequence=7, position=8, event_time=to_proto.timestamp(NOW), **field
+        session_id="ses_1", turn_id="trn_1", sequence=7, event_time=to_proto.timestamp(NOW), **field
     )
     assert event.WhichOneof("kind") == next(iter(field))
 
@@ -239,8 +248,18 @@ def test_the_kinds_a_client_can_ask_for_are_the_domains() -> None:
             assert pb.EventKind.Name(number) == f"EVENT_KIND_{name.upper()}"
 
 
-def test_every_change_of_a_conversation_has_its_number() -> None:
+def test_a_token_joined_to_frames_is_that_of_their_batch() -> None:
+    """Of both kinds of batches."""
+    joined = CODEC.encode_event(_event(e.Heartbeat(3))) + CODEC.encode_resume_token("tok")
+    for batch in (event_pb2.WatchEventsResponse, message_pb2.StreamMessageResponse):
+        read = batch.FromString(joined)
+        assert (len(read.events), read.resume_token) == (1, "tok")
+
+
+def test_every_change_of_a_conversation_and_every_reason_has_its_number() -> None:
     """By the same names."""
+    reasons = [name.removeprefix("RESYNC_REASON_") for name in pb.ResyncReason.keys()]  # noqa: SIM118
+    assert reasons == ["UNSPECIFIED", *(reason.name for reason in e.ResyncReason)]
     names = [name.removeprefix("CONVERSATION_CHANGE_") for name in pb.ConversationChange.keys()]  # noqa: SIM118
     assert names == ["UNSPECIFIED", *(change.name for change in e.ConversationChange)]
 

@@ -66,7 +66,7 @@ def _decoded(kind: e.DurableKind) -> e.Event:
 
 
 def _event(kind: e.DurableKind | e.EphemeralKind) -> e.Event:
-    return e.Event(session_id="ses_1", kind=kind, at=NOW, turn_id="trn_1", sequence=3, position=7)
+    return e.Event(session_id="ses_1", kind=kind, at=NOW, turn_id="trn_1", sequence=3)
 
 
 @pytest.mark.parametrize(

@@ -388,22 +388,25 @@ def test_an_empty_system_prompt_is_not_an_absent_one() -> None:
     assert from_proto.explain_request(explained).turn.system == ""
 
 
-def test_watches_take_sequences_or_positions() -> None:
-    """One session counts by sequence, all by position; absent is not 0; deltas come unless they are refused."""
+def test_watches_take_one_beginning() -> None:
+    """A sequence, a token or the first event; absent is not 0; deltas come unless they are refused."""
     assert from_proto.watch_request(WatchEventsRequest()) == WatchRequest(session_id=None)
     assert from_proto.watch_request(WatchEventsRequest(session_id="s", after_sequence=0)) == WatchRequest(
         session_id="s", after=0
     )
+    for session_id in ("s", ""):
+        request = WatchEventsRequest(session_id=session_id, from_beginning=True)
+        assert from_proto.watch_request(request) == WatchRequest(session_id=session_id or None, after=0)
     assert from_proto.watch_request(
         WatchEventsRequest(
-            after_position=9,
+            resume_token="t",
             delta_mode=DELTA_MODE_NONE,
             kinds=[EVENT_KIND_TURN_ENDED, EVENT_KIND_PERMISSION_ASKED],
             fail_if_compacted=True,
         )
     ) == WatchRequest(
         session_id=None,
-        after=9,
+        resume_token="t",
         include_deltas=False,
         kinds=frozenset({"TurnEnded", "PermissionAsked", "MessageReplaced", "ConversationChanged"}),
         fail_if_compacted=True,
@@ -413,14 +416,16 @@ def test_watches_take_sequences_or_positions() -> None:
 @pytest.mark.parametrize(
     ("request_", "fields"),
     [
-        (WatchEventsRequest(session_id="s", after_position=0), ["after_position"]),
         (WatchEventsRequest(after_sequence=0), ["after_sequence"]),
+        (WatchEventsRequest(from_beginning=False), ["from_beginning"]),
+        (WatchEventsRequest(resume_token=""), ["resume_token"]),
+        (WatchEventsRequest(resume_token="x" * 513), ["resume_token"]),
         (WatchEventsRequest(kinds=[EVENT_KIND_TURN_ENDED, 4, 999, 0]), ["kinds[1]", "kinds[2]", "kinds[3]"]),
         (WatchEventsRequest(delta_mode=9), ["delta_mode"]),
     ],
 )
 def test_wrong_watches_are_named(request_: WatchEventsRequest, fields: list[str]) -> None:
-    """The other kind of position, and kinds that are not durable."""
+    """A beginning that is none, and kinds that are not durable."""
     assert [field for field, _ in _violations(from_proto.watch_request, request_)] == fields
 
 

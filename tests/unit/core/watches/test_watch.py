@@ -27,7 +27,7 @@ from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import EventsCompacted, SequenceInFuture, SessionNotFound, ShuttingDown, TooManyWatchers
 from turnwire.domain.principal import BUILT_IN
 from turnwire.feed.memory import live_feed
-from turnwire.ports.store import StoredEvent
+from turnwire.ports.store import PrunedSession, Standing, StoredEvent
 
 HEARTBEAT = timedelta(seconds=15)
 STREAMING = make_answer("msg_1", "so far", status=MessageStatus.STREAMING)
@@ -90,7 +90,8 @@ class World:
 
 
 def _words(batch: bytes) -> list[str]:
-    return batch.decode().split(";")[:-1]
+    """Returns the events of a batch, without its token."""
+    return [word for word in batch.decode().split(";")[:-1] if not word.startswith("@")]
 
 
 async def _until(batches: object, word: str) -> list[str]:
@@ -244,7 +245,8 @@ async def test_a_position_that_is_gone_may_fail_instead() -> None:
     world.store.earliest = 5
     with pytest.raises(EventsCompacted) as caught:
         await anext(world.watches.watch(BUILT_IN, _request(after=4, fail_if_compacted=True)))
-    assert caught.value.metadata == {"askedSequence": "4", "earliestSequence": "5", "latestSequence": "9"}
+    places = {"askedSequence": "4", "earliestSequence": "5", "latestSequence": "9"}
+    assert caught.value.metadata == {**places, "resyncReason": "PRUNED"}
 
 
 async def test_a_position_from_the_future_is_refused() -> None:
@@ -344,3 +346,61 @@ async def test_a_log_that_is_pruned_during_the_replay_starts_the_watch_anew() ->
         words = await _until(batches, "0:CaughtUp")
     assert "0:Resync" in words
     assert words[-1] == "0:CaughtUp"
+
+
+def _tokens(batch: bytes) -> list[str]:
+    return [word[1:] for word in batch.decode().split(";")[:-1] if word.startswith("@")]
+
+
+async def test_batches_that_move_the_place_end_with_its_token() -> None:
+    """Replayed, joined, live and silent; a batch of deltas has none."""
+    world = World(stored=3)
+    tokens = world.watches.tokens
+    async with contextlib.aclosing(world.watches.watch(BUILT_IN, _request(after=0))) as batches:
+        for after in (2, 3, 3):
+            assert _tokens(await anext(batches)) == [tokens.give("ses_1", after)]
+        world.stream("a")
+        assert _tokens(await anext(batches)) == []
+        world.happen()
+        assert _tokens(await anext(batches)) == [tokens.give("ses_1", 4)]
+        world.clock.advance(15)
+        assert _tokens(await anext(batches)) == [tokens.give("ses_1", 4)]
+
+
+async def test_a_token_goes_on_behind_its_place() -> None:
+    """Of one session and of all."""
+    world = World(stored=3)
+    for session_id in ("ses_1", None):
+        request = _request(session_id=session_id, resume_token=world.watches.tokens.give(session_id, 2))
+        async with contextlib.aclosing(world.watches.watch(BUILT_IN, request)) as batches:
+            assert _words(await anext(batches)) == ["3:QueueChanged"]
+
+
+@pytest.mark.parametrize(
+    ("standing", "reason"), [(Standing.REPLACED, "HISTORY_REPLACED"), (Standing.UNKNOWN, "NOT_KNOWN")]
+)
+async def test_a_token_of_another_past_begins_anew(standing: Standing, reason: str) -> None:
+    """With resync, then as without a place; or fails if the caller wished so."""
+    world = World(stored=3)
+    token = world.watches.tokens.give("ses_1", 2)
+    world.store.timeline, world.store.other_timelines = "f" * 16, standing
+    async with contextlib.aclosing(world.watches.watch(BUILT_IN, _request(resume_token=token))) as batches:
+        assert await _until(batches, "0:CaughtUp") == ["0:Resync", "0:SessionSnapshot", "0:CaughtUp"]
+    with pytest.raises(EventsCompacted) as caught:
+        await anext(world.watches.watch(BUILT_IN, _request(resume_token=token, fail_if_compacted=True)))
+    assert caught.value.metadata == {"resyncReason": reason}
+
+
+async def test_a_watch_of_all_is_told_once_of_each_session_that_lost_events() -> None:
+    """And again when it lost more; everything else goes on."""
+    world = World(stored=5)
+    world.store.pruned = (PrunedSession("ses_x", 7, 4),)
+    request = _request(session_id=None, after=0)
+    async with contextlib.aclosing(world.watches.watch(BUILT_IN, request)) as batches:
+        words = await _until(batches, "2:QueueChanged")
+        world.store.pruned = (PrunedSession("ses_x", 9, 5),)
+        words += await _until(batches, "0:CaughtUp")
+    assert words == [
+        *("0:Resync", "1:QueueChanged", "2:QueueChanged"),
+        *("0:Resync", "3:QueueChanged", "4:QueueChanged", "5:QueueChanged", "0:CaughtUp"),
+    ]

@@ -25,7 +25,7 @@ def _fold() -> SessionFold:
 
 
 def _happens(fold: SessionFold, **kind: object) -> None:
-    fold.apply(pb.SessionEvent(session_id="ses_1", sequence=fold.head + 1, position=1, **kind))
+    fold.apply(pb.SessionEvent(session_id="ses_1", sequence=fold.head + 1, **kind))
 
 
 def _ids(fold: SessionFold) -> list[str]:

@@ -1,0 +1,100 @@
+"""Resume tokens: where a client goes on, in a form that only the server reads.
+
+A token says how far its holder is in one session or in the log of all, and at which moment in the history of the log it
+was given. After a restored backup the moment shows whether the log still has what the holder has seen. Nothing else in
+the core knows what a token holds: a server of several nodes may put a place for each node into it, as a new format.
+"""
+
+import base64
+import binascii
+import hashlib
+import struct
+
+from msgspec import Struct
+
+from turnwire.domain.errors import InvalidRequest
+from turnwire.ports.store import Moment, Standing, Store
+
+_FIELD = "resume_token"
+_FORMAT = 1
+_LAYOUT = struct.Struct(">B5s8sQQ")
+"""Format, digest of the session, timeline, order, position."""
+_CHECK_BYTES = 3
+
+
+class ResumePoint(Struct, frozen=True):
+    """What a token says."""
+
+    after: int
+    """Sequence, or position for all sessions, that its holder has."""
+    standing: Standing
+    """Whether the log still has the history in which the holder got it."""
+
+
+class ResumeTokens:
+    """Gives tokens and reads them. A token stays readable on every later version."""
+
+    def __init__(self, store: Store) -> None:
+        """Takes the store, which knows the history of its log."""
+        self._store = store
+        self._last: tuple[tuple[str | None, int, Moment], str] | None = None  # many watchers ask for the same
+
+    def give(self, session_id: str | None, order: int) -> str:
+        """Returns the token of a holder of all events up to one that is published.
+
+        Args:
+            session_id: The session; None for all sessions.
+            order: The event's sequence, or its position for all sessions.
+        """
+        moment = self._store.moment()
+        if session_id is None:
+            moment = Moment(moment.timeline, order)
+        return self._made(session_id, order, moment)
+
+    async def give_reader(self, session_id: str, sequence: int) -> str:
+        """Returns the token of a holder of what a read of a session has answered, with the sequence of that moment."""
+        return self._made(session_id, sequence, await self._store.moment_after_reads())
+
+    def read(self, token: str, session_id: str | None) -> ResumePoint:
+        """Returns what a token says.
+
+        Raises:
+            InvalidRequest: it is not a token of this session (or of all sessions).
+        """
+        content = _decoded(token)
+        if content is None:
+            raise InvalidRequest.of(_FIELD, "is not a token of this server")
+        _, scope, timeline, order, position = _LAYOUT.unpack(content)
+        if scope != _scope(session_id):
+            watched = "all sessions" if session_id is None else "this session"
+            raise InvalidRequest.of(_FIELD, f"is not a token of a watch of {watched}")
+        return ResumePoint(order, self._store.standing(Moment(timeline.hex(), position)))
+
+    def _made(self, session_id: str | None, order: int, moment: Moment) -> str:
+        key = (session_id, order, moment)
+        if self._last is None or self._last[0] != key:
+            timeline = bytes.fromhex(moment.timeline)
+            content = _LAYOUT.pack(_FORMAT, _scope(session_id), timeline, order, moment.position)
+            self._last = (key, base64.urlsafe_b64encode(content + _check(content)).decode())
+        return self._last[1]
+
+
+def _decoded(token: str) -> bytes | None:
+    """Returns the content of a token; None when it is none."""
+    try:
+        data = base64.b64decode(token, altchars=b"-_", validate=True)
+    except (ValueError, binascii.Error):
+        return None
+    content, check = data[:-_CHECK_BYTES], data[-_CHECK_BYTES:]
+    if len(content) != _LAYOUT.size or check != _check(content) or content[0] != _FORMAT:
+        return None
+    return content
+
+
+def _scope(session_id: str | None) -> bytes:
+    return hashlib.blake2b((session_id or "").encode(), digest_size=5).digest()
+
+
+def _check(content: bytes) -> bytes:
+    """Digests the content: a token that was cut or mixed up must not lead to another place."""
+    return hashlib.blake2b(content, digest_size=_CHECK_BYTES).digest()

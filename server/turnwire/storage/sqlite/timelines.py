@@ -1,0 +1,53 @@
+"""Timelines: which moments belong to the history of the log, whatever file it was restored from.
+
+Each start of the server begins a timeline: a row with a name drawn by chance and the position at which it begins. A
+moment names a timeline and a position. A file that was restored from a backup lacks what came after the backup, and its
+next start begins a timeline there. Moments after the backup then lie beyond the end of their timeline, or the file does
+not have their timeline at all.
+"""
+
+import secrets
+import sqlite3
+from collections.abc import Sequence
+
+from turnwire.ports.store import Moment, Standing
+
+KEPT_TIMELINES = 1000
+"""How many starts of the server are remembered. What is older than that many starts is taken for unknown."""
+
+
+class Timelines:
+    """The timelines of one file, the newest one being that of this run. Never changes."""
+
+    def __init__(self, rows: Sequence[tuple[int, str, int]]) -> None:
+        """Takes the rows, oldest first: number from 1, name, and the position at which it begins. At least one."""
+        ends = [start for _, _, start in rows[1:]]
+        names = [name for _, name, _ in rows]
+        self.current = names[-1]
+        self._ends = dict(zip(names[:-1], ends, strict=True))
+        self._is_complete = rows[0][0] == 1
+
+    @classmethod
+    def begin(cls, db: sqlite3.Connection, position: int) -> "Timelines":
+        """Begins the timeline of this run at the newest position of the log and forgets the oldest ones."""
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            db.execute(
+                "INSERT INTO timelines (timeline, start_position) VALUES (?, ?)", (secrets.token_hex(8), position)
+            )
+            db.execute("DELETE FROM timelines WHERE id <= (SELECT max(id) FROM timelines) - ?", (KEPT_TIMELINES,))
+            rows = db.execute("SELECT id, timeline, start_position FROM timelines ORDER BY id").fetchall()
+        except BaseException:
+            db.execute("ROLLBACK")
+            raise
+        db.execute("COMMIT")
+        return cls(rows)
+
+    def standing(self, moment: Moment) -> Standing:
+        """Returns what a moment is to the log."""
+        if moment.timeline == self.current:
+            return Standing.PAST
+        end = self._ends.get(moment.timeline)
+        if end is not None:
+            return Standing.PAST if moment.position <= end else Standing.REPLACED
+        return Standing.REPLACED if self._is_complete else Standing.UNKNOWN

@@ -1,0 +1,93 @@
+"""Resume tokens: what they say, and what is none."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.fakes.core import FakeStore
+from turnwire.core.watches.resume_tokens import ResumePoint, ResumeTokens
+from turnwire.domain.errors import InvalidRequest
+from turnwire.ports.store import Moment, Standing
+
+LARGEST = 2**64 - 1
+
+
+class Log(FakeStore):
+    """A log whose end a test moves."""
+
+    position = 0
+
+    def moment(self) -> Moment:
+        """Returns its end."""
+        return Moment(self.timeline, self.position)
+
+    def standing(self, moment: Moment) -> Standing:
+        """Remembers what was asked."""
+        self.asked = moment
+        return super().standing(moment)
+
+
+@given(st.one_of(st.none(), st.text(min_size=1)), st.integers(0, LARGEST), st.integers(0, LARGEST))
+def test_a_token_gives_back_what_went_in(session_id: str | None, order: int, position: int) -> None:
+    """For any session and any place, in less than 60 characters that need no escaping in an address."""
+    log = Log()
+    log.position = position
+    tokens = ResumeTokens(log)
+    token = tokens.give(session_id, order)
+    assert len(token) < 60
+    assert token.replace("-", "").replace("_", "").isalnum()
+    assert tokens.read(token, session_id) == ResumePoint(order, Standing.PAST)
+    assert log.asked == Moment(log.timeline, order if session_id is None else position)
+
+
+async def test_a_reader_gets_a_token_of_after_its_read() -> None:
+    """The position in it is one by which all was published that the read may have seen."""
+    log = Log()
+
+    async def publish() -> Moment:
+        log.position = 9
+        return log.moment()
+
+    log.moment_after_reads = publish
+    tokens = ResumeTokens(log)
+    tokens.read(await tokens.give_reader("ses_1", 4), "ses_1")
+    assert log.asked.position == 9
+
+
+@pytest.mark.parametrize("standing", [Standing.REPLACED, Standing.UNKNOWN])
+def test_a_token_of_another_timeline_says_so(standing: Standing) -> None:
+    """As the store sees it."""
+    log = Log(other_timelines=standing)
+    token = ResumeTokens(log).give("ses_1", 3)
+    log.timeline = "f" * 16
+    assert ResumeTokens(log).read(token, "ses_1") == ResumePoint(3, standing)
+
+
+def test_the_same_place_later_has_another_token() -> None:
+    """What many watchers share is the token of one moment, not of one place."""
+    log = Log()
+    tokens = ResumeTokens(log)
+    first = tokens.give("ses_1", 3)
+    assert tokens.give("ses_1", 3) == first
+    log.position = 4
+    assert tokens.give("ses_1", 3) != first
+    assert tokens.give("ses_2", 3) != tokens.give("ses_1", 3)
+
+
+@pytest.mark.parametrize(("given_to", "shown_for"), [("ses_1", "ses_2"), ("ses_1", None), (None, "ses_1")])
+def test_a_token_counts_for_what_it_was_given_for(given_to: str | None, shown_for: str | None) -> None:
+    """One session, or all."""
+    tokens = ResumeTokens(Log())
+    with pytest.raises(InvalidRequest) as caught:
+        tokens.read(tokens.give(given_to, 3), shown_for)
+    assert caught.value.metadata["field"] == "resume_token"
+
+
+def test_what_is_changed_or_cut_is_no_token() -> None:
+    """Every character counts."""
+    tokens = ResumeTokens(Log())
+    token = tokens.give("ses_1", 3)
+    other = [token[:place] + ("A" if token[place] != "A" else "B") + token[place + 1 :] for place in range(len(token))]
+    for nonsense in (*other, token[:-1], token[:-4], token + "A", token + "AAAA", token + "\n", "é", "%%%%", "AAAA"):
+        with pytest.raises(InvalidRequest):
+            tokens.read(nonsense, "ses_1")

@@ -1,0 +1,76 @@
+"""Timelines: which moments belong to a file's past, whatever was restored when."""
+
+import random
+import sqlite3
+
+import pytest
+
+from turnwire.ports.store import Moment, Standing
+from turnwire.storage.sqlite import timelines
+from turnwire.storage.sqlite.schema import migrate
+from turnwire.storage.sqlite.timelines import Timelines
+
+
+def _file() -> sqlite3.Connection:
+    db = sqlite3.connect(":memory:", isolation_level=None)
+    migrate(db)
+    return db
+
+
+def _copy(db: sqlite3.Connection) -> sqlite3.Connection:
+    copy = sqlite3.connect(":memory:", isolation_level=None)
+    db.backup(copy)
+    return copy
+
+
+def test_moments_of_earlier_runs_are_past() -> None:
+    """Of every run, up to where the next one began."""
+    db = _file()
+    first, second, third = (Timelines.begin(db, position) for position in (0, 5, 9))
+    for moment in (Moment(first.current, 5), Moment(second.current, 9), Moment(third.current, 12)):
+        assert third.standing(moment) is Standing.PAST
+
+
+def test_moments_after_the_backup_are_replaced() -> None:
+    """Those of the run that was backed up, and those of runs that came after it; those before it are past."""
+    db = _file()
+    first = Timelines.begin(db, 0)
+    backup = _copy(db)  # at position 5
+    second = Timelines.begin(db, 8)
+    restored = Timelines.begin(backup, 5)
+    assert restored.standing(Moment(first.current, 5)) is Standing.PAST
+    assert restored.standing(Moment(first.current, 6)) is Standing.REPLACED
+    assert restored.standing(Moment(second.current, 8)) is Standing.REPLACED
+
+
+def test_runs_that_are_forgotten_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that has forgotten runs cannot tell them from those of another file."""
+    monkeypatch.setattr(timelines, "KEPT_TIMELINES", 3)
+    db = _file()
+    runs = [Timelines.begin(db, position) for position in range(5)]
+    moments = [Moment(run.current, position) for position, run in enumerate(runs)]
+    assert [runs[-1].standing(moment) for moment in moments] == [Standing.UNKNOWN] * 2 + [Standing.PAST] * 3
+    assert db.execute("SELECT count(*) FROM timelines").fetchone() == (3,)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_moment_is_past_if_its_events_are_in_the_file(seed: int) -> None:
+    """However often backups are made and restored: compared with the events themselves."""
+    rng = random.Random(seed)
+    db, events = _file(), list[int]()
+    backups: list[tuple[sqlite3.Connection, list[int]]] = []
+    given: list[tuple[Moment, list[int]]] = []
+    numbers = iter(range(10_000))
+    for _ in range(40):
+        run = Timelines.begin(db, len(events))
+        for moment, seen in given:
+            is_past = events[: len(seen)] == seen
+            assert run.standing(moment) is (Standing.PAST if is_past else Standing.REPLACED)
+        for _ in range(rng.randint(0, 3)):
+            events.append(next(numbers))
+            given.append((Moment(run.current, len(events)), list(events)))
+            if rng.random() < 0.2:
+                backups.append((_copy(db), list(events)))
+        if backups and rng.random() < 0.4:
+            kept, events = rng.choice(backups)
+            db, events = _copy(kept), list(events)

@@ -122,7 +122,7 @@ class Server:
         turns = Turns(environment)
         stack.push_async_callback(turns.aclose)
         await turns.recover()
-        use_cases = _use_cases(environment, turns, codec, heartbeat)
+        use_cases = _use_cases(environment, turns, codec, heartbeat, config.shown_limits())
         stack.push_async_callback(use_cases.conversations.aclose)
         stack.push_async_callback(use_cases.sessions.aclose)
         services = all_services(use_cases)
@@ -143,7 +143,9 @@ def create_server(config: Config, environ: Mapping[str, str]) -> Server:
     return Server(config, environ)
 
 
-def _use_cases(environment: Environment, turns: Turns, codec: Codec, heartbeat: timedelta) -> UseCases:
+def _use_cases(
+    environment: Environment, turns: Turns, codec: Codec, heartbeat: timedelta, limits: Mapping[str, int]
+) -> UseCases:
     tool_results = ToolResults(environment, turns)
     return UseCases(
         conversations=Conversations(environment, turns, tool_results),
@@ -152,7 +154,7 @@ def _use_cases(environment: Environment, turns: Turns, codec: Codec, heartbeat: 
         turns=TurnRecords(environment, turns),
         permissions=Permissions(environment, turns),
         explainer=ContextExplainer(environment),
-        catalog=Catalog(environment),
+        catalog=Catalog(environment, limits),
         files=Files(environment),
         watches=Watches(environment, turns, codec, heartbeat),
         conflated=ConflatedWatches(environment, turns, codec),

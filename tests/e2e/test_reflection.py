@@ -16,9 +16,11 @@ SERVICES = {
     "opencode.file.FileService",
     "opencode.message.MessageService",
     "opencode.provider.ProviderService",
+    "opencode.server.ServerService",
     "opencode.session.SessionService",
     "opencode.tool.PermissionService",
     "opencode.tool.ToolService",
+    "opencode.turn.TurnService",
 }
 
 

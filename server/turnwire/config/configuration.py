@@ -57,6 +57,17 @@ class Config(Struct, frozen=True, kw_only=True):
     host_messages: bool = True
     mcp: Mapping[str, McpSettings] = {}
 
+    def shown_limits(self) -> Mapping[str, int]:
+        """Returns the limits that callers may want to know, by their keys in the file: counts and sizes."""
+        sections = {"server": self.server, "storage": self.storage, "limits": self.limits, "files": self.files}
+        values = {
+            f"{section}.{field.encode_name}": getattr(settings, field.name)
+            for section, settings in sections.items()
+            for field in msgspec.structs.fields(settings)
+        }
+        # money is of a type of its own, and a float is a time
+        return {key: value for key, value in values.items() if type(value) is int}
+
     def core_settings(self) -> CoreSettings:
         """Returns the part that the core works with."""
         return CoreSettings(

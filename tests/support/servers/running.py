@@ -11,6 +11,7 @@ from opencode.event.event_pb2_grpc import EventServiceStub
 from opencode.file.file_pb2_grpc import FileServiceStub
 from opencode.message.message_pb2_grpc import MessageServiceStub
 from opencode.provider.provider_pb2_grpc import ProviderServiceStub
+from opencode.server.server_pb2_grpc import ServerServiceStub
 from opencode.session.session_pb2_grpc import SessionServiceStub
 from opencode.tool.tool_pb2_grpc import PermissionServiceStub, ToolServiceStub
 from opencode.turn.turn_service_pb2_grpc import TurnServiceStub
@@ -33,6 +34,7 @@ class Client:
         self.permissions = PermissionServiceStub(channel)
         self.providers = ProviderServiceStub(channel)
         self.agents = AgentServiceStub(channel)
+        self.server = ServerServiceStub(channel)
 
 
 @contextlib.asynccontextmanager

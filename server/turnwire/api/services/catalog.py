@@ -1,8 +1,9 @@
-"""What can be chosen: opencode.provider.ProviderService and opencode.agent.AgentService."""
+"""What the server offers: the services ServerService, ProviderService and AgentService."""
 
 from opencode.agent import agent_pb2
 from opencode.model import model_pb2
 from opencode.provider import provider_pb2
+from opencode.server import server_pb2
 from turnwire.api.wire import to_proto
 from turnwire.core.use_cases.catalog import AgentDescription, Catalog
 from turnwire.domain.principal import Principal
@@ -26,6 +27,29 @@ class ProviderService:
         return provider_pb2.ProviderList(
             providers=map(provider, found),
             defaults={provider.provider_id: provider.default_model for provider in found if provider.default_model},
+        )
+
+
+class ServerService:
+    """Tells what the server is."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        """Takes the use cases."""
+        self._catalog = catalog
+
+    async def GetServerInfo(
+        self, principal: Principal, _request: server_pb2.GetServerInfoRequest
+    ) -> server_pb2.GetServerInfoResponse:
+        """Returns what the server is, and who it takes the caller for."""
+        server = await self._catalog.server(principal)
+        return server_pb2.GetServerInfoResponse(
+            version=server.version,
+            features=server.features,
+            server_time=to_proto.timestamp(server.time),
+            node_id=server.node_id,
+            history_id=server.history_id,
+            limits=server.limits,
+            caller=server_pb2.Caller(tenant=principal.tenant, subject=principal.subject, role=principal.role.value),
         )
 
 

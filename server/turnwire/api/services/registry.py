@@ -9,10 +9,11 @@ from opencode.event import event_pb2
 from opencode.file import file_pb2
 from opencode.message import message_pb2
 from opencode.provider import provider_pb2
+from opencode.server import server_pb2
 from opencode.session import session_pb2
 from opencode.tool import tool_pb2
 from opencode.turn import turn_service_pb2
-from turnwire.api.services.catalog import AgentService, ProviderService
+from turnwire.api.services.catalog import AgentService, ProviderService, ServerService
 from turnwire.api.services.events import EventService
 from turnwire.api.services.files import FileService
 from turnwire.api.services.messages import MessageService
@@ -47,4 +48,5 @@ def all_services(use: UseCases) -> tuple[Service, ...]:
         Service(tool["PermissionService"], PermissionService(use.permissions)),
         Service(provider_pb2.DESCRIPTOR.services_by_name["ProviderService"], ProviderService(use.catalog)),
         Service(agent_pb2.DESCRIPTOR.services_by_name["AgentService"], AgentService(use.catalog)),
+        Service(server_pb2.DESCRIPTOR.services_by_name["ServerService"], ServerService(use.catalog)),
     )

@@ -1,11 +1,14 @@
-"""What can be chosen: providers with their models, agents, and the server's tools."""
+"""What the server offers: what it can do, providers with their models, agents, and its tools."""
 
 import asyncio
 from collections.abc import Mapping
+from datetime import datetime
 
 from msgspec import Struct
 
+from turnwire import __version__
 from turnwire.core.environment import Environment
+from turnwire.core.features import FEATURES
 from turnwire.core.settings import Agent, PermissionRule
 from turnwire.core.tools.schemas import problem_of_schema
 from turnwire.domain.conversation.messages import ModelRef
@@ -48,12 +51,40 @@ class ToolList(Struct, frozen=True):
     """What happens to the calls of each tool, by name."""
 
 
-class Catalog:
-    """Lists what is configured. Stores nothing."""
+class ServerDescription(Struct, frozen=True, kw_only=True):
+    """The server as a caller sees it."""
 
-    def __init__(self, environment: Environment) -> None:
-        """Takes the ports and the agents."""
+    version: str
+    features: tuple[str, ...]
+    """Words of `turnwire.core.features`, in alphabetical order."""
+    time: datetime
+    node_id: str
+    """Id of this start of the process."""
+    history_id: str
+    """Id of the history that is written since this start."""
+    limits: Mapping[str, int]
+    """By the keys of the configuration."""
+
+
+class Catalog:
+    """Tells what the server is and lists what is configured. Stores nothing."""
+
+    def __init__(self, environment: Environment, limits: Mapping[str, int]) -> None:
+        """Takes the ports and the agents, and the limits to show by the keys of the configuration."""
         self._environment = environment
+        self._limits = limits
+        self._node_id, self._history_id = environment.new_id("nod"), environment.new_id("his")
+
+    async def server(self, principal: Principal) -> ServerDescription:
+        """Returns what the server is; reads nothing that is stored."""
+        return ServerDescription(
+            version=__version__,
+            features=tuple(FEATURES),
+            time=self._environment.clock(),
+            node_id=self._node_id,
+            history_id=self._history_id,
+            limits=self._limits,
+        )
 
     async def providers(self, principal: Principal) -> tuple[ProviderDescription, ...]:
         """Returns the configured providers with their models, ordered by id."""

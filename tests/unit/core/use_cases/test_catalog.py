@@ -23,7 +23,8 @@ async def test_the_catalog_says_what_happens_to_calls() -> None:
             FakeStore(sessions_by_id=sessions),
             settings={"permissions": (ASK_FILES,), "agents": agents},
             tools=FakeServerTools(server_tool("fs.write"), server_tool("run"), server_tool("web.get")),
-        )
+        ),
+        {},
     )
     allow, ask, deny = PermissionAction.ALLOW, PermissionAction.ASK, PermissionAction.DENY
     assert {name: (await catalog.tools(BUILT_IN, name)).permissions for name in ("", "ses_1", "ses_2")} == {
@@ -42,7 +43,7 @@ async def test_the_default_agent_is_listed_although_nobody_configured_it() -> No
         "fallback_models": (fallback,),
         "agents": {"coder": Agent(system="You code.", model=own, permissions=(deny,), fallback_models=())},
     }
-    coder, default = await Catalog(make_environment(settings=settings)).agents(BUILT_IN)
+    coder, default = await Catalog(make_environment(settings=settings), {}).agents(BUILT_IN)
     assert (coder.name, coder.built_in, coder.model, coder.has_system_prompt) == ("coder", False, own, True)
     assert (coder.permissions, coder.fallback_models, coder.tools) == ((ASK_FILES, deny), (), None)
     assert (default.name, default.built_in, default.model, default.has_system_prompt) == ("default", True, None, False)

@@ -1,4 +1,4 @@
-"""What every use case works with: the ports and the settings, in one value."""
+"""The ports and settings that use cases work with, in one value."""
 
 from asyncio import Future
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from turnwire.ports.tools import NoServerTools, ServerTools
 
 @dataclass(frozen=True)
 class Environment:
-    """Made once by the composition root."""
+    """The ports and settings. Made once by the composition root."""
 
     store: Store
     feed: Feed
@@ -29,9 +29,9 @@ class Environment:
     tools: ServerTools = NoServerTools()  # noqa: RUF009 - has no state
 
     def commit(self, session_id: str, work: Work, at: datetime) -> Future[Committed]:
-        """Stores work in one session; see `Store.commit`."""
+        """Stores work in one session in one transaction; see `Store.commit`."""
         return self.store.commit(Commit(session_id=session_id, at=at, changes=work.changes, events=work.events))
 
     def publish(self, session_id: str, kind: EphemeralKind) -> None:
-        """Tells watchers of a session something that is not stored."""
+        """Publishes an event that is not stored to the watchers of a session."""
         self.feed.publish(Event(session_id=session_id, kind=kind))

@@ -1,4 +1,4 @@
-"""Work that must be done as a whole although its caller may go away in the middle."""
+"""Work that must complete even when its caller is cancelled."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -8,25 +8,25 @@ T = TypeVar("T")
 
 
 class Uncancelled:
-    """Owns such work. `_running` is bounded by the calls in flight; `settle` waits for what is left."""
+    """Owns tasks that outlive their callers. `_running` is bounded by the calls in flight; `settle` waits for them."""
 
     def __init__(self) -> None:
-        """Begins without work."""
+        """Starts without tasks."""
         self._running: set[asyncio.Task[Any]] = set()
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Does the work and returns its result; when the caller is cancelled the work goes on."""
+        """Returns the result of the work or raises its error. The work continues when the caller is cancelled."""
         task = asyncio.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._done)
         return await asyncio.shield(task)
 
     async def settle(self) -> None:
-        """Returns when nothing runs any more."""
+        """Returns when no task runs. Safe to cancel."""
         while self._running:
             await asyncio.wait(tuple(self._running))
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # seen by the caller, or by nobody when it is gone
+            task.exception()  # retrieved, so that asyncio does not log it when the caller is gone

@@ -1,4 +1,4 @@
-"""A unit of work before it is committed: changes to store and events to tell, which add up."""
+"""A unit of work before it is committed: changes and events. Units can be added."""
 
 from msgspec import Struct
 
@@ -6,7 +6,7 @@ from turnwire.ports.commit import Change, NewEvent
 
 
 class Work(Struct, frozen=True):
-    """What to store and what to tell, in order."""
+    """Changes to store and events to publish, each in order."""
 
     changes: tuple[Change, ...] = ()
     events: tuple[NewEvent, ...] = ()

@@ -1,1 +1,1 @@
-"""What callers hand in, as values, and how it becomes content of messages."""
+"""Requests of callers as values, and how they become content of messages."""

@@ -1,7 +1,7 @@
-"""Files that come with a message: as bytes, from a data URI, or read from a folder that the caller may name.
+"""Files attached to a message: as bytes, from a data URI, or read from a path on the server.
 
-A file is read once, when its message is accepted, and stored by its hash. `core/intake/readable_files.py` says which
-paths may be read.
+A file is read once, when its message is accepted, and stored under its hash. `core/intake/readable_files.py` decides
+which paths may be read.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ UNKNOWN_MIME = "application/octet-stream"
 
 
 class NewFile(Struct, frozen=True, kw_only=True):
-    """A file as the client sent it: by exactly one of url, path and data."""
+    """A file as the client sent it; exactly one of url, path and data is set."""
 
     mime: str = ""
     filename: str = ""
@@ -44,7 +44,7 @@ class LoadedFile(Struct, frozen=True):
 
 
 async def load_file(new: NewFile, field: str, readable: ReadableFiles) -> LoadedFile:
-    """Reads the bytes of an attachment.
+    """Returns an attachment with its bytes, at most `readable.max_bytes` of them.
 
     Args:
         new: The attachment.
@@ -52,8 +52,8 @@ async def load_file(new: NewFile, field: str, readable: ReadableFiles) -> Loaded
         readable: Which paths may be read, and the size limit.
 
     Raises:
-        InvalidRequest: not exactly one of url, path and data, a malformed data URI, a path that is not allowed or no
-            file.
+        InvalidRequest: not exactly one of url, path and data is set, the data URI is malformed, or the path is not
+            allowed or not a file.
         MessageTooLarge: the file is over the limit.
     """
     if new.mime and not _MIME.fullmatch(new.mime):
@@ -79,7 +79,7 @@ async def load_file(new: NewFile, field: str, readable: ReadableFiles) -> Loaded
 
 
 def reference_to(content: bytes, mime: str, filename: str) -> File:
-    """Returns the reference that a message holds to some bytes."""
+    """Returns a reference to the bytes, for use in a message."""
     return File(
         sha256=hashlib.sha256(content).hexdigest(),
         size_bytes=len(content),
@@ -93,8 +93,8 @@ def decode_data_uri(url: str, field: str, max_bytes: int) -> tuple[str, bytes]:
     """Returns media type ("" when absent) and bytes of a base64 data URI (RFC 2397), decoded strictly.
 
     Raises:
-        InvalidRequest: it is no data URI, not base64, or its base64 is malformed.
-        MessageTooLarge: it holds more than max_bytes.
+        InvalidRequest: the text is not a data URI, not base64, or its base64 is malformed.
+        MessageTooLarge: the content is larger than max_bytes.
     """
     match = _DATA_URI.match(url)
     if match is None:

@@ -1,4 +1,4 @@
-"""The contents of a message that a caller sends: text as it is, files read."""
+"""The contents of a caller's message, with its files read."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from turnwire.ports.commit import PutFile
 
 
 class Contents(Struct, frozen=True):
-    """Contents in order, and the files among them."""
+    """Contents in the order of the parts, and the files among them."""
 
     contents: tuple[Content, ...]
     files: tuple[LoadedFile, ...]
@@ -26,7 +26,7 @@ class Contents(Struct, frozen=True):
         )
 
     def changes(self) -> tuple[PutFile, ...]:
-        """Returns what stores the files."""
+        """Returns the changes that store the files."""
         return tuple(PutFile(file.reference.sha256, file.content) for file in self.files)
 
 
@@ -38,12 +38,12 @@ async def load_contents(
     Args:
         parts: The parts.
         readable: Which paths may be read.
-        limits: Of a message.
-        other_bytes: Size of the rest of the message, which counts against the limit as well.
+        limits: Their `max_message_bytes` applies to the whole message.
+        other_bytes: Size of the rest of the message, which also counts towards the limit.
 
     Raises:
         InvalidRequest: a file cannot be read.
-        MessageTooLarge: a file, or all together, is over the limit.
+        MessageTooLarge: a file, or the whole message, is over its limit.
     """
     contents, files, size = list[Content](), list[LoadedFile](), other_bytes
     for index, part in enumerate(parts):

@@ -23,6 +23,6 @@ _BY_NAME = {
 
 
 def language_of(filename: str) -> str:
-    """Returns the language that a file's name suggests, in lower case; "" when unknown."""
+    """Returns the language for a file name, in lower case; "" when unknown."""
     path = PurePosixPath(filename.lower())
     return _BY_NAME.get(path.name) or _BY_SUFFIX.get(path.suffix.removeprefix("."), "")

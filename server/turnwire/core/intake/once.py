@@ -1,6 +1,6 @@
-"""Requests with a name (AIP-155): a retry gets the first answer, across restarts too.
+"""Requests with a name (AIP-155): a retry gets the answer of the first attempt, even after a restart.
 
-A name belongs to its principal: two callers, told apart by tenant and subject, may use the same one.
+Names are separate for each principal: callers that differ in tenant or subject may use the same name.
 """
 
 import asyncio
@@ -20,34 +20,34 @@ _Name = tuple[str, str, str]
 
 
 class NamedRequests:
-    """Sees to it that each named request is carried out once.
+    """Ensures that each named request is carried out once.
 
-    Whoever carries one out claims its name, asks for the first receipt, and releases the name at the end; the receipt
-    is recorded in the commit of the request. `_claimed` holds the names until then, with what wakes those who wait for
-    them. It is bounded by the calls in flight. Used on the event loop only.
+    A caller claims the name, looks for the first receipt, stores its own in the commit of the request, and releases
+    the name. `_claimed` maps each claimed name to the event that its release sets. It is bounded by the calls in
+    flight. Used on the event loop only.
     """
 
     def __init__(self, store: Store) -> None:
-        """Takes the store that remembers."""
+        """Takes the store that has the receipts."""
         self._store = store
         self._claimed: dict[_Name, asyncio.Event] = {}
 
     async def claim(self, principal: Principal, request_id: str) -> None:
-        """Takes a name, once nobody else holds it. Safe to cancel: then it is not taken."""
+        """Waits until a name is free and claims it. Safe to cancel: then the name is not claimed."""
         name = _name(principal, request_id)
         while name in self._claimed:
             await self._claimed[name].wait()
         self._claimed[name] = asyncio.Event()
 
     def release(self, principal: Principal, request_id: str) -> None:
-        """Gives a name up that was claimed; one of those who wait for it gets it."""
+        """Releases a claimed name; one of the callers waiting for it gets it."""
         self._claimed.pop(_name(principal, request_id)).set()
 
     async def first_receipt(self, principal: Principal, new: NewMessage) -> Receipt | None:
-        """Returns the answer that the first try got, marked as a duplicate; None when this is the first.
+        """Returns the receipt of the first attempt, marked as a duplicate; None when this is the first.
 
         Raises:
-            RequestIdReused: the name was used for a request with another content.
+            RequestIdReused: the name was used for a request with different content.
         """
         stored = await self._store.request(principal, new.request_id)
         if stored is None:
@@ -59,7 +59,7 @@ class NamedRequests:
 
 
 def receipt_record(principal: Principal, new: NewMessage, receipt: Receipt) -> Work:
-    """Returns the work that remembers the answer; empty for a request without a name."""
+    """Returns the work that stores the receipt; empty for a request without a name."""
     if not new.request_id:
         return Work()
     receipt_json = msgspec.json.encode(receipt).decode()

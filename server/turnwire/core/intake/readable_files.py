@@ -1,8 +1,9 @@
-"""Files on the server's disk that a caller may name: which ones, and how they are opened.
+"""Files on the server's disk that a caller may name: decides which, and opens them safely.
 
 The database must never be opened for reading here. POSIX locks belong to the process: closing any descriptor of a file
-gives up all locks that the process holds on it, those of SQLite too. The next program that closes the database would
-take itself for its last user and delete the log that the server writes. So a file is looked at before it is opened.
+gives up all locks that the process holds on it, including SQLite's. The next program that closes the database would
+then believe that it is the last user and delete the log that the server writes. So a file is checked before it is
+opened.
 """
 
 import os
@@ -17,17 +18,17 @@ from turnwire.domain.errors import InvalidRequest, MessageTooLarge
 from turnwire.ports.store import FileIdentity
 
 KERNEL_FOLDERS = (Path("/proc"), Path("/sys"), Path("/dev"))
-"""Never read, whatever is allowed: the environment of the server, with its keys, is a file there."""
+"""Never read, even inside an allowed folder: the server's environment, with its keys, is a file there."""
 
 DESCRIPTORS = Path("/proc/self/fd")
-"""Where Linux shows the process's descriptors as paths."""
+"""Where Linux lists the process's descriptors as paths."""
 
 LOOK_ONLY: int | None = getattr(os, "O_PATH", None)
-"""Opens a file without access to its content: closing it gives up no lock. None where the system has no such thing."""
+"""Flag that opens a file without access to its content, so that closing it gives up no lock; None if unsupported."""
 
 
 class ReadableFiles(Struct, frozen=True, kw_only=True):
-    """The files that a session may name by path. Nothing outside directory and roots is ever opened.
+    """The files that a session may name by path. Nothing outside `directory` and `roots` is ever opened.
 
     Symbolic links are resolved first, and the resolved path decides.
     """
@@ -35,21 +36,21 @@ class ReadableFiles(Struct, frozen=True, kw_only=True):
     directory: str = ""
     """The session's working directory; "" for none."""
     roots: tuple[Path, ...] = ()
-    """Further folders that may be read."""
+    """Further folders whose files may be read."""
     max_bytes: int
     """Size limit of one file, inclusive."""
     own_files: Callable[[], Set[FileIdentity]] = frozenset
-    """Tells which files are the store's own; see `Store.own_files`."""
+    """Returns the store's own files; see `Store.own_files`."""
 
     def read(self, path: str, field: str) -> bytes:
-        """Returns the bytes of a file. Blocking.
+        """Returns the bytes of a file. Blocks; call it in a thread.
 
         Args:
-            path: Absolute, or seen from the session's directory.
+            path: Absolute, or relative to the session's directory.
             field: Path of the field in the request, for errors.
 
         Raises:
-            InvalidRequest: the path is not allowed, no regular file, or one of the store's own files.
+            InvalidRequest: the path is not allowed, not a regular file, or one of the store's own files.
             MessageTooLarge: the file is over the limit.
         """
         with os.fdopen(self._open(self._resolve(path, field), field), "rb") as file:
@@ -62,7 +63,7 @@ class ReadableFiles(Struct, frozen=True, kw_only=True):
         return content
 
     def _resolve(self, path: str, field: str) -> Path:
-        """Returns the path without links, inside the allowed folders."""
+        """Returns the path with links resolved. Raises InvalidRequest unless it is inside an allowed folder."""
         if "\0" in path:
             raise InvalidRequest.of(field, "holds a NUL character")
         folders = [Path(self.directory), *self.roots] if self.directory else [*self.roots]
@@ -73,7 +74,7 @@ class ReadableFiles(Struct, frozen=True, kw_only=True):
         try:
             target = (Path(self.directory) / named).resolve(strict=True)
         except (OSError, RuntimeError) as error:
-            # the same words for "not there" and "not allowed", or a caller could explore the disk
+            # one error for "missing" and "not allowed", or a caller could explore the disk
             raise _not_readable(field) from error
         inside = any(target.is_relative_to(folder) for folder in allowed)
         if not inside or any(target.is_relative_to(folder) for folder in KERNEL_FOLDERS):
@@ -81,11 +82,11 @@ class ReadableFiles(Struct, frozen=True, kw_only=True):
         return target
 
     def _open(self, target: Path, field: str) -> int:
-        """Returns a descriptor to read from. What is checked is what is opened, whoever moves files meanwhile."""
+        """Returns a descriptor for reading. It is of the file that was checked, even if files are moved meanwhile."""
         if LOOK_ONLY is None or not DESCRIPTORS.is_dir():
             return self._open_by_path(target, field)
         try:
-            # O_NOFOLLOW: the path was resolved, so a link here has just been put in its place
+            # O_NOFOLLOW: the path is resolved, so a link here was put there just now
             seen = os.open(target, LOOK_ONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as error:
             raise _not_readable(field) from error
@@ -98,14 +99,14 @@ class ReadableFiles(Struct, frozen=True, kw_only=True):
             os.close(seen)
 
     def _open_by_path(self, target: Path, field: str) -> int:
-        """As `_open`, for systems that cannot look at a file without opening it, such as macOS.
+        """Like `_open`, for systems that cannot check a file without opening it, such as macOS.
 
-        Looks at the path first. Should one of the store's own files be put there before the path is opened, its
-        descriptor stays open for ever: only closing it would give up the locks.
+        Checks the path first. If one of the store's own files is moved there before the path is opened, its descriptor
+        stays open forever, because closing it would give up the locks.
         """
         try:
             self._check(target.lstat(), field)
-            # O_NONBLOCK: a pipe may have been put in the file's place
+            # O_NONBLOCK: a pipe may have replaced the file
             descriptor = os.open(target, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
             raise _not_readable(field) from error
@@ -119,7 +120,7 @@ class ReadableFiles(Struct, frozen=True, kw_only=True):
         return descriptor
 
     def _check(self, status: os.stat_result, field: str) -> None:
-        """Raises unless it is a regular file within the limit that is not the store's."""
+        """Raises InvalidRequest unless it is a regular file within the limit and not the store's own."""
         if not stat.S_ISREG(status.st_mode):
             raise _not_readable(field)
         if FileIdentity.of(status) in self.own_files():
@@ -129,7 +130,7 @@ class ReadableFiles(Struct, frozen=True, kw_only=True):
 
 
 def readable_files(environment: Environment, directory: str) -> ReadableFiles:
-    """Returns the files that a session may name by path; its working directory is "" when it has none."""
+    """Returns the files that a session may name by path; `directory` is "" when the session has none."""
     return ReadableFiles(
         directory=directory,
         roots=environment.settings.files.roots,

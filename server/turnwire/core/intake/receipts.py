@@ -4,7 +4,7 @@ import msgspec
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where an accepted message stands; stored with a named request and answered again to its retries."""
+    """The response to an accepted message. Stored with a named request, and returned again to retries of it."""
 
     session_id: str
     message_id: str
@@ -12,8 +12,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """"" when no turn was started."""
     queued: bool = False
     queue_position: int = 0
-    """Its place among the waiting messages, from 1; 0 when it was started."""
+    """Its place among the waiting messages, from 1; 0 when its turn started at once."""
     sequence: int = 0
-    """The session's head just before the message's events. The store keeps it beside the receipt."""
+    """The session's head just before the message's events. The store keeps it apart from the receipt."""
     duplicate: bool = False
-    """True when the same request was accepted before, and this is that first answer."""
+    """True when the same request was accepted before and this is its first receipt."""

@@ -49,6 +49,7 @@ class Witness:
         self.session_id = session_id
         self.accepted: list[tuple[SendMessageResponse, str]] = []
         self.fold = SessionFold(session_id)
+        self.token = ""
         self.held: list[tuple[float, str, str]] = []
         """Time, message and its text then."""
         self.sequences: dict[int, bytes] = {}
@@ -70,6 +71,7 @@ class Witness:
     async def _watch(self) -> None:
         async with watching(self._client, self.session_id, self.fold, after_sequence=0) as watch:
             while await watch.batch():
+                self.token = watch.token
                 now = time.monotonic()
                 for message in self.fold.listed()[-6:]:
                     if message.status == MESSAGE_STATUS_STREAMING:
@@ -126,6 +128,10 @@ class Witness:
         async with watching(client, self.session_id, fold, after_sequence=0) as watch:
             await watch.until_kind("caught_up")
         assert comparable(fold.listed()) == comparable(stored)
+        if self.token:  # what was held before the kill, and what came behind it
+            async with watching(client, self.session_id, self.fold, resume_token=self.token) as resumed:
+                await resumed.until_kind("caught_up")
+            assert comparable(self.fold.listed()) == comparable(stored)
         assert len(fold.ended_turns) == len([m for m in stored if m.type == MESSAGE_TYPE_USER])
         assert not fold.open_turns
         later = {event.sequence: event.SerializeToString() for event in watch.events if event.sequence}

@@ -28,6 +28,10 @@ class Followed:
     """What holds the session's answer back now."""
     fold: SessionFold = field(init=False)
     watching: asyncio.Task[None] | None = None
+    token: str = ""
+    """The newest resume token of the watch."""
+    resumes: bool = False
+    """The watch went on from the token of the one before it."""
     paused: bool = False
     """The newest answer was paused by its provider."""
     open_call: str = ""

@@ -351,13 +351,18 @@ class World:
         return bool(one.waiting_calls())
 
     def _follow(self, one: Followed) -> None:
-        one.fold = SessionFold(one.session_id)
+        """Watches the session: in turns from the first event on, and from where its last watch was."""
+        one.resumes = bool(one.token) and not one.resumes
+        if not one.resumes:
+            one.fold, one.token = SessionFold(one.session_id), ""
         one.watching = asyncio.create_task(self._watch(one))
 
     async def _watch(self, one: Followed) -> None:
+        start = {"resume_token": one.token} if one.resumes else {"from_beginning": True}
         try:
-            async with watching(self.client, one.session_id, one.fold, after_sequence=0) as watch:
+            async with watching(self.client, one.session_id, one.fold, **start) as watch:
                 while await self._batch(one, watch):
+                    one.token = watch.token or one.token
                     self._move()
         except asyncio.CancelledError:
             pass

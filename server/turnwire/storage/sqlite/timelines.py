@@ -29,18 +29,20 @@ class Timelines:
 
     @classmethod
     def begin(cls, db: sqlite3.Connection, position: int) -> "Timelines":
-        """Begins the timeline of this run at the newest position of the log and forgets the oldest ones."""
-        db.execute("BEGIN IMMEDIATE")
+        """Begins the timeline of this run at the newest position of the log and forgets the oldest ones.
+
+        A full disk keeps no server from starting. The timeline is then not in the file, so that what is given in this
+        run counts as replaced in the next one.
+        """
+        name = secrets.token_hex(8)
         try:
-            db.execute(
-                "INSERT INTO timelines (timeline, start_position) VALUES (?, ?)", (secrets.token_hex(8), position)
-            )
-            db.execute("DELETE FROM timelines WHERE id <= (SELECT max(id) FROM timelines) - ?", (KEPT_TIMELINES,))
-            rows = db.execute("SELECT id, timeline, start_position FROM timelines ORDER BY id").fetchall()
-        except BaseException:
-            db.execute("ROLLBACK")
-            raise
-        db.execute("COMMIT")
+            _store(db, name, position)
+        except sqlite3.OperationalError as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_FULL:
+                raise
+        rows = db.execute("SELECT id, timeline, start_position FROM timelines ORDER BY id").fetchall()
+        if not rows or rows[-1][1] != name:
+            rows.append((rows[-1][0] + 1 if rows else 1, name, position))
         return cls(rows)
 
     def standing(self, moment: Moment) -> Standing:
@@ -51,3 +53,15 @@ class Timelines:
         if end is not None:
             return Standing.PAST if moment.position <= end else Standing.REPLACED
         return Standing.REPLACED if self._is_complete else Standing.UNKNOWN
+
+
+def _store(db: sqlite3.Connection, name: str, position: int) -> None:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        db.execute("INSERT INTO timelines (timeline, start_position) VALUES (?, ?)", (name, position))
+        db.execute("DELETE FROM timelines WHERE id <= (SELECT max(id) FROM timelines) - ?", (KEPT_TIMELINES,))
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:  # a full disk has rolled it back
+            db.execute("ROLLBACK")
+        raise

@@ -53,6 +53,39 @@ def test_runs_that_are_forgotten_are_unknown(monkeypatch: pytest.MonkeyPatch) ->
     assert db.execute("SELECT count(*) FROM timelines").fetchone() == (3,)
 
 
+class FullDisk:
+    """A file that takes no row any more."""
+
+    def __init__(self, db: sqlite3.Connection, code: int) -> None:
+        """Takes the file and what SQLite says of it."""
+        self._db = db
+        self._code = code
+        self.in_transaction = True
+
+    def execute(self, sql: str, *arguments: object) -> sqlite3.Cursor:
+        """Fails to write."""
+        if sql.startswith("INSERT"):
+            error = sqlite3.OperationalError("disk")
+            error.sqlite_errorcode = self._code
+            raise error
+        return self._db.execute(sql, *arguments)
+
+
+def test_a_full_disk_keeps_no_server_from_starting() -> None:
+    """What came before it is past; what is given in that run is replaced in the next one."""
+    db = _file()
+    first = Timelines.begin(db, 0)
+    unsaved = Timelines.begin(FullDisk(db, sqlite3.SQLITE_FULL), 5)
+    assert unsaved.standing(Moment(first.current, 5)) is Standing.PAST
+    assert unsaved.standing(Moment(unsaved.current, 6)) is Standing.PAST
+    after = Timelines.begin(db, 6)
+    assert after.standing(Moment(first.current, 5)) is Standing.PAST
+    assert after.standing(Moment(unsaved.current, 6)) is Standing.REPLACED
+    assert Timelines.begin(FullDisk(_file(), sqlite3.SQLITE_FULL), 0).current
+    with pytest.raises(sqlite3.OperationalError):
+        Timelines.begin(FullDisk(db, sqlite3.SQLITE_IOERR), 6)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_moment_is_past_if_its_events_are_in_the_file(seed: int) -> None:
     """However often backups are made and restored: compared with the events themselves."""

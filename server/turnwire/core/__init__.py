@@ -1,4 +1,4 @@
-"""Use cases: what Turnwire does, without any transport, database or SDK.
+"""The logic of Turnwire, independent of transports, databases and SDKs.
 
-`use_cases` and `watches` are what a listener may call; `turns` runs what they accept. Start with `use_cases`.
+Listeners may call `use_cases` and `watches`; `turns` runs the messages that they accept. Start with `use_cases`.
 """

@@ -1,7 +1,7 @@
-"""What a listener may call: one class a module.
+"""The operations that a listener may call, one class per module.
 
-Every method of a use case, and every watch, takes first the `Principal` for whom it acts. There is one principal so
-far, which may do everything, so only the names of requests depend on it (`turnwire.core.intake.once`).
+The first argument of every use case and every watch is the `Principal` for whom it acts. So far there is one principal,
+which may do everything, so only the names of requests depend on it (`turnwire.core.intake.once`).
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from turnwire.core.watches.watch import Watches
 
 @dataclass(frozen=True)
 class UseCases:
-    """All of them. Made once, by the composition root."""
+    """All use cases and watches. Made once by the composition root."""
 
     conversations: Conversations
     tool_results: ToolResults

@@ -1,4 +1,4 @@
-"""What the server offers: what it can do, providers with their models, agents, and its tools."""
+"""Lists what the server offers: its features, providers with their models, agents and tools."""
 
 import asyncio
 from collections.abc import Mapping
@@ -22,61 +22,61 @@ _BUILT_IN_AGENT = Agent(description="Answers with the default model.")
 
 
 class AgentDescription(Struct, frozen=True, kw_only=True):
-    """An agent, to be shown. Its system prompt is not."""
+    """An agent for display, without its system prompt."""
 
     name: str
     description: str
     color: str
     """"#rrggbb" or ""."""
     built_in: bool
-    """True when the configuration does not name it."""
+    """True when the configuration does not define it."""
     model: ModelRef | None
     """None: the session's or the server's default."""
     fallback_models: tuple[ModelRef, ...]
     tools: tuple[str, ...] | None
-    """Patterns of the names of the server's tools that it may use; None for all."""
+    """Name patterns of the server tools that it may use; None allows all, an empty tuple none."""
     permissions: tuple[PermissionRule, ...]
-    """All rules for its tool calls, the server's first; the last one that matches counts."""
+    """All rules for its tool calls, the server's first; the last matching rule applies."""
     has_system_prompt: bool
 
 
 class ToolList(Struct, frozen=True):
-    """The server's tools, to be shown."""
+    """The server's tools for display."""
 
     tools: tuple[ServerTool, ...]
     sources: tuple[ToolSource, ...]
     problems: Mapping[str, str]
-    """Why models are not offered a tool, by name."""
+    """Why a tool is not offered to models, by tool name."""
     permissions: Mapping[str, PermissionAction]
-    """What happens to the calls of each tool, by name."""
+    """Whether calls of a tool are allowed, denied or ask a person, by tool name."""
 
 
 class ServerDescription(Struct, frozen=True, kw_only=True):
-    """The server as a caller sees it."""
+    """The server, described for callers."""
 
     version: str
     features: tuple[str, ...]
-    """Words of `turnwire.core.features`, in alphabetical order."""
+    """Names from `turnwire.core.features`, sorted."""
     time: datetime
     node_id: str
     """Id of this start of the process."""
     history_id: str
-    """Id of the history that is written since this start."""
+    """Id of the history that this start of the process writes."""
     limits: Mapping[str, int]
-    """By the keys of the configuration."""
+    """Limits by configuration key."""
 
 
 class Catalog:
-    """Tells what the server is and lists what is configured. Stores nothing."""
+    """Describes the server and lists what is configured. Stores nothing."""
 
     def __init__(self, environment: Environment, limits: Mapping[str, int]) -> None:
-        """Takes the ports and the agents, and the limits to show by the keys of the configuration."""
+        """Takes the ports and settings, and the limits to show by configuration key."""
         self._environment = environment
         self._limits = limits
         self._node_id, self._history_id = environment.new_id("nod"), environment.new_id("his")
 
     async def server(self, principal: Principal) -> ServerDescription:
-        """Returns what the server is; reads nothing that is stored."""
+        """Returns the description of the server without reading the store."""
         return ServerDescription(
             version=__version__,
             features=tuple(FEATURES),
@@ -89,10 +89,10 @@ class Catalog:
     async def providers(self, principal: Principal) -> tuple[ProviderDescription, ...]:
         """Returns the configured providers with their models, ordered by id."""
         describe = self._environment.providers.describe
-        return tuple(await asyncio.to_thread(describe))  # the first time it reads the price list
+        return tuple(await asyncio.to_thread(describe))  # the first call reads the price list
 
     async def agents(self, principal: Principal) -> tuple[AgentDescription, ...]:
-        """Returns the agents by name, the default one included."""
+        """Returns the agents ordered by name, including the default agent."""
         configured = self._environment.settings.agents
         agents = {DEFAULT_AGENT: _BUILT_IN_AGENT} | dict(configured)
         return tuple(self._agent(name, agent, name not in configured) for name, agent in sorted(agents.items()))

@@ -1,4 +1,4 @@
-"""Choosing model and agent, and refusing what is not configured or cannot be used before anything is stored."""
+"""Chooses model, agent and tools of a turn; refuses unknown and unusable ones before anything is stored."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from turnwire.ports.provider import Providers
 
 @contextmanager
 def settings_in(field: str) -> Iterator[None]:
-    """Moves what is wrong with settings to the field of the request that holds them."""
+    """Prefixes the fields of an InvalidRequest with the request field that holds the settings."""
     try:
         yield
     except InvalidRequest as error:
@@ -23,7 +23,7 @@ def settings_in(field: str) -> Iterator[None]:
 
 
 def choose_agent(settings: CoreSettings, asked: str | None, session: Session) -> str:
-    """Returns the agent's name for a turn: the one asked for, else the session's.
+    """Returns the name of a turn's agent: the requested one, else the session's.
 
     Raises:
         InvalidRequest: there is no such agent.
@@ -34,7 +34,7 @@ def choose_agent(settings: CoreSettings, asked: str | None, session: Session) ->
 def choose_model(
     settings: CoreSettings, providers: Providers, asked: ModelRef | None, agent: str, session: Session
 ) -> ModelRef:
-    """Returns the model for a turn: the one asked for, else the agent's, the session's or the server's.
+    """Returns the model of a turn: the requested one, else the agent's, the session's or the server's.
 
     Raises:
         UnknownModel: there is no such provider, or the provider does not offer the model.
@@ -46,21 +46,21 @@ def choose_model(
 
 
 def choose_tools(asked: tuple[ToolDefinition, ...], session: Session) -> tuple[ToolDefinition, ...]:
-    """Returns the client's tools for a turn: those kept on the session, then those of the message.
+    """Returns the client's tools for a turn: the session's tools, then the message's.
 
-    Of two with one name the message's counts, in the place of the session's: so the tools stay in their order.
+    A tool of the message replaces one of the session with the same name and keeps its position in the order.
 
     Raises:
-        InvalidRequest: they are too many.
+        InvalidRequest: together they are more than MAX_TOOLS.
     """
     tools = tuple({tool.name: tool for tool in (*session.tools, *asked)}.values())
     if len(tools) > MAX_TOOLS:
-        raise InvalidRequest.of("tools", f"are more than {MAX_TOOLS} with those of the session", "TOO_MANY")
+        raise InvalidRequest.of("tools", f"more than {MAX_TOOLS} tools, including the session's", "TOO_MANY")
     return tools
 
 
 def check_agent(settings: CoreSettings, name: str) -> str:
-    """Returns the agent's name; "" for the default one. Raises InvalidRequest when there is no such agent."""
+    """Returns the agent's name; "" for the default agent. Raises InvalidRequest when there is no such agent."""
     if name in ("", DEFAULT_AGENT):
         return ""
     if name not in settings.agents:
@@ -76,10 +76,10 @@ def check_directory(directory: str, field: str = "directory") -> str:
 
 
 async def check_schemas(tools: Iterable[ToolDefinition], field: str = "tools") -> None:
-    """Checks the schemas of declared tools, which stand in a field of the request.
+    """Checks the schemas of declared tools. `field` is their path in the request, for errors.
 
     Raises:
-        InvalidRequest: names each tool whose schema is none.
+        InvalidRequest: a schema is not valid; has one violation for each of these tools.
     """
     problems = [await problem_of_schema(tool.input_schema_json) for tool in tools]
     violations = [

@@ -1,4 +1,4 @@
-"""Explaining what a model would be sent: the way of a step up to the moment of sending, and nothing after it."""
+"""Explains what a model would be sent: makes a step's request as a turn would, and does not send it."""
 
 import json
 
@@ -25,12 +25,12 @@ class ExplainRequest(Struct, frozen=True, kw_only=True):
 
     session_id: str
     parts: tuple[NewPart, ...]
-    """Of a user message to put at the end, not stored; empty for none."""
+    """Parts of a user message to append to the conversation without storing it; empty for none."""
     turn: NewTurn
 
 
 class ContextExplanation(Struct, frozen=True, kw_only=True):
-    """A request and how it came to be."""
+    """A request and how it was made."""
 
     provider_id: str
     model_id: str
@@ -40,28 +40,28 @@ class ContextExplanation(Struct, frozen=True, kw_only=True):
     """The body of the HTTP request."""
     estimated_tokens: int
     context_window_tokens: int | None
-    """None when it is unknown."""
+    """None when unknown."""
     would_compact: bool
-    """True when the conversation would be compacted first; the request is the one before that."""
+    """True when a turn would compact the conversation first; the request here is not compacted."""
     repairs: tuple[Repair, ...]
-    """What the core left out or changed, then what the API's rules did; each in the order of the messages."""
+    """What the core left out or changed, then what the API's rules changed; each in message order."""
     sent_context: SentContext
 
 
 class ContextExplainer:
-    """Explains contexts. Sends nothing and stores nothing."""
+    """Explains requests without sending or storing anything."""
 
     def __init__(self, environment: Environment) -> None:
-        """Takes the ports and the agents."""
+        """Takes the ports and settings."""
         self._environment = environment
 
     async def explain(self, principal: Principal, request: ExplainRequest) -> ContextExplanation:
-        """Returns what a model would be sent if a turn of the session began now.
+        """Returns what a model would be sent if a turn of the session began now. Safe to cancel.
 
         Raises:
             SessionNotFound: there is no such session.
-            InvalidRequest: a part, a tool's schema or the agent is wrong.
-            UnknownModel: the model cannot be asked.
+            InvalidRequest: a part, a tool's schema or the agent is invalid.
+            UnknownModel: the model is not configured.
             ProviderCredentialsRejected: the model's provider has no key.
             StorageError: the conversation could not be read.
         """

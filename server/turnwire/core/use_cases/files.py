@@ -1,4 +1,4 @@
-"""Files of sessions: what messages and tool results refer to."""
+"""Files that the messages and tool results of a session refer to."""
 
 from turnwire.core.environment import Environment
 from turnwire.domain.errors import StoredFileNotFound
@@ -18,7 +18,7 @@ class Files:
         Raises:
             SessionNotFound: there is no such session.
             StoredFileNotFound: no message of the session refers to such a file.
-            StorageError: it could not be read.
+            StorageError: the file could not be read.
         """
         content = await self._environment.store.session_file(session_id, sha256)
         if content is None:

@@ -1,4 +1,4 @@
-"""Messages of sessions: accepting, reading, aborting. Every way into a conversation passes here."""
+"""Messages of sessions: sends, appends, reads and aborts. Every message enters a conversation here."""
 
 import asyncio
 from datetime import datetime
@@ -29,7 +29,7 @@ class Conversations:
     """The use cases about messages. Every method may raise SessionNotFound and StorageError."""
 
     def __init__(self, environment: Environment, turns: Turns, tool_results: ToolResults) -> None:
-        """Takes the ports, who runs the turns, and who knows the calls that appended results answer."""
+        """Takes the ports, the turns, and the use case that folds appended results into calls."""
         self._environment = environment
         self._turns = turns
         self._tool_results = tool_results
@@ -37,38 +37,40 @@ class Conversations:
         self._uncancelled = Uncancelled()
 
     async def send(self, principal: Principal, new: NewMessage, answer: NewTurn) -> Receipt:
-        """Stores a user message and lets a model answer it; returns when the message is durable.
+        """Stores a user message for a model to answer; returns when the message is durable.
 
-        Idempotent when the request is named. Safe to cancel: the message is then stored as a whole or not at all.
+        Idempotent when the request is named. Safe to cancel: the message is stored completely or not at all.
 
         Raises:
-            InvalidRequest: a part, the model or the agent is wrong, or the request's name was used for another message.
+            InvalidRequest: a part, the model or the agent is invalid, or the request id was used for another message.
             ProviderCredentialsRejected: the model's provider has no key.
-            TurnInProgress, TooManyTurns, ShuttingDown: as `Turns.reserve`.
+            TurnInProgress, TooManyTurns, ShuttingDown: see `Turns.reserve`.
         """
         return await self._accept(principal, new, answer)
 
     async def append(self, principal: Principal, new: NewMessage) -> Receipt:
         """Stores a message without starting a turn. Idempotent when the request is named.
 
-        A tool result whose call is known and has no result of its own is also shown with that call.
+        Safe to cancel: the message is stored completely or not at all. A tool result is also shown with its call when
+        that call is known and has no result of its own.
 
         Raises:
-            InvalidRequest: a part is wrong.
+            InvalidRequest: a part is invalid, or the request id was used for another message.
+            ToolCallNotFound: a result names a call that the conversation does not have.
         """
         return await self._accept(principal, new, None)
 
     async def aclose(self) -> None:
-        """Waits for requests whose callers are gone. Idempotent."""
+        """Waits for requests that outlived their callers. Idempotent."""
         await self._uncancelled.settle()
 
     async def message(self, principal: Principal, session_id: str, message_id: str) -> Message:
-        """Returns a message as far as it has come. Raises MessageNotFound."""
+        """Returns a message with the content received so far. Raises MessageNotFound."""
         await self._turns.flush(session_id)
         return await self._environment.store.message(session_id, message_id)
 
     async def messages(self, principal: Principal, session_id: str, page: Page) -> MessagePage:
-        """Returns messages in conversation order; what streams now is included as far as it has come."""
+        """Returns messages in conversation order; one that streams has the content received so far."""
         await self._turns.flush(session_id)
         return await self._environment.store.messages(session_id, page)
 
@@ -78,12 +80,12 @@ class Conversations:
         return await self._environment.store.display(session_id, page)
 
     async def abort(self, principal: Principal, session_id: str, expected_turn_id: str, *, keep_queue: bool) -> Aborted:
-        """Ends the running turn and returns when that is durable; see `Turns.abort`. Idempotent."""
+        """Ends the running turn and returns when its end is durable; see `Turns.abort`. Idempotent."""
         await self._environment.store.cached_session(session_id)
         return await self._turns.abort(session_id, expected_turn_id, keep_queue=keep_queue)
 
     async def _accept(self, principal: Principal, new: NewMessage, answer: NewTurn | None) -> Receipt:
-        """Carries a request out. A named one goes on when its caller is gone: a retry must find its answer."""
+        """Carries out a request. A named one outlives its caller, so that a retry finds its receipt."""
         if not new.request_id:
             return await self._store(principal, new, answer)
         await self._requests.claim(principal, new.request_id)
@@ -167,7 +169,7 @@ class Conversations:
         return msgspec.structs.replace(receipt, sequence=committed.before_sequence)
 
     async def _session_for(self, new: NewMessage, now: datetime) -> tuple[Session, Work]:
-        """Returns the message's session, and the work that creates it when the message names none."""
+        """Returns the message's session; creates one, with the returned work, when the message names none."""
         if new.session_id:
             return await self._environment.store.cached_session(new.session_id), Work()
         session = Session(session_id=self._environment.new_id("ses"), created_at=now, updated_at=now)

@@ -1,4 +1,4 @@
-"""Permissions: which requests are open, and answering them."""
+"""Permission requests: lists the open ones and answers them."""
 
 from turnwire.core.environment import Environment
 from turnwire.core.turns.registry import Turns
@@ -10,7 +10,7 @@ class Permissions:
     """The use cases about permission requests. Every method may raise SessionNotFound and StorageError."""
 
     def __init__(self, environment: Environment, turns: Turns) -> None:
-        """Takes the ports and who runs the turns that ask."""
+        """Takes the ports and the turns."""
         self._environment = environment
         self._turns = turns
 
@@ -19,7 +19,7 @@ class Permissions:
     ) -> None:
         """Answers an open request and returns when that is durable. The first answer wins.
 
-        Idempotent: the same answer again is confirmed. Safe to cancel: what was begun goes on.
+        Idempotent: giving the same answer again succeeds. Safe to cancel: a commit that has begun completes.
 
         Raises:
             PermissionRequestNotFound: the session never had such a request.

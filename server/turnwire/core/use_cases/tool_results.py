@@ -1,4 +1,4 @@
-"""Results of tool calls that come from clients: for a turn that waits, or as messages of their own."""
+"""Tool results from clients: delivers them to the waiting turn, or folds them into calls of ended turns."""
 
 import asyncio
 import contextlib
@@ -18,18 +18,18 @@ from turnwire.domain.principal import Principal
 
 
 class ToolResults:
-    """Takes results. Every method may raise SessionNotFound and StorageError."""
+    """Accepts tool results. Every method may raise SessionNotFound and StorageError."""
 
     def __init__(self, environment: Environment, turns: Turns) -> None:
-        """Takes the ports and who runs the turns."""
+        """Takes the ports and the turns."""
         self._environment = environment
         self._turns = turns
-        self._folding = asyncio.Lock()  # from reading the calls to storing their results; rare, so one for all sessions
+        self._folding = asyncio.Lock()  # held from reading calls to storing results; rare, so one for all sessions
 
     async def submit(self, principal: Principal, session_id: str, part_id: str, new: NewToolResult) -> tuple[Part, int]:
-        """Stores the result of a client tool call; the turn goes on when all calls of its step have theirs.
+        """Stores the result of a client tool call; the turn continues when all calls of its step have one.
 
-        Idempotent: the same result for a call that holds it is confirmed.
+        Idempotent: submitting the same result again succeeds. Safe to cancel: a commit that has begun completes.
 
         Returns:
             The part of the call, and a sequence of the session after the result was stored.
@@ -38,7 +38,7 @@ class ToolResults:
             ToolCallNotFound: the session has no such call.
             ToolCallAlreadySettled: the call has another result, or its turn has ended.
             ToolCallNotReady: the call is still being written, or waits for a permission.
-            InvalidRequest: a file is wrong, or the result too large.
+            InvalidRequest: a file is invalid, or the result is too large.
         """
         session = await self._environment.store.session(session_id)
         readable = readable_files(self._environment, session.directory)
@@ -48,13 +48,13 @@ class ToolResults:
 
     @contextlib.asynccontextmanager
     async def folding(self, message: Message, now: datetime) -> AsyncIterator[tuple[Message, Work]]:
-        """Yields a message of type TOOL_RESULT, folded into the calls that it answers, and the work that settles these.
+        """Yields a TOOL_RESULT message, folded into the calls it answers, and the work that updates these.
 
-        The caller stores both before it leaves: until then no other result is folded into the same calls.
+        Store both inside the context: until it ends, no other result is folded into the same calls.
 
         Raises:
             ToolCallNotFound: a result names a call that the conversation does not have.
-            InvalidRequest: a result is for a call that the running turn waits for, or names two calls.
+            InvalidRequest: a result is for a call that the running turn waits for, or two different calls.
         """
         async with self._folding:
             changing = self._refuse_awaited(message)
@@ -63,7 +63,7 @@ class ToolResults:
             yield fold_results(name_calls(message, history), ended, now)
 
     def _refuse_awaited(self, message: Message) -> frozenset[str]:
-        """Returns the turns whose messages may still change; a result is not folded into those.
+        """Returns the ids of turns whose messages may still change; no result is folded into these messages.
 
         Raises:
             InvalidRequest: a result is for a call that the running turn waits for.

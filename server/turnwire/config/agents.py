@@ -1,4 +1,4 @@
-"""The agents and permissions of a configuration; docs/configuration.md describes their tables."""
+"""Reads agents and permissions from a configuration; docs/configuration.md describes their tables."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,15 +15,15 @@ def read_agents(document: Document, models: ConfiguredModels) -> dict[str, Agent
 
 
 def read_permissions(document: Document, key: str, table: Mapping[str, Any]) -> tuple[PermissionRule, ...]:
-    """Returns the rules of a table in the file's order.
+    """Returns the rules of a table in file order.
 
     Args:
-        document: Makes the errors.
+        document: Creates the errors.
         key: Path of the table.
-        table: Pattern to action.
+        table: Maps patterns to actions.
 
     Raises:
-        ConfigError: a pattern is empty, or an action unknown.
+        ConfigError: a pattern is empty, or an action is unknown.
     """
     rules = []
     for pattern, action in table.items():
@@ -40,7 +40,7 @@ def read_permissions(document: Document, key: str, table: Mapping[str, Any]) -> 
 
 def _agent(document: Document, key: str, table: object, models: ConfiguredModels) -> Agent:
     if key == "agents.":
-        raise document.error('agents.""', 'is an agent without a name; sessions that name no agent have "default"')
+        raise document.error('agents.""', 'is an agent without a name; sessions that name no agent use "default"')
     found = models.resolved(key, table)
     if isinstance(found, dict) and "permissions" in found:
         rules = document.converted(f"{key}.permissions", found["permissions"], dict[str, Any])

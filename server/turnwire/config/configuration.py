@@ -1,8 +1,8 @@
 """Configuration: `turnwire.toml`, environment variables and options, read once into one frozen `Config`.
 
-docs/configuration.md describes every key and variable; `make generate` writes it from the types that the sections are
-read as (`turnwire.config.sections`). Unknown keys and bad values raise `ConfigError`, which names the key and where it
-stands. The keys of providers are never read here, let alone kept.
+docs/configuration.md describes every key and variable; `make generate` writes it from the types of the sections
+(`turnwire.config.sections`). Unknown keys and invalid values raise `ConfigError`, which names the key and its source.
+The API keys of providers are never read here.
 """
 
 import re
@@ -36,7 +36,7 @@ DEFAULT_FILE = "turnwire.toml"
 
 
 class Config(Struct, frozen=True, kw_only=True):
-    """The whole configuration, checked. Holds no keys, only the names of the variables that hold them."""
+    """The whole configuration, checked. Contains the names of the variables with API keys, never the keys."""
 
     server: ServerConfig = ServerConfig()
     storage: StorageConfig = StorageConfig()
@@ -44,12 +44,12 @@ class Config(Struct, frozen=True, kw_only=True):
     default_model: ModelRef
     providers: Mapping[str, ProviderSettings]
     provider_sources: Mapping[str, str]
-    """For each provider "builtin", "env" (its usual key variable is set) or "config"."""
+    """Maps each provider to "builtin", "env" (its usual key variable is set) or "config"."""
     models: Mapping[ModelRef, ModelSettings] = {}
     agents: Mapping[str, Agent] = {}
     permissions: tuple[PermissionRule, ...] = ()
     files: FileSettings = FileSettings()
-    """The roots are absolute."""
+    """Its `roots` are absolute."""
     limits: Limits = Limits()
     retries: Retries = Retries()
     fallback_models: tuple[ModelRef, ...] = ()
@@ -69,7 +69,7 @@ class Config(Struct, frozen=True, kw_only=True):
         return {key: value for key, value in values.items() if type(value) is int}
 
     def core_settings(self) -> CoreSettings:
-        """Returns the part that the core works with."""
+        """Returns the settings that the core uses."""
         return CoreSettings(
             default_model=self.default_model,
             agents=self.agents,
@@ -87,12 +87,12 @@ def load_config(path: Path | None, environ: Mapping[str, str], options: Mapping[
     """Reads the configuration.
 
     Args:
-        path: The file; None takes the one that TURNWIRE_CONFIG names, else `./turnwire.toml`, else none.
-        environ: The environment; only the variables of docs/configuration.md are read.
-        options: Options of the command line that were given: "--listen", "--db".
+        path: The file; None uses the file that TURNWIRE_CONFIG names, else `./turnwire.toml` if it exists.
+        environ: The environment; only the variables in docs/configuration.md are read.
+        options: The given command line options: "--listen", "--db".
 
     Raises:
-        ConfigError: the file is missing or wrong, or a variable or an option is.
+        ConfigError: the file is missing, or the file, a variable or an option is invalid.
     """
     document = Document(_file(path, environ), {**environ, **(options or {})})
     defaults = document.section("defaults", DefaultsSection)

@@ -1,6 +1,6 @@
-"""The document of a configuration: the tables of the file under the overrides, and where each value stands.
+"""The document of a configuration: the tables of the file with overrides applied, and the source of each value.
 
-docs/configuration.md says what the tables hold.
+docs/configuration.md describes the tables.
 """
 
 import tomllib
@@ -14,7 +14,7 @@ import msgspec
 from turnwire.config.sections import SECTIONS, TABLES, custom_value, explained
 
 VARIABLE = r"[A-Za-z_][A-Za-z0-9_]{0,99}"
-"""What the name of an environment variable looks like."""
+"""Pattern for the name of an environment variable."""
 
 _NAMES = frozenset({*SECTIONS, *TABLES, "permissions"})
 
@@ -27,25 +27,25 @@ KEY_OF_OVERRIDE = {
     "--listen": ("server", "listen"),
     "--db": ("storage", "path"),
 }
-"""Later ones win. Other TURNWIRE_ variables are left alone: Kubernetes sets TURNWIRE_PORT and the like by itself for a
-service of that name."""
+"""Later entries win. Other TURNWIRE_ variables are ignored, because Kubernetes sets some, such as TURNWIRE_PORT, for a
+service named turnwire."""
 
 Section = TypeVar("Section")
 
 
 class ConfigError(Exception):
-    """The configuration is wrong. The message names the file or variable and the key."""
+    """The configuration is invalid. The message names the file or variable, and the key."""
 
 
 class Document:
-    """Hands out the tables as checked values, and makes the errors that name where a wrong one stands."""
+    """Returns tables as checked values, and creates the errors that name the source of an invalid value."""
 
     def __init__(self, file: Path | None, overrides: Mapping[str, str]) -> None:
         """Reads the file.
 
         Args:
             file: None for an empty document.
-            overrides: The environment and the options of the command line.
+            overrides: The environment and the command line options.
 
         Raises:
             ConfigError: the file cannot be read, is not TOML, or has an unknown section.
@@ -53,7 +53,7 @@ class Document:
         self._file = file
         self._tables = _tables(file)
         self._overridden_by: dict[str, str] = {}
-        """Key path -> variable or option."""
+        """Maps a key path to the variable or option that set it."""
         self.environ = overrides
         for name, table in self._tables.items():
             if name not in _NAMES:
@@ -66,7 +66,7 @@ class Document:
                 self._overridden_by[f"{section}.{key}"] = override
 
     def table(self, name: str) -> dict[str, Any]:
-        """Returns a section as it was written, its keys in the file's order; empty when it is left out."""
+        """Returns a section as written, its keys in file order; empty if the section is absent."""
         table: dict[str, Any] = self._tables.get(name, {})
         return table
 
@@ -75,20 +75,20 @@ class Document:
         return self.converted(name, self.table(name), kind)
 
     def converted(self, key: str, table: object, kind: type[Section]) -> Section:
-        """Returns a table as a value of a type. Raises ConfigError with the path of the wrong key below `key`."""
+        """Returns a table as a value of a type. Raises ConfigError with the path of the invalid key below `key`."""
         try:
             return msgspec.convert(table, kind, dec_hook=custom_value)
         except msgspec.ValidationError as error:
             raise self.error(*explained(key, error, kind)) from None
 
     def path(self, key: str, path: Path) -> Path:
-        """Returns the path seen from the working directory; a relative one of the file starts at the file's folder."""
+        """Returns the absolute path. A path in the file is relative to its folder, others to the working directory."""
         path = path.expanduser()
         from_file = self._file is not None and key not in self._overridden_by
         return (self._file.parent / path if from_file and self._file else path).absolute()
 
     def error(self, key: str, problem: str) -> ConfigError:
-        """Returns the error with the place that the value of the key came from."""
+        """Returns the error about a key, with the source of its value."""
         place = self._overridden_by.get(key) or f"{self._file or 'default configuration'}: {key}"
         return ConfigError(f"{place}: {problem}")
 

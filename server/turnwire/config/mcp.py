@@ -1,4 +1,4 @@
-"""The MCP servers of a configuration; docs/configuration.md describes their tables."""
+"""Reads the MCP servers from a configuration; docs/configuration.md describes their tables."""
 
 import importlib.util
 import re
@@ -32,7 +32,7 @@ def _server(document: Document, key: str, table: object) -> McpSettings:
             raise document.error(
                 f"{key}.{field}", f"is not for a server with {'a url' if settings.url else 'a command'}"
             )
-    # Never repeat these values: people paste keys.
+    # Never repeat these values: people paste keys into them.
     if not all(re.fullmatch(_HEADER, header) for header in settings.headers_env):
         raise document.error(f"{key}.headers_env", "has a key that is not the name of an HTTP header")
     for name in (*settings.env, *settings.headers_env.values()):

@@ -1,4 +1,4 @@
-"""The providers and models of a configuration; docs/configuration.md describes their tables."""
+"""Reads providers and models from a configuration; docs/configuration.md describes their tables."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -19,23 +19,23 @@ BUILTIN_BY_VENDOR = {
         kind="anthropic", name="Anthropic", api_key_env="ANTHROPIC_API_KEY", default_model="claude-sonnet-5-5"
     ),
 }
-"""Providers that are there as soon as the vendor's usual variable is set."""
+"""Providers that exist when the vendor's usual key variable is set."""
 
 
 class ConfiguredModels(Struct, frozen=True):
-    """The providers with their models: what the rest of a configuration can refer to."""
+    """The providers and models that the rest of a configuration can refer to."""
 
     document: Document
     providers: Mapping[str, ProviderSettings]
     sources: Mapping[str, str]
-    """For each provider "builtin", "env" or "config"."""
+    """Maps each provider to "builtin", "env" or "config"."""
     models: Mapping[ModelRef, ModelSettings]
 
     def ref(self, key: str, text: str) -> ModelRef:
         """Returns the model that a key names.
 
         Raises:
-            ConfigError: the text is not provider/model, or no provider takes it.
+            ConfigError: the text is not of the form provider/model, or no provider accepts the model.
         """
         model = _ref(self.document, key, text, self.providers)
         settings = self.providers[model.provider_id]
@@ -45,18 +45,18 @@ class ConfiguredModels(Struct, frozen=True):
         return model
 
     def refs(self, key: str, texts: Iterable[str]) -> tuple[ModelRef, ...]:
-        """Returns the models that a list names, in its order. Raises ConfigError."""
+        """Returns the models that a list names, in list order. Raises ConfigError."""
         return tuple(self.ref(f"{key}[{index}]", text) for index, text in enumerate(texts))
 
     def resolved(self, key: str, table: object) -> object:
-        """Returns a table whose `model` and `fallback_models` are references instead of texts; "" is no model.
+        """Returns a table with `model` and `fallback_models` as references instead of texts; "" becomes no model.
 
         Args:
             key: Path of the table.
-            table: As it was written.
+            table: The table as written.
 
         Raises:
-            ConfigError: it names a model that no provider takes.
+            ConfigError: the table names a model that no provider accepts.
         """
         if not isinstance(table, dict):
             return table
@@ -71,10 +71,10 @@ class ConfiguredModels(Struct, frozen=True):
 
 
 def read_models(document: Document, builtin_providers: bool) -> ConfiguredModels:
-    """Returns the providers of the file, with those that need none, and the models that the file describes.
+    """Returns the configured and the built-in providers, and the models that the file describes.
 
     Raises:
-        ConfigError: a table is wrong.
+        ConfigError: a table is invalid.
     """
     providers: dict[str, ProviderSettings] = {}
     sources: dict[str, str] = {}
@@ -100,10 +100,10 @@ def _provider(document: Document, key: str, table: object) -> ProviderSettings:
     if not re.fullmatch(r"providers\.[\w.-]+", key):
         raise document.error(key, "is not a name of letters, digits, '_', '-' and '.'")
     settings = document.converted(key, table, ProviderSettings)
-    # The name of a variable is asked for and people paste the key: never repeat the value.
+    # Never repeat the value: people paste the key here instead of the name of a variable.
     if not re.fullmatch(rf"({VARIABLE})?", settings.api_key_env):
         raise document.error(f"{key}.api_key_env", "is not the name of an environment variable")
-    # Clients are told the address, so it must not carry a password.
+    # Clients can read the address, so it must not contain a password.
     if settings.base_url and not re.fullmatch(r"https?://[^/@\s]+(/[^@\s]*)?", settings.base_url):
         raise document.error(f"{key}.base_url", "must be http:// or https:// and a host, without user name or password")
     return settings

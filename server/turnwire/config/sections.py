@@ -1,4 +1,4 @@
-"""The sections of `turnwire.toml` as types: the settings themselves where the server takes them as they are written."""
+"""The sections of `turnwire.toml` as types. Sections that the server uses as written are read as its own settings."""
 
 import re
 from collections.abc import Mapping
@@ -22,61 +22,61 @@ LogFormat = Literal["text", "json"]
 
 
 class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where and how the server answers."""
+    """The address that the server listens on, and its connections."""
 
     listen: str = "127.0.0.1:50051"
-    """Address to serve on: `host:port`, where port 0 takes any free one, `[ipv6]:port` or `unix:path`."""
+    """Address to serve on: `host:port`, where port 0 selects a free port, `[ipv6]:port` or `unix:path`."""
     max_message_bytes: Count = 64 * 2**20
     """Largest gRPC request; at least `limits.max_message_bytes`. Twice that by default: data URIs need a third more,
     JSON and names the rest."""
     shutdown_grace_seconds: Annotated[float, Meta(ge=0, le=3600)] = 1.0
-    """How long requests may go on when the server stops. The default leaves a stop within two seconds."""
+    """How long running requests may continue when the server stops. By default, a stop takes at most two seconds."""
     heartbeat_seconds: Seconds = 15.0
-    """Silence after which a watcher gets a heartbeat."""
+    """Time without events after which a watcher gets a heartbeat."""
 
 
 class StorageConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where conversations are kept."""
+    """Where conversations are stored."""
 
     path: Path = Path("turnwire.db")
     """The SQLite file."""
     retained_events_per_session: Count = 10_000
-    """The newest events that a session keeps; a watcher that asks for older ones gets `resync`."""
+    """Events that a session keeps, the newest ones; a watcher that asks for older events gets `resync`."""
 
 
 class LogConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is written to standard error."""
 
     level: LogLevel = "info"
-    """The least level that is written."""
+    """The lowest level that is written."""
     format: LogFormat = "text"
-    """Lines to read, or a JSON object a line."""
+    """`text` for people, or `json` for one JSON object per line."""
 
 
 class DefaultsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What holds where sessions, messages and agents leave it open."""
+    """Settings for sessions, messages and agents that do not set them."""
 
     model: str = "offline/echo"
-    """`PROVIDER/MODEL` that answers where neither message, session nor agent names a model."""
+    """`PROVIDER/MODEL` that answers when neither message, session nor agent names a model."""
     fallback_models: tuple[str, ...] = ()
-    """Asked in this order when the provider of the chosen model does not answer."""
+    """Tried in this order when the provider of the chosen model does not answer."""
     builtin_providers: bool = True
-    """False leaves only the providers of the file."""
+    """False disables all providers that are not in the file."""
     host_messages: bool = True
     """Whether errors, aborts and compactions leave a HOST message in the conversation."""
 
 
 class ModelSection(ModelFacts, frozen=True, kw_only=True):
-    """A model: what the price list does not know or has wrong. The table lists the model, and its values win."""
+    """Facts about a model that the price list lacks or has wrong; they override it. The table also lists the model."""
 
     input_usd_per_million: PicoUsd | None = None
     """Price of prompt tokens neither read from nor written to a cache."""
     output_usd_per_million: PicoUsd | None = None
     """Price of generated tokens, reasoning included."""
     cache_read_usd_per_million: PicoUsd | None = None
-    """Price of prompt tokens read from a cache; repeat the input's where there is no rebate."""
+    """Price of prompt tokens read from a cache; if there is no discount, repeat the input price."""
     cache_write_usd_per_million: PicoUsd | None = None
-    """Price of prompt tokens written to a cache; repeat the input's where there is no surcharge."""
+    """Price of prompt tokens written to a cache; if there is no surcharge, repeat the input price."""
 
     def settings(self) -> ModelSettings:
         """Returns the model with its prices."""
@@ -100,7 +100,7 @@ SECTIONS: Mapping[str, type[Struct]] = {
     "compaction": CompactionSettings,
     "log": LogConfig,
 }
-"""The sections of which there is one, by name."""
+"""The sections that occur once, by name."""
 
 TABLES: Mapping[str, type[Struct]] = {
     "providers": ProviderSettings,
@@ -108,7 +108,7 @@ TABLES: Mapping[str, type[Struct]] = {
     "agents": Agent,
     "mcp": McpSettings,
 }
-"""The sections that hold a table for each thing, by name: what the type of such a table is."""
+"""The sections with one table per entry: maps the name of the section to the type of such a table."""
 
 
 def custom_value(kind: type, value: object) -> Path | PicoUsd:
@@ -136,7 +136,7 @@ def _pico_usd(value: object) -> PicoUsd:
 
 
 def explained(key: str, error: msgspec.ValidationError, kind: type) -> tuple[str, str]:
-    """Returns the full key path and the problem out of msgspec's message."""
+    """Returns the full key path and the problem from msgspec's message."""
     problem, _, inner = str(error).partition(" - at `$")
     path = key + inner.rstrip("`")
     if unknown := re.search(r"unknown field `(.*)`", problem):
@@ -154,7 +154,7 @@ def explained(key: str, error: msgspec.ValidationError, kind: type) -> tuple[str
 
 
 def _choices(hint: object) -> tuple[str, ...]:
-    """Returns the texts that a type allows, lists of them and None included; empty when it allows all."""
+    """Returns the texts that a type allows, also inside lists and optional types; empty when it allows any text."""
     if get_origin(hint) is Literal:
         return get_args(hint)
     return next(filter(None, map(_choices, get_args(hint))), ())

@@ -1,1 +1,1 @@
-"""What operators see: logs."""
+"""Logs for operators."""

@@ -1,9 +1,9 @@
-"""Logs: one line an event on stderr, as text or JSON.
+"""Logs: one line per event on stderr, as text or JSON.
 
-Turnwire's own code logs through `structlog.get_logger()`, facts as keywords, never prompts, answers, tool output, file
-content or keys. The libraries log through `logging`; of theirs only warnings and errors come out, whatever level they
-are set to: at DEBUG the SDKs write whole requests, aiosqlite whole statements with their values. Tracebacks come
-without the values of local variables for the same reason.
+Turnwire's own code logs through `structlog.get_logger()` with facts as keywords, and never logs prompts, answers, tool
+output, file content or keys. Libraries log through `logging`. Only their warnings and errors are written, whatever
+their level: at DEBUG, SDKs write whole requests and aiosqlite whole statements with their values. For the same reason,
+tracebacks omit the values of local variables.
 """
 
 import logging
@@ -27,8 +27,8 @@ def configure_logging(
     """Sets up structlog and `logging` for the whole process. Calling it again replaces the setup.
 
     Args:
-        level: The lowest level of Turnwire's own lines that is written. Libraries start at WARNING, or here if higher.
-        format: "json" writes one object a line with `time` (ISO 8601, UTC), `level` and `event`; "text" is for people.
+        level: The lowest level of Turnwire's own lines to write. For libraries it is at least WARNING.
+        format: "json" writes one object per line with `time` (ISO 8601, UTC), `level` and `event`; "text" is readable.
     """
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -78,12 +78,12 @@ def _json_line(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> s
 
 def _text_renderers() -> list[Processor]:
     if not sys.stderr.isatty():
-        # half the time of the renderer for people; every call writes a line
+        # takes half the time of structlog's console renderer, and every call writes a line
         return [
             structlog.processors.format_exc_info,
             structlog.processors.LogfmtRenderer(key_order=("time", "level", "event"), bool_as_flag=False),
         ]
-    # The default formatter prints local variables when rich is installed, and prompts are among them.
+    # The default formatter prints local variables when rich is installed, and these include prompts.
     return [
         structlog.dev.ConsoleRenderer(
             colors=sys.stderr.isatty(),

@@ -1,6 +1,6 @@
 """Turnwire: a conversation server.
 
-Start reading at `turnwire.app`, which puts the pieces together. The packages depend on each other one way only:
+Start reading at `turnwire.app`, which composes the server. Packages import each other in one direction only:
 `cli, app -> telemetry, config -> (api | storage | providers | feed | tools) -> core -> ports -> domain`.
 """
 

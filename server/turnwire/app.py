@@ -1,9 +1,11 @@
 """The composition root: the only module that sees all packages.
 
-Order of start: the port is bound, so that a taken one leaves nothing behind; storage opens (lock, migrations), the
-turns of a dead process go on or are ended, then calls are answered. Order of stop: health says so, new calls are
-refused and watches end, turns are stopped and their text is saved, MCP servers and providers close, storage last.
-MCP servers are started, not waited for; the first turns wait for them a little.
+Start: the port is bound first, so that nothing else has started when it is taken. Then storage opens (lock,
+migrations), turns of an earlier process are resumed or ended, and the server accepts calls. MCP servers connect in the
+background; the first turns wait a few seconds for them.
+
+Stop: health checks report it, watches end and new calls are refused, turns stop and their text is saved, then MCP
+servers, providers and finally storage close.
 """
 
 import asyncio
@@ -48,7 +50,7 @@ log = structlog.get_logger()
 
 
 class Server:
-    """One running Turnwire; an asynchronous context manager. Entering starts it, leaving stops it in order."""
+    """One Turnwire server; an asynchronous context manager. Entering starts it, leaving stops it."""
 
     def __init__(self, config: Config, environ: Mapping[str, str]) -> None:
         """Use `create_server`."""
@@ -57,12 +59,12 @@ class Server:
         self._running = AsyncExitStack()
         self._ended = asyncio.Event()
         self.failure: StorageError | None = None
-        """Why it cannot go on, and must be left; None while it can."""
+        """Why the server can no longer work and must be stopped; None while it works."""
         self.address = ""
-        """Where it serves, with the port that was bound; "" before."""
+        """The address that it listens on, with the actual port; "" before the start."""
 
     async def __aenter__(self) -> Self:
-        """Starts.
+        """Starts the server; returns when it accepts calls. If it fails, everything started so far is closed.
 
         Raises:
             StorageError: the database is in use, damaged or from a newer version.
@@ -76,13 +78,13 @@ class Server:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Stops. Turns that run are ended as interrupted, with their text."""
+        """Stops the server. Running turns continue at the next start or end as interrupted; their text is saved."""
         await self._running.aclose()
         self._ended.set()
         log.debug("stopped")
 
     async def wait_ended(self) -> None:
-        """Returns when the server has stopped or cannot go on."""
+        """Returns when the server has stopped or has failed (see `failure`). Safe to cancel."""
         await self._ended.wait()
 
     def _fail(self, error: StorageError) -> None:
@@ -138,7 +140,7 @@ def create_server(config: Config, environ: Mapping[str, str]) -> Server:
 
     Args:
         config: The configuration.
-        environ: The environment, from which providers take their keys; nothing else is read from it.
+        environ: The environment, for the API keys of providers and the variables of MCP servers.
     """
     return Server(config, environ)
 

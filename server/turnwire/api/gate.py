@@ -1,7 +1,7 @@
-"""Around every call, whatever listener it came by: the principal, the log line, and errors as statuses.
+"""What every call shares, whichever listener received it: the principal, the log line, and errors as statuses.
 
-Knows no transport. A listener parses the request, calls `Gate.unary` or `Gate.stream`, and writes answers or the status
-of a `CallFailed` in its own form.
+Independent of transports. A listener parses the request, calls `Gate.unary` or `Gate.stream`, and writes answers or the
+status of a `CallFailed` in its own form.
 """
 
 import contextlib
@@ -25,20 +25,20 @@ log = structlog.get_logger()
 
 
 class CallFailed(Exception):
-    """A call ended with an error, which is logged already."""
+    """A call ended with an error, which is already logged."""
 
     def __init__(self, status: status_pb2.Status) -> None:
-        """Takes what the caller is answered."""
+        """Takes the status for the caller."""
         super().__init__(status.message)
         self.status = status
 
 
 class CallerGone(Exception):
-    """The caller of a stream does not read any more."""
+    """The caller of a stream is no longer reading."""
 
 
 class Outlet(Protocol):
-    """Where the answers of one stream go. Its pace is the stream's pace."""
+    """Receives the answers of one stream. `send` sets the pace of the stream."""
 
     async def open(self) -> None:
         """Tells the caller that the stream has begun. Raises CallerGone."""
@@ -50,16 +50,16 @@ class Outlet(Protocol):
 
 
 class Gate:
-    """What every call passes. One for all listeners; keeps nothing of a call."""
+    """Runs every call. All listeners share one gate; it keeps no state of a call."""
 
     def __init__(self, principal: Principal) -> None:
-        """Takes the principal for whom every call is carried out: callers are not told apart yet."""
+        """Takes the principal of every call: callers are not authenticated yet."""
         self._principal = principal
 
     async def unary(
         self, method: str, implementation: Callable[[Principal, Any], Awaitable[Answer]], request: Any
     ) -> Answer:
-        """Carries out a call with one answer and returns that. Cancelling it cancels the implementation.
+        """Carries out a call and returns its one answer. Cancelling this cancels the implementation.
 
         Args:
             method: Full name, such as `opencode.message.MessageService.SendMessage`.
@@ -67,7 +67,7 @@ class Gate:
             request: The parsed request.
 
         Raises:
-            CallFailed: whatever went wrong.
+            CallFailed: the call failed for any reason.
         """
         call = _Call(method, request)
         with call.logged():
@@ -82,16 +82,18 @@ class Gate:
         request: Any,
         outlet: Outlet,
     ) -> None:
-        """Carries out a call with a stream of answers and returns when it has ended, or its caller is gone.
+        """Carries out a call with a stream of answers; returns when the stream has ended or its caller is gone.
+
+        Cancelling this cancels the implementation.
 
         Args:
             method: As in `unary`.
             implementation: The service's method; its generator is always closed.
             request: The parsed request.
-            outlet: Takes the answers.
+            outlet: Receives the answers.
 
         Raises:
-            CallFailed: whatever went wrong, in the implementation or the outlet.
+            CallFailed: the implementation or the outlet failed for any reason.
         """
         with _Call(method, request).logged():
             async with contextlib.aclosing(implementation(self._principal, request)) as answers:
@@ -112,7 +114,7 @@ class _Call:
 
     @contextlib.contextmanager
     def logged(self) -> Iterator[None]:
-        """Writes one line when the body ends, however it ends, and turns errors into CallFailed.
+        """Writes one log line when the body ends in any way, and turns errors into CallFailed.
 
         A caller that is gone is not an error.
         """
@@ -135,14 +137,14 @@ class _Call:
             self._log("OK")
 
     def _log(self, code: str, reason: str = "") -> None:
-        """Holds no content of the request."""
+        """Writes the log line, without any content of the request."""
         log.info(
             "rpc",
             method=self._method,
             code=code,
             reason=reason,
             milliseconds=round((time.perf_counter() - self._started) * 1000, 1),
-            # a caller may write anything into it
+            # callers can send any text here
             session_id=self.session_id[:64] if self.session_id.isprintable() else "",
             request_id="",
         )

@@ -1,4 +1,4 @@
-"""Values: what a session, a message, an event and an error are.
+"""Values: sessions, messages, events and errors.
 
-Nothing here does I/O, knows a clock or imports another package of Turnwire. Start with `messages`.
+Nothing here does I/O, reads a clock or imports another package of Turnwire. Start with `conversation.messages`.
 """

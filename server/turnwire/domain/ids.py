@@ -1,7 +1,7 @@
 """Identifiers: a prefix that names the kind, then a time-ordered UUID.
 
-Ids are unique for ever and sort by creation time, but nothing relies on that order: the order of messages is the
-store's, the order of events is their sequence.
+Ids are globally unique and sort by creation time, but nothing relies on that order: the store orders messages, and
+sequence numbers order events.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from uuid_utils import uuid7
 
 IdMaker = Callable[[str], str]
-"""Makes a new id from a prefix such as "msg"; injected, so that tests can make ids that repeat from run to run."""
+"""Makes a new id from a prefix such as "msg"; injected, so that ids in tests are the same in every run."""
 
 
 def new_id(prefix: str) -> str:

@@ -6,15 +6,15 @@ PICO_USD = 10**12
 """Pico-USD in one USD: a price of 0.1 USD per million tokens is a whole number of pico-USD per token."""
 
 MAX_USD = 1_000_000
-"""Largest price or budget: in pico-USD it still fits the 64 bits of the contract and the database."""
+"""Largest price or budget: in pico-USD it fits into the 64 bits of the contract and the database."""
 
 
 class PicoUsd(int):
-    """Money in pico-USD. The configuration has USD, as a number or a text such as "0.075"; nothing is rounded."""
+    """Money in pico-USD. The configuration gives USD, as a number or a text such as "0.075"; nothing is rounded."""
 
 
 class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Token counts in buckets that do not overlap. None: the provider did not say."""
+    """Token counts in buckets that do not overlap. None: the provider did not report it."""
 
     input_tokens: int | None = None
     """Prompt tokens neither read from nor written to a cache."""
@@ -24,27 +24,27 @@ class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Visible generated tokens; all generated tokens when the reasoning share is unknown."""
     reasoning_tokens: int | None = None
     reported_output_tokens: int | None = None
-    """The provider's own count of generated tokens where it is not the sum of the two buckets: xAI leaves reasoning out
-    of it, routers count with two tokenisers. None where it is the sum."""
+    """The provider's own count of generated tokens if it differs from the sum of the two buckets: xAI omits reasoning,
+    routers count with two tokenisers. None if it is the sum."""
 
     @property
     def prompt_total(self) -> int | None:
-        """The whole prompt, cached tokens included; None when the provider said nothing of the prompt."""
+        """The whole prompt, cached tokens included; None when the provider did not report it."""
         return add_known(add_known(self.input_tokens, self.cache_read_tokens), self.cache_write_tokens)
 
     @property
     def generated_total(self) -> int | None:
-        """All generated tokens, reasoning included: what is paid. None when the provider said nothing of them."""
+        """All generated tokens, including reasoning: the billed count. None when the provider did not report it."""
         return add_known(self.output_tokens, self.reasoning_tokens)
 
     @property
     def shown_output(self) -> int | None:
-        """The generated tokens by the provider's own word, as people find them in its other accounts."""
+        """The generated tokens as the provider counts them, for comparison with its other reports."""
         return self.generated_total if self.reported_output_tokens is None else self.reported_output_tokens
 
 
 def add_known(a: int | None, b: int | None) -> int | None:
-    """Adds two counts where None means unknown: the sum of what is known, None when neither is."""
+    """Adds two counts where None means unknown: returns the sum of the known ones, or None when both are unknown."""
     if a is None:
         return b
     return a if b is None else a + b

@@ -1,4 +1,4 @@
-"""Who acts: the caller for whom a use case is carried out."""
+"""Principals: the callers for whom use cases act."""
 
 from enum import StrEnum
 
@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class Role(StrEnum):
-    """What a caller may do; each role may do what the one before it may."""
+    """What a caller may do. Each role includes the rights of the roles before it."""
 
     READER = "reader"
     """Reads and watches."""
@@ -17,14 +17,14 @@ class Role(StrEnum):
 
 
 class Principal(Struct, frozen=True, kw_only=True):
-    """A caller, as the listener knows it. Equal values are the same caller."""
+    """A caller as identified by the listener. Equal values are the same caller."""
 
     tenant: str
-    """Whose data it is; tenants never see anything of each other."""
+    """The owner of the data. Tenants never see data of other tenants."""
     subject: str
-    """Who it is within the tenant; "" for a caller that nobody identified."""
+    """The caller within the tenant; "" for an unidentified caller."""
     role: Role
 
 
 BUILT_IN = Principal(tenant="default", subject="", role=Role.ADMIN)
-"""Every caller of a server that does not identify its callers. What was stored before there were principals is its."""
+"""Every caller of a server that does not identify callers. Data stored before principals existed belongs to it."""

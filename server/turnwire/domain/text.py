@@ -1,8 +1,8 @@
-"""Text as it can be stored and sent: valid UTF-8."""
+"""Makes text that can be stored and sent: valid UTF-8."""
 
 
 def utf8_bytes(text: str) -> int:
-    """Returns how many bytes the text takes in UTF-8; costs next to nothing for ASCII."""
+    """Returns the length of the text in UTF-8 bytes; constant time for ASCII."""
     return len(text) if text.isascii() else len(text.encode())
 
 

@@ -1,6 +1,6 @@
-"""Services as gRPC handlers: parsing, writing, and statuses in gRPC's form. What every call has in common is the gate.
+"""Services as gRPC handlers: parse requests, write answers and convert statuses. The gate does the rest.
 
-Handlers are made from the service descriptors, so a method may answer a message or its bytes.
+Handlers are made from service descriptors, so a method may return a message or its encoded bytes.
 """
 
 from collections.abc import Awaitable, Callable
@@ -19,7 +19,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 def service_handler(service: Service, gate: Gate) -> "grpc.GenericRpcHandler[Any, Any]":
-    """Returns the handler of a service, whose calls pass the gate."""
+    """Returns the handler of a service; its calls run through the gate."""
     methods = {
         method.name: _method_handler(method, getattr(service.servicer, method.name), gate)
         for method in service.descriptor.methods
@@ -64,12 +64,12 @@ def _unary_behavior(
 def stream_behavior(
     name: str, implementation: Callable[..., Any], gate: Gate
 ) -> Callable[[Any, Context], Awaitable[None]]:
-    """Returns what gRPC calls for a streaming method, with the request and its context.
+    """Returns the function that gRPC calls for a streaming method.
 
     Args:
         name: The method's full name.
         implementation: The servicer's method.
-        gate: What the call passes.
+        gate: Runs the call.
     """
 
     async def handle(request: Any, context: Context) -> None:
@@ -102,7 +102,7 @@ class _Outlet:
             self._translate(error)
 
     def _translate(self, error: Exception) -> None:
-        """Raises: a client that went away makes the pending write fail in gRPC's own ways."""
+        """Raises CallerGone if the client is gone, which gRPC reports in several ways, else the error."""
         if self._context.cancelled() or self._context.done() or isinstance(error, grpc.aio.InternalError):
             raise CallerGone from error
         raise error

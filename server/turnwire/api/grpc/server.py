@@ -18,33 +18,33 @@ class GrpcServer:
     """Serves the contract on one address: `bind`, then `start`, then `stop`."""
 
     def __init__(self, max_message_bytes: int) -> None:
-        """Takes the size of the largest request."""
+        """Takes the size of the largest request in bytes."""
         self._server = grpc.aio.server(options=_options(max_message_bytes))
         self._health = HealthServicer()
 
     def bind(self, listen: str) -> str:
-        """Takes the address; callers wait until `start`.
+        """Binds the address. Callers can connect, but wait until `start`.
 
         Args:
-            listen: host:port (port 0 takes a free one) or unix:path.
+            listen: host:port (port 0 selects a free port) or unix:path.
 
         Returns:
-            The address with the port that was bound.
+            The address with the actual port.
 
         Raises:
-            OSError: the address is taken or cannot be bound.
+            OSError: the address is in use or cannot be bound.
         """
         try:
             port = self._server.add_insecure_port(listen)
         except RuntimeError as error:
             raise OSError(
-                f"cannot listen on {listen}: the address is in use or not of this machine; "
+                f"cannot listen on {listen}: the address is in use or not an address of this machine; "
                 "set another with --listen, TURNWIRE_LISTEN or server.listen"
             ) from error
         return listen if listen.startswith("unix:") else f"{listen.rpartition(':')[0]}:{port}"
 
     async def start(self, services: Iterable[Service], gate: Gate) -> None:
-        """Serves the services, whose calls pass the gate, and beside them health and reflection."""
+        """Starts serving the services through the gate, and the health and reflection services."""
         services = tuple(services)
         names = [service.descriptor.full_name for service in services]
         self._server.add_generic_rpc_handlers(tuple(service_handler(service, gate) for service in services))
@@ -56,27 +56,27 @@ class GrpcServer:
         await self._server.start()
 
     async def refuse_work(self) -> None:
-        """Tells health checkers that the server is stopping; calls are still answered."""
+        """Reports NOT_SERVING to health checks. Calls are still answered."""
         await self._health.enter_graceful_shutdown()
 
     async def stop(self, grace: timedelta) -> None:
-        """Takes no new calls, lets running ones end within the grace and cancels the rest. Idempotent.
+        """Refuses new calls, and cancels running ones that do not end within the grace period. Idempotent.
 
-        An open stream would hold the stop for the whole grace, so the feed is closed first.
+        An open stream would delay this for the whole period, so close the feed first.
         """
         await self._server.stop(grace.total_seconds())
 
 
 def _options(max_message_bytes: int) -> list[tuple[str, int]]:
     return [
-        # without this a second server takes the same port silently and gets half of the calls
+        # otherwise a second server could silently bind the same port and get half of the calls
         ("grpc.so_reuseport", 0),
-        # the defaults refuse calls when thousands of watchers come back at once
+        # the defaults refuse calls when thousands of watchers reconnect at once
         ("grpc.server.max_pending_requests", 100_000),
         ("grpc.server.max_pending_requests_hard_limit", 200_000),
         ("grpc.max_receive_message_length", max_message_bytes),
         ("grpc.max_send_message_length", -1),
-        # finds dead connections within half a minute, and lets clients do the same
+        # detects dead connections within half a minute, and lets clients do the same
         ("grpc.keepalive_time_ms", 20_000),
         ("grpc.keepalive_timeout_ms", 10_000),
         ("grpc.keepalive_permit_without_calls", 1),

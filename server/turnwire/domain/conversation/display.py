@@ -1,4 +1,4 @@
-"""The display form of a message: what a user interface shows of it, a pure function of the message."""
+"""The display form of a message for user interfaces: a pure function of the message."""
 
 from msgspec import Struct
 
@@ -17,14 +17,14 @@ _ROLES = {MessageType.USER: "user", MessageType.ASSISTANT: "assistant"}
 
 
 class DisplayToolCall(Struct, frozen=True):
-    """A tool call with the id of its part."""
+    """A tool call and the id of its part."""
 
     part_id: str
     call: ToolUse
 
 
 class DisplayMessage(Struct, frozen=True, kw_only=True):
-    """A message by what is shown of it. Everything not listed here is read from `message`."""
+    """A message for display. Everything not listed here is read from `message`."""
 
     message: Message
     role: str
@@ -36,7 +36,7 @@ class DisplayMessage(Struct, frozen=True, kw_only=True):
 
 
 def project(message: Message) -> DisplayMessage | None:
-    """Returns the display form; None for a tool result that is shown with its call (then it has a parent)."""
+    """Returns the display form; None for a tool result that is shown with its call (it names the calling message)."""
     if message.type is MessageType.TOOL_RESULT and message.answers_message_id:
         return None
     contents = [part.content for part in message.parts]
@@ -51,7 +51,7 @@ def project(message: Message) -> DisplayMessage | None:
 
 
 def role_of(message_type: MessageType) -> str:
-    """Returns who speaks in a message of this type: "user", "assistant" or "system"."""
+    """Returns the role of the speaker in messages of this type: "user", "assistant" or "system"."""
     return _ROLES.get(message_type, "system")
 
 

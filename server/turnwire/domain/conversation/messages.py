@@ -1,7 +1,7 @@
 """Messages and their parts.
 
-A message is a header (`Message`) and ordered parts. Both are immutable values; a change makes a new one. Which part
-holds what is told by the type of `Part.content`; new types may be added, so a reader skips what it does not know.
+A message is a header (`Message`) and ordered parts. Both are immutable; a change creates a new value. The type of
+`Part.content` determines the kind of a part. New types may be added, so readers skip types that they do not know.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from turnwire.domain.text import join_surrogates
 
 
 class MessageType(StrEnum):
-    """Who speaks. HOST is stored and shown and never reaches a model."""
+    """Who speaks. HOST messages are stored and shown, but never sent to a model."""
 
     USER = "user"
     ASSISTANT = "assistant"
@@ -27,7 +27,7 @@ class MessageType(StrEnum):
 
 
 class MessageStatus(StrEnum):
-    """How far a message is. Every status but QUEUED and STREAMING is final."""
+    """The progress of a message. All statuses except QUEUED and STREAMING are final."""
 
     QUEUED = "queued"
     STREAMING = "streaming"
@@ -54,7 +54,7 @@ class FinishReason(StrEnum):
 
 
 class PartStatus(StrEnum):
-    """How far a part is. A part that is not STREAMING never changes, except that a tool call gets its result."""
+    """The progress of a part. A part that is not STREAMING changes only when a tool call gets its result."""
 
     STREAMING = "streaming"
     COMPLETE = "complete"
@@ -62,7 +62,7 @@ class PartStatus(StrEnum):
 
 
 class ToolStatus(StrEnum):
-    """How far a tool call is: PENDING waits for its result; the last three are final."""
+    """The progress of a tool call: PENDING waits for its result; the last three are final."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -77,7 +77,7 @@ class ToolStatus(StrEnum):
 
 
 class Text(Struct, frozen=True, tag="text"):
-    """Text of any speaker."""
+    """Text by any speaker."""
 
     text: str
 
@@ -95,18 +95,18 @@ class Refusal(Struct, frozen=True, tag="refusal"):
 
 
 class File(Struct, frozen=True, tag="file", kw_only=True):
-    """A reference to stored bytes; the bytes are kept once, by their hash."""
+    """A reference to stored bytes. Equal bytes are stored once, under their hash."""
 
     sha256: str
     """Lower-case hexadecimal digest."""
     size_bytes: int
     mime: str
     filename: str = ""
-    """Without folders; "" when not said."""
+    """Without folders; "" when unknown."""
     path: str = ""
-    """As the client gave it; "" for uploaded bytes."""
+    """As given by the client; "" for uploaded bytes."""
     language: str = ""
-    """Language by the file name, such as "python"; "" when unknown."""
+    """Programming language according to the file name, such as "python"; "" when unknown."""
 
 
 class ToolUse(Struct, frozen=True, tag="tool_use", kw_only=True, omit_defaults=True):
@@ -116,7 +116,7 @@ class ToolUse(Struct, frozen=True, tag="tool_use", kw_only=True, omit_defaults=T
     call_id: str = ""
     """The provider's id of the call; "" when it gave none."""
     input_json: str = ""
-    """The arguments as the model's own text: numbers keep their form. May be cut in an interrupted message."""
+    """The arguments exactly as the model wrote them. May be cut in an interrupted message."""
     status: ToolStatus = ToolStatus.PENDING
     output: str | None = None
     error: str | None = None
@@ -125,28 +125,28 @@ class ToolUse(Struct, frozen=True, tag="tool_use", kw_only=True, omit_defaults=T
     started_at: datetime | None = None
     """When the call was complete."""
     finished_at: datetime | None = None
-    """When the result came."""
+    """When the result arrived."""
     permission_id: str = ""
     """The open permission request that it waits for; "" for none."""
     files: tuple[File, ...] = ()
-    """Files of the result; models that can see them get them."""
+    """Files of the result; sent to models that accept them."""
     full_output: File | None = None
-    """All of the output, when `output` was cut."""
+    """The complete output as a file, when `output` was cut."""
 
 
 class ToolResult(Struct, frozen=True, tag="tool_result", kw_only=True):
-    """A tool result that is a message of its own."""
+    """A tool result in a message of its own."""
 
     call_id: str
     """The provider's id of the call; "" when it gave none."""
     output: str
     is_error: bool = False
     tool_call_id: str = ""
-    """Id of the part that holds the call; "" when no known call has the provider's id."""
+    """Id of the part with the call; "" when no known call has the provider's id."""
 
 
 class ProviderContent(Struct, frozen=True, tag="provider"):
-    """Content that only its provider understands; `Part.provider_state` holds it."""
+    """Content that only its provider understands; stored in `Part.provider_state`."""
 
     kind: str
     """The provider's own name for it, such as "web_search_call"."""
@@ -164,18 +164,18 @@ class Part(Struct, frozen=True, kw_only=True, omit_defaults=True):
     content: Content
     status: PartStatus = PartStatus.COMPLETE
     provider_state: str | None = None
-    """Opaque JSON text that must go back to the provider that made it, byte-exact (signatures, sealed reasoning)."""
+    """Opaque JSON text to return to its provider byte for byte (signatures, sealed reasoning)."""
 
 
 class ModelRef(Struct, frozen=True):
-    """Names a model of a provider."""
+    """A reference to a model of a provider."""
 
     provider_id: str
     model_id: str
 
 
 class ModelRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Which model was asked and which one answered."""
+    """The model that was requested and the model that answered."""
 
     provider_id: str
     model_requested: str
@@ -184,31 +184,31 @@ class ModelRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Failure(Struct, frozen=True, omit_defaults=True):
-    """What went wrong: a stable upper-case word and a sentence for people."""
+    """An error as a stable upper-case word and a sentence for people."""
 
     reason: str
     message: str
     metadata: Mapping[str, str] = {}
     """Facts for programs by lowerCamelCase key."""
     retry_after: timedelta | None = None
-    """How long to wait before another try, as the provider asked; None when it did not."""
+    """How long the provider asks to wait before a retry; None when it does not."""
 
     @classmethod
     def of(cls, error: DomainError) -> Self:
-        """Returns what a failed message, turn or attempt keeps of an error."""
+        """Returns an error in the form that a failed message, turn or attempt stores."""
         metadata = {key: join_surrogates(value) for key, value in error.metadata.items()}
         return cls(error.reason, join_surrogates(error.message), metadata, error.retry_after)
 
 
 class Compaction(Struct, frozen=True, kw_only=True):
-    """What a summary stands for. The messages stay; models get the summary in their place."""
+    """The messages that a summary covers. They stay stored; models get the summary in their place."""
 
     through_message_id: str
-    """The last message that it covers; all before it are covered too, SYSTEM messages excepted."""
+    """The last covered message; all earlier messages are covered too, except SYSTEM messages."""
     message_count: int
-    """Messages that models no longer get."""
+    """Number of messages that models no longer get."""
     tokens_before: int
-    """Estimate of the request before."""
+    """Estimated tokens of the request before compaction."""
     tokens_after: int
 
 
@@ -218,13 +218,13 @@ class SentContext(Struct, frozen=True, kw_only=True, omit_defaults=True):
     system_hash: str
     tools_hash: str
     prefix_hash: str
-    """Of system prompt, tools and all messages."""
+    """Digest of system prompt, tools and all messages."""
     message_count: int
     estimated_tokens: int = 0
     uncorrected_tokens: int = 0
-    """The estimate by the content alone, before earlier answers corrected it; the next correction is made of it."""
+    """The estimate from the content alone, before earlier answers correct it; the next correction uses it."""
     break_reason: str = ""
-    """Why the request does not extend that of the step before; "" when it does, and in the first step."""
+    """Why the request does not extend that of the previous step; "" when it does, and in the first step."""
 
 
 class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -240,34 +240,34 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     turn_id: str = ""
     """"" for messages stored outside a turn."""
     answers_message_id: str = field(default="", name="parent_id")
-    """What it answers: of an assistant message the user message, of a tool result the assistant message with its call.
+    """The message that this one answers: the user message for an answer, the calling message for a tool result.
 
-    Stored under its former name.
+    The database stores it under its former name.
     """
     finish_reason: FinishReason | None = None
     provider_finish_reason: str = ""
-    """The provider's own word."""
+    """The provider's own word for the finish reason."""
     model_run: ModelRun | None = None
     usage: Usage | None = None
     cost_pico_usd: int | None = None
-    """None when the price is unknown, never 0 for that."""
+    """None when the price is unknown; 0 means free."""
     failure: Failure | None = None
     sender: str = ""
     sender_name: str = ""
     metadata_json: str = ""
     compaction: Compaction | None = None
-    """What this SYSTEM message is the summary of."""
+    """Set when this SYSTEM message is a summary."""
     sent_context: SentContext | None = None
-    """What the model was sent for this assistant message."""
+    """Describes the request that this assistant message answers."""
 
     def tool_calls(self) -> tuple[tuple[Part, ToolUse], ...]:
-        """Returns the tool calls with their parts, in order."""
+        """Returns the tool calls with their parts, in part order."""
         return tuple((part, part.content) for part in self.parts if isinstance(part.content, ToolUse))
 
     def files(self) -> tuple[File, ...]:
-        """Returns the files, in order."""
+        """Returns the files, in part order."""
         return tuple(part.content for part in self.parts if isinstance(part.content, File))
 
     def result_files(self) -> tuple[File, ...]:
-        """Returns the files of the tool results, in order."""
+        """Returns the files of the tool results, in part order."""
         return tuple(file for _, call in self.tool_calls() for file in call.files)

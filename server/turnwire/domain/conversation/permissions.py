@@ -1,4 +1,4 @@
-"""Permissions: whether a tool call may run, and who said so."""
+"""Permissions: values that decide whether a tool call may run."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -9,7 +9,7 @@ from msgspec import Struct
 
 
 class PermissionAction(StrEnum):
-    """What the configuration says of a tool's calls."""
+    """How the configuration treats calls of a tool."""
 
     ALLOW = "allow"
     ASK = "ask"
@@ -23,10 +23,10 @@ class PermissionChoice(StrEnum):
 
     ONCE = "once"
     ALWAYS = "always"
-    """This call, and in this session all calls that the request's patterns match."""
+    """Allows this call, and all calls in this session that the request's patterns match."""
     REJECT = "reject"
     CANCELLED = "cancelled"
-    """Its turn ended before anybody answered."""
+    """Its turn ended before somebody answered."""
 
     @property
     def allows(self) -> bool:
@@ -35,30 +35,30 @@ class PermissionChoice(StrEnum):
 
 
 class PermissionAnswer(Struct, frozen=True, omit_defaults=True):
-    """An answer."""
+    """The answer to a permission request."""
 
     response: PermissionChoice
     reason: str = ""
-    """In the words of whoever answered; "" when not said."""
+    """The reason in the words of the person who answered; "" for none."""
 
 
 class PermissionRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A request to let one tool call run. Immutable once it has its answer."""
+    """A request to let one tool call run. It never changes after it is answered."""
 
     permission_id: str
     session_id: str
     turn_id: str
     message_id: str
-    """The assistant message that holds the call."""
+    """The assistant message with the call."""
     part_index: int
     tool_call_id: str
-    """Id of the part that holds the call."""
+    """Id of the part with the call."""
     tool: str
     """The tool's name."""
     patterns: tuple[str, ...]
-    """Names and patterns of tools that "always" would allow."""
+    """Name patterns of the tools that "always" would allow."""
     title: str
-    """A line for people."""
+    """One line for people."""
     created_at: datetime
     call_id: str = ""
     """The provider's id of the call."""
@@ -69,5 +69,5 @@ class PermissionRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def matches_glob(patterns: Iterable[str], tool: str) -> bool:
-    """Tells whether one of the patterns, such as "fs.write_*", matches the name of a tool. Case counts."""
+    """Returns whether one of the patterns, such as "fs.write_*", matches a tool name. Case-sensitive."""
     return any(fnmatchcase(tool, pattern) for pattern in patterns)

@@ -10,6 +10,7 @@ from opencode.event.session_event_pb2 import RESYNC_REASON_UNSPECIFIED, EventKin
 from opencode.message.content_pb2 import (
     MESSAGE_STATUS_COMPLETE,
     MESSAGE_STATUS_QUEUED,
+    PART_STATUS_STREAMING,
     Part,
     SessionMessage,
 )
@@ -138,7 +139,7 @@ class SessionFold:
             return  # a client that began without a position does not hold it
         held = self._part(message_id, part.index)
         if held is not None:
-            if held.part_id != part.part_id:
+            if held.part_id != part.part_id and held.status != PART_STATUS_STREAMING:
                 raise ContractBroken(f"part {part.index} of {message_id} has two ids")
             held.CopyFrom(part)
             return
@@ -180,7 +181,8 @@ class SessionFold:
         if finished.message.parts:
             raise ContractBroken("message_finished carries parts")
         if held is not None:
-            parts = list(held.parts)
+            parts = [part for part in held.parts if part.status != PART_STATUS_STREAMING]
+            self._forget_growing(held)
             held.CopyFrom(finished.message)
             held.parts.extend(parts)
 

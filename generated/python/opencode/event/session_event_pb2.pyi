@@ -539,7 +539,9 @@ Global___MessageAdded: _TypeAlias = MessageAdded  # noqa: Y015
 
 @_typing.final
 class MessageFinished(_message.Message):
-    """Gives an assistant message that ended, without its parts: each had its part_finished before."""
+    """Gives an assistant message that ended, without its parts: each had its part_finished before. Duty of a client: keep the
+    parts that had one, and drop those that had none; a server that was killed has lost them.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -6,6 +6,8 @@ from opencode.event import session_event_pb2 as pb
 from opencode.message.content_pb2 import (
     MESSAGE_STATUS_COMPLETE,
     MESSAGE_STATUS_QUEUED,
+    PART_STATUS_COMPLETE,
+    PART_STATUS_STREAMING,
     Part,
     SessionMessage,
     TextContent,
@@ -82,3 +84,16 @@ def test_deltas_are_joined_by_bytes() -> None:
     assert (fold.text("a"), fold.messages["a"].parts[0].content_bytes, fold.waited) == ("aé🎈", 7, 0)
     _grow(fold, 9, "x")
     assert (fold.text("a"), fold.waited) == ("aé🎈", 1)
+
+
+def test_a_part_that_was_lost_with_a_server_goes_when_its_message_ends() -> None:
+    """What only streamed and never finished is not in the message; another part may take its place."""
+    fold = _fold()
+    streaming = {"status": PART_STATUS_STREAMING, "text": TextContent(text="lost")}
+    for index in (1, 2):
+        part = Part(part_id=f"prt_lost{index}", index=index, **streaming)
+        fold.apply(pb.SessionEvent(session_id="ses_1", part_started=pb.PartStarted(message_id="a", part=part)))
+    part = Part(part_id="prt_new", index=1, status=PART_STATUS_COMPLETE, text=TextContent(text=" new"))
+    _happens(fold, part_finished=pb.PartFinished(message_id="a", part=part))
+    _happens(fold, message_finished=pb.MessageFinished(message=SessionMessage(message_id="a")))
+    assert fold.text("a") == "a new"

@@ -122,11 +122,12 @@ class Server:
             tools=tools,
         )
         turns = Turns(environment)
+        use_cases = _use_cases(environment, turns, codec, heartbeat, config.shown_limits())
+        # after the turns: a deletion waits for the end of one, which is written again and again until the turns stop
+        stack.push_async_callback(use_cases.sessions.aclose)
         stack.push_async_callback(turns.aclose)
         await turns.recover()
-        use_cases = _use_cases(environment, turns, codec, heartbeat, config.shown_limits())
         stack.push_async_callback(use_cases.conversations.aclose)
-        stack.push_async_callback(use_cases.sessions.aclose)
         services = all_services(use_cases)
         await grpc_server.start(services, Gate(BUILT_IN))
         stack.push_async_callback(grpc_server.stop, timedelta(seconds=config.server.shutdown_grace_seconds))

@@ -1,5 +1,7 @@
 """Trouble with the database file."""
 
+import asyncio
+import contextlib
 import sqlite3
 from pathlib import Path
 
@@ -9,7 +11,17 @@ import pytest
 from opencode.message.content_pb2 import MESSAGE_TYPE_HOST
 from opencode.message.message_pb2 import AppendMessageRequest
 from opencode.session.session_pb2 import DeleteSessionRequest
-from tests.support.clients.conversation import ask, messages_of, new_session, refused, session_of, streamed, talk, text
+from tests.support.clients.conversation import (
+    FOREVER,
+    ask,
+    messages_of,
+    new_session,
+    refused,
+    session_of,
+    streamed,
+    talk,
+    text,
+)
 from tests.support.servers.process import ServerProcess, server_process
 from tests.support.servers.running import Client, connect, running_server
 from turnwire.storage.sqlite import store as sqlite_store
@@ -119,6 +131,26 @@ async def start_and_fill(client: Client, session_id: str, store: sqlite_store.Sq
             break
     await limit_pages(store, 1)
     return stream
+
+
+async def test_deletion_from_a_locked_database_does_not_hold_the_stop(
+    tmp_path: Path, opened: list[sqlite_store.SqliteStore]
+) -> None:
+    """The end of the session's turn is written again and again, but no longer than the server runs."""
+    async with contextlib.AsyncExitStack() as running:
+        server = await running.enter_async_context(running_server(tmp_path))
+        path = tmp_path / "turnwire.db"
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as outsider:
+            client = await running.enter_async_context(connect(server.address))
+            session_id = (await client.messages.SendMessage(ask(FOREVER))).session_id
+            await run(opened[0]._writing, lambda db: db.execute("PRAGMA busy_timeout = 0"))
+            outsider.execute("BEGIN IMMEDIATE")
+            deletion = client.sessions.DeleteSession(DeleteSessionRequest(session_id=session_id))
+            reason = ""
+            while reason != "SESSION_NOT_FOUND":  # the deletion has not begun
+                reason = (await refused(client.messages.SendMessage(ask("hello", session_id)))).reason
+            await asyncio.wait_for(running.aclose(), 20)
+            deletion.cancel()
 
 
 async def test_link_to_the_file_of_another_server_is_refused(tmp_path: Path) -> None:

@@ -182,9 +182,12 @@ class _Watch:
         """Returns the session as it stands, what was not delivered yet, and what is open; then the caught-up marker.
 
         Open are messages, permission requests, and what keeps a model from answering. The session comes first: its turn
-        may have ended in memory later than in the events.
+        may have ended in memory later than in the events. A stream that ends here ends with its last event.
         """
-        opening = [(self._session_snapshot(), None), *self._select(entry for entry in entries if entry.order)]
+        stored = self._select(entry for entry in entries if entry.order)
+        if self._subscription.closed:
+            return self._batches(stored)
+        opening = [(self._session_snapshot(), None), *stored]
         messages = self._turns.open_messages(self._request.session_id)
         frames = [self._frame(MessageSnapshot(message), message.session_id) for message in messages]
         asked = self._turns.open_permissions(self._request.session_id)

@@ -17,7 +17,7 @@ async def test_servers_that_failed_are_not_waited_for() -> None:
     """They are tried again, but nobody knows how long that takes."""
     servers = McpServers({"a": MISSING, "b": MISSING}, {})
     servers.start()
-    await servers.discovered()
+    await servers.wait_discovered()
     assert [source.state for source in servers.sources()] == [SourceState.FAILED] * 2
     await servers.aclose()
 
@@ -30,15 +30,15 @@ async def test_a_server_that_hangs_is_waited_for_once(monkeypatch: pytest.Monkey
     clock = asyncio.get_running_loop().time
     began = clock()
     servers.start()
-    waiting = asyncio.create_task(servers.discovered())
-    cancelled = asyncio.create_task(servers.discovered())
+    waiting = asyncio.create_task(servers.wait_discovered())
+    cancelled = asyncio.create_task(servers.wait_discovered())
     await settled()
     cancelled.cancel()
     with pytest.raises(asyncio.CancelledError):
         await cancelled
     await waiting
     waited = clock() - began
-    await servers.discovered()
+    await servers.wait_discovered()
     assert waited >= 1.0
     assert clock() - began < waited + 0.5
     assert [source.state for source in servers.sources()] == [SourceState.CONNECTING]
@@ -47,5 +47,5 @@ async def test_a_server_that_hangs_is_waited_for_once(monkeypatch: pytest.Monkey
 
 async def test_without_servers_nobody_waits() -> None:
     """Before the start too."""
-    await McpServers({}, {}).discovered()
-    await McpServers({"hangs": HANGS}, {}).discovered()
+    await McpServers({}, {}).wait_discovered()
+    await McpServers({"hangs": HANGS}, {}).wait_discovered()

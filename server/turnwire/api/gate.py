@@ -70,7 +70,7 @@ class Gate:
             CallFailed: the call failed for any reason.
         """
         call = _Call(method, request)
-        with call.logged():
+        with call.log_outcome():
             answer = await implementation(self._principal, request)
             call.session_id = call.session_id or getattr(answer, "session_id", "")
         return answer
@@ -95,7 +95,7 @@ class Gate:
         Raises:
             CallFailed: the implementation or the outlet failed for any reason.
         """
-        with _Call(method, request).logged():
+        with _Call(method, request).log_outcome():
             async with contextlib.aclosing(implementation(self._principal, request)) as answers:
                 async for answer in answers:
                     if answer is STREAM_OPEN:
@@ -113,7 +113,7 @@ class _Call:
         self._started = time.perf_counter()
 
     @contextlib.contextmanager
-    def logged(self) -> Iterator[None]:
+    def log_outcome(self) -> Iterator[None]:
         """Writes one log line when the body ends in any way, and turns errors into CallFailed.
 
         A caller that is gone is not an error.

@@ -41,11 +41,11 @@ def read_permissions(document: Document, key: str, table: Mapping[str, Any]) -> 
 def _agent(document: Document, key: str, table: object, models: ConfiguredModels) -> Agent:
     if key == "agents.":
         raise document.error('agents.""', 'is an agent without a name; sessions that name no agent use "default"')
-    found = models.resolved(key, table)
+    found = models.resolve(key, table)
     if isinstance(found, dict) and "permissions" in found:
-        rules = document.converted(f"{key}.permissions", found["permissions"], dict[str, Any])
+        rules = document.convert(f"{key}.permissions", found["permissions"], dict[str, Any])
         found["permissions"] = read_permissions(document, f"{key}.permissions", rules)
-    agent = document.converted(key, found, Agent)
+    agent = document.convert(key, found, Agent)
     if "" in (agent.tools or ()):
         raise document.error(f"{key}.tools", "has an empty pattern, which no tool matches")
     return agent

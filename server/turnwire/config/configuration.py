@@ -149,8 +149,8 @@ def _storage(document: Document) -> StorageConfig:
 
 
 def _compaction(document: Document, models: ConfiguredModels) -> CompactionSettings:
-    table = models.resolved("compaction", document.table("compaction"))
-    settings = document.converted("compaction", table, CompactionSettings)
+    table = models.resolve("compaction", document.table("compaction"))
+    settings = document.convert("compaction", table, CompactionSettings)
     if settings.keep >= settings.threshold:
         raise document.error("compaction.keep", f"must be less than compaction.threshold, {settings.threshold:g}")
     return settings

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from turnwire.config.sections import SECTIONS, TABLES, custom_value, explained
+from turnwire.config.sections import SECTIONS, TABLES, custom_value, describe_error
 
 VARIABLE = r"[A-Za-z_][A-Za-z0-9_]{0,99}"
 """Pattern for the name of an environment variable."""
@@ -72,14 +72,14 @@ class Document:
 
     def section(self, name: str, kind: type[Section]) -> Section:
         """Returns a section as a value of a type. Raises ConfigError."""
-        return self.converted(name, self.table(name), kind)
+        return self.convert(name, self.table(name), kind)
 
-    def converted(self, key: str, table: object, kind: type[Section]) -> Section:
+    def convert(self, key: str, table: object, kind: type[Section]) -> Section:
         """Returns a table as a value of a type. Raises ConfigError with the path of the invalid key below `key`."""
         try:
             return msgspec.convert(table, kind, dec_hook=custom_value)
         except msgspec.ValidationError as error:
-            raise self.error(*explained(key, error, kind)) from None
+            raise self.error(*describe_error(key, error, kind)) from None
 
     def path(self, key: str, path: Path) -> Path:
         """Returns the absolute path. A path in the file is relative to its folder, others to the working directory."""

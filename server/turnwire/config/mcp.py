@@ -23,7 +23,7 @@ def read_mcp(document: Document) -> dict[str, McpSettings]:
 def _server(document: Document, key: str, table: object) -> McpSettings:
     if not re.fullmatch(r"mcp\.[A-Za-z0-9_-]{1,32}", key):
         raise document.error(key, "is not a name of at most 32 letters, digits, '_' and '-'")
-    settings = document.converted(key, table, McpSettings)
+    settings = document.convert(key, table, McpSettings)
     if bool(settings.command) == bool(settings.url):
         raise document.error(key, "needs either command or url")
     useless = ("args", "env", "cwd") if settings.url else ("headers_env",)

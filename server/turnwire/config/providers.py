@@ -48,7 +48,7 @@ class ConfiguredModels(Struct, frozen=True):
         """Returns the models that a list names, in list order. Raises ConfigError."""
         return tuple(self.ref(f"{key}[{index}]", text) for index, text in enumerate(texts))
 
-    def resolved(self, key: str, table: object) -> object:
+    def resolve(self, key: str, table: object) -> object:
         """Returns a table with `model` and `fallback_models` as references instead of texts; "" becomes no model.
 
         Args:
@@ -62,10 +62,10 @@ class ConfiguredModels(Struct, frozen=True):
             return table
         found = dict(table)
         if "model" in table:
-            text = self.document.converted(f"{key}.model", table["model"], str)
+            text = self.document.convert(f"{key}.model", table["model"], str)
             found["model"] = self.ref(f"{key}.model", text) if text else None
         if "fallback_models" in table:
-            texts = self.document.converted(f"{key}.fallback_models", table["fallback_models"], list[str])
+            texts = self.document.convert(f"{key}.fallback_models", table["fallback_models"], list[str])
             found["fallback_models"] = self.refs(f"{key}.fallback_models", texts)
         return found
 
@@ -99,7 +99,7 @@ def read_models(document: Document, builtin_providers: bool) -> ConfiguredModels
 def _provider(document: Document, key: str, table: object) -> ProviderSettings:
     if not re.fullmatch(r"providers\.[\w.-]+", key):
         raise document.error(key, "is not a name of letters, digits, '_', '-' and '.'")
-    settings = document.converted(key, table, ProviderSettings)
+    settings = document.convert(key, table, ProviderSettings)
     # Never repeat the value: people paste the key here instead of the name of a variable.
     if not re.fullmatch(rf"({VARIABLE})?", settings.api_key_env):
         raise document.error(f"{key}.api_key_env", "is not the name of an environment variable")
@@ -120,7 +120,7 @@ def _model(
         offline.model_id for offline in MODELS
     }:
         raise document.error(key, "does not exist: offline models cannot be added")
-    return model, document.converted(key, table, ModelSection).settings()
+    return model, document.convert(key, table, ModelSection).settings()
 
 
 def _ref(document: Document, key: str, text: str, providers: Mapping[str, ProviderSettings]) -> ModelRef:

@@ -135,7 +135,7 @@ def _pico_usd(value: object) -> PicoUsd:
     return PicoUsd(pico.numerator)
 
 
-def explained(key: str, error: msgspec.ValidationError, kind: type) -> tuple[str, str]:
+def describe_error(key: str, error: msgspec.ValidationError, kind: type) -> tuple[str, str]:
     """Returns the full key path and the problem from msgspec's message."""
     problem, _, inner = str(error).partition(" - at `$")
     path = key + inner.rstrip("`")

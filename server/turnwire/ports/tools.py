@@ -70,7 +70,7 @@ class ServerTools(Protocol):
         """
         ...
 
-    async def discovered(self) -> None:
+    async def wait_discovered(self) -> None:
         """Returns when each source has connected or failed once, at most a few seconds after the start.
 
         Without this wait a turn right after the start would miss tools that appear a moment later. Safe to cancel.
@@ -102,7 +102,7 @@ class NoServerTools:
         """Returns nothing."""
         return ()
 
-    async def discovered(self) -> None:
+    async def wait_discovered(self) -> None:
         """Returns at once."""
 
     async def call(self, name: str, arguments_json: str, log: Callable[[str], None]) -> ToolOutcome:

@@ -282,7 +282,7 @@ class FakeServerTools:
         """Returns the tools."""
         return self._tools
 
-    async def discovered(self) -> None:
+    async def wait_discovered(self) -> None:
         """Returns at once."""
 
     async def call(self, name: str, arguments_json: str, log: Callable[[str], None]) -> ToolOutcome:

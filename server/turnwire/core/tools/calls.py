@@ -65,7 +65,7 @@ class ToolCalls:
         Raises:
             StorageError: a result could not be stored.
         """
-        tasks = [*self._server.start(), asyncio.create_task(self._client.wait_settled(), name="client tool calls")]
+        tasks = [*self._server.start(), asyncio.create_task(self._client.wait_results(), name="client tool calls")]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
         finally:

@@ -86,7 +86,7 @@ class ClientCalls:
         storing = self._calls.last_commit(index)
         return 0 if storing is None else (await asyncio.shield(storing)).sequence
 
-    async def wait_settled(self) -> None:
+    async def wait_results(self) -> None:
         """Returns when every call has a result and no commit is pending. Safe to cancel.
 
         A call that the client does not answer in time gets an error result, which the model reads.
@@ -96,7 +96,7 @@ class ClientCalls:
         loop = asyncio.get_running_loop()
         while True:
             self._note_ready()
-            waiting = self._unsettled()
+            waiting = self._open_indexes()
             if not waiting and self._calls.is_all_stored:
                 return
             ready = [index for index in waiting if self._is_ready(index)]
@@ -115,13 +115,13 @@ class ClientCalls:
         """
         return self._calls.is_stored(index) and not self._calls.call(index).permission_id
 
-    def _unsettled(self) -> list[int]:
+    def _open_indexes(self) -> list[int]:
         calls = self._calls.message.tool_calls()
         return [part.index for part, call in calls if call.name in self._client_tools and not call.status.settled]
 
     def _note_ready(self) -> None:
         now = asyncio.get_running_loop().time()
-        for index in self._unsettled():
+        for index in self._open_indexes():
             if self._calls.call(index).permission_id:
                 self._ready_since.pop(index, None)
             else:

@@ -85,11 +85,11 @@ def _fold(
             settled[part.index] = msgspec.structs.replace(call, finished_at=now)
     caller, work = settle_calls(caller, settled, now)
     # without the turn's id: the turn is over, and turn_ended is its last event
-    told = Work(work.changes, tuple(NewEvent(event.kind) for event in work.events))
+    without_turn = Work(work.changes, tuple(NewEvent(event.kind) for event in work.events))
     call_ids = iter([part.part_id for part, _ in pairs])
     parts = tuple(
         msgspec.structs.replace(part, content=msgspec.structs.replace(part.content, tool_call_id=next(call_ids)))
         for part in message.parts
         if isinstance(part.content, ToolResult)
     )
-    return msgspec.structs.replace(message, parts=parts, answers_message_id=caller.message_id), told
+    return msgspec.structs.replace(message, parts=parts, answers_message_id=caller.message_id), without_turn

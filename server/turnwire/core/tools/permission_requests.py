@@ -60,7 +60,7 @@ async def ask_permissions(
         if not matches_glob(allowed, call.name)
     )
     by_index = {permission.part_index: permission.permission_id for permission in permissions}
-    parts = tuple(_asking(part, by_index.get(part.index, "")) for part in message.parts)
+    parts = tuple(_with_permission(part, by_index.get(part.index, "")) for part in message.parts)
     return msgspec.structs.replace(message, parts=parts), permissions
 
 
@@ -186,7 +186,7 @@ def _request(environment: Environment, turn: Turn, message: Message, part: Part,
     )
 
 
-def _asking(part: Part, permission_id: str) -> Part:
+def _with_permission(part: Part, permission_id: str) -> Part:
     if not permission_id or not isinstance(part.content, ToolUse):
         return part
     return msgspec.structs.replace(part, content=msgspec.structs.replace(part.content, permission_id=permission_id))

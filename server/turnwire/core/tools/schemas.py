@@ -72,7 +72,7 @@ class Schema:
         if self._validator is None:
             return ""
         try:
-            return "; ".join(_described(error) for error in _errors(self._validator, value, MAX_PROBLEMS))
+            return "; ".join(_description_of(error) for error in _errors(self._validator, value, MAX_PROBLEMS))
         except _TooCostlyError:
             return ""
         except RecursionError:
@@ -148,10 +148,10 @@ def _compile(schema: Any) -> Schema:
     kind = validator_for(schema, default=Draft202012Validator)
     # Our bounds would not apply to a subschema that names another draft, so only the root may name one.
     schema = _without_drafts(schema)
-    meta = _bounded(kind)(kind.META_SCHEMA, registry=nothing)
+    meta = _bounded_validator(kind)(kind.META_SCHEMA, registry=nothing)
     for error in _errors(meta, schema, 1):
-        return Schema(None, f"is not a JSON Schema: {_described(error)}")
-    validator = _bounded(kind)(schema, registry=nothing)
+        return Schema(None, f"is not a JSON Schema: {_description_of(error)}")
+    validator = _bounded_validator(kind)(schema, registry=nothing)
     for reference in _references(schema):
         try:
             validator._resolver.lookup(reference)
@@ -170,12 +170,12 @@ def _errors(validator: Any, value: object, limit: int) -> list[Any]:
 
 
 @lru_cache
-def _bounded(kind: Any) -> Any:
+def _bounded_validator(kind: Any) -> Any:
     """Returns the validator class of a draft with keywords whose cost is bounded."""
     from jsonschema.validators import extend  # noqa: PLC0415
 
-    keywords: dict[str, Keyword] = {name: partial(_counted, keyword) for name, keyword in kind.VALIDATORS.items()}
-    keywords |= dict.fromkeys(_NOT_CHECKED, _ignored)
+    keywords: dict[str, Keyword] = {name: partial(_count_steps, keyword) for name, keyword in kind.VALIDATORS.items()}
+    keywords |= dict.fromkeys(_NOT_CHECKED, _skip_keyword)
     keywords["pattern"] = _pattern
     keywords["patternProperties"] = _pattern_properties
     keywords["uniqueItems"] = _unique_items
@@ -184,12 +184,12 @@ def _bounded(kind: Any) -> Any:
     return extend(kind, keywords)
 
 
-def _counted(keyword: Keyword, validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
+def _count_steps(keyword: Keyword, validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
     _budget.get().spend(value)
     yield from keyword(validator, value, instance, schema) or ()
 
 
-def _ignored(_validator: Any, _value: Any, _instance: Any, _schema: Any) -> None:
+def _skip_keyword(_validator: Any, _value: Any, _instance: Any, _schema: Any) -> None:
     return None
 
 
@@ -232,17 +232,17 @@ def _unique_items(_validator: Any, unique: Any, instance: Any, _schema: Any) -> 
 
     if unique and isinstance(instance, list):
         _budget.get().spend(instance)
-        if len({json.dumps(_canonical(item), sort_keys=True) for item in instance}) < len(instance):
+        if len({json.dumps(_canonical_form(item), sort_keys=True) for item in instance}) < len(instance):
             yield ValidationError("has items that are not unique")
 
 
-def _canonical(value: Any) -> Any:
+def _canonical_form(value: Any) -> Any:
     """Returns the value with equal numbers written the same way."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, list):
-        return [_canonical(item) for item in value]
-    return {k: _canonical(v) for k, v in value.items()} if isinstance(value, dict) else value
+        return [_canonical_form(item) for item in value]
+    return {k: _canonical_form(v) for k, v in value.items()} if isinstance(value, dict) else value
 
 
 def _without_drafts(node: Any) -> Any:
@@ -269,7 +269,7 @@ def _references(node: Any) -> Iterator[str]:
     yield from found
 
 
-def _described(error: Any) -> str:
+def _description_of(error: Any) -> str:
     """Returns path and problem of an error, cut to MAX_PROBLEM_CHARS."""
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.absolute_path)
     message = str(error.message)

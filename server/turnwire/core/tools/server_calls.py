@@ -135,7 +135,7 @@ class ServerCalls:
         if self._is_denied(name := calls.call(index).name):  # a restart may have changed the rules
             await self._settle(index, CallResult(output=denial(name), is_error=True))
             return
-        await self._environment.tools.discovered()
+        await self._environment.tools.wait_discovered()
         async with self._slots:
             call, now = calls.call(index), self._environment.clock()
             running = msgspec.structs.replace(call, status=ToolStatus.RUNNING, started_at=now)

@@ -69,7 +69,7 @@ async def open_toolbox(
     """
     agent = settings.agent(agent_name)
     if agent.tools != ():  # an agent without server tools need not wait for them
-        await server_tools.discovered()
+        await server_tools.wait_discovered()
     from_client = tuple(client_tools)
     from_server = tuple(tool for tool in server_tools.tools() if agent.may_use(tool.name))
     names = {tool.name for tool in from_client} | {tool.name for tool in from_server}

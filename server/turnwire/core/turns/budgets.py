@@ -40,11 +40,11 @@ def consumption(usage: Usage | None, cost_pico_usd: int | None) -> Consumption:
     return Consumption(tokens, cost_pico_usd or 0)
 
 
-def smaller(a: Budget, b: Budget) -> Budget:
+def minimum_budget(a: Budget, b: Budget) -> Budget:
     """Returns the budget that satisfies both: the lower limit of each kind."""
     return Budget(
-        max_tokens=_smaller(a.max_tokens, b.max_tokens),
-        max_cost_pico_usd=_smaller(a.max_cost_pico_usd, b.max_cost_pico_usd),
+        max_tokens=_minimum(a.max_tokens, b.max_tokens),
+        max_cost_pico_usd=_minimum(a.max_cost_pico_usd, b.max_cost_pico_usd),
     )
 
 
@@ -83,18 +83,18 @@ async def check_budgets(turn: Turn, messages: Iterable[Message], limits: Limits,
     options = turn.options
     this_turn = consumption_of(messages)
     asked = Budget(max_tokens=options.max_turn_tokens, max_cost_pico_usd=options.max_turn_cost_pico_usd)
-    ending = budget_ending(smaller(asked, limits.turn_budget), this_turn, "turn")
+    ending = budget_ending(minimum_budget(asked, limits.turn_budget), this_turn, "turn")
     if ending is not None:
         return ending
     session = await store.cached_session(turn.session_id)
-    of_session = smaller(session.budget, limits.session_budget)
+    of_session = minimum_budget(session.budget, limits.session_budget)
     if of_session == Budget():
         return None
     spent = await store.spent(turn.session_id)
     return budget_ending(of_session, consumption(spent.usage, spent.cost_pico_usd) + this_turn, "session")
 
 
-def _smaller(a: int | None, b: int | None) -> int | None:
+def _minimum(a: int | None, b: int | None) -> int | None:
     return min((limit for limit in (a, b) if limit is not None), default=None)
 
 

@@ -53,7 +53,7 @@ def resume_point(
         open_message = steps.pop()
         if open_message.parts:
             return None
-    if steps and not goes_on(steps[-1]):
+    if steps and not has_next_step(steps[-1]):
         return None
     point = ResumePoint(
         tuple(steps),
@@ -66,6 +66,6 @@ def resume_point(
     return None
 
 
-def goes_on(step: Message) -> bool:
+def has_next_step(step: Message) -> bool:
     """Returns whether another step follows this ended step."""
     return step.status is MessageStatus.COMPLETE and step.finish_reason in (FinishReason.TOOL_USE, FinishReason.PAUSED)

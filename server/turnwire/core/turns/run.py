@@ -143,7 +143,7 @@ class TurnRun:
         limits = self._environment.settings.limits
         max_steps = min(self.turn.options.max_steps or limits.max_steps, limits.max_steps)
         while True:
-            if self._end is not None and (ending := await self._go_on_from(self._end)):
+            if self._end is not None and (ending := await self._after_step(self._end)):
                 return ending
             if len(self._settled) >= max_steps:
                 return Ending(FinishReason.MAX_STEPS)
@@ -153,7 +153,7 @@ class TurnRun:
             async with Slot(slots) as slot:  # no slot while waiting for tools: a person may have to answer
                 self._end = await self._ask(slot)
 
-    async def _go_on_from(self, end: StepEnd) -> Ending | None:
+    async def _after_step(self, end: StepEnd) -> Ending | None:
         """Waits for the tool results of an ended step. Returns the end of the turn; None when another step follows."""
         if ending := ending_after((*self._settled, end.message)):
             self._is_ending = True

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 
 from turnwire.core.ending.closing import Ending
-from turnwire.core.turns.resuming import goes_on
+from turnwire.core.turns.resuming import has_next_step
 from turnwire.domain.conversation.messages import Failure, FinishReason, Message, ToolUse
 from turnwire.domain.errors import DomainError, ProviderContextFull, ProviderError, ProviderStreamCut
 from turnwire.ports.provider import StepFinished
@@ -51,7 +51,7 @@ def ending_after(steps: Sequence[Message]) -> Ending | None:
         steps: The ended messages of the turn's steps, oldest first; at least one.
     """
     newest = steps[-1]
-    if goes_on(newest) and not is_paused_too_often(steps):
+    if has_next_step(newest) and not is_paused_too_often(steps):
         return None
     return Ending(newest.finish_reason or FinishReason.ERROR, newest.failure)
 

@@ -52,7 +52,7 @@ class McpServers:
         found = [tool for connection in self._connections.values() for tool in connection.tools.values()]
         return tuple(sorted(found, key=lambda tool: tool.name))
 
-    async def discovered(self) -> None:
+    async def wait_discovered(self) -> None:
         """Returns when each server has been ready or failed once, at most `DISCOVERY_SECONDS` after the start."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(self._discovery_ends):

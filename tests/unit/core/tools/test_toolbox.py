@@ -106,7 +106,7 @@ class Discovering(FakeServerTools):
         super().__init__()
         self.waits = 0
 
-    async def discovered(self) -> None:
+    async def wait_discovered(self) -> None:
         """Finds one."""
         self.waits += 1
         self._tools = (server_tool("late"),)

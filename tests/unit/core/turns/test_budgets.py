@@ -8,7 +8,7 @@ from tests.support.fakes.context import KeepingStore, ScriptedProvider, says
 from tests.support.fakes.core import FakeProviders, make_environment
 from tests.support.fakes.domain_values import make_answer, make_message, make_session, make_turn
 from turnwire.core.settings import Limits
-from turnwire.core.turns.budgets import Consumption, budget_ending, check_budgets, consumption_of, smaller
+from turnwire.core.turns.budgets import Consumption, budget_ending, check_budgets, consumption_of, minimum_budget
 from turnwire.core.turns.run import TurnRun
 from turnwire.domain.conversation.events import TurnEnded
 from turnwire.domain.conversation.messages import FinishReason
@@ -30,7 +30,7 @@ def test_prompt_and_answer_count_together() -> None:
 def test_the_smaller_limit_counts(a: int | None, b: int | None, expected: int | None) -> None:
     """None is no limit."""
     asked, ours = Budget(max_tokens=a, max_cost_pico_usd=b), Budget(max_tokens=b, max_cost_pico_usd=a)
-    assert smaller(asked, ours) == Budget(max_tokens=expected, max_cost_pico_usd=expected)
+    assert minimum_budget(asked, ours) == Budget(max_tokens=expected, max_cost_pico_usd=expected)
 
 
 def test_the_end_says_which_budget_it_was() -> None:

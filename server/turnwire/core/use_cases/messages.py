@@ -150,7 +150,13 @@ class Conversations:
         message = self._new_message(new, environment.new_id("msg"), session, contents, now)
         if new.type is not MessageType.TOOL_RESULT:
             return await self._store_appended(principal, new, message, files, Work())
-        async with self._tool_results.folding(message, now) as (folded, settling):
+        return await self._uncancelled.run(self._append_results(principal, new, message, files))
+
+    async def _append_results(
+        self, principal: Principal, new: NewMessage, message: Message, files: tuple[Change, ...]
+    ) -> Receipt:
+        """Not for cancelling: the next results would be folded into calls whose results are on their way."""
+        async with self._tool_results.folding(message, message.created_at) as (folded, settling):
             return await self._store_appended(principal, new, folded, files, settling)
 
     async def _store_appended(

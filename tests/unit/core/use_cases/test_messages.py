@@ -15,6 +15,7 @@ from tests.support.fakes.domain_values import (
     make_session,
     put,
 )
+from tests.support.fakes.loop import settled
 from turnwire.core.intake.inputs import NewMessage, NewPart, NewText
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.settings import Limits
@@ -133,6 +134,29 @@ async def test_a_result_for_a_finished_turn_is_folded() -> None:
     ]
     assert written == [("msg_1", "msg_a"), ("msg_a", "msg_user")]
     assert [type(event.kind).__name__ for event in commit.events] == ["MessageAdded", "ToolCallUpdated"]
+
+
+async def test_a_result_whose_caller_is_gone_is_stored_before_the_next_is_folded() -> None:
+    """A call gets one result: the second sees what the first has stored, and is shown by itself."""
+    conversations, store = _conversations(make_answer("msg_a", CALL))
+    store.automatic = False
+    new = _new(RESULT, type=MessageType.TOOL_RESULT)
+    first = asyncio.create_task(conversations.append(BUILT_IN, new))
+    while not store.commits:
+        await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.wait((first,))
+    second = asyncio.create_task(conversations.append(BUILT_IN, new))
+    await settled()
+    written = [change.message for change in store.commits[0].changes if isinstance(change, PutMessage)]
+    store.conversation = tuple(message for message in written if message.message_id == "msg_a")
+    store.futures[0].set_result(Committed(0, 2))
+    await settled()
+    store.futures[1].set_result(Committed(2, 3))
+    await second
+    [alone] = [change.message for change in store.commits[1].changes if isinstance(change, PutMessage)]
+    assert (len(store.commits), alone.answers_message_id) == (2, "")
+    await conversations.aclose()
 
 
 async def test_a_result_that_the_running_turn_needs_is_refused() -> None:

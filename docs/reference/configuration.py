@@ -26,20 +26,20 @@ _INTRODUCTION = """\
 # Configuration
 
 `make generate` writes this page from the types that the configuration is read as; change the text there.
-[operations.md](operations.md) explains what the settings do together, and
+[operations.md](operations.md), [models.md](models.md) and [tools.md](tools.md) explain what the settings do together;
 [examples/turnwire.toml](../examples/turnwire.toml) is a file to start from.
 
-The configuration is a TOML file: the one of `--config`, else the one that `TURNWIRE_CONFIG` names, else
-`./turnwire.toml` if there is one, else none. It is read once, at the start. Every key may be left out unless it is
-required. An unknown key or a bad value stops the start, and the error names it. Relative paths in the file start at the
-file's folder. Money is in USD, a number or a text such as `"0.075"` with at most 12 decimals; nothing is rounded.
+The configuration is a TOML file: the one that `--config` names, else the one that `TURNWIRE_CONFIG` names, else
+`./turnwire.toml` if there is one, else none. It is read once, at the start. Every key is optional unless it is marked
+as required. An unknown key or a bad value stops the start, and the error names it. Relative paths in the file start at
+the file's folder. Money is in USD, a number or a text such as `"0.075"` with at most 12 decimals; nothing is rounded.
 """
 
 _VARIABLES = """\
 ## Environment variables and options
 
-A variable wins over the file, an option of `turnwire serve` over both. An empty variable counts as unset. Other
-variables are read only where the file names them (`api_key_env`, `env`, `headers_env`).
+A variable wins over the file, and an option of `turnwire serve` wins over both. An empty variable counts as unset.
+Other variables are read only if the file names them (`api_key_env`, `env`, `headers_env`).
 """
 
 _PERMISSIONS = f"""\

@@ -47,6 +47,7 @@ TABLE: dict[type[e.DomainError], tuple[int, str, str]] = {
     e.StaleVersion: (code_pb2.ABORTED, "STALE_VERSION", ""),
     e.TooManyTurns: (code_pb2.RESOURCE_EXHAUSTED, "CONCURRENCY_LIMIT", "QuotaFailure RetryInfo"),
     e.TooManyWatchers: (code_pb2.RESOURCE_EXHAUSTED, "CONCURRENCY_LIMIT", "QuotaFailure RetryInfo"),
+    e.AnswerTooLarge: (code_pb2.RESOURCE_EXHAUSTED, "ANSWER_TOO_LARGE", ""),
     e.ProviderRateLimited: (code_pb2.RESOURCE_EXHAUSTED, "PROVIDER_RATE_LIMITED", "RetryInfo"),
     e.ProviderUnavailable: (code_pb2.UNAVAILABLE, "PROVIDER_UNAVAILABLE", "RetryInfo"),
     e.ProviderTimeout: (code_pb2.UNAVAILABLE, "PROVIDER_UNAVAILABLE", "RetryInfo"),
@@ -91,6 +92,8 @@ def _make(kind: type[e.DomainError]) -> e.DomainError:
         arguments = ("went wrong", "id_1")
     elif issubclass(kind, e.PositionUnavailable):
         arguments = ("went wrong", 1, 3, 9)
+    elif issubclass(kind, e.AnswerTooLarge):
+        arguments = (9, 3)
     elif issubclass(kind, e.ShuttingDown):
         arguments = ()
     return kind(*arguments)

@@ -24,7 +24,7 @@ from tests.support.fakes.opened_store import OpenedStore, displays_in, events_in
 from turnwire.domain.conversation.events import QueueChanged
 from turnwire.domain.conversation.messages import Message, MessageStatus, ToolStatus, ToolUse
 from turnwire.domain.conversation.turns import QueueEntry
-from turnwire.domain.errors import InvalidRequest, SessionNotFound, ToolCallNotFound
+from turnwire.domain.errors import AnswerTooLarge, InvalidRequest, SessionNotFound, ToolCallNotFound
 from turnwire.ports.commit import Commit, NewEvent, PutMessage, PutSession
 from turnwire.ports.store import Bounds, EventPage, Page, PrunedSession
 from turnwire.storage.sqlite import queries
@@ -97,6 +97,47 @@ async def test_an_empty_session_has_an_empty_page(opened: OpenedStore) -> None:
     display = await opened.store.display("ses_2", Page(size=3))
     assert (page.messages, page.next_token, page.sequence) == ((), "", 1)
     assert (display.frames, display.next_token) == (b"", "")
+
+
+async def test_a_list_without_pages_has_the_newest_that_fit(opened: OpenedStore) -> None:
+    """In the order of the conversation, and says that it is not all; one that does not fit alone is refused."""
+    whole = await opened.store.display("ses_1", Page())
+    frames = [len(displays.SerializeToString()) + 2 for displays in displays_in(whole.frames)]
+    assert sum(frames) == len(whole.frames)
+    for count in range(1, len(IDS) + 1):
+        size = sum(frames[-count:])
+        for room in (0, 1) if count < len(IDS) else (0,):
+            page = await opened.store.display("ses_1", Page(max_bytes=size + room))
+            assert [m.message_id for m in displays_in(page.frames)] == IDS[-count:]
+            assert page.truncated == (count < len(IDS))
+            newest = await opened.store.display("ses_1", Page(max_bytes=size + room, newest_first=True))
+            assert [m.message_id for m in displays_in(newest.frames)] == IDS[-count:][::-1]
+    with pytest.raises(AnswerTooLarge) as caught:
+        await opened.store.display("ses_1", Page(max_bytes=frames[-1] - 1))
+    assert caught.value.metadata == {"maxBytes": str(frames[-1] - 1), "actualBytes": str(frames[-1])}
+
+
+async def test_sessions_without_pages_are_those_that_fit(opened: OpenedStore) -> None:
+    """The most recently updated first, by what is stored of them."""
+    for number in range(2, 5):
+        await opened.store.commit(creating(f"ses_{number}", later(number)))
+    listed = [session.session_id for session in (await opened.store.sessions(Page())).sessions]
+    one = len(msgspec.json.encode(make_session("ses_4")))
+    for max_bytes, count in ((one, 1), (2 * one - 1, 1), (2 * one, 2), (10 * one, 4)):
+        page = await opened.store.sessions(Page(max_bytes=max_bytes))
+        assert [session.session_id for session in page.sessions] == listed[:count]
+        assert page.truncated == (count < 4)
+    with pytest.raises(AnswerTooLarge):
+        await opened.store.sessions(Page(max_bytes=one - 1))
+
+
+async def test_a_token_of_another_session_is_refused(opened: OpenedStore) -> None:
+    """A token belongs to all that was asked for with it."""
+    await opened.store.commit(creating("ses_2"))
+    token = await _messages_token(opened)
+    for read in (opened.store.messages, opened.store.display):
+        with pytest.raises(InvalidRequest, match="page_token"):
+            await read("ses_2", Page(size=1, token=token))
 
 
 async def _messages_token(opened: OpenedStore) -> str:

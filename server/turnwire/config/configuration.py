@@ -80,6 +80,7 @@ class Config(Struct, frozen=True, kw_only=True):
             permissions=self.permissions,
             compaction=self.compaction,
             host_messages=self.host_messages,
+            max_list_bytes=self.server.max_list_bytes,
         )
 
 

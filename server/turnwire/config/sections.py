@@ -29,6 +29,9 @@ class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     max_message_bytes: Count = 64 * 2**20
     """Largest gRPC request; at least `limits.max_message_bytes`. Twice that by default: data URIs need a third more,
     JSON and names the rest."""
+    max_list_bytes: Count = 32 * 2**20
+    """Largest answer of `GetMessages` and `ListSessions` without `page_size`: what is older is left out. Clients must
+    take answers of that size."""
     shutdown_grace_seconds: Annotated[float, Meta(ge=0, le=3600)] = 1.0
     """How long running requests may continue when the server stops. By default, a stop takes at most two seconds."""
     heartbeat_seconds: Seconds = 15.0

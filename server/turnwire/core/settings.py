@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta, Struct
 
 from turnwire.domain.bounds import Count, Seconds, TokenLimit
@@ -16,6 +17,7 @@ from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.conversation.permissions import PermissionAction, matches_glob
 from turnwire.domain.conversation.sessions import DEFAULT_AGENT, Budget
 from turnwire.domain.money import PicoUsd
+from turnwire.ports.store import Page
 
 
 class PermissionRule(Struct, frozen=True):
@@ -178,6 +180,12 @@ class CoreSettings(Struct, frozen=True, kw_only=True):
     compaction: CompactionSettings = CompactionSettings()
     host_messages: bool = True
     """Whether errors, aborts and compactions leave a HOST message in the conversation."""
+    max_list_bytes: int = 32 * 2**20
+    """Of a list that a caller asks for without pages."""
+
+    def bounded(self, page: Page) -> Page:
+        """Returns the page, bounded in bytes when it has no size."""
+        return page if page.size is not None else msgspec.structs.replace(page, max_bytes=self.max_list_bytes)
 
     def agent(self, name: str) -> Agent:
         """Returns an agent by name; "" is the default agent, which exists even if it is not configured."""

@@ -15,6 +15,7 @@
     +-- StaleVersion
     +-- LimitReached
     |   +-- TooManyTurns  TooManyWatchers
+    +-- AnswerTooLarge
     +-- ProviderError
     |   +-- ProviderRateLimited  ProviderUnavailable  ProviderTimeout  ProviderCredentialsRejected
     |   +-- ProviderRefusedRequest  ProviderContextFull  ProviderStreamCut  ProviderStreamFailed
@@ -241,6 +242,19 @@ class TooManyWatchers(LimitReached):
     """Too many event streams are open."""
 
     subject = "watchers"
+
+
+class AnswerTooLarge(DomainError):
+    """A single entry of a list is larger than a whole answer may be; metadata maxBytes and actualBytes."""
+
+    reason = "ANSWER_TOO_LARGE"
+
+    def __init__(self, actual_bytes: int, max_bytes: int) -> None:
+        """Takes the size of the entry and the limit."""
+        super().__init__(
+            f"one entry of the list has {actual_bytes} bytes, an answer at most {max_bytes}; ask for pages",
+            {"maxBytes": str(max_bytes), "actualBytes": str(actual_bytes)},
+        )
 
 
 class ProviderError(DomainError):

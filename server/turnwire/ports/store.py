@@ -109,6 +109,9 @@ class Page(Struct, frozen=True, kw_only=True):
     token: str = ""
     """`next_token` of the page before; "" starts at the beginning."""
     newest_first: bool = False
+    max_bytes: int | None = None
+    """Of a page without size: the oldest rows are left out (of sessions, those that changed longest ago). None sets no
+    limit."""
 
 
 class MessagePage(Struct, frozen=True):
@@ -126,6 +129,8 @@ class DisplayPage(Struct, frozen=True):
     frames: bytes
     """Joined frames."""
     next_token: str
+    truncated: bool = False
+    """Older messages were left out: they would not fit into `Page.max_bytes`."""
 
 
 class SessionPage(Struct, frozen=True):
@@ -133,6 +138,8 @@ class SessionPage(Struct, frozen=True):
 
     sessions: tuple[Session, ...]
     next_token: str
+    truncated: bool = False
+    """Further sessions were left out: they would not fit into `Page.max_bytes`."""
 
 
 class TurnPage(Struct, frozen=True):
@@ -187,7 +194,12 @@ class Store(Protocol):
         ...
 
     async def sessions(self, page: Page) -> SessionPage:
-        """Returns sessions, most recently updated first. Raises InvalidRequest on a bad page token."""
+        """Returns sessions, most recently updated first. `Page.max_bytes` counts what is stored of them.
+
+        Raises:
+            InvalidRequest: the page token is not of this listing.
+            AnswerTooLarge: the first session alone is over `Page.max_bytes`.
+        """
         ...
 
     async def message(self, session_id: str, message_id: str) -> Message:
@@ -215,7 +227,12 @@ class Store(Protocol):
         ...
 
     async def display(self, session_id: str, page: Page) -> DisplayPage:
-        """Returns display forms in conversation order, queued ones last. Raises InvalidRequest on a bad token."""
+        """Returns display forms in conversation order, queued ones last.
+
+        Raises:
+            InvalidRequest: the page token is not of this listing.
+            AnswerTooLarge: the newest message alone is over `Page.max_bytes`.
+        """
         ...
 
     async def turn(self, session_id: str, turn_id: str) -> Turn:

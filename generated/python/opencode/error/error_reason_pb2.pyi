@@ -68,6 +68,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The database is damaged or was replaced."""
     STORAGE_ERROR: _ErrorReason.ValueType  # 22
     """The database failed; nothing was stored."""
+    ANSWER_TOO_LARGE: _ErrorReason.ValueType  # 25
+    """One entry of a list without page_size is larger than an answer may be. Metadata: maxBytes, actualBytes."""
     INTERNAL: _ErrorReason.ValueType  # 23
     """The server failed in a way that nobody foresaw; its log has more. Of a call and of a turn."""
     TURN_NOT_FOUND: _ErrorReason.ValueType  # 24
@@ -147,6 +149,8 @@ STORAGE_CORRUPT: ErrorReason.ValueType  # 21
 """The database is damaged or was replaced."""
 STORAGE_ERROR: ErrorReason.ValueType  # 22
 """The database failed; nothing was stored."""
+ANSWER_TOO_LARGE: ErrorReason.ValueType  # 25
+"""One entry of a list without page_size is larger than an answer may be. Metadata: maxBytes, actualBytes."""
 INTERNAL: ErrorReason.ValueType  # 23
 """The server failed in a way that nobody foresaw; its log has more. Of a call and of a turn."""
 TURN_NOT_FOUND: ErrorReason.ValueType  # 24

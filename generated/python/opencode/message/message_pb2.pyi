@@ -391,7 +391,9 @@ Global___FilePart: _TypeAlias = FilePart  # noqa: Y015
 
 @_typing.final
 class DisplayMessage(_message.Message):
-    """Shows a message as a user interface needs it. Tool results are folded into their calls."""
+    """Shows a message as a user interface needs it. Tool results are folded into their calls. Gets no further fields: what is
+    new of a message is in SessionMessage.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -546,8 +548,13 @@ class MessageList(_message.Message):
 
     MESSAGES_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Token of the next page; "" on the last and when no page_size was set."""
+    truncated: _builtins.bool
+    """True when no page_size was set and older messages were left out because all would not fit into one answer: ask for
+    pages to read them.
+    """
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___DisplayMessage]:
         """The messages, in the order that was asked for."""
@@ -557,10 +564,11 @@ class MessageList(_message.Message):
         *,
         messages: _abc.Iterable[Global___DisplayMessage] | None = ...,
         next_page_token: _builtins.str = ...,
+        truncated: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages", "next_page_token", b"next_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages", "next_page_token", b"next_page_token", "truncated", b"truncated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -637,9 +645,13 @@ class GetMessagesRequest(_message.Message):
     session_id: _builtins.str
     """The session. Required."""
     page_size: _builtins.int
-    """Most messages to answer; 0 answers all, at most 1000 otherwise."""
+    """Most messages to answer, at most 1000. 0 answers all, or the newest that fit into 32 MiB (the server's
+    max_list_bytes); truncated then says so.
+    """
     page_token: _builtins.str
-    """Where to go on: next_page_token of the answer before. "" starts at the first. Needs page_size."""
+    """Where to go on: next_page_token of the answer before, with the other fields as they were there. "" starts at the
+    first. Needs page_size.
+    """
     newest_first: _builtins.bool
     """True answers the newest first. Must stay the same from page to page."""
     def __init__(

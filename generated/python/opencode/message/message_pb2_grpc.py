@@ -98,8 +98,10 @@ class MessageServiceServicer:
 
     def GetMessages(self, request, context):
         """Returns the conversation in display form, oldest first. Messages that wait in the queue come last. What is streaming
-        now is included as far as it has come. Answers all messages unless page_size is set. Read-only.
-        Errors: NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT on page_token.
+        now is included as far as it has come. Answers all messages unless page_size is set, or the newest that fit into an
+        answer; truncated then says so. Read-only.
+        Errors: NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT on page_size or page_token; RESOURCE_EXHAUSTED
+        (ANSWER_TOO_LARGE) when the newest message alone does not fit.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

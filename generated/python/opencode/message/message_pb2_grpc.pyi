@@ -46,8 +46,10 @@ class MessageServiceStub:
     """
     GetMessages: _grpc.UnaryUnaryMultiCallable[_message_pb2.GetMessagesRequest, _message_pb2.MessageList]
     """Returns the conversation in display form, oldest first. Messages that wait in the queue come last. What is streaming
-    now is included as far as it has come. Answers all messages unless page_size is set. Read-only.
-    Errors: NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT on page_token.
+    now is included as far as it has come. Answers all messages unless page_size is set, or the newest that fit into an
+    answer; truncated then says so. Read-only.
+    Errors: NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT on page_size or page_token; RESOURCE_EXHAUSTED
+    (ANSWER_TOO_LARGE) when the newest message alone does not fit.
     """
     AbortSession: _grpc.UnaryUnaryMultiCallable[_message_pb2.AbortSessionRequest, _message_pb2.AbortSessionResponse]
     """Ends the running turn and returns when that is durable. What the model had said is kept and marked interrupted.
@@ -96,8 +98,10 @@ class MessageServiceAsyncStub(MessageServiceStub):
     """
     GetMessages: _aio.UnaryUnaryMultiCallable[_message_pb2.GetMessagesRequest, _message_pb2.MessageList]  # type: ignore[assignment]
     """Returns the conversation in display form, oldest first. Messages that wait in the queue come last. What is streaming
-    now is included as far as it has come. Answers all messages unless page_size is set. Read-only.
-    Errors: NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT on page_token.
+    now is included as far as it has come. Answers all messages unless page_size is set, or the newest that fit into an
+    answer; truncated then says so. Read-only.
+    Errors: NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT on page_size or page_token; RESOURCE_EXHAUSTED
+    (ANSWER_TOO_LARGE) when the newest message alone does not fit.
     """
     AbortSession: _aio.UnaryUnaryMultiCallable[_message_pb2.AbortSessionRequest, _message_pb2.AbortSessionResponse]  # type: ignore[assignment]
     """Ends the running turn and returns when that is durable. What the model had said is kept and marked interrupted.
@@ -155,8 +159,10 @@ class MessageServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_message_pb2.MessageList, _abc.Awaitable[_message_pb2.MessageList]]:
         """Returns the conversation in display form, oldest first. Messages that wait in the queue come last. What is streaming
-        now is included as far as it has come. Answers all messages unless page_size is set. Read-only.
-        Errors: NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT on page_token.
+        now is included as far as it has come. Answers all messages unless page_size is set, or the newest that fit into an
+        answer; truncated then says so. Read-only.
+        Errors: NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT on page_size or page_token; RESOURCE_EXHAUSTED
+        (ANSWER_TOO_LARGE) when the newest message alone does not fit.
         """
 
     @_abc_1.abstractmethod

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from opencode.model import model_pb2 as opencode_dot_model_dot_model__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n opencode/provider/provider.proto\x12\x11opencode.provider\x1a\x1aopencode/model/model.proto\"\x15\n\x13GetProvidersRequest\"\xb4\x01\n\x0cProviderList\x12\x32\n\tproviders\x18\x01 \x03(\x0b\x32\x1f.opencode.provider.ProviderInfo\x12?\n\x08\x64\x65\x66\x61ults\x18\x02 \x03(\x0b\x32-.opencode.provider.ProviderList.DefaultsEntry\x1a/\n\rDefaultsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xd5\x02\n\x0cProviderInfo\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06source\x18\x03 \x01(\t\x12\x0b\n\x03\x65nv\x18\x04 \x03(\t\x12\x10\n\x03key\x18\x05 \x01(\tH\x00\x88\x01\x01\x12=\n\x07options\x18\x06 \x03(\x0b\x32,.opencode.provider.ProviderInfo.OptionsEntry\x12;\n\x06models\x18\x07 \x03(\x0b\x32+.opencode.provider.ProviderInfo.ModelsEntry\x1a.\n\x0cOptionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1aH\n\x0bModelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12(\n\x05value\x18\x02 \x01(\x0b\x32\x19.opencode.model.ModelInfo:\x02\x38\x01\x42\x06\n\x04_key2j\n\x0fProviderService\x12W\n\x0cGetProviders\x12&.opencode.provider.GetProvidersRequest\x1a\x1f.opencode.provider.ProviderListB\x8e\x01\n$io.github.turnwire.opencode.providerB\rProviderProtoP\x01Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\xa2\x02\x03TWR\xaa\x02\x11Turnwire.Opencodeb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n opencode/provider/provider.proto\x12\x11opencode.provider\x1a\x1aopencode/model/model.proto\"\x15\n\x13GetProvidersRequest\"\xb4\x01\n\x0cProviderList\x12\x32\n\tproviders\x18\x01 \x03(\x0b\x32\x1f.opencode.provider.ProviderInfo\x12?\n\x08\x64\x65\x66\x61ults\x18\x02 \x03(\x0b\x32-.opencode.provider.ProviderList.DefaultsEntry\x1a/\n\rDefaultsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xd5\x02\n\x0cProviderInfo\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06source\x18\x03 \x01(\t\x12\x0b\n\x03\x65nv\x18\x04 \x03(\t\x12\x10\n\x03key\x18\x05 \x01(\tH\x00\x88\x01\x01\x12=\n\x07options\x18\x06 \x03(\x0b\x32,.opencode.provider.ProviderInfo.OptionsEntry\x12;\n\x06models\x18\x07 \x03(\x0b\x32+.opencode.provider.ProviderInfo.ModelsEntry\x1a.\n\x0cOptionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1aH\n\x0bModelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12(\n\x05value\x18\x02 \x01(\x0b\x32\x19.opencode.model.ModelInfo:\x02\x38\x01\x42\x06\n\x04_key2o\n\x0fProviderService\x12\\\n\x0cGetProviders\x12&.opencode.provider.GetProvidersRequest\x1a\x1f.opencode.provider.ProviderList\"\x03\x90\x02\x01\x42\x8e\x01\n$io.github.turnwire.opencode.providerB\rProviderProtoP\x01Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\xa2\x02\x03TWR\xaa\x02\x11Turnwire.Opencodeb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,6 +39,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PROVIDERINFO_OPTIONSENTRY']._serialized_options = b'8\001'
   _globals['_PROVIDERINFO_MODELSENTRY']._loaded_options = None
   _globals['_PROVIDERINFO_MODELSENTRY']._serialized_options = b'8\001'
+  _globals['_PROVIDERSERVICE'].methods_by_name['GetProviders']._loaded_options = None
+  _globals['_PROVIDERSERVICE'].methods_by_name['GetProviders']._serialized_options = b'\220\002\001'
   _globals['_GETPROVIDERSREQUEST']._serialized_start=83
   _globals['_GETPROVIDERSREQUEST']._serialized_end=104
   _globals['_PROVIDERLIST']._serialized_start=107
@@ -52,5 +54,5 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PROVIDERINFO_MODELSENTRY']._serialized_start=551
   _globals['_PROVIDERINFO_MODELSENTRY']._serialized_end=623
   _globals['_PROVIDERSERVICE']._serialized_start=633
-  _globals['_PROVIDERSERVICE']._serialized_end=739
+  _globals['_PROVIDERSERVICE']._serialized_end=744
 # @@protoc_insertion_point(module_scope)

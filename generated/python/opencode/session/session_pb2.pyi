@@ -251,7 +251,9 @@ class ListSessionsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """Most sessions to answer; 0 answers all, at most 1000 otherwise."""
+    """Most sessions to answer, at most 1000. 0 answers all, or the most recently updated that fit into 32 MiB (the server's
+    max_list_bytes); truncated then says so.
+    """
     page_token: _builtins.str
     """Where to go on: next_page_token of the answer before. "" starts at the first."""
     def __init__(
@@ -276,8 +278,13 @@ class SessionList(_message.Message):
 
     SESSIONS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Token of the next page; "" on the last."""
+    """Token of the next page; "" on the last and when no page_size was set."""
+    truncated: _builtins.bool
+    """True when no page_size was set and sessions were left out because all would not fit into one answer: ask for pages
+    to read them.
+    """
     @_builtins.property
     def sessions(self) -> _containers.RepeatedCompositeFieldContainer[Global___SessionInfo]:
         """The sessions, most recently updated first."""
@@ -287,10 +294,11 @@ class SessionList(_message.Message):
         *,
         sessions: _abc.Iterable[Global___SessionInfo] | None = ...,
         next_page_token: _builtins.str = ...,
+        truncated: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "sessions", b"sessions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "sessions", b"sessions", "truncated", b"truncated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -72,7 +72,9 @@ class SessionServiceServicer:
     """
 
     def ListSessions(self, request, context):
-        """Returns sessions, most recently updated first. Answers all of them unless page_size is set. Read-only.
+        """Returns sessions, most recently updated first. Answers all of them unless page_size is set, or those that fit into an
+        answer; truncated then says so. Read-only. A session that changes between two pages may be in both or in none.
+        Errors: INVALID_ARGUMENT on page_size or page_token.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

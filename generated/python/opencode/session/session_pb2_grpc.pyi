@@ -34,7 +34,10 @@ class SessionServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> SessionServiceAsyncStub: ...
     ListSessions: _grpc.UnaryUnaryMultiCallable[_session_pb2.ListSessionsRequest, _session_pb2.SessionList]
-    """Returns sessions, most recently updated first. Answers all of them unless page_size is set. Read-only."""
+    """Returns sessions, most recently updated first. Answers all of them unless page_size is set, or those that fit into an
+    answer; truncated then says so. Read-only. A session that changes between two pages may be in both or in none.
+    Errors: INVALID_ARGUMENT on page_size or page_token.
+    """
     CreateSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.CreateSessionRequest, _session_pb2.SessionInfo]
     """Creates an empty session and returns it."""
     DeleteSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.DeleteSessionRequest, _session_pb2.DeleteSessionResponse]
@@ -59,7 +62,10 @@ class SessionServiceAsyncStub(SessionServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListSessions: _aio.UnaryUnaryMultiCallable[_session_pb2.ListSessionsRequest, _session_pb2.SessionList]  # type: ignore[assignment]
-    """Returns sessions, most recently updated first. Answers all of them unless page_size is set. Read-only."""
+    """Returns sessions, most recently updated first. Answers all of them unless page_size is set, or those that fit into an
+    answer; truncated then says so. Read-only. A session that changes between two pages may be in both or in none.
+    Errors: INVALID_ARGUMENT on page_size or page_token.
+    """
     CreateSession: _aio.UnaryUnaryMultiCallable[_session_pb2.CreateSessionRequest, _session_pb2.SessionInfo]  # type: ignore[assignment]
     """Creates an empty session and returns it."""
     DeleteSession: _aio.UnaryUnaryMultiCallable[_session_pb2.DeleteSessionRequest, _session_pb2.DeleteSessionResponse]  # type: ignore[assignment]
@@ -87,7 +93,10 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.ListSessionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.SessionList, _abc.Awaitable[_session_pb2.SessionList]]:
-        """Returns sessions, most recently updated first. Answers all of them unless page_size is set. Read-only."""
+        """Returns sessions, most recently updated first. Answers all of them unless page_size is set, or those that fit into an
+        answer; truncated then says so. Read-only. A session that changes between two pages may be in both or in none.
+        Errors: INVALID_ARGUMENT on page_size or page_token.
+        """
 
     @_abc_1.abstractmethod
     def CreateSession(

@@ -67,8 +67,9 @@ class PermissionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListPermissions(self, request, context):
-        """Returns the permission requests that are open, oldest first. All at once: each belongs to a running turn, so there
-        are few. Errors: NOT_FOUND (SESSION_NOT_FOUND) when session_id names no session.
+        """Returns a page of the permission requests that are open, oldest first. Each belongs to a running turn, so there are
+        few. Errors: NOT_FOUND (SESSION_NOT_FOUND) when session_id names no session; INVALID_ARGUMENT on page_size or
+        page_token.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -203,9 +204,9 @@ class ToolServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListTools(self, request, context):
-        """Returns the tools that the server runs, with their sources (the MCP servers of the configuration). All at once: there
-        are no pages, a model could not be offered more than some hundreds. Ordered by name.
-        Errors: NOT_FOUND (SESSION_NOT_FOUND) when session_id names no session.
+        """Returns a page of the tools that the server runs, with their sources (the MCP servers of the configuration). Ordered
+        by name. Errors: NOT_FOUND (SESSION_NOT_FOUND) when session_id names no session; INVALID_ARGUMENT on page_size or
+        page_token.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -44,8 +44,9 @@ class PermissionServiceStub:
     one of the four words.
     """
     ListPermissions: _grpc.UnaryUnaryMultiCallable[_tool_pb2.ListPermissionsRequest, _tool_pb2.ListPermissionsResponse]
-    """Returns the permission requests that are open, oldest first. All at once: each belongs to a running turn, so there
-    are few. Errors: NOT_FOUND (SESSION_NOT_FOUND) when session_id names no session.
+    """Returns a page of the permission requests that are open, oldest first. Each belongs to a running turn, so there are
+    few. Errors: NOT_FOUND (SESSION_NOT_FOUND) when session_id names no session; INVALID_ARGUMENT on page_size or
+    page_token.
     """
 
 @_typing.type_check_only
@@ -64,8 +65,9 @@ class PermissionServiceAsyncStub(PermissionServiceStub):
     one of the four words.
     """
     ListPermissions: _aio.UnaryUnaryMultiCallable[_tool_pb2.ListPermissionsRequest, _tool_pb2.ListPermissionsResponse]  # type: ignore[assignment]
-    """Returns the permission requests that are open, oldest first. All at once: each belongs to a running turn, so there
-    are few. Errors: NOT_FOUND (SESSION_NOT_FOUND) when session_id names no session.
+    """Returns a page of the permission requests that are open, oldest first. Each belongs to a running turn, so there are
+    few. Errors: NOT_FOUND (SESSION_NOT_FOUND) when session_id names no session; INVALID_ARGUMENT on page_size or
+    page_token.
     """
 
 class PermissionServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -93,8 +95,9 @@ class PermissionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tool_pb2.ListPermissionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tool_pb2.ListPermissionsResponse, _abc.Awaitable[_tool_pb2.ListPermissionsResponse]]:
-        """Returns the permission requests that are open, oldest first. All at once: each belongs to a running turn, so there
-        are few. Errors: NOT_FOUND (SESSION_NOT_FOUND) when session_id names no session.
+        """Returns a page of the permission requests that are open, oldest first. Each belongs to a running turn, so there are
+        few. Errors: NOT_FOUND (SESSION_NOT_FOUND) when session_id names no session; INVALID_ARGUMENT on page_size or
+        page_token.
         """
 
 def add_PermissionServiceServicer_to_server(servicer: PermissionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
@@ -120,9 +123,9 @@ class ToolServiceStub:
     (MESSAGE_TOO_LARGE) for files over the limit.
     """
     ListTools: _grpc.UnaryUnaryMultiCallable[_tool_pb2.ListToolsRequest, _tool_pb2.ListToolsResponse]
-    """Returns the tools that the server runs, with their sources (the MCP servers of the configuration). All at once: there
-    are no pages, a model could not be offered more than some hundreds. Ordered by name.
-    Errors: NOT_FOUND (SESSION_NOT_FOUND) when session_id names no session.
+    """Returns a page of the tools that the server runs, with their sources (the MCP servers of the configuration). Ordered
+    by name. Errors: NOT_FOUND (SESSION_NOT_FOUND) when session_id names no session; INVALID_ARGUMENT on page_size or
+    page_token.
     """
 
 @_typing.type_check_only
@@ -144,9 +147,9 @@ class ToolServiceAsyncStub(ToolServiceStub):
     (MESSAGE_TOO_LARGE) for files over the limit.
     """
     ListTools: _aio.UnaryUnaryMultiCallable[_tool_pb2.ListToolsRequest, _tool_pb2.ListToolsResponse]  # type: ignore[assignment]
-    """Returns the tools that the server runs, with their sources (the MCP servers of the configuration). All at once: there
-    are no pages, a model could not be offered more than some hundreds. Ordered by name.
-    Errors: NOT_FOUND (SESSION_NOT_FOUND) when session_id names no session.
+    """Returns a page of the tools that the server runs, with their sources (the MCP servers of the configuration). Ordered
+    by name. Errors: NOT_FOUND (SESSION_NOT_FOUND) when session_id names no session; INVALID_ARGUMENT on page_size or
+    page_token.
     """
 
 class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -177,9 +180,9 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tool_pb2.ListToolsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tool_pb2.ListToolsResponse, _abc.Awaitable[_tool_pb2.ListToolsResponse]]:
-        """Returns the tools that the server runs, with their sources (the MCP servers of the configuration). All at once: there
-        are no pages, a model could not be offered more than some hundreds. Ordered by name.
-        Errors: NOT_FOUND (SESSION_NOT_FOUND) when session_id names no session.
+        """Returns a page of the tools that the server runs, with their sources (the MCP servers of the configuration). Ordered
+        by name. Errors: NOT_FOUND (SESSION_NOT_FOUND) when session_id names no session; INVALID_ARGUMENT on page_size or
+        page_token.
         """
 
 def add_ToolServiceServicer_to_server(servicer: ToolServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from opencode.message import message_pb2 as pb
 from turnwire.api.services.turn_events import events_of_turn
 from turnwire.api.wire import from_proto, to_proto
-from turnwire.api.wire.codec import next_page_token
+from turnwire.api.wire.codec import end_of_list
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.use_cases.explanation import ContextExplainer
 from turnwire.core.use_cases.messages import Conversations
@@ -48,7 +48,7 @@ class MessageService:
         from_proto.required_ids(session_id=request.session_id)
         page = from_proto.page(request.page_size, request.page_token, newest_first=request.newest_first)
         found = await self._conversations.display(principal, request.session_id, page)
-        return found.frames + next_page_token(found.next_token)
+        return found.frames + end_of_list(found.next_token, truncated=found.truncated)
 
     async def AbortSession(self, principal: Principal, request: pb.AbortSessionRequest) -> pb.AbortSessionResponse:
         """Ends the running turn."""

@@ -18,8 +18,10 @@ class SessionService:
 
     async def ListSessions(self, principal: Principal, request: pb.ListSessionsRequest) -> pb.SessionList:
         """Returns sessions."""
-        views, token = await self._sessions.list(principal, from_proto.page(request.page_size, request.page_token))
-        return pb.SessionList(sessions=map(to_proto.session, views), next_page_token=token)
+        found = await self._sessions.list(principal, from_proto.page(request.page_size, request.page_token))
+        return pb.SessionList(
+            sessions=map(to_proto.session, found.sessions), next_page_token=found.next_token, truncated=found.truncated
+        )
 
     async def CreateSession(self, principal: Principal, request: pb.CreateSessionRequest) -> pb.SessionInfo:
         """Creates a session."""

@@ -1,7 +1,7 @@
 """opencode.tool: ToolService and PermissionService."""
 
 from opencode.tool import tool_pb2 as pb
-from turnwire.api.wire import to_proto, tool_requests
+from turnwire.api.wire import from_proto, to_proto, tool_requests
 from turnwire.core.use_cases.catalog import Catalog
 from turnwire.core.use_cases.permissions import Permissions
 from turnwire.core.use_cases.tool_results import ToolResults
@@ -32,7 +32,11 @@ class ToolService:
 
     async def ListTools(self, principal: Principal, request: pb.ListToolsRequest) -> pb.ListToolsResponse:
         """Returns the server's tools."""
-        return to_proto.tools(await self._catalog.tools(principal, request.session_id))
+        page = from_proto.page(request.page_size, request.page_token, default=from_proto.DEFAULT_PAGE_SIZE)
+        found = await self._catalog.tools(
+            principal, request.session_id, size=page.size or from_proto.DEFAULT_PAGE_SIZE, token=page.token
+        )
+        return to_proto.tools(found)
 
 
 class PermissionService:
@@ -54,5 +58,8 @@ class PermissionService:
         self, principal: Principal, request: pb.ListPermissionsRequest
     ) -> pb.ListPermissionsResponse:
         """Returns the open requests."""
-        found = await self._permissions.open(principal, request.session_id)
-        return pb.ListPermissionsResponse(permissions=map(to_proto.permission, found))
+        page = from_proto.page(request.page_size, request.page_token, default=from_proto.DEFAULT_PAGE_SIZE)
+        found, token = await self._permissions.open(
+            principal, request.session_id, size=page.size or from_proto.DEFAULT_PAGE_SIZE, token=page.token
+        )
+        return pb.ListPermissionsResponse(permissions=map(to_proto.permission, found), next_page_token=token)

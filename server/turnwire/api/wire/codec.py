@@ -30,9 +30,9 @@ def resume_token(token: str) -> bytes:
     return event_pb2.WatchEventsResponse(resume_token=token).SerializeToString()
 
 
-def next_page_token(token: str) -> bytes:
-    """Returns the bytes of the field next_page_token, to be joined to the frames of a MessageList."""
-    return message_pb2.MessageList(next_page_token=token).SerializeToString()
+def end_of_list(token: str, *, truncated: bool) -> bytes:
+    """Returns the bytes of next_page_token and truncated, to be joined to the frames of a MessageList."""
+    return message_pb2.MessageList(next_page_token=token, truncated=truncated).SerializeToString()
 
 
 class ProtoCodec:

@@ -20,6 +20,7 @@ STATUS_CODES: dict[type[e.DomainError], int] = {
     e.PositionUnavailable: code_pb2.OUT_OF_RANGE,
     e.StaleVersion: code_pb2.ABORTED,
     e.LimitReached: code_pb2.RESOURCE_EXHAUSTED,
+    e.AnswerTooLarge: code_pb2.RESOURCE_EXHAUSTED,
     e.ProviderError: code_pb2.UNAVAILABLE,
     e.ProviderRateLimited: code_pb2.RESOURCE_EXHAUSTED,
     e.ProviderCredentialsRejected: code_pb2.FAILED_PRECONDITION,

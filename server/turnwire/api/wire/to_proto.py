@@ -198,6 +198,7 @@ def tools(value: ToolList) -> tool_pb2.ListToolsResponse:
             tool_pb2.ToolSource(name=source.name, state=SOURCE_STATES[source.state], error=source.error)
             for source in value.sources
         ],
+        next_page_token=value.next_token,
     )
 
 

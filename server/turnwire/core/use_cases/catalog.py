@@ -14,6 +14,7 @@ from turnwire.core.tools.schemas import problem_of_schema
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.conversation.permissions import PermissionAction
 from turnwire.domain.conversation.sessions import DEFAULT_AGENT
+from turnwire.domain.pages import page_of
 from turnwire.domain.principal import Principal
 from turnwire.ports.provider import ProviderDescription
 from turnwire.ports.tools import ServerTool, ToolSource
@@ -49,6 +50,8 @@ class ToolList(Struct, frozen=True):
     """Why a tool is not offered to models, by tool name."""
     permissions: Mapping[str, PermissionAction]
     """Whether calls of a tool are allowed, denied or ask a person, by tool name."""
+    next_token: str = ""
+    """"" on the last page."""
 
 
 class ServerDescription(Struct, frozen=True, kw_only=True):
@@ -73,7 +76,7 @@ class Catalog:
         """Takes the ports and settings, and the limits to show by configuration key."""
         self._environment = environment
         self._limits = limits
-        self._node_id, self._history_id = environment.new_id("nod"), environment.new_id("his")
+        self._node_id = environment.new_id("nod")
 
     async def server(self, principal: Principal) -> ServerDescription:
         """Returns the description of the server without reading the store."""
@@ -82,7 +85,7 @@ class Catalog:
             features=tuple(FEATURES),
             time=self._environment.clock(),
             node_id=self._node_id,
-            history_id=self._history_id,
+            history_id=self._environment.store.moment().timeline,
             limits=self._limits,
         )
 
@@ -97,10 +100,17 @@ class Catalog:
         agents = {DEFAULT_AGENT: _BUILT_IN_AGENT} | dict(configured)
         return tuple(self._agent(name, agent, name not in configured) for name, agent in sorted(agents.items()))
 
-    async def tools(self, principal: Principal, session_id: str) -> ToolList:
-        """Returns the tools that the agent of a session may use; all when session_id is "".
+    async def tools(self, principal: Principal, session_id: str, *, size: int, token: str) -> ToolList:
+        """Returns a page of the tools that the agent of a session may use, by name; of all when session_id is "".
+
+        Args:
+            principal: The caller.
+            session_id: The session, or "".
+            size: Most tools to return.
+            token: Of the page before; "" for the first.
 
         Raises:
+            InvalidRequest: the token is not of this listing.
             SessionNotFound: there is no such session.
             StorageError: the session could not be read.
         """
@@ -109,11 +119,12 @@ class Catalog:
         if session_id:
             agent_name = (await environment.store.cached_session(session_id)).agent or DEFAULT_AGENT
             agent = settings.agent(agent_name)
-        tools = tuple(tool for tool in environment.tools.tools() if agent.may_use(tool.name))
+        usable = (tool for tool in environment.tools.tools() if agent.may_use(tool.name))
+        tools, next_token = page_of(usable, lambda tool: tool.name, f"tools of {session_id}", size=size, token=token)
         problems = {tool.name: await problem_of_schema(tool.input_schema_json) for tool in tools}
         problems = {name: f"its schema {problem}" for name, problem in problems.items() if problem}
         permissions = {tool.name: settings.permission(agent_name, tool.name) for tool in tools}
-        return ToolList(tools, environment.tools.sources(), problems, permissions)
+        return ToolList(tools, environment.tools.sources(), problems, permissions, next_token)
 
     def _agent(self, name: str, agent: Agent, built_in: bool) -> AgentDescription:
         settings = self._environment.settings

@@ -75,8 +75,12 @@ class Conversations:
         return await self._environment.store.messages(session_id, page)
 
     async def display(self, principal: Principal, session_id: str, page: Page) -> DisplayPage:
-        """Returns display forms in conversation order; otherwise as `messages`."""
+        """Returns display forms in conversation order; otherwise as `messages`.
+
+        A page without size has the newest ones that fit into `CoreSettings.max_list_bytes`. Raises AnswerTooLarge.
+        """
         await self._turns.flush(session_id)
+        page = self._environment.settings.bounded(page)
         return await self._environment.store.display(session_id, page)
 
     async def abort(self, principal: Principal, session_id: str, expected_turn_id: str, *, keep_queue: bool) -> Aborted:

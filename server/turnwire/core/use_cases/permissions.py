@@ -3,6 +3,7 @@
 from turnwire.core.environment import Environment
 from turnwire.core.turns.registry import Turns
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionRequest
+from turnwire.domain.pages import page_of
 from turnwire.domain.principal import Principal
 
 
@@ -28,8 +29,26 @@ class Permissions:
         await self._environment.store.cached_session(session_id)
         await self._turns.answer_permission(session_id, permission_id, answer)
 
-    async def open(self, principal: Principal, session_id: str) -> tuple[PermissionRequest, ...]:
-        """Returns the requests that nobody has answered, oldest first, of one session or of all when it is ""."""
+    async def open(
+        self, principal: Principal, session_id: str, *, size: int, token: str
+    ) -> tuple[tuple[PermissionRequest, ...], str]:
+        """Returns a page of the requests that nobody has answered, oldest first, and the token of the next page.
+
+        Args:
+            principal: The caller.
+            session_id: Of one session, or of all when it is "".
+            size: Most requests to return.
+            token: Of the page before; "" for the first.
+
+        Raises:
+            InvalidRequest: the token is not of this listing.
+        """
         if session_id:
             await self._environment.store.cached_session(session_id)
-        return await self._environment.store.open_permissions(session_id or None)
+        found = await self._environment.store.open_permissions(session_id or None)
+        return page_of(found, _place, f"permissions of {session_id}", size=size, token=token)
+
+
+def _place(permission: PermissionRequest) -> str:
+    """Sorts by age, whatever the ids are."""
+    return f"{permission.created_at.timestamp():020.6f} {permission.permission_id}"

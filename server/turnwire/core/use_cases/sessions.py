@@ -3,7 +3,7 @@
 import asyncio
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from turnwire.core.environment import Environment
 from turnwire.core.intake.inputs import SessionChange
@@ -17,6 +17,16 @@ from turnwire.domain.errors import StaleVersion
 from turnwire.domain.principal import Principal
 from turnwire.ports.commit import NewEvent, PutSession, RemoveSession
 from turnwire.ports.store import Page, Spent
+
+
+class SessionViews(Struct, frozen=True):
+    """A page of sessions."""
+
+    sessions: tuple[SessionView, ...]
+    next_token: str
+    """"" on the last page."""
+    truncated: bool
+    """Further sessions were left out because they would not fit into one answer."""
 
 
 class Sessions:
@@ -47,14 +57,16 @@ class Sessions:
         """Returns what the ended turns of a session have used."""
         return await self._environment.store.spent(session_id)
 
-    async def list(self, principal: Principal, page: Page) -> tuple[tuple[SessionView, ...], str]:
-        """Returns sessions, most recently updated first, and the token of the next page ("" on the last).
+    async def list(self, principal: Principal, page: Page) -> SessionViews:
+        """Returns sessions, most recently updated first.
+
+        A page without size has those that fit into `CoreSettings.max_list_bytes`.
 
         Raises:
             InvalidRequest: the page token is not of this listing.
         """
-        found = await self._environment.store.sessions(page)
-        return tuple(map(self._turns.view, found.sessions)), found.next_token
+        found = await self._environment.store.sessions(self._environment.settings.bounded(page))
+        return SessionViews(tuple(map(self._turns.view, found.sessions)), found.next_token, found.truncated)
 
     async def update(self, principal: Principal, session_id: str, change: SessionChange) -> SessionView:
         """Changes settings; they count from the next turn on. A change that changes nothing stores nothing.

@@ -20,6 +20,7 @@ from turnwire.domain.errors import (
     TurnNotFound,
 )
 from turnwire.domain.money import Usage, add_known, add_usage
+from turnwire.domain.pages import decode_token, encode_token
 from turnwire.domain.principal import Principal
 from turnwire.ports.store import (
     Bounds,
@@ -33,7 +34,7 @@ from turnwire.ports.store import (
     StoredRequest,
     TurnPage,
 )
-from turnwire.storage.page_tokens import decode_token, encode_token
+from turnwire.storage.sqlite.fitting import first_that_fits, fitting
 
 EVENT_PAGE_BYTES = 64 * 1024
 """About what one write to a watcher carries; more would only wait in memory."""
@@ -64,14 +65,16 @@ def sessions(db: sqlite3.Connection, page: Page) -> SessionPage:
     if page.token:
         where = "WHERE (updated_at_us, id) < (?, ?)"
         parameters = [*decode_token(page.token, "sessions", 2)]
-    rows = db.execute(
+    found = db.execute(
         f"SELECT updated_at_us, id, {_SESSION_COLUMNS} FROM sessions {where}"
         " ORDER BY updated_at_us DESC, id DESC LIMIT ?",
         (*parameters, _limit(page)),
-    ).fetchall()
+    )
+    rows, truncated = fitting(found, lambda row: len(row[2]), page.max_bytes)
+    found.close()
     rows, more = _cut(rows, page)
     token = encode_token("sessions", rows[-1][0], rows[-1][1]) if more else ""
-    return SessionPage(tuple(_session_of(*row[2:]) for row in rows), token)
+    return SessionPage(tuple(_session_of(*row[2:]) for row in rows), token, truncated)
 
 
 def message(db: sqlite3.Connection, session_id: str, message_id: str) -> Message:
@@ -100,7 +103,7 @@ def messages(db: sqlite3.Connection, session_id: str, page: Page) -> MessagePage
     try:
         row = _session_row(db, session_id)
         (head,) = db.execute("SELECT head_sequence FROM sessions WHERE id = ?", (row,)).fetchone()
-        ids, token = _page_of_ids(db, row, page)
+        ids, token = _page_of_ids(db, session_id, row, page)
         found = _messages(db, f"messages.id IN ({','.join(map(str, ids))})", (), _order(page))
     finally:
         db.execute("COMMIT")
@@ -120,22 +123,15 @@ def turn_messages(db: sqlite3.Connection, turn_id: str) -> tuple[Message, ...]:
 def display(db: sqlite3.Connection, session_id: str, page: Page) -> DisplayPage:
     """Returns joined display forms; see `Store.display`."""
     row = _session_row(db, session_id)
-    where, parameters = _after(page)
     if page.size is None:
-        # Joining in SQLite takes half the time of fetching row by row: group_concat keeps the bytes of a BLOB
-        # unchanged and the order of its subquery.
-        (frames,) = db.execute(
-            "SELECT CAST(group_concat(display, '') AS BLOB) FROM"
-            f" (SELECT display FROM messages WHERE session = ? {where} ORDER BY {_order(page)})",
-            (row, *parameters),
-        ).fetchone()
-        return DisplayPage(frames or b"", "")
+        return _whole_display(db, row, page)
+    where, parameters = _after(session_id, page)
     rows = db.execute(
         f"SELECT display, queued, place FROM messages WHERE session = ? {where} ORDER BY {_order(page)} LIMIT ?",
         (row, *parameters, _limit(page)),
     ).fetchall()
     rows, more = _cut(rows, page)
-    token = encode_token(_listing(page), rows[-1][1], rows[-1][2]) if more else ""
+    token = encode_token(_listing(session_id, page), rows[-1][1], rows[-1][2]) if more else ""
     return DisplayPage(b"".join([r[0] for r in rows]), token)
 
 
@@ -151,7 +147,7 @@ def turn(db: sqlite3.Connection, session_id: str, turn_id: str) -> Turn:
 
 def turns(db: sqlite3.Connection, session_id: str, page: Page, statuses: frozenset[TurnStatus]) -> TurnPage:
     """Returns a page of turns; see `Store.turns`."""
-    listing = "turns-newest-first" if page.newest_first else "turns"
+    listing = f"turns of {session_id} {sorted(statuses)} {page.newest_first}"
     where = f"session = ? AND json_extract(body, '$.status') IN ({','.join('?' * len(statuses))})"
     parameters = [_session_row(db, session_id), *statuses]
     if TurnStatus.ENDED not in statuses:
@@ -167,6 +163,24 @@ def turns(db: sqlite3.Connection, session_id: str, page: Page, statuses: frozens
     rows, more = _cut(rows, page)
     token = encode_token(listing, rows[-1][-1]) if more else ""
     return TurnPage(tuple(_turn_of(*row[:-1]) for row in rows), token)
+
+
+def _whole_display(db: sqlite3.Connection, session_row: int, page: Page) -> DisplayPage:
+    """Returns all display forms, or the newest that fit."""
+    db.execute("BEGIN")  # so that what was measured is what is read
+    try:
+        first = first_that_fits(db, session_row, page.max_bytes)
+        where = "" if first is None else "AND (queued, place) >= (?, ?)"
+        # Joining in SQLite takes half the time of fetching row by row: group_concat keeps the bytes of a BLOB
+        # unchanged and the order of its subquery.
+        (frames,) = db.execute(
+            "SELECT CAST(group_concat(display, '') AS BLOB) FROM"
+            f" (SELECT display FROM messages WHERE session = ? {where} ORDER BY {_order(page)})",
+            (session_row, *(first or ())),
+        ).fetchone()
+    finally:
+        db.execute("COMMIT")
+    return DisplayPage(frames or b"", "", first is not None)
 
 
 def unfinished_turns(db: sqlite3.Connection) -> tuple[Turn, ...]:
@@ -343,29 +357,29 @@ def _messages(db: sqlite3.Connection, where: str, parameters: tuple[object, ...]
     return tuple(found)
 
 
-def _page_of_ids(db: sqlite3.Connection, session_row: int, page: Page) -> tuple[list[int], str]:
-    where, parameters = _after(page)
+def _page_of_ids(db: sqlite3.Connection, session_id: str, session_row: int, page: Page) -> tuple[list[int], str]:
+    where, parameters = _after(session_id, page)
     rows = db.execute(
         f"SELECT id, queued, place FROM messages WHERE session = ? {where} ORDER BY {_order(page)} LIMIT ?",
         (session_row, *parameters, _limit(page)),
     ).fetchall()
     rows, more = _cut(rows, page)
-    token = encode_token(_listing(page), rows[-1][1], rows[-1][2]) if more else ""
+    token = encode_token(_listing(session_id, page), rows[-1][1], rows[-1][2]) if more else ""
     return [row[0] for row in rows], token
 
 
-def _listing(page: Page) -> str:
-    return "messages-newest-first" if page.newest_first else "messages"
+def _listing(session_id: str, page: Page) -> str:
+    return f"messages-newest-first of {session_id}" if page.newest_first else f"messages of {session_id}"
 
 
 def _order(page: Page) -> str:
     return "queued DESC, place DESC" if page.newest_first else "queued, place"
 
 
-def _after(page: Page) -> tuple[str, tuple[int, ...]]:
+def _after(session_id: str, page: Page) -> tuple[str, tuple[int, ...]]:
     if not page.token:
         return "", ()
-    key = decode_token(page.token, _listing(page), 2)
+    key = decode_token(page.token, _listing(session_id, page), 2)
     return f"AND (queued, place) {'<' if page.newest_first else '>'} (?, ?)", key
 
 

@@ -23,9 +23,12 @@ class FakePermissions:
         """Remembers the answer."""
         self.answers.append((session_id, permission_id, answer))
 
-    async def open(self, principal: Principal, session_id: str) -> tuple[PermissionRequest, ...]:
-        """Returns the open ones."""
-        return tuple(make_permission(f"per_{name}", name) for name in ("a", "b") if session_id in ("", name))
+    async def open(
+        self, principal: Principal, session_id: str, *, size: int, token: str
+    ) -> tuple[tuple[PermissionRequest, ...], str]:
+        """Returns the open ones; a page and what it was asked with as the token of the next."""
+        found = tuple(make_permission(f"per_{name}", name) for name in ("a", "b") if session_id in ("", name))
+        return found[:size], f"{size} after {token!r}"
 
 
 @pytest.mark.parametrize(
@@ -55,3 +58,7 @@ async def test_open_requests_are_listed() -> None:
         list((await service.ListPermissions(BUILT_IN, pb.ListPermissionsRequest(session_id="b"))).permissions)
         == both[1:]
     )
+    page = await service.ListPermissions(BUILT_IN, pb.ListPermissionsRequest(page_size=1, page_token="t"))
+    assert (list(page.permissions), page.next_page_token) == (both[:1], "1 after 't'")
+    default = await service.ListPermissions(BUILT_IN, pb.ListPermissionsRequest())
+    assert default.next_page_token == "100 after ''"

@@ -30,7 +30,7 @@ from tests.support.fakes.domain_values import (
     make_turn,
 )
 from turnwire.api.wire import to_proto
-from turnwire.api.wire.codec import ProtoCodec, frame, next_page_token
+from turnwire.api.wire.codec import ProtoCodec, end_of_list, frame
 from turnwire.api.wire.from_proto import KIND_NAMES
 from turnwire.domain.conversation import events as e
 from turnwire.domain.conversation.messages import (
@@ -291,9 +291,10 @@ def test_joined_display_forms_and_token_are_a_message_list() -> None:
     )
     frames = [CODEC.encode_display(message) for message in (make_message("msg_1", "a"), folded, ANSWER)]
     assert frames[1] == b""
-    listed = message_pb2.MessageList.FromString(b"".join(frames) + next_page_token("next"))
+    listed = message_pb2.MessageList.FromString(b"".join(frames) + end_of_list("next", truncated=True))
     assert ([m.message_id for m in listed.messages], listed.next_page_token) == (["msg_1", "msg_1"], "next")
-    assert next_page_token("") == b""
+    assert listed.truncated
+    assert end_of_list("", truncated=False) == b""
 
 
 def test_a_display_form_has_every_field() -> None:
@@ -397,7 +398,7 @@ def test_a_reader_of_the_fixed_contract_reads_display_forms() -> None:
     usage = Usage(input_tokens=1, cache_read_tokens=2, output_tokens=4, reasoning_tokens=5)
     message = make_answer("msg_1", "text", CALL, usage=usage, cost_pico_usd=3, metadata_json="{}")
     old_list = _fixed_class("opencode.message.MessageList")
-    [old] = old_list.FromString(CODEC.encode_display(message) + next_page_token("t")).messages
+    [old] = old_list.FromString(CODEC.encode_display(message) + end_of_list("t", truncated=True)).messages
     new = message_pb2.MessageList.FromString(CODEC.encode_display(message)).messages[0]
     known = [field.name for field in old.DESCRIPTOR.fields if field.name != "tool_calls"]
     assert {name: getattr(old, name) for name in known} == {name: getattr(new, name) for name in known}

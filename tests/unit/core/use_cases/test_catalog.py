@@ -1,11 +1,14 @@
 """What can be chosen, as it is configured."""
 
+import pytest
+
 from tests.support.fakes.core import FakeServerTools, FakeStore, make_environment, server_tool
 from tests.support.fakes.domain_values import make_session
 from turnwire.core.settings import Agent, PermissionRule
 from turnwire.core.use_cases.catalog import Catalog
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.conversation.permissions import PermissionAction
+from turnwire.domain.errors import InvalidRequest
 from turnwire.domain.principal import BUILT_IN
 
 ASK_FILES = PermissionRule("fs.*", PermissionAction.ASK)
@@ -27,11 +30,26 @@ async def test_the_catalog_says_what_happens_to_calls() -> None:
         {},
     )
     allow, ask, deny = PermissionAction.ALLOW, PermissionAction.ASK, PermissionAction.DENY
-    assert {name: (await catalog.tools(BUILT_IN, name)).permissions for name in ("", "ses_1", "ses_2")} == {
+    assert {
+        name: (await catalog.tools(BUILT_IN, name, size=9, token="")).permissions for name in ("", "ses_1", "ses_2")
+    } == {
         "": {"fs.write": ask, "run": allow, "web.get": deny},
         "ses_1": {"fs.write": ask, "run": allow, "web.get": deny},
         "ses_2": {"fs.write": ask, "web.get": ask},
     }
+
+
+async def test_tools_come_in_pages_of_one_listing() -> None:
+    """By name, with all sources; a token is good for the session that it was made for alone."""
+    tools = FakeServerTools(server_tool("c"), server_tool("a"), server_tool("b"))
+    store = FakeStore(sessions_by_id={"ses_1": make_session()})
+    catalog = Catalog(make_environment(store, tools=tools), {})
+    first = await catalog.tools(BUILT_IN, "", size=2, token="")
+    rest = await catalog.tools(BUILT_IN, "", size=2, token=first.next_token)
+    assert [[tool.name for tool in page.tools] for page in (first, rest)] == [["a", "b"], ["c"]]
+    assert (rest.next_token, rest.sources) == ("", first.sources)
+    with pytest.raises(InvalidRequest, match="page_token"):
+        await catalog.tools(BUILT_IN, "ses_1", size=2, token=first.next_token)
 
 
 async def test_the_default_agent_is_listed_although_nobody_configured_it() -> None:

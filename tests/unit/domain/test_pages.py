@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwire.domain.errors import InvalidRequest
-from turnwire.storage.page_tokens import decode_token, encode_token
+from turnwire.domain.pages import decode_token, encode_token, page_of
 
 
 @settings(max_examples=100, deadline=None)
@@ -32,3 +32,20 @@ def test_a_token_is_for_one_listing(listing: str, length: int) -> None:
     """Its name and the length of its key are part of it."""
     with pytest.raises(InvalidRequest):
         decode_token(encode_token("messages", 1, 2), listing, length)
+
+
+def test_pages_of_rows_in_memory_show_each_row_once() -> None:
+    """In the order of their places, whatever comes and goes between two pages."""
+    first, token = page_of(["c", "a", "b", "e"], str, "letters", size=2, token="")
+    assert first == ("a", "b")
+    assert page_of(["0", "c", "a", "e", "d"], str, "letters", size=9, token=token) == (("c", "d", "e"), "")
+    assert page_of([], str, "letters", size=2, token="") == ((), "")
+
+
+@pytest.mark.parametrize(
+    "token", [encode_token("others", "a"), encode_token("letters", 1), encode_token("letters"), "x"]
+)
+def test_pages_of_rows_in_memory_take_their_own_tokens(token: str) -> None:
+    """A token of another listing, or with another key, is refused."""
+    with pytest.raises(InvalidRequest, match="page_token"):
+        page_of(["a"], str, "letters", size=1, token=token)

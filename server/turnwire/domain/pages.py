@@ -1,0 +1,84 @@
+"""Pages of listings: the place where one continues, as opaque text."""
+
+import base64
+import binascii
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import msgspec
+
+from turnwire.domain.errors import InvalidRequest
+
+T = TypeVar("T")
+
+_decode = msgspec.json.Decoder(list[Any]).decode
+
+
+def encode_token(listing: str, *key: int | str) -> str:
+    """Returns the token that continues a listing after the row with this sort key.
+
+    Args:
+        listing: Names what is listed and everything that was asked for with it: its tokens are good for nothing else.
+        key: The sort key.
+    """
+    return base64.urlsafe_b64encode(msgspec.json.encode([listing, *key])).decode().rstrip("=")
+
+
+def decode_token(token: str, listing: str, length: int) -> tuple[int, ...]:
+    """Returns the sort key in a token that `encode_token` made for the same listing; all of it whole numbers.
+
+    Raises:
+        InvalidRequest: the token is of another listing or is malformed.
+    """
+    key = _key_in(token, listing)
+    if len(key) != length or not all(type(k) is int and -(2**62) < k < 2**62 for k in key):
+        raise _refusal()
+    return tuple(key)
+
+
+def page_of(
+    rows: Iterable[T], place: Callable[[T], str], listing: str, *, size: int, token: str
+) -> tuple[tuple[T, ...], str]:
+    """Returns a page of a listing that is in memory, and the token of the next page ("" on the last).
+
+    A row that came or went meanwhile moves no other one.
+
+    Args:
+        rows: All of them, in any order.
+        place: Returns the sort key of a row; no two are equal.
+        listing: As in `encode_token`.
+        size: Most rows of the page, at least 1.
+        token: Of the page before; "" for the first.
+
+    Raises:
+        InvalidRequest: the token is of another listing or is malformed.
+    """
+    after = _text_in(token, listing) if token else None
+    found = sorted((row for row in rows if after is None or place(row) > after), key=place)
+    page = tuple(found[:size])
+    return page, encode_token(listing, place(page[-1])) if len(found) > size else ""
+
+
+def _text_in(token: str, listing: str) -> str:
+    match _key_in(token, listing):
+        case [str(text)]:
+            return text
+        case _:
+            raise _refusal()
+
+
+def _key_in(token: str, listing: str) -> list[Any]:
+    try:
+        padded = token + "=" * (-len(token) % 4)
+        name, *key = _decode(base64.b64decode(padded, altchars=b"-_", validate=True))
+    except (binascii.Error, msgspec.DecodeError, ValueError, TypeError, RecursionError):
+        raise _refusal() from None
+    if name != listing:
+        raise _refusal()
+    return key
+
+
+def _refusal() -> InvalidRequest:
+    return InvalidRequest.of(
+        "page_token", "is not of this listing: pass next_page_token unchanged, with the other fields as they were"
+    )

@@ -1,0 +1,49 @@
+"""Listings that are bounded by bytes: as many rows as fit."""
+
+import sqlite3
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from turnwire.domain.errors import AnswerTooLarge
+
+
+def fitting(rows: Iterable[Any], size: Callable[[Any], int], max_bytes: int | None) -> tuple[list[Any], bool]:
+    """Returns the first rows, as many as fit together, and whether a row was left out. Reads one more row at most.
+
+    Args:
+        rows: In the order in which they are wanted.
+        size: Returns the bytes of a row.
+        max_bytes: Of all rows together; None takes every row.
+
+    Raises:
+        AnswerTooLarge: the first row that has any bytes does not fit alone.
+    """
+    fit: list[Any] = []
+    total = 0
+    for row in rows:
+        total += (one := size(row))
+        if max_bytes is not None and total > max_bytes:
+            if total == one:
+                raise AnswerTooLarge(one, max_bytes)
+            return fit, True
+        fit.append(row)
+    return fit, False
+
+
+def first_that_fits(db: sqlite3.Connection, session_row: int, max_bytes: int | None) -> tuple[int, int] | None:
+    """Returns the place of the oldest message whose display form fits with all newer ones; None when all fit.
+
+    SQLite knows the length of a BLOB without reading it.
+    """
+    if max_bytes is None:
+        return None
+    (total,) = db.execute("SELECT sum(length(display)) FROM messages WHERE session = ?", (session_row,)).fetchone()
+    if (total or 0) <= max_bytes:
+        return None
+    rows = db.execute(
+        "SELECT length(display), queued, place FROM messages WHERE session = ? ORDER BY queued DESC, place DESC",
+        (session_row,),
+    )
+    (*_, (_, queued, place)), _ = fitting(rows, lambda row: row[0], max_bytes)
+    rows.close()
+    return queued, place

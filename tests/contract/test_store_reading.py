@@ -117,6 +117,22 @@ async def test_a_list_without_pages_has_the_newest_that_fit(opened: OpenedStore)
     assert caught.value.metadata == {"maxBytes": str(frames[-1] - 1), "actualBytes": str(frames[-1])}
 
 
+@pytest.mark.parametrize("newest_first", [False, True])
+async def test_pages_end_before_they_are_too_large_for_clients(opened: OpenedStore, newest_first: bool) -> None:
+    """A client takes 4 MiB unless told; what one message alone is larger by still comes. Nothing is left out."""
+    for number in range(6):
+        await opened.store.commit(adding(make_message(f"msg_long{number}", "x" * 1_500_000)))
+    await opened.store.commit(adding(make_message("msg_huge", "x" * 5_000_000)))
+    for pages in (await _message_pages(opened, 100, newest_first), await _display_pages(opened, 100, newest_first)):
+        assert max(sum("long" in message for message in page) for page in pages) == 2
+        assert [page for page in pages if "msg_huge" in page] in (
+            [["msg_huge"]], [["msg_huge", "msg_q0", "msg_q1"]], [["msg_q1", "msg_q0"], ["msg_huge"]],
+        )  # fmt: skip
+        ids = [message for page in pages for message in page]
+        expected = [*IDS[:-2], *(f"msg_long{number}" for number in range(6)), "msg_huge", *IDS[-2:]]
+        assert ids == (expected[::-1] if newest_first else expected)
+
+
 async def test_sessions_without_pages_are_those_that_fit(opened: OpenedStore) -> None:
     """The most recently updated first, by what is stored of them."""
     for number in range(2, 5):

@@ -1,32 +1,41 @@
 """Listings that are bounded by bytes: as many rows as fit."""
 
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 from turnwire.domain.errors import AnswerTooLarge
 
+MAX_PAGE_BYTES = 3_500_000
+"""Of what is stored of the rows of a page: encoded, they stay below the 4 MiB that a gRPC client takes unless told."""
 
-def fitting(rows: Iterable[Any], size: Callable[[Any], int], max_bytes: int | None) -> tuple[list[Any], bool]:
+
+def fitting(
+    rows: sqlite3.Cursor, size: Callable[[Any], int], max_bytes: int | None, *, refuses: bool = False
+) -> tuple[list[Any], bool]:
     """Returns the first rows, as many as fit together, and whether a row was left out. Reads one more row at most.
 
     Args:
-        rows: In the order in which they are wanted.
+        rows: In the order in which they are wanted. Closed.
         size: Returns the bytes of a row.
         max_bytes: Of all rows together; None takes every row.
+        refuses: Whether a first row that does not fit alone is an error; else it is returned alone.
 
     Raises:
         AnswerTooLarge: the first row that has any bytes does not fit alone.
     """
     fit: list[Any] = []
     total = 0
-    for row in rows:
-        total += (one := size(row))
-        if max_bytes is not None and total > max_bytes:
-            if total == one:
-                raise AnswerTooLarge(one, max_bytes)
-            return fit, True
-        fit.append(row)
+    with closing(rows):
+        for row in rows:
+            total += (one := size(row))
+            if max_bytes is not None and total > max_bytes:
+                if total > one or not one:
+                    return fit, True
+                if refuses:
+                    raise AnswerTooLarge(one, max_bytes)
+            fit.append(row)
     return fit, False
 
 
@@ -44,6 +53,5 @@ def first_that_fits(db: sqlite3.Connection, session_row: int, max_bytes: int | N
         "SELECT length(display), queued, place FROM messages WHERE session = ? ORDER BY queued DESC, place DESC",
         (session_row,),
     )
-    (*_, (_, queued, place)), _ = fitting(rows, lambda row: row[0], max_bytes)
-    rows.close()
+    (*_, (_, queued, place)), _ = fitting(rows, lambda row: row[0], max_bytes, refuses=True)
     return queued, place

@@ -34,7 +34,7 @@ from turnwire.ports.store import (
     StoredRequest,
     TurnPage,
 )
-from turnwire.storage.sqlite.fitting import first_that_fits, fitting
+from turnwire.storage.sqlite.fitting import MAX_PAGE_BYTES, first_that_fits, fitting
 
 EVENT_PAGE_BYTES = 64 * 1024
 """About what one write to a watcher carries; more would only wait in memory."""
@@ -70,11 +70,11 @@ def sessions(db: sqlite3.Connection, page: Page) -> SessionPage:
         " ORDER BY updated_at_us DESC, id DESC LIMIT ?",
         (*parameters, _limit(page)),
     )
-    rows, truncated = fitting(found, lambda row: len(row[2]), page.max_bytes)
-    found.close()
-    rows, more = _cut(rows, page)
+    room, is_whole = (page.max_bytes, True) if page.size is None else (MAX_PAGE_BYTES, False)
+    rows, left_out = fitting(found, lambda row: len(row[2]), room, refuses=is_whole)
+    rows, more = _cut(rows, page, left_out)
     token = encode_token("sessions", rows[-1][0], rows[-1][1]) if more else ""
-    return SessionPage(tuple(_session_of(*row[2:]) for row in rows), token, truncated)
+    return SessionPage(tuple(_session_of(*row[2:]) for row in rows), token, is_whole and left_out)
 
 
 def message(db: sqlite3.Connection, session_id: str, message_id: str) -> Message:
@@ -126,11 +126,12 @@ def display(db: sqlite3.Connection, session_id: str, page: Page) -> DisplayPage:
     if page.size is None:
         return _whole_display(db, row, page)
     where, parameters = _after(session_id, page)
-    rows = db.execute(
+    found = db.execute(
         f"SELECT display, queued, place FROM messages WHERE session = ? {where} ORDER BY {_order(page)} LIMIT ?",
         (row, *parameters, _limit(page)),
-    ).fetchall()
-    rows, more = _cut(rows, page)
+    )
+    rows, left_out = fitting(found, lambda row: len(row[0]), MAX_PAGE_BYTES)
+    rows, more = _cut(rows, page, left_out)
     token = encode_token(_listing(session_id, page), rows[-1][1], rows[-1][2]) if more else ""
     return DisplayPage(b"".join([r[0] for r in rows]), token)
 
@@ -359,11 +360,14 @@ def _messages(db: sqlite3.Connection, where: str, parameters: tuple[object, ...]
 
 def _page_of_ids(db: sqlite3.Connection, session_id: str, session_row: int, page: Page) -> tuple[list[int], str]:
     where, parameters = _after(session_id, page)
-    rows = db.execute(
-        f"SELECT id, queued, place FROM messages WHERE session = ? {where} ORDER BY {_order(page)} LIMIT ?",
+    # A display form has about the bytes of its message. A result that is shown with its call has none; it counts there.
+    found = db.execute(
+        "SELECT id, queued, place, length(display) FROM messages"
+        f" WHERE session = ? {where} ORDER BY {_order(page)} LIMIT ?",
         (session_row, *parameters, _limit(page)),
-    ).fetchall()
-    rows, more = _cut(rows, page)
+    )
+    rows, left_out = fitting(found, lambda row: row[3], None if page.size is None else MAX_PAGE_BYTES)
+    rows, more = _cut(rows, page, left_out)
     token = encode_token(_listing(session_id, page), rows[-1][1], rows[-1][2]) if more else ""
     return [row[0] for row in rows], token
 
@@ -388,6 +392,7 @@ def _limit(page: Page) -> int:
     return -1 if page.size is None else page.size + 1
 
 
-def _cut(rows: list[Any], page: Page) -> tuple[list[Any], bool]:
-    more = page.size is not None and len(rows) > page.size
-    return (rows[: page.size] if more else rows), more
+def _cut(rows: list[Any], page: Page, left_out: bool = False) -> tuple[list[Any], bool]:
+    """Returns at most a page of the rows, and whether there is a next page."""
+    more = page.size is not None and (left_out or len(rows) > page.size)
+    return rows[: page.size], more

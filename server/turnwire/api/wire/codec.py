@@ -14,10 +14,15 @@ from turnwire.domain.text import utf8_bytes
 FRAME_TAG = b"\x0a"
 """Field 1, length-delimited: `events` of the batches and `messages` of MessageList are both field 1."""
 
+_FRAME_TAG_BYTE = FRAME_TAG[0]
+
 
 def frame(body: bytes) -> bytes:
     """Returns the bytes as an element of a repeated field 1."""
-    length, prefix = len(body), bytearray(FRAME_TAG)
+    length = len(body)
+    if length < 0x80:  # nearly all deltas
+        return bytes((_FRAME_TAG_BYTE, length)) + body
+    prefix = bytearray(FRAME_TAG)
     while length > 0x7F:
         prefix.append(length & 0x7F | 0x80)
         length >>= 7

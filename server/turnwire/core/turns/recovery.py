@@ -31,8 +31,13 @@ class Resumption(Struct, frozen=True):
     point: ResumePoint
 
 
-async def resume_or_end(environment: Environment, turn: Turn) -> Resumption | None:
+async def resume_or_end(environment: Environment, turn: Turn, *, is_newest: bool) -> Resumption | None:
     """Resumes or ends a turn that was running when its process died, and stores which. Returns None when it ended.
+
+    Args:
+        environment: Ports and settings.
+        turn: The turn.
+        is_newest: False when its session has a newer turn that was running: the end of this one could not be stored.
 
     Raises:
         StorageError: the database cannot be read or written.
@@ -40,10 +45,11 @@ async def resume_or_end(environment: Environment, turn: Turn) -> Resumption | No
     store, now = environment.store, environment.clock()
     stored = await store.turn_messages(turn.turn_id)
     permissions = await store.open_permissions(turn.session_id)
-    point = resume_point(turn, stored, permissions)
+    point = resume_point(turn, stored, permissions) if is_newest else None
     if point is None:
         work = await end_stored_turn(environment, turn, RESTARTED)
-        work += Work((), (NewEvent(SessionStatusChanged(False)),))
+        if is_newest:
+            work += Work((), (NewEvent(SessionStatusChanged(False)),))
         await environment.commit(turn.session_id, work, now)
         log.info("turn_ended_after_restart", session_id=turn.session_id, turn_id=turn.turn_id)
         return None
@@ -63,7 +69,8 @@ async def end_stored_turn(environment: Environment, turn: Turn, ending: Ending) 
     """
     now = environment.clock()
     stored = await environment.store.turn_messages(turn.turn_id)
-    permissions = await environment.store.open_permissions(turn.session_id)
+    asked = await environment.store.open_permissions(turn.session_id)
+    permissions = [permission for permission in asked if permission.turn_id == turn.turn_id]
     further = closing_work(permissions, PermissionAnswer(PermissionChoice.CANCELLED))
     further += note_ending(turn, ending, now, environment.settings, environment.new_id)
     return end_turn(turn, [with_cost(message, environment.providers) for message in stored], ending, now, further)

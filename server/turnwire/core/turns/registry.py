@@ -132,9 +132,12 @@ class Turns:
 
         Called once, before serving.
         """
-        for turn in await self._environment.store.unfinished_turns():
+        unfinished = await self._environment.store.unfinished_turns()
+        newest = {turn.session_id: turn.turn_id for turn in unfinished if turn.status is TurnStatus.RUNNING}
+        for turn in unfinished:
             if turn.status is TurnStatus.RUNNING:
-                resumption = await resume_or_end(self._environment, turn)
+                is_newest = newest[turn.session_id] == turn.turn_id
+                resumption = await resume_or_end(self._environment, turn, is_newest=is_newest)
                 if resumption is not None:
                     self._owner(turn.session_id).resume(resumption)
             else:

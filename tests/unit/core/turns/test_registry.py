@@ -107,6 +107,37 @@ async def test_a_turn_whose_call_is_open_waits_on() -> None:
     assert not [e for c in store.commits for e in c.events if isinstance(e.kind, TurnEnded | SessionStatusChanged)]
 
 
+async def test_of_two_turns_that_were_left_running_only_the_newer_goes_on() -> None:
+    """The end of the older one could not be stored; both at once would answer each other's messages."""
+    calling = make_answer("msg_1", CALL, finish_reason=FinishReason.TOOL_USE, turn_id="trn_1")
+    tools = (ToolDefinition("read", "", ""),)
+    newer = make_answer("msg_2", CALL, finish_reason=FinishReason.TOOL_USE, turn_id="trn_2")
+    store = FakeStore(
+        conversation=(
+            make_message("msg_user", turn_id="trn_1"),
+            calling,
+            make_message("msg_user_2", turn_id="trn_2"),
+            newer,
+        ),
+        unfinished=(
+            make_turn(tools=tools),
+            make_turn(turn_id="trn_2", user_message_id="msg_user_2", tools=tools),
+        ),
+        sessions_by_id={"ses_1": make_session()},
+    )
+    turns = Turns(make_environment(store))
+    await turns.recover()
+    await settled()
+    assert list(turns.open_messages()) == [newer]
+    ended = [(e.turn_id, type(e.kind)) for c in store.commits for e in c.events if not isinstance(e.kind, MessageAdded)]
+    assert ended[-1] == ("trn_1", TurnEnded)
+    assert (await turns.abort("ses_1", "", keep_queue=True)).turn_id == "trn_2"
+    await settled()
+    assert turns.live("ses_1") is None
+    told = [(e.turn_id, type(e.kind)) for e in store.commits[-1].events]
+    assert told[-2:] == [("trn_2", TurnEnded), ("", SessionStatusChanged)]
+
+
 async def test_a_result_for_a_call_that_is_not_live_is_compared_with_the_stored_one() -> None:
     """The same one is confirmed, another is refused."""
     settled = CallResult(output="42").apply_to(CALL)

@@ -24,6 +24,7 @@ from turnwire.api.services.registry import all_services
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.config import Config
 from turnwire.core.environment import Environment
+from turnwire.core.intake.once import NamedRequests
 from turnwire.core.turns.registry import Turns
 from turnwire.core.use_cases import UseCases
 from turnwire.core.use_cases.catalog import Catalog
@@ -149,11 +150,11 @@ def create_server(config: Config, environ: Mapping[str, str]) -> Server:
 def _use_cases(
     environment: Environment, turns: Turns, codec: Codec, heartbeat: timedelta, limits: Mapping[str, int]
 ) -> UseCases:
-    tool_results = ToolResults(environment, turns)
+    tool_results, requests = ToolResults(environment, turns), NamedRequests(environment.store)
     return UseCases(
-        conversations=Conversations(environment, turns, tool_results),
+        conversations=Conversations(environment, turns, tool_results, requests),
         tool_results=tool_results,
-        sessions=Sessions(environment, turns),
+        sessions=Sessions(environment, turns, requests),
         turns=TurnRecords(environment, turns),
         permissions=Permissions(environment, turns),
         explainer=ContextExplainer(environment),

@@ -21,7 +21,7 @@ from opencode.message.content_pb2 import (
     SessionMessage,
 )
 from opencode.message.message_pb2 import AbortSessionRequest, AppendMessageRequest
-from opencode.session.session_pb2 import UpdateSessionRequest
+from opencode.session.session_pb2 import COMPACTION_MODE_OFF, SessionSettings, UpdateSessionRequest
 from opencode.tool.tool_pb2 import SubmitToolResultRequest
 from tests.support.clients.conversation import (
     ask,
@@ -197,7 +197,9 @@ async def test_a_session_can_do_without(tmp_path: Path) -> None:
     """Then the model gets all there is, and the provider says when that is too much."""
     async with world(tmp_path) as w:
         session_id = await new_session(w.client)
-        await w.client.sessions.UpdateSession(UpdateSessionRequest(session_id=session_id, compaction=False))
+        await w.client.sessions.UpdateSession(
+            UpdateSessionRequest(session_id=session_id, settings=SessionSettings(compaction=COMPACTION_MODE_OFF))
+        )
         for _ in range(6):
             await talk(w.client, LONG, session_id, model=MODEL)
         assert w.summarised() == []

@@ -23,6 +23,7 @@ from opencode.session.session_pb2 import (
     DeleteSessionRequest,
     GetSessionRequest,
     ListSessionsRequest,
+    SessionSettings,
     UpdateDirectoryRequest,
     UpdateSessionRequest,
 )
@@ -73,13 +74,13 @@ def display(**fields: Any) -> Calls:
 def update(**fields: Any) -> Calls:
     """An UpdateSession of the session."""
     return lambda client, session_id: client.sessions.UpdateSession(
-        UpdateSessionRequest(session_id=session_id, **fields)
+        UpdateSessionRequest(session_id=session_id, settings=SessionSettings(**fields))
     )
 
 
 def create(**fields: Any) -> Calls:
     """A CreateSession."""
-    return lambda client, _: client.sessions.CreateSession(CreateSessionRequest(**fields))
+    return lambda client, _: client.sessions.CreateSession(CreateSessionRequest(settings=SessionSettings(**fields)))
 
 
 BAD: list[tuple[str, Calls, str, list[str]]] = [
@@ -146,16 +147,21 @@ BAD: list[tuple[str, Calls, str, list[str]]] = [
         "INVALID_REQUEST",
         ["page_token"],
     ),
-    ("long title", create(title=LONG), "INVALID_REQUEST", ["title"]),
-    ("relative directory", create(directory="work"), "INVALID_REQUEST", ["directory"]),
-    ("model of a new session", create(model=model_name("nonsense")), "MODEL_UNKNOWN", ["model.model_id"]),
-    ("provider of a new session", create(model=model_name("echo", "nobody")), "MODEL_UNKNOWN", ["model"]),
-    ("no provider of a new session", create(model=model_name("echo", "")), "INVALID_REQUEST", ["model.provider_id"]),
-    ("agent of a new session", create(agent="nobody"), "INVALID_REQUEST", ["agent"]),
-    ("new title", update(title=LONG), "INVALID_REQUEST", ["title"]),
-    ("new directory", update(directory="../work"), "INVALID_REQUEST", ["directory"]),
-    ("new model", update(model=model_name("nonsense")), "MODEL_UNKNOWN", ["model.model_id"]),
-    ("new agent", update(agent="nobody"), "INVALID_REQUEST", ["agent"]),
+    ("long title", create(title=LONG), "INVALID_REQUEST", ["settings.title"]),
+    ("relative directory", create(directory="work"), "INVALID_REQUEST", ["settings.directory"]),
+    ("model of a new session", create(model=model_name("nonsense")), "MODEL_UNKNOWN", ["settings.model.model_id"]),
+    ("provider of a new session", create(model=model_name("echo", "nobody")), "MODEL_UNKNOWN", ["settings.model"]),
+    (
+        "no provider of a new session",
+        create(model=model_name("echo", "")),
+        "INVALID_REQUEST",
+        ["settings.model.provider_id"],
+    ),
+    ("agent of a new session", create(agent="nobody"), "INVALID_REQUEST", ["settings.agent"]),
+    ("new title", update(title=LONG), "INVALID_REQUEST", ["settings.title"]),
+    ("new directory", update(directory="../work"), "INVALID_REQUEST", ["settings.directory"]),
+    ("new model", update(model=model_name("nonsense")), "MODEL_UNKNOWN", ["settings.model.model_id"]),
+    ("new agent", update(agent="nobody"), "INVALID_REQUEST", ["settings.agent"]),
     (
         "directory alone",
         lambda client, session_id: client.sessions.UpdateSessionDirectory(
@@ -183,10 +189,10 @@ BAD: list[tuple[str, Calls, str, list[str]]] = [
     (
         "budget of a session",
         lambda client, session_id: client.sessions.UpdateSession(
-            UpdateSessionRequest(session_id=session_id, budget=Budget(max_tokens=0))
+            UpdateSessionRequest(session_id=session_id, settings=SessionSettings(budget=Budget(max_tokens=0)))
         ),
         "INVALID_REQUEST",
-        ["budget.max_tokens"],
+        ["settings.budget.max_tokens"],
     ),
     (
         "files of a tool result",
@@ -227,7 +233,9 @@ async def test_bad_input_is_refused(client: Client, call: Calls, reason: str, fi
         lambda client, s: client.messages.AbortSession(AbortSessionRequest(session_id=s)),
         lambda client, s: client.sessions.GetSession(GetSessionRequest(session_id=s)),
         lambda client, s: client.sessions.DeleteSession(DeleteSessionRequest(session_id=s)),
-        lambda client, s: client.sessions.UpdateSession(UpdateSessionRequest(session_id=s, title="t")),
+        lambda client, s: client.sessions.UpdateSession(
+            UpdateSessionRequest(session_id=s, settings=SessionSettings(title="t"))
+        ),
         lambda client, s: client.sessions.UpdateSessionDirectory(UpdateDirectoryRequest(session_id=s)),
         lambda client, s: client.messages.AppendMessage(
             AppendMessageRequest(session_id=s, type=MESSAGE_TYPE_HOST, parts=[text("a")])

@@ -29,6 +29,7 @@ from opencode.session.session_pb2 import (
     SESSION_STATUS_IDLE,
     DeleteSessionRequest,
     GetSessionRequest,
+    SessionSettings,
     UpdateSessionRequest,
 )
 from opencode.tool.tool_pb2 import SubmitToolResultRequest
@@ -549,7 +550,9 @@ async def test_watch_survives_tools_and_settings(client: Client, tmp_path: Path)
         await watch.until_kind("tool_call_updated", 2)
         refused = [e.part_finished.part.tool_use for e in watch.events if e.part_finished.part.tool_use.error]
         assert [(call.name, call.status) for call in refused] == [("none", "error")]
-        await client.sessions.UpdateSession(UpdateSessionRequest(session_id=session_id, title="t"))
+        await client.sessions.UpdateSession(
+            UpdateSessionRequest(session_id=session_id, settings=SessionSettings(title="t"))
+        )
         await append(client, session_id, 2)
         answer = next(m for m in fold.listed() if m.answers_message_id)
         for part in answer.parts:

@@ -10,11 +10,11 @@ import pytest
 
 from opencode.file.file_pb2 import DownloadFileRequest
 from opencode.message.message_pb2 import SendMessageResponse
-from opencode.session.session_pb2 import CreateSessionRequest, SessionTools, UpdateSessionRequest
 from opencode.tool.tool_pb2 import SubmitToolResultRequest, ToolCallState, ToolResultFile
 from tests.support.clients.conversation import (
     answer_to,
     ask,
+    change_of,
     displayed,
     model,
     new_session,
@@ -56,12 +56,11 @@ async def test_session_tools_are_there_in_every_turn(client: Client) -> None:
     for _ in range(2):
         accepted, call = await pending(client, LOOK, session_id)
         assert (call.name, call.status) == ("look", "pending")
-        await client.sessions.UpdateSession(UpdateSessionRequest(session_id=session_id, tools=SessionTools()))
+        await client.sessions.UpdateSession(change_of(session_id, tools=None))
         await client.tools.SubmitToolResult(result(accepted, call, output="a cat"))
         await turn_ended(client, accepted)
-        update = UpdateSessionRequest(session_id=session_id, tools=SessionTools(tools=[tool("look")]))
-        await client.sessions.UpdateSession(update)
-    await client.sessions.UpdateSession(UpdateSessionRequest(session_id=session_id, tools=SessionTools()))
+        await client.sessions.UpdateSession(change_of(session_id, tools=[tool("look")]))
+    await client.sessions.UpdateSession(change_of(session_id, tools=None))
     await turn_ended(client, await client.messages.SendMessage(ask(LOOK, session_id)))
     call = [call for message in await displayed(client, session_id) for call in message.tool_calls][-1]
     assert (call.status, call.error) == ("error", "there is no tool named 'look'")
@@ -86,8 +85,8 @@ async def test_session_tools_have_a_size(client: Client) -> None:
     tools = [tool(f"t{number}") for number in range(5)]
     for declared in tools:
         declared.description = "x" * 60_000
-    refusal = await refused(client.sessions.CreateSession(CreateSessionRequest(tools=tools)))
-    assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ["tools"])
+    refusal = await refused(new_session(client, tools=tools))
+    assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ["settings.tools"])
 
 
 async def test_json_result_is_kept_word_by_word(client: Client) -> None:

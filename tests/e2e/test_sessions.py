@@ -3,9 +3,13 @@
 import asyncio
 
 import grpc
+import pytest
+from google.protobuf.field_mask_pb2 import FieldMask
 
 from opencode.message.message_pb2 import GetMessagesRequest, ListMessagesRequest
 from opencode.session.session_pb2 import (
+    COMPACTION_MODE_OFF,
+    COMPACTION_MODE_ON,
     SESSION_STATUS_IDLE,
     SESSION_STATUS_RUNNING,
     Budget,
@@ -14,14 +18,17 @@ from opencode.session.session_pb2 import (
     GetSessionRequest,
     ListSessionsRequest,
     SessionInfo,
-    SessionTools,
+    SessionSettings,
     UpdateDirectoryRequest,
     UpdateSessionRequest,
 )
+from opencode.turn.turn_pb2 import GenerationOptions
+from opencode.turn.turn_service_pb2 import GetTurnRequest
 from tests.support.clients.conversation import (
     FOREVER,
     answer_to,
     ask,
+    change_of,
     model,
     model_name,
     new_session,
@@ -35,21 +42,29 @@ from tests.support.clients.conversation import (
 from tests.support.servers.running import Client
 
 
-async def update(client: Client, session_id: str, **fields: object) -> SessionInfo:
-    """Changes a session and returns it."""
-    answer = await client.sessions.UpdateSession(UpdateSessionRequest(session_id=session_id, **fields))
-    return answer.session
+async def update(
+    client: Client, session_id: str, expected_revision: int | None = None, **settings: object
+) -> SessionInfo:
+    """Gives a session these settings and returns it; None unsets one."""
+    request = change_of(session_id, **settings)
+    request.MergeFrom(UpdateSessionRequest(expected_revision=expected_revision))
+    return (await client.sessions.UpdateSession(request)).session
+
+
+async def create(client: Client, **settings: object) -> SessionInfo:
+    """Creates a session with these settings and returns it."""
+    return await client.sessions.CreateSession(CreateSessionRequest(settings=SessionSettings(**settings)))
 
 
 async def test_new_session_is_idle_and_empty(client: Client) -> None:
     """CreateSession answers what GetSession answers."""
-    created = await client.sessions.CreateSession(CreateSessionRequest(title="t", directory="/tmp"))
+    created = await create(client, title="t", directory="/tmp")
     assert created == await session_of(client, created.id)
     assert (created.title, created.directory, created.status) == ("t", "/tmp", SESSION_STATUS_IDLE)
     assert (created.head_sequence, created.revision, created.queued_messages) == (1, 1, 0)
     assert created.time.created == created.time.updated > 0
     assert not created.HasField("active_turn_id")
-    assert not created.HasField("model")
+    assert created.settings == SessionSettings(title="t", directory="/tmp")
     assert not created.HasField("version")
 
 
@@ -102,13 +117,13 @@ async def test_update_of_nothing_changes_nothing(client: Client) -> None:
 
 
 async def test_model_of_the_session_answers(client: Client) -> None:
-    """A chosen model counts from the next turn on; an empty one goes back to the default."""
+    """A chosen model counts from the next turn on; without one it is the default again."""
     session_id = await new_session(client)
     await update(client, session_id, model=model_name("refuse"))
     accepted = await talk(client, "hello", session_id)
     assert (await answer_to(client, accepted)).model_run.model_requested == "refuse"
-    changed = await update(client, session_id, model=model_name("", ""))
-    assert not changed.HasField("model")
+    changed = await update(client, session_id, model=None)
+    assert not changed.settings.HasField("model")
     accepted = await talk(client, "hello", session_id)
     assert words_of(await answer_to(client, accepted)) == "hello"
 
@@ -204,38 +219,119 @@ async def test_deletion_races_with_sending(client: Client) -> None:
 
 
 async def test_session_keeps_tools_compaction_and_budget(client: Client) -> None:
-    """As they were given, for the next who asks; present and empty takes them away."""
+    """As they were given, for the next who asks; lists and events leave the tools out."""
     budget = Budget(max_tokens=1000, max_cost_pico_usd=5)
-    created = await client.sessions.CreateSession(
-        CreateSessionRequest(tools=[tool("look", "{}")], compaction=False, budget=budget)
-    )
+    created = await create(client, tools=[tool("look", "{}")], compaction=COMPACTION_MODE_OFF, budget=budget)
     assert created == await session_of(client, created.id)
-    assert (list(created.tools), created.budget) == ([tool("look", "{}")], budget)
-    assert (created.HasField("compaction"), created.compaction) == (True, False)
-    changed = await update(client, created.id, compaction=True, budget=Budget(max_tokens=7))
-    assert (list(changed.tools), changed.compaction, changed.budget) == (
-        [tool("look", "{}")],
-        True,
-        Budget(max_tokens=7),
+    assert created.settings == SessionSettings(
+        tools=[tool("look", "{}")], compaction=COMPACTION_MODE_OFF, budget=budget
     )
-    emptied = await update(client, created.id, tools=SessionTools(), budget=Budget())
-    assert (list(emptied.tools), emptied.HasField("budget"), emptied.revision) == ([], False, 3)
+    changed = await update(client, created.id, compaction=COMPACTION_MODE_ON, budget=Budget(max_tokens=7))
+    assert changed.settings == SessionSettings(
+        tools=[tool("look", "{}")], compaction=COMPACTION_MODE_ON, budget=Budget(max_tokens=7)
+    )
     async with watching(client, created.id, after_sequence=0) as watch:
-        told = (await watch.until_kind("session_updated", 2)).session_updated.session
-    assert told == emptied
-    plain = await session_of(client, await new_session(client))
-    assert [plain.HasField(name) for name in ("compaction", "budget")] == [False, False]
+        told = (await watch.until_kind("session_updated")).session_updated.session
+        snapshot = (await watch.until_kind("session_snapshot")).session_snapshot.session
+    (listed,) = (await client.sessions.ListSessions(ListSessionsRequest())).sessions
+    changed.settings.ClearField("tools")
+    assert [told, snapshot, listed] == [changed] * 3
+    emptied = await update(client, created.id, tools=None, budget=None, compaction=None)
+    assert (emptied.settings, emptied.revision) == (SessionSettings(), 3)
+
+
+async def test_every_setting_can_be_set_and_unset(client: Client) -> None:
+    """By a mask, by the whole, and field by field inside budget and options."""
+    settings = SessionSettings(
+        title="t",
+        directory="/tmp",
+        model=model_name("refuse"),
+        agent="",
+        tools=[tool("look", "{}")],
+        compaction=COMPACTION_MODE_OFF,
+        budget=Budget(max_tokens=5, max_cost_pico_usd=6),
+        labels={"team/name": "a", "x": ""},
+        metadata_json='{"n": 1}',
+        system="be brief",
+        options=GenerationOptions(temperature=0.5, stop_sequences=["x"], max_steps=3),
+    )
+    session_id = await new_session(client)
+
+    async def put(value: SessionSettings, *paths: str) -> SessionInfo:
+        request = UpdateSessionRequest(session_id=session_id, settings=value, update_mask=FieldMask(paths=paths))
+        return (await client.sessions.UpdateSession(request)).session
+
+    assert (await put(settings)).settings == settings
+    nested = SessionSettings(budget=Budget(max_tokens=7), options=GenerationOptions(max_steps=4))
+    changed = await put(nested, "budget.max_tokens", "options.max_steps", "options.temperature")
+    assert changed.settings.budget == Budget(max_tokens=7, max_cost_pico_usd=6)
+    assert changed.settings.options == GenerationOptions(stop_sequences=["x"], max_steps=4)
+    assert (await put(SessionSettings(labels={"y": "b"}), "labels")).settings.labels == {"y": "b"}
+    assert (await put(SessionSettings(), "system", "metadata_json")).settings.system == ""
+    assert (await put(SessionSettings(title="only"), "*")).settings == SessionSettings(title="only")
+    assert (await put(SessionSettings())).settings == SessionSettings(title="only")
+
+
+@pytest.mark.parametrize("path", ["nothing", "budget.nothing", "labels.x", "tools.name", "model.model_id", "", "Title"])
+async def test_a_wrong_path_is_refused(client: Client, path: str) -> None:
+    """It names the mask; nothing changes."""
+    session_id = await new_session(client, title="t")
+    request = UpdateSessionRequest(session_id=session_id, update_mask=FieldMask(paths=["title", path]))
+    refusal = await refused(client.sessions.UpdateSession(request))
+    assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ["update_mask"])
+    assert (await session_of(client, session_id)).title == "t"
+
+
+async def test_prompt_and_options_of_the_session_count_where_a_message_says_nothing(client: Client) -> None:
+    """Field by field; an empty prompt of the message means none."""
+    options = GenerationOptions(temperature=0.5, max_steps=3)
+    session_id = await new_session(client, system="be brief", options=options)
+    own = GenerationOptions(temperature=0.25)
+    for fields, system, temperature in (
+        ({}, "be brief", 0.5),
+        ({"system": "rhyme"}, "rhyme", 0.5),
+        ({"system": "", "options": own}, "", 0.25),
+    ):
+        accepted = await talk(client, "hello", session_id, **fields)
+        request = GetTurnRequest(session_id=session_id, turn_id=accepted.turn_id)
+        answered = (await client.turns.GetTurn(request)).turn.settings
+        assert (answered.HasField("system"), answered.system) == (True, system)
+        assert (answered.options.temperature, answered.options.max_steps) == (temperature, 3)
+
+
+async def test_named_requests_about_sessions_are_carried_out_once(client: Client) -> None:
+    """A retry answers the session as it is now; another content, or method, is refused."""
+    request = CreateSessionRequest(request_id="make", settings=SessionSettings(title="t"))
+    first, again = await asyncio.gather(*(client.sessions.CreateSession(request) for _ in range(2)))
+    assert first == again
+    edit = UpdateSessionRequest(
+        session_id=first.id, request_id="edit", expected_revision=1, settings=SessionSettings(title="u")
+    )
+    for _ in range(2):
+        changed = (await client.sessions.UpdateSession(edit)).session
+        assert (changed.title, changed.revision) == ("u", 2)
+    same = UpdateSessionRequest(session_id=first.id, request_id="same", settings=SessionSettings(title="u"))
+    await client.sessions.UpdateSession(same)
+    await update(client, first.id, title="v")
+    assert (await client.sessions.UpdateSession(same)).session.title == "v"
+    assert (await client.sessions.CreateSession(request)).title == "v"
+    for call in (
+        client.sessions.CreateSession(CreateSessionRequest(request_id="make")),
+        client.sessions.CreateSession(CreateSessionRequest(request_id="edit")),
+        client.messages.SendMessage(ask("hi", first.id, request_id="make")),
+    ):
+        assert (await refused(call)).reason == "REQUEST_ID_REUSED"
 
 
 async def test_schemas_of_a_sessions_tools_are_checked(client: Client) -> None:
     """By the field where each stands; nothing is stored."""
     wrong = tool("b", '{"type":"no type"}')
-    refusal = await refused(client.sessions.CreateSession(CreateSessionRequest(tools=[tool("a"), wrong])))
-    assert (refusal.reason, refusal.fields) == ("INVALID_REQUEST", ["tools[1].input_schema_json"])
+    refusal = await refused(create(client, tools=[tool("a"), wrong]))
+    assert (refusal.reason, refusal.fields) == ("INVALID_REQUEST", ["settings.tools[1].input_schema_json"])
     assert not (await client.sessions.ListSessions(ListSessionsRequest())).sessions
     session_id = await new_session(client)
-    refusal = await refused(update(client, session_id, title="t", tools=SessionTools(tools=[wrong])))
-    assert (refusal.reason, refusal.fields) == ("INVALID_REQUEST", ["tools.tools[0].input_schema_json"])
+    refusal = await refused(update(client, session_id, title="t", tools=[wrong]))
+    assert (refusal.reason, refusal.fields) == ("INVALID_REQUEST", ["settings.tools[0].input_schema_json"])
     session = await session_of(client, session_id)
     assert (session.title, session.revision) == ("", 1)
 

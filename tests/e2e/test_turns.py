@@ -1,12 +1,14 @@
 """Turns can be looked at while they run and after they have ended."""
 
+import asyncio
 from pathlib import Path
 
 import grpc
 import pytest
 
-from opencode.message.content_pb2 import FINISH_REASON_ABORTED, FINISH_REASON_STOP
-from opencode.message.message_pb2 import AbortSessionRequest, SendMessageResponse
+from opencode.message.content_pb2 import FINISH_REASON_ABORTED, FINISH_REASON_STOP, MESSAGE_TYPE_HOST
+from opencode.message.message_pb2 import AbortSessionRequest, AppendMessageRequest, SendMessageResponse
+from opencode.session.session_pb2 import GetSessionRequest
 from opencode.tool.tool_pb2 import SubmitToolResultRequest, ToolCallState
 from opencode.turn.turn_pb2 import (
     BUSY_POLICY_QUEUE,
@@ -18,7 +20,7 @@ from opencode.turn.turn_pb2 import (
     Turn,
 )
 from opencode.turn.turn_service_pb2 import GetTurnRequest, ListTurnsRequest
-from tests.support.clients.conversation import ask, model, refused, talk, tool, turn_ended, watching
+from tests.support.clients.conversation import ask, model, refused, talk, text, tool, turn_ended, watching
 from tests.support.servers.running import Client, connect, running_server
 
 
@@ -80,6 +82,8 @@ async def test_a_turn_that_waits_for_a_client_says_so(client: Client) -> None:
     assert (turn.status, turn.steps, turn.HasField("end_time")) == (TURN_STATUS_WAITING, 0, False)
     behind = await turn_of(client, queued)
     assert (behind.status, behind.start_sequence, behind.HasField("start_time")) == (TURN_STATUS_QUEUED, 0, False)
+    session = (await client.sessions.GetSession(GetSessionRequest(session_id=session_id))).session
+    assert (session.open_requests, session.queued_messages) == (1, 1)
     async with watching(client, session_id) as watch:
         snapshot = (await watch.until_kind("session_snapshot")).session_snapshot
     (entry,) = snapshot.queue
@@ -88,7 +92,7 @@ async def test_a_turn_that_waits_for_a_client_says_so(client: Client) -> None:
         queued.turn_id,
         BUSY_POLICY_QUEUE,
     )
-    assert snapshot.queue_revision == 1
+    assert (snapshot.queue_revision, snapshot.session.open_requests) == (1, 1)
     assert await ids(client, session_id, statuses=[TURN_STATUS_WAITING]) == [accepted.turn_id]
     assert await ids(client, session_id, statuses=[TURN_STATUS_RUNNING]) == []
     assert await ids(client, session_id, statuses=[TURN_STATUS_QUEUED, TURN_STATUS_WAITING]) == [
@@ -164,8 +168,10 @@ async def test_turns_outlive_their_events_and_the_server(tmp_path: Path) -> None
         await client.messages.AbortSession(AbortSessionRequest(session_id=accepted.session_id))
         before = await turn_of(client, accepted)
     async with running_server(tmp_path, toml) as server, connect(server.address) as client:
-        for _ in range(60):
-            await talk(client, "more", accepted.session_id)
+        note = AppendMessageRequest(session_id=accepted.session_id, type=MESSAGE_TYPE_HOST, parts=[text("noted")])
+        await asyncio.gather(*(client.messages.AppendMessage(note) for _ in range(300)))
+        async with watching(client, accepted.session_id, after_sequence=accepted.sequence) as watch:
+            await watch.until_kind("resync")
         assert await turn_of(client, accepted) == before
         async with watching(client, accepted.session_id) as watch:
             snapshot = (await watch.until_kind("session_snapshot")).session_snapshot

@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.field_mask_pb2 import FieldMask
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
@@ -26,7 +27,7 @@ from opencode.message.message_pb2 import (
 from opencode.model.model_pb2 import ModelName
 from opencode.model.selection_pb2 import ModelSelection
 from opencode.provider.provider_pb2 import ProviderInfo
-from opencode.session.session_pb2 import CreateSessionRequest, GetSessionRequest
+from opencode.session.session_pb2 import CreateSessionRequest, GetSessionRequest, SessionSettings, UpdateSessionRequest
 from opencode.tool.tool_pb2 import ToolDefinition
 from tests.support.oracles.fold import SessionFold
 from tests.support.servers.running import Client
@@ -70,9 +71,16 @@ def streamed(client: Client, request: SendMessageRequest) -> Any:
     return client.messages.StreamMessage(StreamMessageRequest(message=request))
 
 
-async def new_session(client: Client, **fields: Any) -> str:
-    """Creates a session and returns its id."""
-    return (await client.sessions.CreateSession(CreateSessionRequest(**fields))).id
+async def new_session(client: Client, **settings: Any) -> str:
+    """Creates a session with these settings and returns its id."""
+    request = CreateSessionRequest(settings=SessionSettings(**settings))
+    return (await client.sessions.CreateSession(request)).id
+
+
+def change_of(session_id: str, **settings: Any) -> UpdateSessionRequest:
+    """Returns the request that gives a session exactly these settings; None unsets one."""
+    given = SessionSettings(**settings)
+    return UpdateSessionRequest(session_id=session_id, settings=given, update_mask=FieldMask(paths=list(settings)))
 
 
 async def session_of(client: Client, session_id: str) -> Any:

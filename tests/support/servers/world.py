@@ -22,7 +22,7 @@ from opencode.message.message_pb2 import (
     ExplainContextRequest,
     SendMessageRequest,
 )
-from opencode.session.session_pb2 import CreateSessionRequest, DeleteSessionRequest
+from opencode.session.session_pb2 import CreateSessionRequest, DeleteSessionRequest, SessionSettings
 from opencode.tool.tool_pb2 import (
     ListPermissionsRequest,
     PermissionResponse,
@@ -171,7 +171,7 @@ class World:
 
     async def new_session(self, **fields: Any) -> Followed:
         """Creates a session and follows it."""
-        created = await self.client.sessions.CreateSession(CreateSessionRequest(**fields))
+        created = await self.client.sessions.CreateSession(CreateSessionRequest(settings=SessionSettings(**fields)))
         one = Followed(f"s{next(self._numbers)}", created.id)
         self.sessions.append(one)
         self._follow(one)

@@ -5,12 +5,15 @@ Sessions: conversations and their settings."""
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from opencode.message import content_pb2 as _content_pb2
 from opencode.model import model_pb2 as _model_pb2
 from opencode.tool import tool_pb2 as _tool_pb2
+from opencode.turn import turn_pb2 as _turn_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -46,6 +49,30 @@ SESSION_STATUS_RUNNING: SessionStatus.ValueType  # 2
 """A turn runs or is about to."""
 Global___SessionStatus: _TypeAlias = SessionStatus  # noqa: Y015
 
+class _CompactionMode:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CompactionModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CompactionMode.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    COMPACTION_MODE_UNSPECIFIED: _CompactionMode.ValueType  # 0
+    """As the server is configured."""
+    COMPACTION_MODE_ON: _CompactionMode.ValueType  # 1
+    """They are."""
+    COMPACTION_MODE_OFF: _CompactionMode.ValueType  # 2
+    """They are not."""
+
+class CompactionMode(_CompactionMode, metaclass=_CompactionModeEnumTypeWrapper):
+    """Says whether older messages are summarised. Values may be added."""
+
+COMPACTION_MODE_UNSPECIFIED: CompactionMode.ValueType  # 0
+"""As the server is configured."""
+COMPACTION_MODE_ON: CompactionMode.ValueType  # 1
+"""They are."""
+COMPACTION_MODE_OFF: CompactionMode.ValueType  # 2
+"""They are not."""
+Global___CompactionMode: _TypeAlias = CompactionMode  # noqa: Y015
+
 @_typing.final
 class SessionInfo(_message.Message):
     """Describes one session."""
@@ -58,15 +85,14 @@ class SessionInfo(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     TIME_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
-    MODEL_FIELD_NUMBER: _builtins.int
-    AGENT_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
     HEAD_SEQUENCE_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     ACTIVE_TURN_ID_FIELD_NUMBER: _builtins.int
     QUEUED_MESSAGES_FIELD_NUMBER: _builtins.int
-    TOOLS_FIELD_NUMBER: _builtins.int
-    COMPACTION_FIELD_NUMBER: _builtins.int
-    BUDGET_FIELD_NUMBER: _builtins.int
+    OPEN_REQUESTS_FIELD_NUMBER: _builtins.int
+    ARCHIVE_TIME_FIELD_NUMBER: _builtins.int
+    ORIGIN_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Unique id."""
     title: _builtins.str
@@ -77,8 +103,6 @@ class SessionInfo(_message.Message):
     """Reserved for clients of the fixed contract; this server does not fill it."""
     status: Global___SessionStatus.ValueType
     """Whether a turn runs now."""
-    agent: _builtins.str
-    """The agent that turns of this session use unless a message names another. Absent: "default"."""
     head_sequence: _builtins.int
     """Sequence of the session's newest durable event; 1 for a new session."""
     revision: _builtins.int
@@ -87,23 +111,25 @@ class SessionInfo(_message.Message):
     """The running turn. Absent when idle."""
     queued_messages: _builtins.int
     """Messages that wait behind the running turn."""
-    compaction: _builtins.bool
-    """Whether older messages are summarised when the context would not fit. Absent: as the server is configured."""
+    open_requests: _builtins.int
+    """What the running turn waits for: open permission requests, and calls of client tools that have no result yet."""
     @_builtins.property
     def time(self) -> Global___SessionTime:
         """When it was created and last changed."""
 
     @_builtins.property
-    def model(self) -> _model_pb2.ModelName:
-        """The model that turns of this session use unless a message names another. Absent: the agent's or server's default."""
+    def settings(self) -> Global___SessionSettings:
+        """Its settings. `tools`, which may be large, are filled by GetSession and in the answers of CreateSession,
+        UpdateSession and UpdateSessionDirectory alone: lists and events leave them empty.
+        """
 
     @_builtins.property
-    def tools(self) -> _containers.RepeatedCompositeFieldContainer[_tool_pb2.ToolDefinition]:
-        """Tools that the client runs itself, for every turn of the session."""
+    def archive_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was archived. Absent when it is not. Not sent yet."""
 
     @_builtins.property
-    def budget(self) -> Global___Budget:
-        """What all turns of the session may use together. Absent: the server's limit."""
+    def origin(self) -> Global___SessionOrigin:
+        """Where it came from, when it was forked or imported. Absent otherwise. Not sent yet."""
 
     def __init__(
         self,
@@ -114,44 +140,27 @@ class SessionInfo(_message.Message):
         version: _builtins.str | None = ...,
         time: Global___SessionTime | None = ...,
         status: Global___SessionStatus.ValueType = ...,
-        model: _model_pb2.ModelName | None = ...,
-        agent: _builtins.str | None = ...,
+        settings: Global___SessionSettings | None = ...,
         head_sequence: _builtins.int = ...,
         revision: _builtins.int = ...,
         active_turn_id: _builtins.str | None = ...,
         queued_messages: _builtins.int = ...,
-        tools: _abc.Iterable[_tool_pb2.ToolDefinition] | None = ...,
-        compaction: _builtins.bool | None = ...,
-        budget: Global___Budget | None = ...,
+        open_requests: _builtins.int = ...,
+        archive_time: _timestamp_pb2.Timestamp | None = ...,
+        origin: Global___SessionOrigin | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_active_turn_id", b"_active_turn_id", "_agent", b"_agent", "_budget", b"_budget", "_compaction", b"_compaction", "_model", b"_model", "_time", b"_time", "_version", b"_version", "active_turn_id", b"active_turn_id", "agent", b"agent", "budget", b"budget", "compaction", b"compaction", "model", b"model", "time", b"time", "version", b"version"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_active_turn_id", b"_active_turn_id", "_time", b"_time", "_version", b"_version", "active_turn_id", b"active_turn_id", "archive_time", b"archive_time", "origin", b"origin", "settings", b"settings", "time", b"time", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_active_turn_id", b"_active_turn_id", "_agent", b"_agent", "_budget", b"_budget", "_compaction", b"_compaction", "_model", b"_model", "_time", b"_time", "_version", b"_version", "active_turn_id", b"active_turn_id", "agent", b"agent", "budget", b"budget", "compaction", b"compaction", "directory", b"directory", "head_sequence", b"head_sequence", "id", b"id", "model", b"model", "queued_messages", b"queued_messages", "revision", b"revision", "status", b"status", "time", b"time", "title", b"title", "tools", b"tools", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_active_turn_id", b"_active_turn_id", "_time", b"_time", "_version", b"_version", "active_turn_id", b"active_turn_id", "archive_time", b"archive_time", "directory", b"directory", "head_sequence", b"head_sequence", "id", b"id", "open_requests", b"open_requests", "origin", b"origin", "queued_messages", b"queued_messages", "revision", b"revision", "settings", b"settings", "status", b"status", "time", b"time", "title", b"title", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__active_turn_id: _TypeAlias = _typing.Literal["active_turn_id"]  # noqa: Y015
     _WhichOneofArgType__active_turn_id: _TypeAlias = _typing.Literal["_active_turn_id", b"_active_turn_id"]  # noqa: Y015
-    _WhichOneofReturnType__agent: _TypeAlias = _typing.Literal["agent"]  # noqa: Y015
-    _WhichOneofArgType__agent: _TypeAlias = _typing.Literal["_agent", b"_agent"]  # noqa: Y015
-    _WhichOneofReturnType__budget: _TypeAlias = _typing.Literal["budget"]  # noqa: Y015
-    _WhichOneofArgType__budget: _TypeAlias = _typing.Literal["_budget", b"_budget"]  # noqa: Y015
-    _WhichOneofReturnType__compaction: _TypeAlias = _typing.Literal["compaction"]  # noqa: Y015
-    _WhichOneofArgType__compaction: _TypeAlias = _typing.Literal["_compaction", b"_compaction"]  # noqa: Y015
-    _WhichOneofReturnType__model: _TypeAlias = _typing.Literal["model"]  # noqa: Y015
-    _WhichOneofArgType__model: _TypeAlias = _typing.Literal["_model", b"_model"]  # noqa: Y015
     _WhichOneofReturnType__time: _TypeAlias = _typing.Literal["time"]  # noqa: Y015
     _WhichOneofArgType__time: _TypeAlias = _typing.Literal["_time", b"_time"]  # noqa: Y015
     _WhichOneofReturnType__version: _TypeAlias = _typing.Literal["version"]  # noqa: Y015
     _WhichOneofArgType__version: _TypeAlias = _typing.Literal["_version", b"_version"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__active_turn_id) -> _WhichOneofReturnType__active_turn_id | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__agent) -> _WhichOneofReturnType__agent | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__budget) -> _WhichOneofReturnType__budget | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__compaction) -> _WhichOneofReturnType__compaction | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__model) -> _WhichOneofReturnType__model | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__time) -> _WhichOneofReturnType__time | None: ...
     @_typing.overload
@@ -193,28 +202,126 @@ class Budget(_message.Message):
 Global___Budget: _TypeAlias = Budget  # noqa: Y015
 
 @_typing.final
-class SessionTools(_message.Message):
-    """Holds a list of tools, so that an empty one can be told from none."""
+class SessionSettings(_message.Message):
+    """Says how the turns of a session are answered, and what the client keeps with it. Every field can be unset again."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    TITLE_FIELD_NUMBER: _builtins.int
+    DIRECTORY_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    AGENT_FIELD_NUMBER: _builtins.int
     TOOLS_FIELD_NUMBER: _builtins.int
+    COMPACTION_FIELD_NUMBER: _builtins.int
+    BUDGET_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    METADATA_JSON_FIELD_NUMBER: _builtins.int
+    SYSTEM_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
+    title: _builtins.str
+    """Title to show to people; "" for none. At most 1,024 characters."""
+    directory: _builtins.str
+    """Working directory: an absolute path on the server's machine, or "" for none."""
+    agent: _builtins.str
+    """The agent, unless a message names another. "": "default"."""
+    compaction: Global___CompactionMode.ValueType
+    """Whether older messages are summarised when the context would not fit."""
+    metadata_json: _builtins.str
+    """The client's own facts as a JSON object, never sent to a model. At most 64 KiB."""
+    system: _builtins.str
+    """System prompt, unless a message has one. "": the agent's. At most 65,536 characters."""
+    @_builtins.property
+    def model(self) -> _model_pb2.ModelName:
+        """The model, unless a message names another. Absent: the agent's or the server's default."""
+
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[_tool_pb2.ToolDefinition]:
-        """The tools. At most 128."""
+        """Tools that the client runs itself, for every turn. At most 128."""
+
+    @_builtins.property
+    def budget(self) -> Global___Budget:
+        """What all turns of the session may use together. Absent: the server's limits."""
+
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """The client's own labels. At most 64; keys of 1 to 63 characters of "a-z 0-9 . _ - /", values of at most 256 characters."""
+
+    @_builtins.property
+    def options(self) -> _turn_pb2.GenerationOptions:
+        """Settings of the generation. A message's own count more, field by field; what is absent in both is left to the provider."""
 
     def __init__(
         self,
         *,
+        title: _builtins.str = ...,
+        directory: _builtins.str = ...,
+        model: _model_pb2.ModelName | None = ...,
+        agent: _builtins.str = ...,
         tools: _abc.Iterable[_tool_pb2.ToolDefinition] | None = ...,
+        compaction: Global___CompactionMode.ValueType = ...,
+        budget: Global___Budget | None = ...,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        metadata_json: _builtins.str = ...,
+        system: _builtins.str = ...,
+        options: _turn_pb2.GenerationOptions | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "model", b"model", "options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "budget", b"budget", "compaction", b"compaction", "directory", b"directory", "labels", b"labels", "metadata_json", b"metadata_json", "model", b"model", "options", b"options", "system", b"system", "title", b"title", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___SessionTools: _TypeAlias = SessionTools  # noqa: Y015
+Global___SessionSettings: _TypeAlias = SessionSettings  # noqa: Y015
+
+@_typing.final
+class SessionOrigin(_message.Message):
+    """Says from where a session was copied. Not sent yet."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SYSTEM_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    system: _builtins.str
+    """Name of the system; "" for this server."""
+    session_id: _builtins.str
+    """The session there."""
+    message_id: _builtins.str
+    """The last message that was copied."""
+    def __init__(
+        self,
+        *,
+        system: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        message_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message_id", b"message_id", "session_id", b"session_id", "system", b"system"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SessionOrigin: _TypeAlias = SessionOrigin  # noqa: Y015
 
 @_typing.final
 class SessionTime(_message.Message):
@@ -311,66 +418,31 @@ class CreateSessionRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TITLE_FIELD_NUMBER: _builtins.int
-    DIRECTORY_FIELD_NUMBER: _builtins.int
-    MODEL_FIELD_NUMBER: _builtins.int
-    AGENT_FIELD_NUMBER: _builtins.int
-    TOOLS_FIELD_NUMBER: _builtins.int
-    COMPACTION_FIELD_NUMBER: _builtins.int
-    BUDGET_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
     title: _builtins.str
-    """Title; absent means "". At most 1,024 characters."""
-    directory: _builtins.str
-    """Working directory: an absolute path; "" for none."""
-    agent: _builtins.str
-    """Agent for the session's turns. Absent: "default"."""
-    compaction: _builtins.bool
-    """Whether older messages are summarised when the context would not fit. Absent: as the server is configured."""
+    """Title; absent means that of the settings. At most 1,024 characters."""
+    request_id: _builtins.str
+    """A name of the caller's choice for this request, as in SendMessageRequest: a retry with the same name and content gets the
+    session that the first try made, as it is then. "" is no name.
+    """
     @_builtins.property
-    def model(self) -> _model_pb2.ModelName:
-        """Model for the session's turns. Absent: the default."""
-
-    @_builtins.property
-    def tools(self) -> _containers.RepeatedCompositeFieldContainer[_tool_pb2.ToolDefinition]:
-        """Tools that the client runs itself, for every turn. At most 128."""
-
-    @_builtins.property
-    def budget(self) -> Global___Budget:
-        """What all turns may use together. Absent: the server's limit."""
+    def settings(self) -> Global___SessionSettings:
+        """The settings. Its title is not together with another one in title."""
 
     def __init__(
         self,
         *,
         title: _builtins.str | None = ...,
-        directory: _builtins.str = ...,
-        model: _model_pb2.ModelName | None = ...,
-        agent: _builtins.str | None = ...,
-        tools: _abc.Iterable[_tool_pb2.ToolDefinition] | None = ...,
-        compaction: _builtins.bool | None = ...,
-        budget: Global___Budget | None = ...,
+        request_id: _builtins.str = ...,
+        settings: Global___SessionSettings | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent", b"_agent", "_budget", b"_budget", "_compaction", b"_compaction", "_model", b"_model", "_title", b"_title", "agent", b"agent", "budget", b"budget", "compaction", b"compaction", "model", b"model", "title", b"title"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_title", b"_title", "settings", b"settings", "title", b"title"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent", b"_agent", "_budget", b"_budget", "_compaction", b"_compaction", "_model", b"_model", "_title", b"_title", "agent", b"agent", "budget", b"budget", "compaction", b"compaction", "directory", b"directory", "model", b"model", "title", b"title", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_title", b"_title", "request_id", b"request_id", "settings", b"settings", "title", b"title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__agent: _TypeAlias = _typing.Literal["agent"]  # noqa: Y015
-    _WhichOneofArgType__agent: _TypeAlias = _typing.Literal["_agent", b"_agent"]  # noqa: Y015
-    _WhichOneofReturnType__budget: _TypeAlias = _typing.Literal["budget"]  # noqa: Y015
-    _WhichOneofArgType__budget: _TypeAlias = _typing.Literal["_budget", b"_budget"]  # noqa: Y015
-    _WhichOneofReturnType__compaction: _TypeAlias = _typing.Literal["compaction"]  # noqa: Y015
-    _WhichOneofArgType__compaction: _TypeAlias = _typing.Literal["_compaction", b"_compaction"]  # noqa: Y015
-    _WhichOneofReturnType__model: _TypeAlias = _typing.Literal["model"]  # noqa: Y015
-    _WhichOneofArgType__model: _TypeAlias = _typing.Literal["_model", b"_model"]  # noqa: Y015
     _WhichOneofReturnType__title: _TypeAlias = _typing.Literal["title"]  # noqa: Y015
     _WhichOneofArgType__title: _TypeAlias = _typing.Literal["_title", b"_title"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__agent) -> _WhichOneofReturnType__agent | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__budget) -> _WhichOneofReturnType__budget | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__compaction) -> _WhichOneofReturnType__compaction | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__model) -> _WhichOneofReturnType__model | None: ...
-    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__title) -> _WhichOneofReturnType__title | None: ...
 
 Global___CreateSessionRequest: _TypeAlias = CreateSessionRequest  # noqa: Y015
@@ -504,92 +576,48 @@ Global___GetSessionResponse: _TypeAlias = GetSessionResponse  # noqa: Y015
 
 @_typing.final
 class UpdateSessionRequest(_message.Message):
-    """Changes a session. Absent fields stay as they are."""
+    """Changes a session's settings."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
-    TITLE_FIELD_NUMBER: _builtins.int
-    DIRECTORY_FIELD_NUMBER: _builtins.int
-    MODEL_FIELD_NUMBER: _builtins.int
-    AGENT_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    UPDATE_MASK_FIELD_NUMBER: _builtins.int
     EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
-    TOOLS_FIELD_NUMBER: _builtins.int
-    COMPACTION_FIELD_NUMBER: _builtins.int
-    BUDGET_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session. Required."""
-    title: _builtins.str
-    """New title. At most 1,024 characters."""
-    directory: _builtins.str
-    """New working directory: an absolute path, or "" for none."""
-    agent: _builtins.str
-    """New agent. Present and empty: back to "default"."""
     expected_revision: _builtins.int
-    """The revision the caller saw. Present: the change is refused when another change came first."""
-    compaction: _builtins.bool
-    """Whether older messages are summarised when the context would not fit."""
+    """The revision that the caller saw. Present: the change is refused when another change came first."""
+    request_id: _builtins.str
+    """As in CreateSessionRequest."""
     @_builtins.property
-    def model(self) -> _model_pb2.ModelName:
-        """New model. Present with empty provider_id and model_id: back to the default."""
+    def settings(self) -> Global___SessionSettings:
+        """The new settings, as far as update_mask names them."""
 
     @_builtins.property
-    def tools(self) -> Global___SessionTools:
-        """New tools that the client runs itself; present and empty removes them. Turns that were accepted before keep theirs."""
-
-    @_builtins.property
-    def budget(self) -> Global___Budget:
-        """New budget; present and empty: back to the server's limits."""
+    def update_mask(self) -> _field_mask_pb2.FieldMask:
+        """Which settings change: paths of SessionSettings, such as "title" or "budget.max_tokens". A path whose field is not set
+        in settings unsets it. "*" names all. Lists, maps and the model are replaced whole, so nothing inside them can be
+        named. Absent or empty: all fields that are set in settings, each whole.
+        """
 
     def __init__(
         self,
         *,
         session_id: _builtins.str = ...,
-        title: _builtins.str | None = ...,
-        directory: _builtins.str | None = ...,
-        model: _model_pb2.ModelName | None = ...,
-        agent: _builtins.str | None = ...,
+        settings: Global___SessionSettings | None = ...,
+        update_mask: _field_mask_pb2.FieldMask | None = ...,
         expected_revision: _builtins.int | None = ...,
-        tools: Global___SessionTools | None = ...,
-        compaction: _builtins.bool | None = ...,
-        budget: Global___Budget | None = ...,
+        request_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent", b"_agent", "_budget", b"_budget", "_compaction", b"_compaction", "_directory", b"_directory", "_expected_revision", b"_expected_revision", "_model", b"_model", "_title", b"_title", "_tools", b"_tools", "agent", b"agent", "budget", b"budget", "compaction", b"compaction", "directory", b"directory", "expected_revision", b"expected_revision", "model", b"model", "title", b"title", "tools", b"tools"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision", "settings", b"settings", "update_mask", b"update_mask"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent", b"_agent", "_budget", b"_budget", "_compaction", b"_compaction", "_directory", b"_directory", "_expected_revision", b"_expected_revision", "_model", b"_model", "_title", b"_title", "_tools", b"_tools", "agent", b"agent", "budget", b"budget", "compaction", b"compaction", "directory", b"directory", "expected_revision", b"expected_revision", "model", b"model", "session_id", b"session_id", "title", b"title", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision", "request_id", b"request_id", "session_id", b"session_id", "settings", b"settings", "update_mask", b"update_mask"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__agent: _TypeAlias = _typing.Literal["agent"]  # noqa: Y015
-    _WhichOneofArgType__agent: _TypeAlias = _typing.Literal["_agent", b"_agent"]  # noqa: Y015
-    _WhichOneofReturnType__budget: _TypeAlias = _typing.Literal["budget"]  # noqa: Y015
-    _WhichOneofArgType__budget: _TypeAlias = _typing.Literal["_budget", b"_budget"]  # noqa: Y015
-    _WhichOneofReturnType__compaction: _TypeAlias = _typing.Literal["compaction"]  # noqa: Y015
-    _WhichOneofArgType__compaction: _TypeAlias = _typing.Literal["_compaction", b"_compaction"]  # noqa: Y015
-    _WhichOneofReturnType__directory: _TypeAlias = _typing.Literal["directory"]  # noqa: Y015
-    _WhichOneofArgType__directory: _TypeAlias = _typing.Literal["_directory", b"_directory"]  # noqa: Y015
     _WhichOneofReturnType__expected_revision: _TypeAlias = _typing.Literal["expected_revision"]  # noqa: Y015
     _WhichOneofArgType__expected_revision: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision"]  # noqa: Y015
-    _WhichOneofReturnType__model: _TypeAlias = _typing.Literal["model"]  # noqa: Y015
-    _WhichOneofArgType__model: _TypeAlias = _typing.Literal["_model", b"_model"]  # noqa: Y015
-    _WhichOneofReturnType__title: _TypeAlias = _typing.Literal["title"]  # noqa: Y015
-    _WhichOneofArgType__title: _TypeAlias = _typing.Literal["_title", b"_title"]  # noqa: Y015
-    _WhichOneofReturnType__tools: _TypeAlias = _typing.Literal["tools"]  # noqa: Y015
-    _WhichOneofArgType__tools: _TypeAlias = _typing.Literal["_tools", b"_tools"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__agent) -> _WhichOneofReturnType__agent | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__budget) -> _WhichOneofReturnType__budget | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__compaction) -> _WhichOneofReturnType__compaction | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__directory) -> _WhichOneofReturnType__directory | None: ...
-    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_revision) -> _WhichOneofReturnType__expected_revision | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__model) -> _WhichOneofReturnType__model | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__title) -> _WhichOneofReturnType__title | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__tools) -> _WhichOneofReturnType__tools | None: ...
 
 Global___UpdateSessionRequest: _TypeAlias = UpdateSessionRequest  # noqa: Y015
 

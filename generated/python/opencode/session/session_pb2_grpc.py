@@ -81,7 +81,8 @@ class SessionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CreateSession(self, request, context):
-        """Creates an empty session and returns it.
+        """Creates an empty session and returns it with all of its settings. Idempotent when request_id is set.
+        Errors: INVALID_ARGUMENT naming the field, and (REQUEST_ID_REUSED).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -111,9 +112,10 @@ class SessionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UpdateSession(self, request, context):
-        """Changes the fields that are present and leaves the others. Takes effect from the next turn on.
-        Errors: NOT_FOUND; INVALID_ARGUMENT (unknown model, unknown agent, relative directory); ABORTED (STALE_VERSION) when
-        expected_revision is present and is not the session's.
+        """Changes settings: those that update_mask names, or those that are set. Takes effect from the next turn on. Idempotent
+        when request_id is set: a retry answers the session as it is then.
+        Errors: NOT_FOUND; INVALID_ARGUMENT naming `update_mask` or the field (unknown model, unknown agent, relative directory),
+        and (REQUEST_ID_REUSED); ABORTED (STALE_VERSION) when expected_revision is present and is not the session's.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

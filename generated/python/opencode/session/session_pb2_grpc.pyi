@@ -39,7 +39,9 @@ class SessionServiceStub:
     Errors: INVALID_ARGUMENT on page_size or page_token.
     """
     CreateSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.CreateSessionRequest, _session_pb2.SessionInfo]
-    """Creates an empty session and returns it."""
+    """Creates an empty session and returns it with all of its settings. Idempotent when request_id is set.
+    Errors: INVALID_ARGUMENT naming the field, and (REQUEST_ID_REUSED).
+    """
     DeleteSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.DeleteSessionRequest, _session_pb2.DeleteSessionResponse]
     """Ends the running turn, then deletes the session with its messages, events and unshared files. Deleting a session
     that is gone already is NOT_FOUND.
@@ -51,9 +53,10 @@ class SessionServiceStub:
     GetSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.GetSessionRequest, _session_pb2.GetSessionResponse]
     """Returns one session. Errors: NOT_FOUND (SESSION_NOT_FOUND)."""
     UpdateSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.UpdateSessionRequest, _session_pb2.UpdateSessionResponse]
-    """Changes the fields that are present and leaves the others. Takes effect from the next turn on.
-    Errors: NOT_FOUND; INVALID_ARGUMENT (unknown model, unknown agent, relative directory); ABORTED (STALE_VERSION) when
-    expected_revision is present and is not the session's.
+    """Changes settings: those that update_mask names, or those that are set. Takes effect from the next turn on. Idempotent
+    when request_id is set: a retry answers the session as it is then.
+    Errors: NOT_FOUND; INVALID_ARGUMENT naming `update_mask` or the field (unknown model, unknown agent, relative directory),
+    and (REQUEST_ID_REUSED); ABORTED (STALE_VERSION) when expected_revision is present and is not the session's.
     """
 
 @_typing.type_check_only
@@ -67,7 +70,9 @@ class SessionServiceAsyncStub(SessionServiceStub):
     Errors: INVALID_ARGUMENT on page_size or page_token.
     """
     CreateSession: _aio.UnaryUnaryMultiCallable[_session_pb2.CreateSessionRequest, _session_pb2.SessionInfo]  # type: ignore[assignment]
-    """Creates an empty session and returns it."""
+    """Creates an empty session and returns it with all of its settings. Idempotent when request_id is set.
+    Errors: INVALID_ARGUMENT naming the field, and (REQUEST_ID_REUSED).
+    """
     DeleteSession: _aio.UnaryUnaryMultiCallable[_session_pb2.DeleteSessionRequest, _session_pb2.DeleteSessionResponse]  # type: ignore[assignment]
     """Ends the running turn, then deletes the session with its messages, events and unshared files. Deleting a session
     that is gone already is NOT_FOUND.
@@ -79,9 +84,10 @@ class SessionServiceAsyncStub(SessionServiceStub):
     GetSession: _aio.UnaryUnaryMultiCallable[_session_pb2.GetSessionRequest, _session_pb2.GetSessionResponse]  # type: ignore[assignment]
     """Returns one session. Errors: NOT_FOUND (SESSION_NOT_FOUND)."""
     UpdateSession: _aio.UnaryUnaryMultiCallable[_session_pb2.UpdateSessionRequest, _session_pb2.UpdateSessionResponse]  # type: ignore[assignment]
-    """Changes the fields that are present and leaves the others. Takes effect from the next turn on.
-    Errors: NOT_FOUND; INVALID_ARGUMENT (unknown model, unknown agent, relative directory); ABORTED (STALE_VERSION) when
-    expected_revision is present and is not the session's.
+    """Changes settings: those that update_mask names, or those that are set. Takes effect from the next turn on. Idempotent
+    when request_id is set: a retry answers the session as it is then.
+    Errors: NOT_FOUND; INVALID_ARGUMENT naming `update_mask` or the field (unknown model, unknown agent, relative directory),
+    and (REQUEST_ID_REUSED); ABORTED (STALE_VERSION) when expected_revision is present and is not the session's.
     """
 
 class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -104,7 +110,9 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.CreateSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.SessionInfo, _abc.Awaitable[_session_pb2.SessionInfo]]:
-        """Creates an empty session and returns it."""
+        """Creates an empty session and returns it with all of its settings. Idempotent when request_id is set.
+        Errors: INVALID_ARGUMENT naming the field, and (REQUEST_ID_REUSED).
+        """
 
     @_abc_1.abstractmethod
     def DeleteSession(
@@ -140,9 +148,10 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.UpdateSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.UpdateSessionResponse, _abc.Awaitable[_session_pb2.UpdateSessionResponse]]:
-        """Changes the fields that are present and leaves the others. Takes effect from the next turn on.
-        Errors: NOT_FOUND; INVALID_ARGUMENT (unknown model, unknown agent, relative directory); ABORTED (STALE_VERSION) when
-        expected_revision is present and is not the session's.
+        """Changes settings: those that update_mask names, or those that are set. Takes effect from the next turn on. Idempotent
+        when request_id is set: a retry answers the session as it is then.
+        Errors: NOT_FOUND; INVALID_ARGUMENT naming `update_mask` or the field (unknown model, unknown agent, relative directory),
+        and (REQUEST_ID_REUSED); ABORTED (STALE_VERSION) when expected_revision is present and is not the session's.
         """
 
 def add_SessionServiceServicer_to_server(servicer: SessionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,8 +1,7 @@
 """opencode.session.SessionService."""
 
 from opencode.session import session_pb2 as pb
-from turnwire.api.wire import from_proto, to_proto
-from turnwire.core.intake.inputs import SessionChange
+from turnwire.api.wire import from_proto, session_requests, to_proto
 from turnwire.core.use_cases.sessions import Sessions
 from turnwire.core.watches.resume_tokens import ResumeTokens
 from turnwire.domain.principal import Principal
@@ -25,7 +24,8 @@ class SessionService:
 
     async def CreateSession(self, principal: Principal, request: pb.CreateSessionRequest) -> pb.SessionInfo:
         """Creates a session."""
-        return to_proto.session(await self._sessions.create(principal, from_proto.create_session_request(request)))
+        view = await self._sessions.create(principal, session_requests.create_session_request(request))
+        return to_proto.session(view, with_tools=True)
 
     async def DeleteSession(self, principal: Principal, request: pb.DeleteSessionRequest) -> pb.DeleteSessionResponse:
         """Deletes a session."""
@@ -35,9 +35,8 @@ class SessionService:
 
     async def UpdateSessionDirectory(self, principal: Principal, request: pb.UpdateDirectoryRequest) -> pb.SessionInfo:
         """Changes the working directory."""
-        from_proto.required_ids(session_id=request.session_id)
-        change = SessionChange(directory=request.directory)
-        return to_proto.session(await self._sessions.update(principal, request.session_id, change))
+        change = session_requests.update_directory_request(request)
+        return to_proto.session(await self._sessions.update(principal, request.session_id, change), with_tools=True)
 
     async def GetSession(self, principal: Principal, request: pb.GetSessionRequest) -> pb.GetSessionResponse:
         """Returns one session and what it has spent."""
@@ -45,7 +44,7 @@ class SessionService:
         view = await self._sessions.get(principal, request.session_id)
         spent = await self._sessions.spent(principal, request.session_id)
         return pb.GetSessionResponse(
-            session=to_proto.session(view),
+            session=to_proto.session(view, with_tools=True),
             usage=to_proto.usage(spent.usage),
             cost_pico_usd=spent.cost_pico_usd,
             resume_token=await self._tokens.give_reader(request.session_id, view.session.head_sequence),
@@ -53,6 +52,6 @@ class SessionService:
 
     async def UpdateSession(self, principal: Principal, request: pb.UpdateSessionRequest) -> pb.UpdateSessionResponse:
         """Changes settings."""
-        change = from_proto.update_session_request(request)
+        change = session_requests.update_session_request(request)
         view = await self._sessions.update(principal, request.session_id, change)
-        return pb.UpdateSessionResponse(session=to_proto.session(view))
+        return pb.UpdateSessionResponse(session=to_proto.session(view, with_tools=True))

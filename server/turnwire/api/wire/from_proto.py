@@ -1,23 +1,20 @@
 """Requests of the contract as inputs of the core, checked for form."""
 
-import hashlib
 from collections.abc import Sequence
 
 import msgspec
-from google.protobuf.message import Message
-from msgspec import UNSET
 
 from opencode.event import event_pb2, session_event_pb2
 from opencode.message import content_pb2, message_pb2
-from opencode.session import session_pb2
 from opencode.turn import turn_pb2
 from turnwire.api.wire import fields
 from turnwire.api.wire.checks import Checks
-from turnwire.core.intake.inputs import NewMessage, NewTurn, SessionChange
+from turnwire.api.wire.fingerprints import fingerprint
+from turnwire.core.intake.inputs import NewMessage, NewTurn
 from turnwire.core.use_cases.explanation import ExplainRequest
 from turnwire.core.watches.watch import WatchRequest
 from turnwire.domain.conversation.events import UNFILTERED_KINDS
-from turnwire.domain.conversation.messages import MessageType, ModelRef
+from turnwire.domain.conversation.messages import MessageType
 from turnwire.domain.conversation.turns import BusyPolicy, TurnStatus
 from turnwire.ports.store import Page
 
@@ -58,7 +55,7 @@ def send_request(request: message_pb2.SendMessageRequest) -> tuple[NewMessage, N
         session_id=checks.at_most("session_id", request.session_id, 256),
         parts=fields.parts(checks, request.parts, MessageType.USER),
         request_id=checks.at_most("request_id", request.request_id, 128),
-        fingerprint=_fingerprint("send", request),
+        fingerprint=fingerprint("send", request),
         metadata_json=checks.json_object("metadata_json", request.metadata_json),
         sender=checks.at_most("sender", request.sender, 1024),
         sender_name=checks.at_most("sender_name", request.sender_name, 1024),
@@ -80,7 +77,7 @@ def append_request(request: message_pb2.AppendMessageRequest) -> NewMessage:
         type=message_type,
         parts=fields.parts(checks, request.parts, message_type),
         request_id=checks.at_most("request_id", request.request_id, 128),
-        fingerprint=_fingerprint("append", request),
+        fingerprint=fingerprint("append", request),
         metadata_json=checks.json_object("metadata_json", request.metadata_json),
         sender=checks.at_most("sender", request.sender, 1024),
         sender_name=checks.at_most("sender_name", request.sender_name, 1024),
@@ -99,43 +96,6 @@ def explain_request(request: message_pb2.ExplainContextRequest) -> ExplainReques
     )
     checks.done()
     return explained
-
-
-def create_session_request(request: session_pb2.CreateSessionRequest) -> SessionChange:
-    """Returns the settings of a new session."""
-    checks = Checks()
-    settings = SessionChange(
-        title=checks.at_most("title", request.title, 1024),
-        directory=checks.at_most("directory", request.directory, 4096),
-        model=fields.model(checks, request.model) if request.HasField("model") else UNSET,
-        agent=request.agent,
-        tools=fields.session_tools(checks, request.tools, "tools") if request.tools else UNSET,
-        compaction=request.compaction if request.HasField("compaction") else UNSET,
-        budget=fields.budget(checks, request.budget) if request.HasField("budget") else UNSET,
-    )
-    checks.done()
-    return settings
-
-
-def update_session_request(request: session_pb2.UpdateSessionRequest) -> SessionChange:
-    """Returns the settings to change."""
-    checks = Checks()
-    checks.required("session_id", request.session_id)
-    model: ModelRef | None = None
-    if request.model.provider_id or request.model.model_id:
-        model = fields.model(checks, request.model)
-    change = SessionChange(
-        title=checks.at_most("title", request.title, 1024) if request.HasField("title") else UNSET,
-        directory=checks.at_most("directory", request.directory, 4096) if request.HasField("directory") else UNSET,
-        model=model if request.HasField("model") else UNSET,
-        agent=request.agent if request.HasField("agent") else UNSET,
-        tools=fields.session_tools(checks, request.tools.tools, "tools.tools") if request.HasField("tools") else UNSET,
-        compaction=request.compaction if request.HasField("compaction") else UNSET,
-        budget=fields.budget(checks, request.budget) if request.HasField("budget") else UNSET,
-        expected_revision=request.expected_revision if request.HasField("expected_revision") else None,
-    )
-    checks.done()
-    return change
 
 
 def watch_request(request: event_pb2.WatchEventsRequest) -> WatchRequest:
@@ -203,13 +163,3 @@ def _turn(checks: Checks, sent: message_pb2.SendMessageRequest | turn_pb2.TurnSe
         options=fields.options(checks, sent.options),
         tools=fields.tools(checks, sent.tools),
     )
-
-
-def _fingerprint(method: str, request: Message) -> str:
-    """Digests the content of a named request, its name left out: equal requests have equal digests, on every run."""
-    if not request.request_id:  # type: ignore[attr-defined]
-        return ""
-    content = type(request)()
-    content.CopyFrom(request)
-    content.ClearField("request_id")
-    return hashlib.sha256(method.encode() + b"\0" + content.SerializeToString(deterministic=True)).hexdigest()

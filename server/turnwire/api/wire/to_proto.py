@@ -18,7 +18,7 @@ from turnwire.domain.conversation import messages as m
 from turnwire.domain.conversation.display import DisplayMessage, role_of
 from turnwire.domain.conversation.events import SessionView
 from turnwire.domain.conversation.permissions import PermissionAction, PermissionChoice, PermissionRequest
-from turnwire.domain.conversation.sessions import DEFAULT_AGENT, Budget
+from turnwire.domain.conversation.sessions import DEFAULT_AGENT, Budget, SessionSettings
 from turnwire.domain.conversation.turns import (
     BusyPolicy,
     GenerationOptions,
@@ -54,6 +54,11 @@ REPAIR_ACTIONS = {action: message_pb.RepairAction.Value(f"REPAIR_ACTION_{action.
 BREAK_REASONS = {name.removeprefix("CONTEXT_BREAK_"): number for name, number in content.ContextBreak.items() if number}
 """By the words of `SentContext.break_reason`."""
 
+_COMPACTION = {
+    None: session_pb2.COMPACTION_MODE_UNSPECIFIED,
+    True: session_pb2.COMPACTION_MODE_ON,
+    False: session_pb2.COMPACTION_MODE_OFF,
+}
 _TURN_STATUSES = {status: turn_pb2.TurnStatus.Value(f"TURN_STATUS_{status.name}") for status in TurnStatus}
 _POLICIES = {policy: turn_pb2.BusyPolicy.Value(f"BUSY_POLICY_{policy.name}") for policy in BusyPolicy}
 
@@ -321,8 +326,8 @@ def display(value: DisplayMessage) -> message_pb.DisplayMessage:
     )
 
 
-def session(view: SessionView) -> session_pb2.SessionInfo:
-    """Returns a session with its running turn and queue."""
+def session(view: SessionView, *, with_tools: bool = False) -> session_pb2.SessionInfo:
+    """Returns a session with its running turn and queue; its tools only when they are wanted, as they may be large."""
     value = view.session
     running = bool(view.active_turn_id)
     return session_pb2.SessionInfo(
@@ -331,15 +336,29 @@ def session(view: SessionView) -> session_pb2.SessionInfo:
         directory=value.directory,
         time=session_pb2.SessionTime(created=milliseconds(value.created_at), updated=milliseconds(value.updated_at)),
         status=session_pb2.SESSION_STATUS_RUNNING if running else session_pb2.SESSION_STATUS_IDLE,
-        model=None if value.model is None else model_name(value.model),
-        agent=value.agent or None,
+        settings=session_settings(value, with_tools=with_tools),
         head_sequence=value.head_sequence,
         revision=value.revision,
         active_turn_id=view.active_turn_id or None,
         queued_messages=len(view.queue),
-        tools=map(tool_definition, value.tools),
-        compaction=value.compaction,
+        open_requests=view.open_requests,
+    )
+
+
+def session_settings(value: SessionSettings, *, with_tools: bool) -> session_pb2.SessionSettings:
+    """Returns the settings of a session."""
+    return session_pb2.SessionSettings(
+        title=value.title,
+        directory=value.directory,
+        model=None if value.model is None else model_name(value.model),
+        agent=value.agent,
+        tools=map(tool_definition, value.tools) if with_tools else None,
+        compaction=_COMPACTION[value.compaction],
         budget=budget(value.budget),
+        labels=value.labels,
+        metadata_json=value.metadata_json,
+        system=value.system,
+        options=options(value.options),
     )
 
 

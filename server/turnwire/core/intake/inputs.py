@@ -1,10 +1,11 @@
 """What callers ask for, as values: checked for form, not yet against the state of any session."""
 
-from msgspec import UNSET, Struct, UnsetType
+import msgspec
+from msgspec import Struct
 
 from turnwire.core.intake.attachments import NewFile
 from turnwire.domain.conversation.messages import MessageType, ModelRef, ToolResult
-from turnwire.domain.conversation.sessions import Budget
+from turnwire.domain.conversation.sessions import Session, SessionSettings
 from turnwire.domain.conversation.turns import BusyPolicy, GenerationOptions, ToolDefinition
 
 
@@ -17,17 +18,22 @@ class NewText(Struct, frozen=True):
 NewPart = NewText | NewFile | ToolResult
 
 
-class NewMessage(Struct, frozen=True, kw_only=True):
+class NamedRequest(Struct, frozen=True, kw_only=True):
+    """A request that its caller may have given a name, under which it is carried out once."""
+
+    request_id: str = ""
+    """"" when the caller did not name it."""
+    fingerprint: str = ""
+    """Digest of the request's content; equal for equal requests."""
+
+
+class NewMessage(NamedRequest, frozen=True, kw_only=True):
     """A message to store."""
 
     session_id: str
     parts: tuple[NewPart, ...]
     """At least one."""
     type: MessageType = MessageType.USER
-    request_id: str = ""
-    """"" when the caller did not name the request."""
-    fingerprint: str = ""
-    """Digest of the request's content; equal for equal requests."""
     metadata_json: str = ""
     sender: str = ""
     sender_name: str = ""
@@ -56,18 +62,23 @@ class NewToolResult(Struct, frozen=True, kw_only=True):
     files: tuple[NewFile, ...] = ()
 
 
-class SessionChange(Struct, frozen=True, kw_only=True):
-    """Settings of a session to change; UNSET ones stay."""
+class SessionChange(NamedRequest, frozen=True, kw_only=True):
+    """Settings of a session to change."""
 
-    title: str | UnsetType = UNSET
-    directory: str | UnsetType = UNSET
-    model: ModelRef | UnsetType | None = UNSET
-    """None: back to the default."""
-    agent: str | UnsetType = UNSET
-    """"" is back to the default."""
-    tools: tuple[ToolDefinition, ...] | UnsetType = UNSET
-    compaction: bool | UnsetType = UNSET
-    budget: Budget | UnsetType = UNSET
-    """Replaces the whole budget."""
+    settings: SessionSettings = SessionSettings()
+    """The new values of those that change."""
+    paths: frozenset[str] = frozenset()
+    """What changes: names of settings, or of fields in them, such as "budget.max_tokens"."""
     expected_revision: int | None = None
     """Refuse unless the session has this revision; None takes any."""
+
+    def apply_to(self, session: Session) -> Session:
+        """Returns the session with these settings."""
+        changed = session
+        for path in sorted(self.paths):
+            name, _, inner = path.partition(".")
+            value = getattr(self.settings, name)
+            if inner:
+                value = msgspec.structs.replace(getattr(changed, name), **{inner: getattr(value, inner)})
+            changed = msgspec.structs.replace(changed, **{name: value})
+        return changed

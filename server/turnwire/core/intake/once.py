@@ -7,7 +7,7 @@ import asyncio
 
 import msgspec
 
-from turnwire.core.intake.inputs import NewMessage
+from turnwire.core.intake.inputs import NamedRequest
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.work import Work
 from turnwire.domain.errors import RequestIdReused
@@ -43,7 +43,7 @@ class NamedRequests:
         """Releases a claimed name; one of the callers waiting for it gets it."""
         self._claimed.pop(_name(principal, request_id)).set()
 
-    async def first_receipt(self, principal: Principal, new: NewMessage) -> Receipt | None:
+    async def first_receipt(self, principal: Principal, new: NamedRequest) -> Receipt | None:
         """Returns the receipt of the first attempt, marked as a duplicate; None when this is the first.
 
         Raises:
@@ -58,7 +58,7 @@ class NamedRequests:
         return msgspec.structs.replace(receipt, sequence=stored.before_sequence, duplicate=True)
 
 
-def receipt_record(principal: Principal, new: NewMessage, receipt: Receipt) -> Work:
+def receipt_record(principal: Principal, new: NamedRequest, receipt: Receipt) -> Work:
     """Returns the work that stores the receipt; empty for a request without a name."""
     if not new.request_id:
         return Work()

@@ -7,7 +7,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The response to an accepted message. Stored with a named request, and returned again to retries of it."""
 
     session_id: str
-    message_id: str
+    message_id: str = ""
+    """"" when the request stored none."""
     turn_id: str = ""
     """"" when no turn was started."""
     queued: bool = False

@@ -45,6 +45,11 @@ def choose_model(
     return model
 
 
+def choose_system(asked: str | None, session: Session) -> str | None:
+    """Returns the system prompt for a turn: that of the message, else of the session; "" is none, None the agent's."""
+    return asked if asked is not None else session.system or None
+
+
 def choose_tools(asked: tuple[ToolDefinition, ...], session: Session) -> tuple[ToolDefinition, ...]:
     """Returns the client's tools for a turn: the session's tools, then the message's.
 

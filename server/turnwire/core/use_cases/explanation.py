@@ -12,7 +12,14 @@ from turnwire.core.environment import Environment
 from turnwire.core.intake.contents import Contents, load_contents
 from turnwire.core.intake.inputs import NewPart, NewTurn
 from turnwire.core.intake.readable_files import readable_files
-from turnwire.core.use_cases.choices import check_schemas, choose_agent, choose_model, choose_tools, settings_in
+from turnwire.core.use_cases.choices import (
+    check_schemas,
+    choose_agent,
+    choose_model,
+    choose_system,
+    choose_tools,
+    settings_in,
+)
 from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType, ModelRef, SentContext
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn, TurnStatus
@@ -107,8 +114,8 @@ class ContextExplainer:
             created_at=self._environment.clock(),
             model=model,
             agent=agent,
-            system=new.system,
-            options=new.options,
+            system=choose_system(new.system, session),
+            options=new.options.over(session.options),
             tools=choose_tools(new.tools, session),
         )
 

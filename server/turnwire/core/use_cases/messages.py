@@ -13,7 +13,7 @@ from turnwire.core.intake.readable_files import readable_files
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.turns.registry import Aborted, Turns
 from turnwire.core.uncancelled import Uncancelled
-from turnwire.core.use_cases.choices import check_schemas, choose_agent, choose_model, choose_tools
+from turnwire.core.use_cases.choices import check_schemas, choose_agent, choose_model, choose_system, choose_tools
 from turnwire.core.use_cases.tool_results import ToolResults
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import MessageAdded, SessionCreated, SessionView
@@ -28,12 +28,14 @@ from turnwire.ports.store import DisplayPage, MessagePage, Page
 class Conversations:
     """The use cases about messages. Every method may raise SessionNotFound and StorageError."""
 
-    def __init__(self, environment: Environment, turns: Turns, tool_results: ToolResults) -> None:
-        """Takes the ports, the turns, and the use case that folds appended results into calls."""
+    def __init__(
+        self, environment: Environment, turns: Turns, tool_results: ToolResults, requests: NamedRequests
+    ) -> None:
+        """Takes the ports, the turns, the use case that folds appended results into calls, and the named requests."""
         self._environment = environment
         self._turns = turns
         self._tool_results = tool_results
-        self._requests = NamedRequests(environment.store)
+        self._requests = requests
         self._uncancelled = Uncancelled()
 
     async def send(self, principal: Principal, new: NewMessage, answer: NewTurn) -> Receipt:
@@ -120,8 +122,8 @@ class Conversations:
             created_at=now,
             model=model,
             agent=agent,
-            system=answer.system,
-            options=answer.options,
+            system=choose_system(answer.system, session),
+            options=answer.options.over(session.options),
             tools=choose_tools(answer.tools, session),
         )
         message = self._new_message(new, turn.user_message_id, session, contents, now)

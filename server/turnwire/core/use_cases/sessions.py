@@ -1,15 +1,19 @@
 """Sessions: creating, listing, changing and deleting conversations."""
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
 from turnwire.core.environment import Environment
 from turnwire.core.intake.inputs import SessionChange
+from turnwire.core.intake.once import NamedRequests, receipt_record
+from turnwire.core.intake.receipts import Receipt
 from turnwire.core.turns.registry import Turns
 from turnwire.core.uncancelled import Uncancelled
-from turnwire.core.use_cases.choices import check_agent, check_directory, check_schemas
+from turnwire.core.use_cases.choices import check_agent, check_directory, check_schemas, settings_in
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import SessionCreated, SessionDeleted, SessionUpdated, SessionView
 from turnwire.domain.conversation.sessions import Session
@@ -32,22 +36,22 @@ class SessionViews(Struct, frozen=True):
 class Sessions:
     """The use cases about sessions. Every method may raise StorageError, and about one session SessionNotFound."""
 
-    def __init__(self, environment: Environment, turns: Turns) -> None:
-        """Takes the ports and who runs the turns."""
+    def __init__(self, environment: Environment, turns: Turns, requests: NamedRequests) -> None:
+        """Takes the ports, who runs the turns, and who remembers named requests, of messages too."""
         self._environment = environment
         self._turns = turns
+        self._requests = requests
         self._uncancelled = Uncancelled()
         self._changing = asyncio.Lock()  # from reading settings to storing the changed ones; held for one commit
 
-    async def create(self, principal: Principal, settings: SessionChange) -> SessionView:
-        """Creates an empty session. Raises InvalidRequest when a setting is wrong."""
-        await check_schemas(() if settings.tools is UNSET else settings.tools)
-        now = self._environment.clock()
-        session = Session(session_id=self._environment.new_id("ses"), created_at=now, updated_at=now)
-        session = self._changed(session, settings)
-        work = Work((PutSession(session),), (NewEvent(SessionCreated(SessionView(session))),))
-        committed = await self._environment.commit(session.session_id, work, now)
-        return SessionView(msgspec.structs.replace(session, head_sequence=committed.sequence))
+    async def create(self, principal: Principal, new: SessionChange) -> SessionView:
+        """Creates an empty session. Idempotent when the request is named: a retry gets the session as it is then.
+
+        Raises:
+            InvalidRequest: a setting is wrong, or the request's name was used for another one.
+        """
+        await self._check_schemas(new)
+        return await self._once(principal, new, lambda: self._create(principal, new))
 
     async def get(self, principal: Principal, session_id: str) -> SessionView:
         """Returns a session with its running turn and queue."""
@@ -75,12 +79,39 @@ class Sessions:
             InvalidRequest: a setting is wrong.
             StaleVersion: the session has another revision than expected.
         """
-        await check_schemas(() if change.tools is UNSET else change.tools, "tools.tools")
-        return await self._uncancelled.run(self._update_alone(session_id, change))
+        await self._check_schemas(change)
+        return await self._once(principal, change, lambda: self._update_alone(principal, session_id, change))
 
-    async def _update_alone(self, session_id: str, change: SessionChange) -> SessionView:
+    async def _once(
+        self, principal: Principal, change: SessionChange, carry_out: Callable[[], Coroutine[Any, Any, SessionView]]
+    ) -> SessionView:
+        """Carries a change out. It goes on when its caller is gone: a retry must find its answer."""
+        if not change.request_id:
+            return await self._uncancelled.run(carry_out())
+        await self._requests.claim(principal, change.request_id)
+        return await self._uncancelled.run(self._named(principal, change, carry_out))
+
+    async def _named(
+        self, principal: Principal, change: SessionChange, carry_out: Callable[[], Coroutine[Any, Any, SessionView]]
+    ) -> SessionView:
+        try:
+            first = await self._requests.first_receipt(principal, change)
+            return await carry_out() if first is None else await self.get(principal, first.session_id)
+        finally:
+            self._requests.release(principal, change.request_id)
+
+    async def _create(self, principal: Principal, new: SessionChange) -> SessionView:
+        now = self._environment.clock()
+        session = Session(session_id=self._environment.new_id("ses"), created_at=now, updated_at=now)
+        session = self._changed(session, new)
+        work = Work((PutSession(session),), (NewEvent(SessionCreated(SessionView(session))),))
+        work += receipt_record(principal, new, Receipt(session_id=session.session_id))
+        committed = await self._environment.commit(session.session_id, work, now)
+        return SessionView(msgspec.structs.replace(session, head_sequence=committed.sequence))
+
+    async def _update_alone(self, principal: Principal, session_id: str, change: SessionChange) -> SessionView:
         async with self._changing:
-            return await self._update(session_id, change)
+            return await self._update(principal, session_id, change)
 
     async def delete(self, principal: Principal, session_id: str) -> None:
         """Ends the running turn, then removes the session with all that belongs to it. Goes on when it is cancelled."""
@@ -100,34 +131,39 @@ class Sessions:
         finally:
             self._turns.accept_messages(session_id)
 
-    async def _update(self, session_id: str, change: SessionChange) -> SessionView:
+    async def _update(self, principal: Principal, session_id: str, change: SessionChange) -> SessionView:
         session = await self._environment.store.session(session_id)
         if change.expected_revision not in (None, session.revision):
             raise StaleVersion(
                 f"the session has revision {session.revision}", {"currentVersion": str(session.revision)}
             )
         changed = self._changed(session, change)
+        now, record = self._environment.clock(), receipt_record(principal, change, Receipt(session_id=session_id))
         if changed == session:
+            if record.changes:
+                await self._environment.commit(session_id, record, now)
             return self._turns.view(session)
-        now = self._environment.clock()
         changed = msgspec.structs.replace(changed, revision=session.revision + 1, updated_at=now)
         event = NewEvent(SessionUpdated(self._turns.view(changed)))
-        committed = await self._environment.commit(session_id, Work((PutSession(changed),), (event,)), now)
+        work = Work((PutSession(changed),), (event,)) + record
+        committed = await self._environment.commit(session_id, work, now)
         return self._turns.view(msgspec.structs.replace(changed, head_sequence=committed.sequence))
 
     def _changed(self, session: Session, change: SessionChange) -> Session:
-        fields: dict[str, object] = {}
-        if change.title is not UNSET:
-            fields["title"] = change.title
-        if change.directory is not UNSET:
-            fields["directory"] = check_directory(change.directory)
-        if change.model is not UNSET:
-            if change.model is not None:
-                self._environment.providers.check(change.model)
-            fields["model"] = change.model
-        if change.agent is not UNSET:
-            fields["agent"] = check_agent(self._environment.settings, change.agent)
-        for name in ("tools", "compaction", "budget"):
-            if (value := getattr(change, name)) is not UNSET:
-                fields[name] = value
-        return msgspec.structs.replace(session, **fields)
+        """Returns the session with the new settings, checked."""
+        changed = change.apply_to(session)
+        with settings_in("settings"):
+            if "directory" in change.paths:
+                check_directory(changed.directory)
+            if "model" in change.paths and changed.model is not None:
+                self._environment.providers.check(changed.model)
+            if "agent" in change.paths:
+                agent = check_agent(self._environment.settings, changed.agent)
+                changed = msgspec.structs.replace(changed, agent=agent)
+        return changed
+
+    @staticmethod
+    async def _check_schemas(change: SessionChange) -> None:
+        if "tools" in change.paths:
+            with settings_in("settings"):
+                await check_schemas(change.settings.tools)

@@ -5,7 +5,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from turnwire.domain.conversation.messages import ModelRef
-from turnwire.domain.conversation.turns import ToolDefinition
+from turnwire.domain.conversation.turns import GenerationOptions, ToolDefinition
 
 DEFAULT_AGENT = "default"
 """The agent of every session that names none; always there."""
@@ -19,12 +19,9 @@ class Budget(Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_cost_pico_usd: int | None = None
 
 
-class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One conversation and its settings."""
+class SessionSettings(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How the turns of a session are answered, and what its client keeps with it."""
 
-    session_id: str
-    created_at: datetime
-    updated_at: datetime
     title: str = ""
     directory: str = ""
     """Absolute path on the server's machine, or "" for none."""
@@ -38,6 +35,22 @@ class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether older messages are summarised when the context would not fit; None: as the server is configured."""
     budget: Budget = Budget()
     """What all turns may use together; None in it: the server's limit."""
+    labels: dict[str, str] = {}
+    """The client's own."""
+    metadata_json: str = ""
+    """The client's own facts as a JSON object; "" for none."""
+    system: str = ""
+    """System prompt of turns whose message has none; "" for the agent's."""
+    options: GenerationOptions = GenerationOptions()
+    """For what messages leave open."""
+
+
+class Session(SessionSettings, frozen=True, kw_only=True, omit_defaults=True):
+    """One conversation and its settings."""
+
+    session_id: str
+    created_at: datetime
+    updated_at: datetime
     revision: int = 1
     """Grows with every change of the settings."""
     queue_revision: int = 0

@@ -3,6 +3,7 @@
 from datetime import datetime
 from enum import StrEnum
 
+import msgspec
 from msgspec import Struct
 
 from turnwire.domain.conversation.messages import Failure, FinishReason, ModelRef
@@ -33,6 +34,11 @@ class GenerationOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_steps: int | None = None
     max_turn_tokens: int | None = None
     max_turn_cost_pico_usd: int | None = None
+
+    def over(self, defaults: "GenerationOptions") -> "GenerationOptions":
+        """Returns these settings, with the defaults for those that are left open."""
+        given = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) not in (None, (), "")}
+        return msgspec.structs.replace(defaults, **given)
 
 
 class BusyPolicy(StrEnum):

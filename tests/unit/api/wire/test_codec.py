@@ -416,7 +416,8 @@ def test_a_sessions_choice_of_model_is_shown() -> None:
     """And an idle session without choices leaves those fields absent."""
     view = e.SessionView(make_session(model=ModelRef("p", "m"), agent="review"))
     info = to_proto.session(view)
-    assert (info.model.provider_id, info.model.model_id, info.agent) == ("p", "m", "review")
+    settings = info.settings
+    assert (settings.model.provider_id, settings.model.model_id, settings.agent) == ("p", "m", "review")
     plain = to_proto.session(e.SessionView(make_session()))
-    absent = [plain.HasField(name) for name in ("model", "agent", "active_turn_id")]
-    assert (absent, plain.status) == ([False] * 3, session_pb2.SESSION_STATUS_IDLE)
+    absent = [plain.settings.HasField("model"), plain.HasField("active_turn_id")]
+    assert (absent, plain.status) == ([False] * 2, session_pb2.SESSION_STATUS_IDLE)

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable
 
 import pytest
-from msgspec import UNSET
 
 from opencode.event.event_pb2 import DELTA_MODE_NONE, WatchEventsRequest
 from opencode.event.session_event_pb2 import EVENT_KIND_PERMISSION_ASKED, EVENT_KIND_TURN_ENDED
@@ -13,16 +12,15 @@ from opencode.message import message_pb2 as pb
 from opencode.model.model_pb2 import ModelName
 from opencode.model.selection_pb2 import ModelSelection
 from opencode.provider.provider_pb2 import ProviderInfo
-from opencode.session.session_pb2 import Budget, CreateSessionRequest, SessionTools, UpdateSessionRequest
 from opencode.tool.tool_pb2 import ToolDefinition
 from opencode.turn import turn_pb2
 from turnwire.api.wire import from_proto
 from turnwire.api.wire.checks import MAX_METADATA_BYTES
 from turnwire.core.intake.attachments import NewFile
-from turnwire.core.intake.inputs import NewMessage, NewText, NewTurn, SessionChange
+from turnwire.core.intake.inputs import NewMessage, NewText, NewTurn
 from turnwire.core.use_cases.explanation import ExplainRequest
 from turnwire.core.watches.watch import WatchRequest
-from turnwire.domain.conversation import sessions, turns
+from turnwire.domain.conversation import turns
 from turnwire.domain.conversation.messages import MessageType, ModelRef, ToolResult
 from turnwire.domain.errors import InvalidRequest
 from turnwire.ports.store import Page
@@ -270,80 +268,6 @@ def test_fingerprints_tell_contents_apart() -> None:
         from_proto.append_request(_append(type=content.MESSAGE_TYPE_USER, request_id="a")).fingerprint,
     }
     assert (len(same), len(others), same & others) == (1, 6, set())
-
-
-def test_settings_that_are_not_given_stay() -> None:
-    """Absent is not empty."""
-    assert from_proto.update_session_request(UpdateSessionRequest(session_id="s")) == SessionChange()
-    assert from_proto.update_session_request(
-        UpdateSessionRequest(session_id="s", title="", directory="", model=ModelName(), agent="", expected_revision=0)
-    ) == SessionChange(title="", directory="", model=None, agent="", expected_revision=0)
-    assert from_proto.update_session_request(
-        UpdateSessionRequest(session_id="s", title="t", directory="/d", model=MODEL, agent="a", expected_revision=3)
-    ) == SessionChange(title="t", directory="/d", model=ModelRef("p", "m"), agent="a", expected_revision=3)
-
-
-def test_wrong_settings_are_named() -> None:
-    """All at once."""
-    request = UpdateSessionRequest(title="x" * 1025, directory="/" * 4097, model=ModelName(model_id="m"))
-    assert _violations(from_proto.update_session_request, request) == [
-        ("session_id", "REQUIRED"),
-        ("model.provider_id", "REQUIRED"),
-        ("title", "TOO_LONG"),
-        ("directory", "TOO_LONG"),
-    ]
-
-
-def test_a_new_session_takes_what_is_given() -> None:
-    """A fixed client gives at most a title."""
-    assert from_proto.create_session_request(CreateSessionRequest(title="t")) == SessionChange(
-        title="t", directory="", model=UNSET, agent=""
-    )
-    assert _violations(from_proto.create_session_request, CreateSessionRequest(model=ModelName())) == [
-        ("model.provider_id", "REQUIRED"),
-        ("model.model_id", "REQUIRED"),
-    ]
-
-
-def test_a_session_keeps_tools_compaction_and_budget() -> None:
-    """When it is made and when it is changed; present and empty is a change."""
-    declared = [ToolDefinition(name="read", description="reads", input_schema_json="{}")]
-    budget = Budget(max_tokens=1, max_cost_pico_usd=2)
-    settings = {
-        "tools": (turns.ToolDefinition("read", "reads", "{}"),),
-        "compaction": False,
-        "budget": sessions.Budget(max_tokens=1, max_cost_pico_usd=2),
-    }
-    new = CreateSessionRequest(tools=declared, compaction=False, budget=budget)
-    assert from_proto.create_session_request(new) == SessionChange(title="", directory="", agent="", **settings)
-    changed = UpdateSessionRequest(session_id="s", tools=SessionTools(tools=declared), compaction=False, budget=budget)
-    assert from_proto.update_session_request(changed) == SessionChange(**settings)
-    emptied = UpdateSessionRequest(session_id="s", tools=SessionTools(), compaction=True, budget=Budget())
-    assert from_proto.update_session_request(emptied) == SessionChange(
-        tools=(), compaction=True, budget=sessions.Budget()
-    )
-
-
-def test_wrong_tools_and_budgets_of_a_session_are_named() -> None:
-    """With the path that they have in each request."""
-    declared = [ToolDefinition(name="a"), ToolDefinition(name="a", input_schema_json="1"), ToolDefinition(name="")]
-    budget = Budget(max_tokens=0, max_cost_pico_usd=-1)
-    tools = [("[1].input_schema_json", "BAD_JSON"), ("[1].name", "DUPLICATE"), ("[2].name", "INVALID")]
-    budgets = [("budget.max_tokens", "OUT_OF_RANGE"), ("budget.max_cost_pico_usd", "OUT_OF_RANGE")]
-    new = CreateSessionRequest(tools=declared, budget=budget)
-    assert _violations(from_proto.create_session_request, new) == [
-        *((f"tools{field}", reason) for field, reason in tools),
-        *budgets,
-    ]
-    changed = UpdateSessionRequest(session_id="s", tools=SessionTools(tools=declared), budget=budget)
-    assert _violations(from_proto.update_session_request, changed) == [
-        *((f"tools.tools{field}", reason) for field, reason in tools),
-        *budgets,
-    ]
-    many = SessionTools(tools=[ToolDefinition(name=f"t{i}") for i in range(129)])
-    assert _violations(from_proto.update_session_request, UpdateSessionRequest(session_id="s", tools=many)) == [
-        ("tools.tools", "TOO_MANY")
-    ]
 
 
 def test_contexts_are_explained_with_and_without_a_message() -> None:

@@ -191,14 +191,15 @@ def test_a_permission_request_has_every_field() -> None:
 
 
 def test_settings_that_a_session_does_not_have_are_absent() -> None:
-    """False is not absent; a budget may have one limit."""
+    """Off is not absent; a budget may have one limit; the tools are left out unless they are wanted."""
     plain = to_proto.session(SessionView(make_session()))
-    assert [plain.HasField(name) for name in ("compaction", "budget")] == [False, False]
+    assert plain.settings == session_pb2.SessionSettings()
     session = make_session(
         tools=(ToolDefinition("read", "reads", "{}"),), compaction=False, budget=Budget(max_cost_pico_usd=5)
     )
-    shown = to_proto.session(SessionView(session))
-    assert (shown.HasField("compaction"), shown.compaction) == (True, False)
+    assert not to_proto.session(SessionView(session)).settings.tools
+    shown = to_proto.session(SessionView(session), with_tools=True).settings
+    assert shown.compaction == session_pb2.COMPACTION_MODE_OFF
     assert shown.budget == session_pb2.Budget(max_cost_pico_usd=5)
     assert list(shown.tools) == [tool_pb2.ToolDefinition(name="read", description="reads", input_schema_json="{}")]
 

@@ -17,6 +17,7 @@ from tests.support.fakes.domain_values import (
 )
 from tests.support.fakes.loop import settled
 from turnwire.core.intake.inputs import NewMessage, NewPart, NewText
+from turnwire.core.intake.once import NamedRequests
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.settings import Limits
 from turnwire.core.use_cases.messages import Conversations
@@ -51,7 +52,7 @@ def _conversations(
     environment = make_environment(store, settings={"limits": limits or Limits()})
     turns = turns or FakeTurns()
     tool_results = ToolResults(environment, turns)  # type: ignore[arg-type]
-    return Conversations(environment, turns, tool_results), store  # type: ignore[arg-type]
+    return Conversations(environment, turns, tool_results, NamedRequests(environment.store)), store  # type: ignore[arg-type]
 
 
 def _new(*parts: NewPart, **fields: object) -> NewMessage:
@@ -114,7 +115,7 @@ async def test_a_request_without_a_name_ends_with_its_caller() -> None:
     store = SlowStore()
     environment, turns = make_environment(store), FakeTurns()
     tool_results = ToolResults(environment, turns)  # type: ignore[arg-type]
-    conversations = Conversations(environment, turns, tool_results)  # type: ignore[arg-type]
+    conversations = Conversations(environment, turns, tool_results, NamedRequests(environment.store))  # type: ignore[arg-type]
     appending = asyncio.create_task(conversations.append(BUILT_IN, _new(NewText("note"))))
     await store.asked.wait()
     appending.cancel()

@@ -1,0 +1,122 @@
+"""Requests about sessions as inputs of the core, checked for form."""
+
+import re
+
+from google.protobuf.field_mask_pb2 import FieldMask
+
+from opencode.session import session_pb2
+from turnwire.api.wire import fields
+from turnwire.api.wire.checks import Checks
+from turnwire.api.wire.fingerprints import fingerprint
+from turnwire.core.intake.inputs import SessionChange
+from turnwire.core.use_cases.choices import check_directory
+from turnwire.domain.conversation.sessions import SessionSettings
+
+MAX_LABELS = 64
+MAX_LABEL_CHARACTERS = 256
+MAX_SESSION_SYSTEM_CHARACTERS = 64 * 1024
+"""It rides in every description of the session."""
+
+_LABEL = re.compile(r"[a-z0-9._/-]{1,63}")
+_FIELDS = session_pb2.SessionSettings.DESCRIPTOR.fields_by_name
+_WHOLE = ("model",)
+"""Settings whose halves mean nothing."""
+_COMPACTION = {
+    session_pb2.COMPACTION_MODE_UNSPECIFIED: None,
+    session_pb2.COMPACTION_MODE_ON: True,
+    session_pb2.COMPACTION_MODE_OFF: False,
+}
+
+
+def create_session_request(request: session_pb2.CreateSessionRequest) -> SessionChange:
+    """Returns the settings of a new session. Raises InvalidRequest naming every wrong field."""
+    checks = Checks()
+    sent = session_pb2.SessionSettings()
+    sent.CopyFrom(request.settings)
+    if request.title:
+        checks.at_most("title", request.title, 1024)
+        if sent.title not in ("", request.title):
+            checks.fail("settings.title", "is not that of title")
+        sent.title = request.title[:1024]
+    change = SessionChange(
+        request_id=checks.at_most("request_id", request.request_id, 128),
+        fingerprint=fingerprint("create_session", request),
+        settings=_settings(checks.within("settings"), sent),
+        paths=frozenset(_FIELDS),
+    )
+    checks.done()
+    return change
+
+
+def update_session_request(request: session_pb2.UpdateSessionRequest) -> SessionChange:
+    """Returns the settings to change. Raises InvalidRequest naming every wrong field."""
+    checks = Checks()
+    checks.required("session_id", request.session_id)
+    paths = _paths(checks, request)
+    masked = session_pb2.SessionSettings()
+    FieldMask(paths=sorted(paths)).MergeMessage(request.settings, masked)
+    change = SessionChange(
+        request_id=checks.at_most("request_id", request.request_id, 128),
+        fingerprint=fingerprint("update_session", request),
+        settings=_settings(checks.within("settings"), masked),
+        paths=paths,
+        expected_revision=request.expected_revision if request.HasField("expected_revision") else None,
+    )
+    checks.done()
+    return change
+
+
+def update_directory_request(request: session_pb2.UpdateDirectoryRequest) -> SessionChange:
+    """Returns the directory to set. Raises InvalidRequest naming every wrong field."""
+    checks = Checks()
+    checks.required("session_id", request.session_id)
+    settings = SessionSettings(directory=checks.at_most("directory", request.directory, 4096))
+    checks.done()
+    check_directory(settings.directory)
+    return SessionChange(settings=settings, paths=frozenset(("directory",)))
+
+
+def _paths(checks: Checks, request: session_pb2.UpdateSessionRequest) -> frozenset[str]:
+    """Returns what changes: a path inside a setting is left out when the setting is named too."""
+    named = frozenset(request.update_mask.paths)
+    if not named:
+        return frozenset(field.name for field, _ in request.settings.ListFields())
+    if "*" in named:
+        return frozenset(_FIELDS)
+    known = set[str]()
+    for path in sorted(named):
+        if path.partition(".")[0] in _WHOLE and "." in path:
+            checks.fail("update_mask", f"names {path!r}, but that setting is replaced whole")
+        elif FieldMask(paths=[path]).IsValidForDescriptor(session_pb2.SessionSettings.DESCRIPTOR):
+            known.add(path)
+        else:
+            checks.fail("update_mask", f"names {path!r}, which is no path of SessionSettings")
+    return frozenset(path for path in known if path.partition(".")[0] == path or path.partition(".")[0] not in known)
+
+
+def _settings(checks: Checks, sent: session_pb2.SessionSettings) -> SessionSettings:
+    if sent.compaction not in _COMPACTION:
+        checks.fail("compaction", "is not a mode of this server")
+    return SessionSettings(
+        title=checks.at_most("title", sent.title, 1024),
+        directory=checks.at_most("directory", sent.directory, 4096),
+        model=fields.model(checks, sent.model) if sent.HasField("model") else None,
+        agent=checks.at_most("agent", sent.agent, 256),
+        tools=fields.session_tools(checks, sent.tools, "tools"),
+        compaction=_COMPACTION.get(sent.compaction),
+        budget=fields.budget(checks, sent.budget),
+        labels=_labels(checks, sent),
+        metadata_json=checks.json_object("metadata_json", sent.metadata_json),
+        system=checks.at_most("system", sent.system, MAX_SESSION_SYSTEM_CHARACTERS),
+        options=fields.options(checks, sent.options),
+    )
+
+
+def _labels(checks: Checks, sent: session_pb2.SessionSettings) -> dict[str, str]:
+    if len(sent.labels) > MAX_LABELS:
+        checks.fail("labels", f"are more than {MAX_LABELS}", "TOO_MANY")
+    for key, value in sorted(sent.labels.items()):
+        if not _LABEL.fullmatch(key):
+            checks.fail("labels", "have a key that is not 1 to 63 of the characters a-z 0-9 . _ - /")
+        checks.at_most(f"labels[{key[:63]}]", value, MAX_LABEL_CHARACTERS)
+    return dict(sent.labels)

@@ -1,0 +1,89 @@
+"""Requests about sessions become inputs of the core; every wrong field is named."""
+
+from collections.abc import Callable
+
+import pytest
+from google.protobuf.field_mask_pb2 import FieldMask
+
+from opencode.model.model_pb2 import ModelName
+from opencode.session.session_pb2 import Budget, CreateSessionRequest, SessionSettings, UpdateSessionRequest
+from opencode.tool.tool_pb2 import ToolDefinition
+from opencode.turn.turn_pb2 import GenerationOptions
+from turnwire.api.wire import session_requests
+from turnwire.domain.conversation import sessions
+from turnwire.domain.conversation.messages import ModelRef
+from turnwire.domain.errors import InvalidRequest
+
+
+def _violations(function: Callable[..., object], request: object) -> list[tuple[str, str]]:
+    with pytest.raises(InvalidRequest) as caught:
+        function(request)
+    return [(violation.field, violation.reason) for violation in caught.value.violations]
+
+
+def _update(settings: SessionSettings, *paths: str) -> UpdateSessionRequest:
+    return UpdateSessionRequest(session_id="s", settings=settings, update_mask=FieldMask(paths=paths))
+
+
+def test_without_a_mask_what_is_set_changes() -> None:
+    """Each whole; a field in implicit presence is set when it is not empty."""
+    sent = SessionSettings(title="t", model=ModelName(provider_id="p", model_id="m"), budget=Budget(), agent="")
+    change = session_requests.update_session_request(_update(sent))
+    assert change.paths == {"title", "model", "budget"}
+    assert change.settings == sessions.SessionSettings(title="t", model=ModelRef("p", "m"))
+
+
+def test_a_mask_names_what_changes_and_the_rest_is_not_looked_at() -> None:
+    """A wrong value outside of the mask is no error; a setting counts more than a path in it."""
+    sent = SessionSettings(title="x" * 1025, budget=Budget(max_tokens=5))
+    change = session_requests.update_session_request(_update(sent, "budget.max_tokens", "directory"))
+    assert change.paths == {"budget.max_tokens", "directory"}
+    assert change.settings == sessions.SessionSettings(budget=sessions.Budget(max_tokens=5))
+    assert session_requests.update_session_request(_update(sent, "budget.max_tokens", "budget")).paths == {"budget"}
+    everything = session_requests.update_session_request(_update(SessionSettings(), "*"))
+    assert everything.paths == set(SessionSettings.DESCRIPTOR.fields_by_name)
+
+
+def test_wrong_settings_are_named() -> None:
+    """All at once, where they stand."""
+    wrong = SessionSettings(
+        title="x" * 1025,
+        directory="/" * 4097,
+        model=ModelName(model_id="m"),
+        tools=[ToolDefinition(name="a"), ToolDefinition(name="a", input_schema_json="1")],
+        compaction=9,
+        budget=Budget(max_tokens=0),
+        labels={"Key": "v", "k": "v" * 257},
+        metadata_json="[]",
+        system="x" * 65_537,
+        options=GenerationOptions(top_p=2),
+    )
+    expected = {
+        ("settings.title", "TOO_LONG"),
+        ("settings.directory", "TOO_LONG"),
+        ("settings.model.provider_id", "REQUIRED"),
+        ("settings.tools[1].input_schema_json", "BAD_JSON"),
+        ("settings.tools[1].name", "DUPLICATE"),
+        ("settings.compaction", "INVALID"),
+        ("settings.budget.max_tokens", "OUT_OF_RANGE"),
+        ("settings.labels", "INVALID"),
+        ("settings.labels[k]", "TOO_LONG"),
+        ("settings.metadata_json", "BAD_JSON"),
+        ("settings.system", "TOO_LONG"),
+        ("settings.options.top_p", "OUT_OF_RANGE"),
+    }
+    assert set(_violations(session_requests.update_session_request, _update(wrong))) == expected
+    assert set(_violations(session_requests.create_session_request, CreateSessionRequest(settings=wrong))) == expected
+    many = SessionSettings(labels={f"k{number}": "" for number in range(65)})
+    assert _violations(session_requests.update_session_request, _update(many)) == [("settings.labels", "TOO_MANY")]
+    assert _violations(session_requests.update_session_request, UpdateSessionRequest()) == [("session_id", "REQUIRED")]
+
+
+def test_a_new_session_takes_the_title_of_either_place() -> None:
+    """A fixed client gives at most a title; two that differ are an error."""
+    fixed = session_requests.create_session_request(CreateSessionRequest(title="t"))
+    assert fixed.settings == sessions.SessionSettings(title="t")
+    both = CreateSessionRequest(title="t", settings=SessionSettings(title="t", agent="a"))
+    assert session_requests.create_session_request(both).settings == sessions.SessionSettings(title="t", agent="a")
+    differing = CreateSessionRequest(title="t", settings=SessionSettings(title="u"))
+    assert _violations(session_requests.create_session_request, differing) == [("settings.title", "INVALID")]

@@ -51,9 +51,11 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     PERMISSION_ALREADY_ANSWERED: _ErrorReason.ValueType  # 13
     """The permission request has another answer already, or its turn has ended."""
     SEQUENCE_IN_FUTURE: _ErrorReason.ValueType  # 14
-    """A watch asked for a position that was never reached. Metadata: askedSequence, earliestSequence, latestSequence."""
+    """A watch asked for a sequence that was never reached. Metadata: askedSequence, earliestSequence, latestSequence."""
     EVENTS_COMPACTED: _ErrorReason.ValueType  # 15
-    """A watch asked for events that are no longer kept. Metadata: askedSequence, earliestSequence, latestSequence."""
+    """A watch asked for events that are no longer there. Metadata: resyncReason (PRUNED, HISTORY_REPLACED, NOT_KNOWN), and
+    askedSequence, earliestSequence, latestSequence as far as they are known.
+    """
     STALE_VERSION: _ErrorReason.ValueType  # 16
     """Another change came first. Metadata: currentVersion."""
     CONCURRENCY_LIMIT: _ErrorReason.ValueType  # 17
@@ -132,9 +134,11 @@ TOOL_CALL_NOT_READY: ErrorReason.ValueType  # 12
 PERMISSION_ALREADY_ANSWERED: ErrorReason.ValueType  # 13
 """The permission request has another answer already, or its turn has ended."""
 SEQUENCE_IN_FUTURE: ErrorReason.ValueType  # 14
-"""A watch asked for a position that was never reached. Metadata: askedSequence, earliestSequence, latestSequence."""
+"""A watch asked for a sequence that was never reached. Metadata: askedSequence, earliestSequence, latestSequence."""
 EVENTS_COMPACTED: ErrorReason.ValueType  # 15
-"""A watch asked for events that are no longer kept. Metadata: askedSequence, earliestSequence, latestSequence."""
+"""A watch asked for events that are no longer there. Metadata: resyncReason (PRUNED, HISTORY_REPLACED, NOT_KNOWN), and
+askedSequence, earliestSequence, latestSequence as far as they are known.
+"""
 STALE_VERSION: ErrorReason.ValueType  # 16
 """Another change came first. Metadata: currentVersion."""
 CONCURRENCY_LIMIT: ErrorReason.ValueType  # 17

@@ -15,7 +15,7 @@ from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice, PermissionRequest
 from turnwire.domain.principal import BUILT_IN
 from turnwire.feed.memory import live_feed
-from turnwire.ports.store import StoredEvent
+from turnwire.ports.store import PrunedSession, StoredEvent
 
 
 class NoTurns:
@@ -180,6 +180,21 @@ async def test_a_stream_that_fell_behind_is_told_each_request_once(monkeypatch: 
         world.ask("per_d")
         world.mark("end")
         assert await reader.asked_until("end") == ["per_d"]
+
+
+async def test_requests_of_a_session_that_lost_events_are_told() -> None:
+    """What was asked after the open requests were read, and whose event is pruned before the log is read."""
+    world = World()
+
+    def ask_and_prune() -> None:
+        world.store.on_read = lambda: None
+        world.store.open = (make_permission("per_pruned", "ses_1"),)
+        world.store.pruned = (PrunedSession("ses_1", 3, world.position),)
+
+    world.store.on_read = ask_and_prune
+    async with world.subscribed() as reader:
+        world.mark()
+        assert await reader.asked_until() == ["per_pruned"]
 
 
 async def test_a_stream_that_falls_behind_while_it_joins_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
-"""Everything that can go wrong, as one tree.
+"""All errors, as one tree.
 
     DomainError
-    +-- InvalidRequest                  a field of the request is wrong
+    +-- InvalidRequest                  a field of the request is invalid
     |   +-- RequestIdReused
     |   +-- UnknownModel
     |   +-- MessageTooLarge
@@ -23,7 +23,7 @@
     |   +-- StorageBusy  StorageFull  StorageCorrupt  StorageSchemaTooNew
     +-- ShuttingDown
 
-Only `api/wire/status.py` knows which status code each one becomes.
+Only `api/wire/status.py` maps them to status codes.
 """
 
 from collections.abc import Mapping
@@ -36,15 +36,15 @@ class DomainError(Exception):
     """Base of the tree. Every error has the same four attributes."""
 
     reason: ClassVar[str] = "INTERNAL"
-    """Stable upper-case word; once sent it is never changed."""
+    """Stable upper-case word; never changed once it has been sent."""
 
     def __init__(
         self, message: str, metadata: Mapping[str, str] | None = None, retry_after: timedelta | None = None
     ) -> None:
         """Args:
-        message: A sentence for people. Every changing word of it also stands in `metadata`.
+        message: A sentence for people. `metadata` also has every variable part of it.
         metadata: Facts by lowerCamelCase key.
-        retry_after: How long to wait before trying again; None when trying again will not help or nobody knows.
+        retry_after: How long to wait before a retry; None when a retry will not help or the time is unknown.
         """
         super().__init__(message)
         self.message = message
@@ -54,7 +54,7 @@ class DomainError(Exception):
 
 @dataclass(frozen=True)
 class FieldViolation:
-    """One field that is wrong."""
+    """One invalid field."""
 
     field: str
     """Path in the request, such as `parts[0].file.url`."""
@@ -64,30 +64,30 @@ class FieldViolation:
 
 
 class InvalidRequest(DomainError):
-    """A field of the request is wrong; nothing was stored."""
+    """A field of the request is invalid; nothing was stored."""
 
     reason = "INVALID_REQUEST"
 
     def __init__(self, *violations: FieldViolation, metadata: Mapping[str, str] | None = None) -> None:
-        """Takes one violation per wrong field, at least one."""
+        """Takes one violation per invalid field, at least one."""
         text = "; ".join(f"{v.field}: {v.description}" for v in violations)
         super().__init__(text, {"field": violations[0].field, **(metadata or {})})
         self.violations = violations
 
     @classmethod
     def of(cls, field: str, description: str, reason: str = "INVALID", **metadata: str) -> Self:
-        """Makes the error for a single field; keyword arguments become metadata."""
+        """Creates the error for a single field; keyword arguments become metadata."""
         return cls(FieldViolation(field, description, reason), metadata=metadata)
 
     def within(self, field: str) -> Self:
-        """Returns the same error about a message that stands in a field of the request."""
+        """Returns the same error with its field paths prefixed by a field of the request."""
         moved = [FieldViolation(f"{field}.{v.field}", v.description, v.reason) for v in self.violations]
         metadata = {key: value for key, value in self.metadata.items() if key != "field"}
         return type(self)(*moved, metadata=metadata)
 
 
 class RequestIdReused(InvalidRequest):
-    """The request_id was used before with another content."""
+    """The request_id was used before with different content."""
 
     reason = "REQUEST_ID_REUSED"
 
@@ -110,7 +110,7 @@ class NotFound(DomainError):
     resource_type: ClassVar[str] = "resource"
 
     def __init__(self, resource_id: str) -> None:
-        """Takes the id that was asked for."""
+        """Takes the requested id."""
         super().__init__(f"{self.resource_type} {resource_id!r} was not found", {"resourceId": resource_id})
         self.resource_id = resource_id
 
@@ -158,16 +158,16 @@ class StoredFileNotFound(NotFound):
 
 
 class WrongState(DomainError):
-    """The request is right, but not in the state that its subject is in."""
+    """The request is valid, but not in the current state of its subject."""
 
     def __init__(self, message: str, subject: str) -> None:
-        """Takes the sentence and the id of the thing whose state is in the way."""
+        """Takes the sentence and the id of the subject."""
         super().__init__(message, {"subject": subject})
         self.subject = subject
 
 
 class TurnInProgress(WrongState):
-    """A turn runs and the caller asked not to wait."""
+    """A turn is running and the caller asked not to wait."""
 
     reason = "TURN_IN_PROGRESS"
 
@@ -179,7 +179,7 @@ class ToolCallAlreadySettled(WrongState):
 
 
 class ToolCallNotReady(WrongState):
-    """The model is still writing the tool call."""
+    """The tool call cannot take a result yet: it is being written, or waits for a permission."""
 
     reason = "TOOL_CALL_NOT_READY"
 
@@ -191,7 +191,7 @@ class PermissionAlreadyAnswered(WrongState):
 
 
 class PositionUnavailable(DomainError):
-    """A watch cannot start where it was asked to."""
+    """A watch cannot start at the requested position."""
 
     def __init__(
         self,
@@ -201,7 +201,7 @@ class PositionUnavailable(DomainError):
         latest: int | None = None,
         **metadata: str,
     ) -> None:
-        """Args: the sentence; the sequence asked for, the one after which events are kept, the newest one, if known."""
+        """Takes the sentence and, if known, the requested sequence, the last one no longer kept, and the newest."""
         places = {"askedSequence": asked, "earliestSequence": earliest, "latestSequence": latest}
         known = {name: str(place) for name, place in places.items() if place is not None}
         super().__init__(message, {**known, **metadata})
@@ -214,7 +214,7 @@ class EventsCompacted(PositionUnavailable):
 
 
 class SequenceInFuture(PositionUnavailable):
-    """That position was never reached."""
+    """The position is after the newest event."""
 
     reason = "SEQUENCE_IN_FUTURE"
 
@@ -226,7 +226,7 @@ class StaleVersion(DomainError):
 
 
 class LimitReached(DomainError):
-    """A limit of this server is reached; trying later may help."""
+    """A limit of this server is reached; a later retry may succeed."""
 
     reason = "CONCURRENCY_LIMIT"
     subject: ClassVar[str] = "server"
@@ -258,13 +258,13 @@ class AnswerTooLarge(DomainError):
 
 
 class ProviderError(DomainError):
-    """A model provider did not give an answer. After a message was accepted this is a turn's failure, not an RPC's."""
+    """A model provider gave no answer. After a message was accepted, this fails its turn and not the RPC."""
 
     reason = "PROVIDER_ERROR"
 
 
 class ProviderRateLimited(ProviderError):
-    """The provider's rate limit; retry_after from its header."""
+    """The provider's rate limit is reached; retry_after is from its header."""
 
     reason = "PROVIDER_RATE_LIMITED"
 
@@ -288,7 +288,7 @@ class ProviderCredentialsRejected(ProviderError):
 
 
 class ProviderRefusedRequest(ProviderError):
-    """The provider found the request wrong; trying again will not help."""
+    """The provider rejected the request; a retry will not help."""
 
     reason = "PROVIDER_REQUEST_REFUSED"
 
@@ -300,19 +300,19 @@ class ProviderContextFull(ProviderError):
 
 
 class ProviderStreamCut(ProviderError):
-    """The stream ended without the API's end marker; what came is kept."""
+    """The stream ended without the API's end marker; the content received so far is kept."""
 
     reason = "PROVIDER_STREAM_CUT"
 
 
 class ProviderStreamFailed(ProviderError):
-    """The provider reported an error inside its stream; what came is kept."""
+    """The provider reported an error inside its stream; the content received so far is kept."""
 
     reason = "PROVIDER_STREAM_FAILED"
 
 
 class StorageError(DomainError):
-    """The database did not do its work; nothing of the request was stored."""
+    """The database failed; nothing of the request was stored."""
 
     reason = "STORAGE_ERROR"
 
@@ -347,5 +347,5 @@ class ShuttingDown(DomainError):
     reason = "SERVER_SHUTTING_DOWN"
 
     def __init__(self) -> None:
-        """Suggests a second's wait: a restart takes about that long."""
+        """Suggests a retry after a second: a restart takes about that long."""
         super().__init__("the server is shutting down", retry_after=timedelta(seconds=1))

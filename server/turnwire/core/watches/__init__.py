@@ -1,1 +1,1 @@
-"""Streams of what happens: stored events, then snapshots, then live ones."""
+"""Event streams: first stored events, then snapshots, then live events."""

@@ -1,8 +1,8 @@
-"""The simple stream: what messages and parts have become, at most 20 times a second for each part.
+"""The simple stream: the current state of messages and parts, at most 20 times a second for each part.
 
-Durable events are passed on as they come; permission requests that are open already come first. Deltas only mark their
-part as changed; a few times a second the changed parts are delivered as they then stand, so a slow reader gets fewer
-and newer ones and nothing is collected for it.
+Open permission requests come first, and durable events are passed on as they come. A delta only marks its part as
+changed. The current state of changed parts is delivered a few times a second, so a slow reader gets fewer and newer
+states, and nothing is queued for it.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from turnwire.ports.feed import Entry, Subscription
 from turnwire.ports.store import Bounds, EventPage, PrunedSession
 
 UPDATE_SECONDS = 0.05
-"""Shortest time between two updates of one part: 20 a second look continuous to an eye."""
+"""Shortest time between two updates of one part: 20 a second look continuous."""
 
 _KINDS = frozenset(
     kind.__name__
@@ -48,13 +48,13 @@ PartPlace = tuple[str, str, int]
 
 
 class MessageChange(Struct, frozen=True):
-    """A message was added or ended. Its parts come by themselves."""
+    """A message was added or ended. Its parts come as separate changes."""
 
     message: Message
 
 
 class PartChange(Struct, frozen=True):
-    """A part as it stands now."""
+    """The current state of a part."""
 
     message_id: str
     part: Part
@@ -76,20 +76,20 @@ class Change(Struct, frozen=True):
 
 
 _Found = tuple[str, MessageChange | PartChange | PermissionChange]
-"""A change with its session."""
+"""Id of a session, and a change in it."""
 
 
 class ConflatedWatches:
-    """Makes simple streams."""
+    """Creates simple streams."""
 
     def __init__(
         self, environment: Environment, turns: Turns, codec: Codec, *, seconds: Callable[[], float] = time.monotonic
     ) -> None:
         """Args:
         environment: Ports and settings.
-        turns: Knows what streams now.
-        codec: Reads the frames of the log.
-        seconds: A clock that nobody sets.
+        turns: Has the messages that stream now.
+        codec: Decodes the frames of the log.
+        seconds: A monotonic clock.
         """
         self.environment = environment
         self.turns = turns
@@ -97,16 +97,18 @@ class ConflatedWatches:
         self.seconds = seconds
 
     async def watch(self, principal: Principal, session_ids: frozenset[str]) -> AsyncGenerator[Change | None]:
-        """Yields None once nothing will be missed any more, then changes until the caller closes the iterator.
+        """Yields None once no further change can be missed, then changes until the caller closes the iterator.
 
-        The caller's pace is the stream's pace. Close it (`aclose`) when done.
+        The caller sets the pace. Close the iterator (`aclose`) when done.
 
         Args:
-            principal: For whom.
-            session_ids: The sessions to tell of; empty for all.
+            principal: The caller.
+            session_ids: The sessions to watch; empty for all.
 
         Raises:
-            TooManyWatchers, ShuttingDown: no stream can be had; ShuttingDown also ends a running one.
+            TooManyWatchers: max_watchers streams are open.
+            ShuttingDown: the server stops; this also ends a running stream.
+            StorageError: the log could not be read.
         """
         subscription = self.environment.feed.subscribe(None)
         try:
@@ -128,7 +130,7 @@ class ConflatedWatches:
 
 
 class _ConflatedWatch:
-    """The state of one stream: which parts changed since they were last delivered. Implements `Follower`."""
+    """The state of one stream: the parts that changed since they were delivered. Implements `Follower`."""
 
     def __init__(
         self, made_by: ConflatedWatches, session_ids: frozenset[str], subscription: Subscription, join: Join
@@ -140,15 +142,15 @@ class _ConflatedWatch:
         self._session_ids = session_ids
         self._subscription = subscription
         self._join = join
-        self._changed: dict[PartPlace, None] = {}  # in the order in which they changed
-        self._asked: set[str] = set()  # open permission requests that were told; bounded by those that are open
+        self._changed: dict[PartPlace, None] = {}  # ordered by first change
+        self._asked: set[str] = set()  # delivered open permission requests; bounded by the open ones
         self._last_update = 0.0
 
     async def opening(self) -> Sequence[_Found]:
-        """Returns the open permission requests that were not told yet.
+        """Returns the open permission requests that are not delivered yet.
 
-        They are read after the position from which events are replayed. So a request that is asked in between is in
-        both, and its event is skipped; read before the position, it might be in neither.
+        They are read after the position where replay begins. A request that is asked in between is therefore in both,
+        and its event is skipped; in the opposite order it could be in neither.
         """
         asked = await self._store.open_permissions(None)
         wanted = [permission for permission in asked if self._is_wanted(permission.session_id)]
@@ -157,7 +159,7 @@ class _ConflatedWatch:
         return found
 
     async def gap(self, bounds: Bounds) -> Sequence[_Found]:
-        """Goes on with what is kept, after the requests whose events are gone: this stream shows what stands."""
+        """Continues with the kept events; returns the requests whose events are gone."""
         self._join.position = bounds.earliest
         return await self.opening()
 
@@ -166,14 +168,14 @@ class _ConflatedWatch:
         return await self.opening()
 
     def replayed(self, page: EventPage) -> Sequence[_Found]:
-        """Returns the changes of stored events."""
+        """Returns the changes in a page of stored events."""
         return self._changes(self._decode(b"".join(page.frames)))
 
     async def ready(self) -> None:
-        """Needs nothing."""
+        """Does nothing."""
 
     def joined(self, entries: Sequence[Entry]) -> Sequence[_Found]:
-        """Returns what was published meanwhile, and marks every part of what streams now or waits for tools."""
+        """Returns the changes since the replay, and marks all parts of open messages."""
         found = self._changes(entry.event for entry in entries)
         for message in self._turns.open_messages(None):
             if self._is_wanted(message.session_id):
@@ -181,7 +183,7 @@ class _ConflatedWatch:
         return found
 
     def taken(self) -> Sequence[_Found]:
-        """Returns what waits, and the changed parts when it is time for them."""
+        """Returns the pending changes, and the changed parts when their update is due."""
         entries = self._join.fresh(self._subscription.take_entries())
         found = self._changes(entry.event for entry in entries)
         now = self._seconds()
@@ -191,7 +193,7 @@ class _ConflatedWatch:
         return found
 
     async def idle(self) -> Sequence[_Found]:
-        """Waits for the next event, or while parts are marked until it is time for them."""
+        """Waits for the next event or, while parts are marked, until their update is due."""
         if self._changed:
             await asyncio.sleep(max(0.0, self._last_update + UPDATE_SECONDS - self._seconds()))
         else:
@@ -206,7 +208,7 @@ class _ConflatedWatch:
         return found
 
     def _changes_of(self, event: Event) -> Sequence[_Found]:
-        """Returns what an event is for readers; marks the part of a hint, and takes the mark from one that ended."""
+        """Returns the changes that an event means for readers. Marks the part of a delta, unmarks a part that ended."""
         session_id = event.session_id
         match event.kind:
             case PartDelta(message_id, index) | ToolLog(message_id, index):
@@ -234,7 +236,7 @@ class _ConflatedWatch:
         return session_id, PartChange(message_id, part)
 
     def _changed_parts(self) -> list[_Found]:
-        """Returns the marked parts as they stand now; those that ended meanwhile come as durable events."""
+        """Returns the current state of marked parts; parts that ended meanwhile come as durable events."""
         found: list[_Found] = []
         places, self._changed = self._changed, {}
         for session_id, message_id, index in places:

@@ -1,12 +1,12 @@
-"""The way of every watch from the log to what happens now: no gap, no duplicate.
+"""How every watch gets from the log to live events, without gaps and duplicates.
 
-A watch goes in rounds:
+A watch repeats these steps:
 
-1. It replays the log after its position, a page at a time, until the log has no more.
-2. It joins the live feed in one moment, without an await in between: it takes the durable events that it has not met
-   yet, and adds what stands at that moment. What was published before the moment is in what stands; what is published
-   after it is behind the cursor.
-3. It goes on live. When it falls behind the feed, it begins the next round.
+1. It replays the log after its position, a page at a time, until the log ends.
+2. It joins the live feed in one step of the event loop, without awaiting anything: it takes the durable events that it
+   has not seen yet, and adds a snapshot. Everything published before this step is in the snapshot; everything after it
+   comes from the feed.
+3. It follows the feed. When it falls behind, it starts again with step 1.
 """
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
@@ -21,53 +21,56 @@ Item_co = TypeVar("Item_co", covariant=True)
 
 
 class Follower(Protocol[Item_co]):
-    """What one kind of watch makes of what it meets. What it returns is delivered before anything else happens."""
+    """How one kind of watch converts what `Join` finds. Returned items are delivered before the next call."""
 
     async def opening(self) -> Sequence[Item_co]:
-        """Returns what comes first in a round."""
+        """Returns the first items of a round."""
         ...
 
     async def gap(self, bounds: Bounds) -> Sequence[Item_co]:
-        """Moves the join's position on, as events between it and `bounds.earliest` are no longer kept, or raises.
+        """Moves the join's position forward, because events before `bounds.earliest` are no longer kept, or raises.
 
-        Returns what tells of that.
+        Returns the items that report the gap.
         """
         ...
 
     async def lost(self, sessions: Sequence[PrunedSession]) -> Sequence[Item_co]:
-        """Returns what tells that some sessions of a watch of all lost events after the join's position, or raises."""
+        """Returns the items that report sessions whose events after the position were pruned, or raises.
+
+        Only a watch of all sessions gets this call.
+        """
         ...
 
     def replayed(self, page: EventPage) -> Sequence[Item_co]:
-        """Returns what a page of the log is made into."""
+        """Returns the items for a page of the log."""
         ...
 
     async def ready(self) -> None:
-        """Reads what `joined` needs; the log was read just before."""
+        """Reads from the store what `joined` needs. Called right after the end of the log."""
         ...
 
     def joined(self, entries: Sequence[Entry]) -> Sequence[Item_co]:
-        """Returns what was published during the replay, and what stands at this moment."""
+        """Returns the items for entries published during the replay, and the snapshot of this moment."""
         ...
 
     def taken(self) -> Sequence[Item_co]:
-        """Takes what waits; returns nothing when there is nothing to deliver."""
+        """Returns the items for pending entries of the feed; empty when there are none."""
         ...
 
     async def idle(self) -> Sequence[Item_co]:
-        """Waits until there may be something to take, or returns what the silence asks for."""
+        """Waits until there may be pending entries, or returns the items that are due, such as a heartbeat."""
         ...
 
 
 class Join:
-    """One watch's place in the log and in the feed. Used by one task."""
+    """The position of one watch in the log and in the feed. Used by one task."""
 
     def __init__(
         self, store: Store, subscription: Subscription, session_id: str | None, kinds: frozenset[str] | None = None
     ) -> None:
         """Args:
-        store: Has the log.
-        subscription: To the same session or sessions; its owner closes it.
+        store: The store with the log.
+        subscription: A subscription to the same session or sessions; its owner closes it.
         session_id: The session; None for all.
         kinds: Class names of the durable events to replay; None replays all.
         """
@@ -76,21 +79,22 @@ class Join:
         self._session_id = session_id
         self._kinds = kinds
         self._known_head = 0
-        self._told: dict[str, int] = {}  # up to where sessions are known to have lost events; those that did, at most
+        self._told: dict[str, int] = {}  # reported position of each pruned session
         self.position = 0
-        """Sequence, or position for all sessions, up to which the watch has met the durable events."""
+        """Sequence of the last durable event that the watch has seen; for all sessions, its position."""
 
     @property
     def head(self) -> int:
-        """The newest sequence (or position) there is."""
+        """The newest sequence; for all sessions, the newest position."""
         return max(self._known_head, self._subscription.head, self.position)
 
     async def begin(self, after: int | None) -> None:
-        """Takes the position after which to begin (exclusive); None for the newest one.
+        """Sets the position after which to begin; None for the newest one.
 
         Raises:
             SessionNotFound: there is no such session.
-            SequenceInFuture: that position was never reached.
+            SequenceInFuture: the position is after the newest one.
+            StorageError: the log could not be read.
         """
         bounds = await self._bounds()
         self._known_head = bounds.head
@@ -101,15 +105,16 @@ class Join:
         self.position = bounds.head if after is None else after
 
     async def follow(self, follower: Follower[Item]) -> AsyncGenerator[Item]:
-        """Yields what the follower makes of what happens, until nothing will come any more.
+        """Yields the follower's items until the feed closes the subscription.
 
         Raises:
-            ShuttingDown: the feed closed.
+            ShuttingDown: the server stops.
+            StorageError: the log could not be read.
         """
         subscription = self._subscription
         while True:
             if subscription.lagging:
-                subscription.skip()  # what is published from now on is kept; the log has what was before
+                subscription.skip()  # the feed keeps entries from now on; the log has the earlier ones
             for item in await follower.opening():
                 yield item
             async for item in self._replay(follower):
@@ -125,7 +130,7 @@ class Join:
                 return
 
     def fresh(self, entries: Iterable[Entry]) -> list[Entry]:
-        """Returns the entries without the durable ones that were met already, and moves the position."""
+        """Returns the entries without durable ones that were seen already, and moves the position forward."""
         found = []
         for entry in entries:
             if entry.order:
@@ -152,13 +157,13 @@ class Join:
                 yield item
 
     def _news_of(self, pruned: Sequence[PrunedSession]) -> list[PrunedSession]:
-        """Returns the sessions that lost events since the follower was told of them."""
+        """Returns the sessions that were pruned further since they were last reported."""
         found = [session for session in pruned if session.position > self._told.get(session.session_id, 0)]
         self._told |= {session.session_id: session.position for session in found}
         return found
 
     async def _live(self, follower: Follower[Item]) -> AsyncGenerator[Item]:
-        """Yields what comes, until the watch falls behind or nothing will come any more."""
+        """Yields live items until the watch falls behind or the feed closes the subscription."""
         subscription = self._subscription
         while not subscription.lagging:
             if items := follower.taken():

@@ -1,8 +1,9 @@
-"""Resume tokens: where a client goes on, in a form that only the server reads.
+"""Resume tokens: the place where a client resumes a watch, in a form that only the server reads.
 
-A token says how far its holder is in one session or in the log of all, and at which moment in the history of the log it
-was given. After a restored backup the moment shows whether the log still has what the holder has seen. Nothing else in
-the core knows what a token holds: a server of several nodes may put a place for each node into it, as a new format.
+A token contains the position of its holder, in one session or in the log of all sessions, and the moment in the history
+of the log when it was issued. After a backup was restored, the moment shows whether the log still has the events that
+the holder saw. No other module knows the content of a token, so a server with several nodes can add a format with a
+place for each node.
 """
 
 import base64
@@ -23,24 +24,24 @@ _CHECK_BYTES = 3
 
 
 class ResumePoint(Struct, frozen=True):
-    """What a token says."""
+    """The content of a token."""
 
     after: int
-    """Sequence, or position for all sessions, that its holder has."""
+    """Sequence of the last event that the holder has; for all sessions, its position."""
     standing: Standing
-    """Whether the log still has the history in which the holder got it."""
+    """Whether the log still has the history in which the token was issued."""
 
 
 class ResumeTokens:
-    """Gives tokens and reads them. A token stays readable on every later version."""
+    """Issues tokens and reads them. Every later version can read a token."""
 
     def __init__(self, store: Store) -> None:
-        """Takes the store, which knows the history of its log."""
+        """Takes the store, which has the history of its log."""
         self._store = store
-        self._last: tuple[tuple[str | None, int, Moment], str] | None = None  # many watchers ask for the same
+        self._last: tuple[tuple[str | None, int, Moment], str] | None = None  # cache: many watchers need the same token
 
     def give(self, session_id: str | None, order: int) -> str:
-        """Returns the token of a holder of all events up to one that is published.
+        """Returns the token for a holder of all events up to a published one.
 
         Args:
             session_id: The session; None for all sessions.
@@ -52,14 +53,14 @@ class ResumeTokens:
         return self._made(session_id, order, moment)
 
     async def give_reader(self, session_id: str, sequence: int) -> str:
-        """Returns the token of a holder of what a read of a session has answered, with the sequence of that moment."""
+        """Returns the token for a holder of a session as it was just read, at this sequence."""
         return self._made(session_id, sequence, await self._store.moment_after_reads())
 
     def read(self, token: str, session_id: str | None) -> ResumePoint:
-        """Returns what a token says.
+        """Returns the content of a token.
 
         Raises:
-            InvalidRequest: it is not a token of this session (or of all sessions).
+            InvalidRequest: it is not a token for this session (or for all sessions).
         """
         content = _decoded(token)
         if content is None:
@@ -80,7 +81,7 @@ class ResumeTokens:
 
 
 def _decoded(token: str) -> bytes | None:
-    """Returns the content of a token; None when it is none."""
+    """Returns the encoded fields of a token; None when the text is not a token."""
     try:
         data = base64.b64decode(token, altchars=b"-_", validate=True)
     except (ValueError, binascii.Error):
@@ -96,5 +97,5 @@ def _scope(session_id: str | None) -> bytes:
 
 
 def _check(content: bytes) -> bytes:
-    """Digests the content: a token that was cut or mixed up must not lead to another place."""
+    """Returns a checksum of the content: a damaged token must not lead to another place."""
     return hashlib.blake2b(content, digest_size=_CHECK_BYTES).digest()

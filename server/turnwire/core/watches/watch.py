@@ -1,4 +1,4 @@
-"""Watching events as they are stored: framed, in batches, with snapshots of what stands when the watch joins."""
+"""Watches: stored and live events as batches of frames, with a snapshot between replay and live events."""
 
 import contextlib
 import time
@@ -34,17 +34,17 @@ from turnwire.ports.feed import Entry, Subscription
 from turnwire.ports.store import Bounds, EventPage, PrunedSession, Standing
 
 BATCH_BYTES = 64 * 1024
-"""About what one write carries: fewer writes cost more memory, more writes cost more time."""
+"""Approximate size of one write: larger writes cost more memory, smaller ones more time."""
 
 _Framed = tuple[bytes, int | None]
-"""A frame, with its place when it is durable."""
+"""A frame, and its sequence or position if the event is durable."""
 
 _LOST_PLACES = {Standing.REPLACED: ResyncReason.HISTORY_REPLACED, Standing.UNKNOWN: ResyncReason.NOT_KNOWN}
 
 _SENTENCES = {
     ResyncReason.PRUNED: "the events after that place are no longer kept",
     ResyncReason.HISTORY_REPLACED: "what came before that place is gone: the database was restored from a backup",
-    ResyncReason.NOT_KNOWN: "the server does not know that place any more",
+    ResyncReason.NOT_KNOWN: "the server no longer knows that place",
 }
 
 
@@ -54,19 +54,19 @@ class WatchRequest(Struct, frozen=True, kw_only=True):
     session_id: str | None
     """None watches all sessions."""
     after: int | None = None
-    """Sequence after which to begin (exclusive); of all sessions only 0. None: a snapshot, then live."""
+    """Begin after this sequence; for all sessions only 0. None: begin with a snapshot, then live events."""
     resume_token: str = ""
-    """Where to begin instead; "" when not given."""
+    """Begin at the place of this token instead; "" for none."""
     include_deltas: bool = True
-    """False leaves out part_started and part_delta."""
+    """False omits part_started, part_delta and tool_log."""
     kinds: frozenset[str] | None = None
     """Class names of durable events to deliver; None delivers all."""
     fail_if_compacted: bool = False
-    """Fail, instead of starting anew, when the events after that place are no longer there."""
+    """Fail, instead of starting with a new snapshot, when events after the requested place are gone."""
 
 
 class Watches:
-    """Makes watches."""
+    """Creates watches."""
 
     def __init__(
         self,
@@ -79,10 +79,10 @@ class Watches:
     ) -> None:
         """Args:
         environment: Ports and settings.
-        turns: Knows what streams now.
-        codec: Frames the events that are only for one watch.
-        heartbeat: The longest silence.
-        seconds: A clock that nobody sets.
+        turns: Has the messages that stream now.
+        codec: Encodes the events for a single watch.
+        heartbeat: The longest time without a write.
+        seconds: A monotonic clock.
         """
         self.environment = environment
         self.turns = turns
@@ -94,14 +94,16 @@ class Watches:
     async def watch(self, principal: Principal, request: WatchRequest) -> AsyncGenerator[bytes]:
         """Yields batches of framed events until the session is deleted or the caller closes the iterator.
 
-        The caller's pace is the watch's pace: nothing is collected for it. Close it (`aclose`) when done.
+        The caller sets the pace: nothing is queued for it. Close the iterator (`aclose`) when done.
 
         Raises:
             SessionNotFound: there is no such session.
-            SequenceInFuture: that position was never reached.
-            InvalidRequest: the token is not one of this session, or of all.
-            EventsCompacted: the events are gone and fail_if_compacted is set.
-            TooManyWatchers, ShuttingDown: no watch can be had; ShuttingDown also ends a running one.
+            SequenceInFuture: the position is after the newest one.
+            InvalidRequest: the token is not for this session, or not for all sessions.
+            EventsCompacted: events are gone and fail_if_compacted is set.
+            TooManyWatchers: max_watchers streams are open.
+            ShuttingDown: the server stops; this also ends a running watch.
+            StorageError: the log could not be read.
         """
         subscription = self.environment.feed.subscribe(request.session_id)
         try:
@@ -131,10 +133,10 @@ class _Watch:
         self._last_write = self._seconds()
         self._session: Session | None = None
         self._tokens = made_by.tokens
-        self._lost_place: ResyncReason | None = None  # told first: the token's place is not in the log
+        self._lost_place: ResyncReason | None = None  # reported first: why the token's place is not in the log
 
     async def begin(self) -> None:
-        """Takes the place that the request names."""
+        """Sets the place where the request begins."""
         after = self._request.after
         if self._request.resume_token:
             point = self._tokens.read(self._request.resume_token, self._request.session_id)
@@ -145,14 +147,14 @@ class _Watch:
             self._fail_if_asked(self._lost_place)
 
     async def opening(self) -> Sequence[bytes]:
-        """Returns that the token's place is not in the log, if so; what stands comes with the join."""
+        """Returns a resync if the token's place is not in the log; the snapshot comes with the join."""
         if self._lost_place is None:
             return ()
         reason, self._lost_place = self._lost_place, None
         return [self._frame(Resync(reason))]
 
     async def gap(self, bounds: Bounds) -> Sequence[bytes]:
-        """Starts anew at the head and says so, or fails if the caller wished so."""
+        """Moves to the head and returns a resync, or fails if the caller asked for that."""
         of_one = self._request.session_id is not None
         places = (self._join.position, bounds.earliest, bounds.head) if of_one else ()
         self._fail_if_asked(ResyncReason.PRUNED, *places)
@@ -160,7 +162,7 @@ class _Watch:
         return [self._frame(Resync(ResyncReason.PRUNED, bounds.earliest if of_one else None))]
 
     async def lost(self, sessions: Sequence[PrunedSession]) -> Sequence[bytes]:
-        """Returns that some sessions are to be read anew, or fails if the caller wished so."""
+        """Returns a resync for each pruned session, or fails if the caller asked for that."""
         self._fail_if_asked(ResyncReason.PRUNED)
         resyncs = [(Resync(ResyncReason.PRUNED, session.earliest), session.session_id) for session in sessions]
         return self._batches((self._frame(resync, session_id), None) for resync, session_id in resyncs)
@@ -179,9 +181,9 @@ class _Watch:
                 self._session = await self._environment.store.session(self._request.session_id)
 
     def joined(self, entries: Sequence[Entry]) -> Sequence[bytes]:
-        """Returns the session as it stands, what was not delivered yet, and what is open; then the caught-up marker.
+        """Returns the session, undelivered events, snapshots of everything open, and the caught-up marker.
 
-        Open are messages, permission requests, and what keeps a model from answering. The session comes first: its turn
+        Snapshots are of messages, permission requests and pending notices. The session comes first, because its turn
         may have ended in memory later than in the events. A stream that ends here ends with its last event.
         """
         stored = self._select(entry for entry in entries if entry.order)
@@ -199,7 +201,7 @@ class _Watch:
         return [*batches[:-1], b"".join([*batches[-1:], caught_up])]
 
     def taken(self) -> Sequence[bytes]:
-        """Takes what waits, in batches."""
+        """Returns the pending frames, in batches."""
         if self._is_filtered:
             return self._batches(self._select(self._join.fresh(self._subscription.take_entries())))
         taken = self._subscription.take(BATCH_BYTES)
@@ -212,20 +214,20 @@ class _Watch:
         return [taken.frames + self._token(taken.order)]
 
     async def idle(self) -> Sequence[bytes]:
-        """Waits, or returns a heartbeat when the silence was long enough."""
+        """Waits for the feed, or returns a heartbeat when one is due."""
         if self._seconds() - self._last_write >= self._heartbeat_seconds:
             return [self._frame(Heartbeat(self._head())) + self._token(self._join.position)]
         await self._subscription.wait()
         return ()
 
     def _frame(self, kind: EphemeralKind, session_id: str | None = None) -> bytes:
-        """Frames an event that is only for this watch."""
+        """Encodes an event for this watch alone."""
         self._wrote()
         session_id = session_id or self._request.session_id or ""
         return self._codec.encode_event(Event(session_id=session_id, kind=kind, at=self._environment.clock()))
 
     def _token(self, order: int) -> bytes:
-        """Returns the token of a place, to be joined to a batch that ends there."""
+        """Returns the encoded token of a place, to append to a batch that ends there."""
         return self._codec.encode_resume_token(self._tokens.give(self._request.session_id, order))
 
     def _head(self) -> int | None:
@@ -233,12 +235,12 @@ class _Watch:
         return None if self._request.session_id is None else self._join.head
 
     def _fail_if_asked(self, reason: ResyncReason, *places: int) -> None:
-        """Raises EventsCompacted if the caller wished so; places are those asked for, the earliest and the newest."""
+        """Raises EventsCompacted if the caller asked for that. `places` are the requested, earliest and newest one."""
         if self._request.fail_if_compacted:
             raise EventsCompacted(_SENTENCES[reason], *places, resyncReason=reason.name)
 
     def _select(self, entries: Iterable[Entry]) -> list[_Framed]:
-        """Returns the frames of the entries that the caller asked for."""
+        """Returns the frames of the entries that the request selects."""
         frames = [(entry.frame, entry.order or None) for entry in entries if self._is_wanted(entry)]
         if frames:
             self._wrote()
@@ -260,9 +262,9 @@ class _Watch:
         self._last_write = self._seconds()
 
     def _batches(self, frames: Iterable[_Framed]) -> list[bytes]:
-        """Joins frames to batches of about BATCH_BYTES: clients refuse answers over 4 MiB unless told otherwise.
+        """Joins frames into batches of about BATCH_BYTES: clients by default refuse answers over 4 MiB.
 
-        A batch with durable events ends with the token of the last of them.
+        A batch with durable events ends with the token of its last durable event.
         """
         batches, batch, size, last = list[bytes](), list[bytes](), 0, None
         for frame, order in frames:

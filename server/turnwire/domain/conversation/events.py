@@ -1,7 +1,7 @@
 """Events: facts about a session.
 
-A durable event is stored in the transaction that made it true and gets its sequence there. The others are hints for
-those who watch right now; each can be rebuilt from what is stored and from the message that is streaming.
+A durable event is stored in the transaction that makes it true, and gets its sequence there. The others are hints for
+current watchers; each can be rebuilt from the store and from the streaming message.
 """
 
 from datetime import datetime, timedelta
@@ -16,7 +16,7 @@ from turnwire.domain.conversation.turns import QueueEntry, Turn
 
 
 class SessionView(Struct, frozen=True):
-    """A session with what is known of its turns at this moment."""
+    """A session and the current state of its turns."""
 
     session: Session
     active_turn_id: str = ""
@@ -24,7 +24,7 @@ class SessionView(Struct, frozen=True):
     queue: tuple[QueueEntry, ...] = ()
     """Waiting messages, next first."""
     open_requests: int = 0
-    """What the running turn waits for: open permission requests and calls of the client's tools."""
+    """How many open permission requests and calls of client tools the running turn waits for."""
 
 
 class SessionCreated(Struct, frozen=True):
@@ -50,7 +50,7 @@ class SessionStatusChanged(Struct, frozen=True):
 
 
 class TurnStarted(Struct, frozen=True):
-    """A turn began; its user message is part of the conversation from now on. The store fills in the sequence."""
+    """A turn began; its user message is now part of the conversation. The store fills in the sequence."""
 
     turn: Turn
 
@@ -80,7 +80,7 @@ class MessageRemoved(Struct, frozen=True):
 
 
 class PartFinished(Struct, frozen=True):
-    """A part is complete or cut; carries all of it."""
+    """A part is complete or cut; carries the whole part."""
 
     message_id: str
     part: Part
@@ -127,7 +127,7 @@ class ContextCompacted(Struct, frozen=True):
 
 
 class MessageReplaced(Struct, frozen=True):
-    """A stored message is another one now; carries all of it. Nothing in the server makes one yet."""
+    """A stored message was replaced; carries the whole new one. The server does not publish this yet."""
 
     message: Message
 
@@ -144,17 +144,17 @@ class ConversationChange(Enum):
 
 
 class ConversationChanged(Struct, frozen=True):
-    """The conversation lost messages, or has others now. Nothing in the server makes one yet."""
+    """The conversation lost messages, or has other ones now. The server does not publish this yet."""
 
     change: ConversationChange
     kept_through_message_id: str | None
-    """The last message that stays; None when none does. Waiting messages stay."""
+    """The last message that stays; None when no message stays. Waiting messages stay."""
     reread: bool = False
-    """True when messages came that no MessageAdded tells of."""
+    """True when messages were added without a MessageAdded event."""
 
 
 class TurnSteered(Struct, frozen=True):
-    """A waiting message went into the running turn. Nothing in the server makes one yet."""
+    """A waiting message was added to the running turn. The server does not publish this yet."""
 
     user_message_id: str
     into_turn_id: str
@@ -182,7 +182,7 @@ DurableKind = (
 )
 
 UNFILTERED_KINDS = frozenset({MessageReplaced.__name__, ConversationChanged.__name__})
-"""Class names of the durable kinds that every watch gets, whatever kinds it asks for: without them a client would keep
+"""Class names of the durable kinds that every watch gets, even if not requested: without them a client would keep
 messages that are gone."""
 
 
@@ -199,38 +199,38 @@ class PartDelta(Struct, frozen=True):
     message_id: str
     part_index: int
     offset: int
-    """Bytes (UTF-8) of the part before this text."""
+    """Length of the part before this text, in UTF-8 bytes."""
     text: str
     """Never splits a code point."""
 
 
 class RetryScheduled(Struct, frozen=True):
-    """A model call failed before its first content and will be tried again. Not durable."""
+    """A model call failed before its first content and will be retried. Not durable."""
 
     message_id: str
     failure: Failure
     attempt: int
-    """Number of the attempt that failed, from 1; counted anew for each model."""
+    """Number of the failed attempt, from 1 for each model."""
     delay: timedelta | None
     """Time until the next attempt; None when another model is asked at once."""
     model: ModelRef
-    """Who is asked next."""
+    """The model to ask next."""
 
 
 class MessageSnapshot(Struct, frozen=True):
-    """The streaming message as far as it has come. Not durable."""
+    """The streaming message with its content so far. Not durable."""
 
     message: Message
 
 
 class SessionSnapshot(Struct, frozen=True):
-    """The session as it stands. Not durable."""
+    """The current state of the session. Not durable."""
 
     view: SessionView
 
 
 class CaughtUp(Struct, frozen=True):
-    """All that was stored has been delivered. Not durable."""
+    """All stored events have been delivered. Not durable."""
 
     head: int | None
     """The session's newest sequence; None in a watch of all sessions."""
@@ -244,7 +244,7 @@ class Heartbeat(Struct, frozen=True):
 
 
 class ResyncReason(Enum):
-    """Why a place is not there."""
+    """Why a watch cannot continue from a place."""
 
     PRUNED = "pruned"
     HISTORY_REPLACED = "history_replaced"
@@ -252,20 +252,20 @@ class ResyncReason(Enum):
 
 
 class Resync(Struct, frozen=True):
-    """The place that a watch goes on from is not there; a session, or all of them, are to be read anew. Not durable."""
+    """The watch cannot continue from its place: read the session, or all sessions, again. Not durable."""
 
     reason: ResyncReason
     earliest: int | None = None
-    """The session's events after this sequence are kept; None when that is not known."""
+    """The session's events after this sequence are kept; None when unknown."""
 
 
 class ToolLog(Struct, frozen=True):
-    """A tool that the server runs said something. Not durable; the call keeps it in its logs."""
+    """A log line of a tool that the server runs. Not durable; the call keeps the line in its logs."""
 
     message_id: str
     part_index: int
     line_index: int
-    """Lines that the call had before this one."""
+    """Index of the line in the logs of the call, from 0."""
     text: str
 
 
@@ -274,12 +274,12 @@ class CompactionStarted(Struct, frozen=True):
 
     message_count: int
     estimated_tokens: int
-    """Of the request that would not fit."""
+    """Estimated tokens of the request that did not fit."""
     context_window_tokens: int
 
 
 class PermissionSnapshot(Struct, frozen=True):
-    """A permission request that is open. Not durable."""
+    """An open permission request. Not durable."""
 
     permission: PermissionRequest
 

@@ -163,18 +163,18 @@ class _ConflatedWatch:
         self._join.position = bounds.earliest
         return await self.opening()
 
-    async def lost(self, sessions: Sequence[PrunedSession]) -> Sequence[_Found]:
+    async def losses(self, sessions: Sequence[PrunedSession]) -> Sequence[_Found]:
         """Returns the requests whose events may be gone."""
         return await self.opening()
 
-    def replayed(self, page: EventPage) -> Sequence[_Found]:
+    def replay(self, page: EventPage) -> Sequence[_Found]:
         """Returns the changes in a page of stored events."""
         return self._changes(self._decode(b"".join(page.frames)))
 
-    async def ready(self) -> None:
+    async def prepare(self) -> None:
         """Does nothing."""
 
-    def joined(self, entries: Sequence[Entry]) -> Sequence[_Found]:
+    def join(self, entries: Sequence[Entry]) -> Sequence[_Found]:
         """Returns the changes since the replay, and marks all parts of open messages."""
         found = self._changes(entry.event for entry in entries)
         for message in self._turns.open_messages(None):
@@ -182,9 +182,9 @@ class _ConflatedWatch:
                 self._changed |= {(message.session_id, message.message_id, p.index): None for p in message.parts}
         return found
 
-    def taken(self) -> Sequence[_Found]:
+    def take(self) -> Sequence[_Found]:
         """Returns the pending changes, and the changed parts when their update is due."""
-        entries = self._join.fresh(self._subscription.take_entries())
+        entries = self._join.skip_seen(self._subscription.take_entries())
         found = self._changes(entry.event for entry in entries)
         now = self._seconds()
         if self._changed and now - self._last_update >= UPDATE_SECONDS:
@@ -192,7 +192,7 @@ class _ConflatedWatch:
             found += self._changed_parts()
         return found
 
-    async def idle(self) -> Sequence[_Found]:
+    async def wait(self) -> Sequence[_Found]:
         """Waits for the next event or, while parts are marked, until their update is due."""
         if self._changed:
             await asyncio.sleep(max(0.0, self._last_update + UPDATE_SECONDS - self._seconds()))
@@ -216,9 +216,9 @@ class _ConflatedWatch:
             case PartStarted(message_id, part):
                 self._changed[session_id, message_id, part.index] = None
             case PartFinished(message_id, part):
-                return [self._ended(session_id, message_id, part)]
+                return [self._end_part(session_id, message_id, part)]
             case ToolCallUpdated(message_id, part_id, index, call):
-                return [self._ended(session_id, message_id, Part(part_id=part_id, index=index, content=call))]
+                return [self._end_part(session_id, message_id, Part(part_id=part_id, index=index, content=call))]
             case MessageAdded(message):
                 parts = [(session_id, PartChange(message.message_id, part)) for part in message.parts]
                 return [(session_id, MessageChange(message)), *parts]
@@ -231,7 +231,7 @@ class _ConflatedWatch:
                 self._asked.discard(permission_id)
         return ()
 
-    def _ended(self, session_id: str, message_id: str, part: Part) -> _Found:
+    def _end_part(self, session_id: str, message_id: str, part: Part) -> _Found:
         self._changed.pop((session_id, message_id, part.index), None)
         return session_id, PartChange(message_id, part)
 

@@ -34,30 +34,30 @@ class Follower(Protocol[Item_co]):
         """
         ...
 
-    async def lost(self, sessions: Sequence[PrunedSession]) -> Sequence[Item_co]:
+    async def losses(self, sessions: Sequence[PrunedSession]) -> Sequence[Item_co]:
         """Returns the items that report sessions whose events after the position were pruned, or raises.
 
         Only a watch of all sessions gets this call.
         """
         ...
 
-    def replayed(self, page: EventPage) -> Sequence[Item_co]:
+    def replay(self, page: EventPage) -> Sequence[Item_co]:
         """Returns the items for a page of the log."""
         ...
 
-    async def ready(self) -> None:
-        """Reads from the store what `joined` needs. Called right after the end of the log."""
+    async def prepare(self) -> None:
+        """Reads from the store what `join` needs. Called right after the end of the log."""
         ...
 
-    def joined(self, entries: Sequence[Entry]) -> Sequence[Item_co]:
+    def join(self, entries: Sequence[Entry]) -> Sequence[Item_co]:
         """Returns the items for entries published during the replay, and the snapshot of this moment."""
         ...
 
-    def taken(self) -> Sequence[Item_co]:
+    def take(self) -> Sequence[Item_co]:
         """Returns the items for pending entries of the feed; empty when there are none."""
         ...
 
-    async def idle(self) -> Sequence[Item_co]:
+    async def wait(self) -> Sequence[Item_co]:
         """Waits until there may be pending entries, or returns the items that are due, such as a heartbeat."""
         ...
 
@@ -79,7 +79,7 @@ class Join:
         self._session_id = session_id
         self._kinds = kinds
         self._known_head = 0
-        self._told: dict[str, int] = {}  # reported position of each pruned session
+        self._reported: dict[str, int] = {}  # reported position of each pruned session
         self.position = 0
         """Sequence of the last durable event that the watch has seen; for all sessions, its position."""
 
@@ -119,17 +119,17 @@ class Join:
                 yield item
             async for item in self._replay(follower):
                 yield item
-            await follower.ready()
+            await follower.prepare()
             if subscription.lagging:
                 continue
-            for item in follower.joined(self.fresh(subscription.take_entries())):
+            for item in follower.join(self.skip_seen(subscription.take_entries())):
                 yield item
             async for item in self._live(follower):
                 yield item
             if subscription.closed:
                 return
 
-    def fresh(self, entries: Iterable[Entry]) -> list[Entry]:
+    def skip_seen(self, entries: Iterable[Entry]) -> list[Entry]:
         """Returns the entries without durable ones that were seen already, and moves the position forward."""
         found = []
         for entry in entries:
@@ -148,25 +148,25 @@ class Join:
                     yield item
                 continue
             if lost := self._news_of(page.pruned):
-                for item in await follower.lost(lost):
+                for item in await follower.losses(lost):
                     yield item
             if page.last == self.position:
                 return
             self.position = page.last
-            for item in follower.replayed(page):
+            for item in follower.replay(page):
                 yield item
 
     def _news_of(self, pruned: Sequence[PrunedSession]) -> list[PrunedSession]:
         """Returns the sessions that were pruned further since they were last reported."""
-        found = [session for session in pruned if session.position > self._told.get(session.session_id, 0)]
-        self._told |= {session.session_id: session.position for session in found}
+        found = [session for session in pruned if session.position > self._reported.get(session.session_id, 0)]
+        self._reported |= {session.session_id: session.position for session in found}
         return found
 
     async def _live(self, follower: Follower[Item]) -> AsyncGenerator[Item]:
         """Yields live items until the watch falls behind or the feed closes the subscription."""
         subscription = self._subscription
         while not subscription.lagging:
-            if items := follower.taken():
+            if items := follower.take():
                 for item in items:
                     yield item
             elif subscription.closed:
@@ -174,7 +174,7 @@ class Join:
                     raise ShuttingDown
                 return
             else:
-                for item in await follower.idle():
+                for item in await follower.wait():
                     yield item
 
     async def _bounds(self) -> Bounds:

@@ -23,7 +23,7 @@ _LAYOUT = struct.Struct(">B5s8sQQ")
 _CHECK_BYTES = 3
 
 
-class ResumePoint(Struct, frozen=True):
+class TokenPlace(Struct, frozen=True):
     """The content of a token."""
 
     after: int
@@ -50,28 +50,28 @@ class ResumeTokens:
         moment = self._store.moment()
         if session_id is None:
             moment = Moment(moment.timeline, order)
-        return self._made(session_id, order, moment)
+        return self._make(session_id, order, moment)
 
     async def give_reader(self, session_id: str, sequence: int) -> str:
         """Returns the token for a holder of a session as it was just read, at this sequence."""
-        return self._made(session_id, sequence, await self._store.moment_after_reads())
+        return self._make(session_id, sequence, await self._store.moment_after_reads())
 
-    def read(self, token: str, session_id: str | None) -> ResumePoint:
+    def read(self, token: str, session_id: str | None) -> TokenPlace:
         """Returns the content of a token.
 
         Raises:
             InvalidRequest: it is not a token for this session (or for all sessions).
         """
-        content = _decoded(token)
+        content = _decode(token)
         if content is None:
             raise InvalidRequest.of(_FIELD, "is not a token of this server")
         _, scope, timeline, order, position = _LAYOUT.unpack(content)
         if scope != _scope(session_id):
             watched = "all sessions" if session_id is None else "this session"
             raise InvalidRequest.of(_FIELD, f"is not a token of a watch of {watched}")
-        return ResumePoint(order, self._store.standing(Moment(timeline.hex(), position)))
+        return TokenPlace(order, self._store.standing(Moment(timeline.hex(), position)))
 
-    def _made(self, session_id: str | None, order: int, moment: Moment) -> str:
+    def _make(self, session_id: str | None, order: int, moment: Moment) -> str:
         key = (session_id, order, moment)
         if self._last is None or self._last[0] != key:
             timeline = bytes.fromhex(moment.timeline)
@@ -80,7 +80,7 @@ class ResumeTokens:
         return self._last[1]
 
 
-def _decoded(token: str) -> bytes | None:
+def _decode(token: str) -> bytes | None:
     """Returns the encoded fields of a token; None when the text is not a token."""
     try:
         data = base64.b64decode(token, altchars=b"-_", validate=True)

@@ -161,26 +161,26 @@ class _Watch:
         self._join.position = bounds.head
         return [self._frame(Resync(ResyncReason.PRUNED, bounds.earliest if of_one else None))]
 
-    async def lost(self, sessions: Sequence[PrunedSession]) -> Sequence[bytes]:
+    async def losses(self, sessions: Sequence[PrunedSession]) -> Sequence[bytes]:
         """Returns a resync for each pruned session, or fails if the caller asked for that."""
         self._fail_if_asked(ResyncReason.PRUNED)
         resyncs = [(Resync(ResyncReason.PRUNED, session.earliest), session.session_id) for session in sessions]
         return self._batches((self._frame(resync, session_id), None) for resync, session_id in resyncs)
 
-    def replayed(self, page: EventPage) -> Sequence[bytes]:
+    def replay(self, page: EventPage) -> Sequence[bytes]:
         """Returns the page as one batch."""
         if not page.frames:
             return ()
-        self._wrote()
+        self._note_write()
         return [b"".join(page.frames) + self._token(page.last)]
 
-    async def ready(self) -> None:
+    async def prepare(self) -> None:
         """Reads the session."""
         if self._request.session_id is not None:
             with contextlib.suppress(SessionNotFound):  # deleted meanwhile: its last event is in the feed
                 self._session = await self._environment.store.session(self._request.session_id)
 
-    def joined(self, entries: Sequence[Entry]) -> Sequence[bytes]:
+    def join(self, entries: Sequence[Entry]) -> Sequence[bytes]:
         """Returns the session, undelivered events, snapshots of everything open, and the caught-up marker.
 
         Snapshots are of messages, permission requests and pending notices. The session comes first, because its turn
@@ -200,20 +200,20 @@ class _Watch:
         caught_up = self._frame(CaughtUp(self._head())) + self._token(self._join.position)
         return [*batches[:-1], b"".join([*batches[-1:], caught_up])]
 
-    def taken(self) -> Sequence[bytes]:
+    def take(self) -> Sequence[bytes]:
         """Returns the pending frames, in batches."""
         if self._is_filtered:
-            return self._batches(self._select(self._join.fresh(self._subscription.take_entries())))
+            return self._batches(self._select(self._join.skip_seen(self._subscription.take_entries())))
         taken = self._subscription.take(BATCH_BYTES)
         if not taken.frames:
             return ()
-        self._wrote()
+        self._note_write()
         if not taken.order:
             return [taken.frames]
         self._join.position = taken.order
         return [taken.frames + self._token(taken.order)]
 
-    async def idle(self) -> Sequence[bytes]:
+    async def wait(self) -> Sequence[bytes]:
         """Waits for the feed, or returns a heartbeat when one is due."""
         if self._seconds() - self._last_write >= self._heartbeat_seconds:
             return [self._frame(Heartbeat(self._head())) + self._token(self._join.position)]
@@ -222,7 +222,7 @@ class _Watch:
 
     def _frame(self, kind: EphemeralKind, session_id: str | None = None) -> bytes:
         """Encodes an event for this watch alone."""
-        self._wrote()
+        self._note_write()
         session_id = session_id or self._request.session_id or ""
         return self._codec.encode_event(Event(session_id=session_id, kind=kind, at=self._environment.clock()))
 
@@ -243,7 +243,7 @@ class _Watch:
         """Returns the frames of the entries that the request selects."""
         frames = [(entry.frame, entry.order or None) for entry in entries if self._is_wanted(entry)]
         if frames:
-            self._wrote()
+            self._note_write()
         return frames
 
     def _is_wanted(self, entry: Entry) -> bool:
@@ -258,7 +258,7 @@ class _Watch:
         session = msgspec.structs.replace(self._session, head_sequence=self._join.position)
         return self._frame(SessionSnapshot(self._turns.view(session)))
 
-    def _wrote(self) -> None:
+    def _note_write(self) -> None:
         self._last_write = self._seconds()
 
     def _batches(self, frames: Iterable[_Framed]) -> list[bytes]:

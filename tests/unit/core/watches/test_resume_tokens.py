@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.fakes.core import FakeStore
-from turnwire.core.watches.resume_tokens import ResumePoint, ResumeTokens
+from turnwire.core.watches.resume_tokens import ResumeTokens, TokenPlace
 from turnwire.domain.errors import InvalidRequest
 from turnwire.ports.store import Moment, Standing
 
@@ -36,7 +36,7 @@ def test_a_token_gives_back_what_went_in(session_id: str | None, order: int, pos
     token = tokens.give(session_id, order)
     assert len(token) < 60
     assert token.replace("-", "").replace("_", "").isalnum()
-    assert tokens.read(token, session_id) == ResumePoint(order, Standing.PAST)
+    assert tokens.read(token, session_id) == TokenPlace(order, Standing.PAST)
     assert log.asked == Moment(log.timeline, order if session_id is None else position)
 
 
@@ -60,7 +60,7 @@ def test_a_token_of_another_timeline_says_so(standing: Standing) -> None:
     log = Log(other_timelines=standing)
     token = ResumeTokens(log).give("ses_1", 3)
     log.timeline = "f" * 16
-    assert ResumeTokens(log).read(token, "ses_1") == ResumePoint(3, standing)
+    assert ResumeTokens(log).read(token, "ses_1") == TokenPlace(3, standing)
 
 
 def test_the_same_place_later_has_another_token() -> None:

@@ -30,8 +30,8 @@ class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Largest gRPC request; at least `limits.max_message_bytes`. Twice that by default: data URIs need a third more,
     JSON and names the rest."""
     max_list_bytes: Count = 32 * 2**20
-    """Largest answer of `GetMessages` and `ListSessions` without `page_size`: what is older is left out. Clients must
-    take answers of that size."""
+    """Largest answer of `GetMessages` and `ListSessions` without `page_size`: older entries are left out. Clients must
+    accept answers of this size."""
     shutdown_grace_seconds: Annotated[float, Meta(ge=0, le=3600)] = 1.0
     """How long running requests may continue when the server stops. By default, a stop takes at most two seconds."""
     heartbeat_seconds: Seconds = 15.0

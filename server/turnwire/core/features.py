@@ -1,4 +1,4 @@
-"""What this server can do, as words that clients read."""
+"""The features of this server, as words for client programs."""
 
 from collections.abc import Mapping
 
@@ -15,9 +15,9 @@ FEATURES: Mapping[str, str] = {
     "tools.client": "clients declare tools and run them",
     "tools.server": "the server runs tools of MCP servers",
     "tools.session": "a session keeps tools of its client",
-    "watch.resume": "a watch goes on where an earlier one ended",
+    "watch.resume": "a watch continues where an earlier one ended",
 }
-"""Lower-case words with dots to what they mean, in alphabetical order; docs/contract.md has the same table.
+"""Maps lower-case words with dots to their meaning, in alphabetical order; docs/contract.md has the same table.
 
-A word is here when it is true of every server of this version; a word that was sent stays.
+Every server of this version has all of these features. A released word is never removed.
 """

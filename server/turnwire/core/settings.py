@@ -181,7 +181,7 @@ class CoreSettings(Struct, frozen=True, kw_only=True):
     host_messages: bool = True
     """Whether errors, aborts and compactions leave a HOST message in the conversation."""
     max_list_bytes: int = 32 * 2**20
-    """Of a list that a caller asks for without pages."""
+    """Largest list that a caller gets without asking for pages."""
 
     def bounded(self, page: Page) -> Page:
         """Returns the page, bounded in bytes when it has no size."""

@@ -245,14 +245,14 @@ class TooManyWatchers(LimitReached):
 
 
 class AnswerTooLarge(DomainError):
-    """A single entry of a list is larger than a whole answer may be; metadata maxBytes and actualBytes."""
+    """A single entry of a list is larger than the largest answer; metadata maxBytes and actualBytes."""
 
     reason = "ANSWER_TOO_LARGE"
 
     def __init__(self, actual_bytes: int, max_bytes: int) -> None:
-        """Takes the size of the entry and the limit."""
+        """Takes the size of the entry and the limit, in bytes."""
         super().__init__(
-            f"one entry of the list has {actual_bytes} bytes, an answer at most {max_bytes}; ask for pages",
+            f"one entry of the list has {actual_bytes} bytes, at most {max_bytes} are allowed; ask for pages",
             {"maxBytes": str(max_bytes), "actualBytes": str(actual_bytes)},
         )
 

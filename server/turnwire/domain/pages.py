@@ -1,4 +1,4 @@
-"""Pages of listings: the place where one continues, as opaque text."""
+"""Pages of listings, and opaque tokens for the place where a listing continues."""
 
 import base64
 import binascii
@@ -18,14 +18,14 @@ def encode_token(listing: str, *key: int | str) -> str:
     """Returns the token that continues a listing after the row with this sort key.
 
     Args:
-        listing: Names what is listed and everything that was asked for with it: its tokens are good for nothing else.
+        listing: Names the listing and all its filters. A token is valid for the same listing only.
         key: The sort key.
     """
     return base64.urlsafe_b64encode(msgspec.json.encode([listing, *key])).decode().rstrip("=")
 
 
 def decode_token(token: str, listing: str, length: int) -> tuple[int, ...]:
-    """Returns the sort key in a token that `encode_token` made for the same listing; all of it whole numbers.
+    """Returns the sort key, `length` whole numbers, from a token that `encode_token` made for the same listing.
 
     Raises:
         InvalidRequest: the token is of another listing or is malformed.
@@ -39,16 +39,16 @@ def decode_token(token: str, listing: str, length: int) -> tuple[int, ...]:
 def page_of(
     rows: Iterable[T], place: Callable[[T], str], listing: str, *, size: int, token: str
 ) -> tuple[tuple[T, ...], str]:
-    """Returns a page of a listing that is in memory, and the token of the next page ("" on the last).
+    """Returns a page of a listing in memory, and the token of the next page ("" on the last).
 
-    A row that came or went meanwhile moves no other one.
+    Rows added or removed between two pages do not move other rows.
 
     Args:
-        rows: All of them, in any order.
+        rows: All rows, in any order.
         place: Returns the sort key of a row; no two are equal.
-        listing: As in `encode_token`.
-        size: Most rows of the page, at least 1.
-        token: Of the page before; "" for the first.
+        listing: See `encode_token`.
+        size: Most rows to return, at least 1.
+        token: The token from the previous page; "" for the first.
 
     Raises:
         InvalidRequest: the token is of another listing or is malformed.
@@ -80,5 +80,5 @@ def _key_in(token: str, listing: str) -> list[Any]:
 
 def _refusal() -> InvalidRequest:
     return InvalidRequest.of(
-        "page_token", "is not of this listing: pass next_page_token unchanged, with the other fields as they were"
+        "page_token", "is not from this listing: pass next_page_token unchanged, and repeat the other fields"
     )

@@ -101,16 +101,16 @@ class Catalog:
         return tuple(self._agent(name, agent, name not in configured) for name, agent in sorted(agents.items()))
 
     async def tools(self, principal: Principal, session_id: str, *, size: int, token: str) -> ToolList:
-        """Returns a page of the tools that the agent of a session may use, by name; of all when session_id is "".
+        """Returns a page of the tools that a session's agent may use, by name; of all tools if session_id is "".
 
         Args:
             principal: The caller.
             session_id: The session, or "".
-            size: Most tools to return.
-            token: Of the page before; "" for the first.
+            size: Most tools to return, at least 1.
+            token: `next_token` of the previous page; "" for the first.
 
         Raises:
-            InvalidRequest: the token is not of this listing.
+            InvalidRequest: the token is not from this listing.
             SessionNotFound: there is no such session.
             StorageError: the session could not be read.
         """

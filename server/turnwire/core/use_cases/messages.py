@@ -77,9 +77,9 @@ class Conversations:
         return await self._environment.store.messages(session_id, page)
 
     async def display(self, principal: Principal, session_id: str, page: Page) -> DisplayPage:
-        """Returns display forms in conversation order; otherwise as `messages`.
+        """Returns display forms in conversation order; otherwise like `messages`.
 
-        A page without size has the newest ones that fit into `CoreSettings.max_list_bytes`. Raises AnswerTooLarge.
+        A page without a size has the newest that fit into `CoreSettings.max_list_bytes`. Raises AnswerTooLarge.
         """
         await self._turns.flush(session_id)
         page = self._environment.settings.bounded(page)

@@ -32,16 +32,16 @@ class Permissions:
     async def open(
         self, principal: Principal, session_id: str, *, size: int, token: str
     ) -> tuple[tuple[PermissionRequest, ...], str]:
-        """Returns a page of the requests that nobody has answered, oldest first, and the token of the next page.
+        """Returns a page of unanswered requests, oldest first, and the token of the next page ("" on the last).
 
         Args:
             principal: The caller.
-            session_id: Of one session, or of all when it is "".
-            size: Most requests to return.
-            token: Of the page before; "" for the first.
+            session_id: The session; "" for all sessions.
+            size: Most requests to return, at least 1.
+            token: The token from the previous page; "" for the first.
 
         Raises:
-            InvalidRequest: the token is not of this listing.
+            InvalidRequest: the token is not from this listing.
         """
         if session_id:
             await self._environment.store.cached_session(session_id)
@@ -50,5 +50,5 @@ class Permissions:
 
 
 def _place(permission: PermissionRequest) -> str:
-    """Sorts by age, whatever the ids are."""
+    """Returns a sort key by age, independent of the form of ids."""
     return f"{permission.created_at.timestamp():020.6f} {permission.permission_id}"

@@ -1,4 +1,4 @@
-"""Turns: how each was answered, also after its events are gone."""
+"""Turns: reads how each was answered, even after its events are gone."""
 
 import msgspec
 
@@ -13,12 +13,12 @@ class TurnRecords:
     """The use cases about turns. Every method may raise SessionNotFound and StorageError."""
 
     def __init__(self, environment: Environment, turns: Turns) -> None:
-        """Takes the ports and who runs the turns."""
+        """Takes the ports and the turns."""
         self._environment = environment
         self._turns = turns
 
     async def get(self, principal: Principal, session_id: str, turn_id: str) -> Turn:
-        """Returns a turn as it is now. Raises TurnNotFound."""
+        """Returns the current state of a turn. Raises TurnNotFound."""
         return self._as_it_is(await self._environment.store.turn(session_id, turn_id))
 
     async def list(
@@ -27,13 +27,13 @@ class TurnRecords:
         """Returns turns in the order in which their messages were accepted.
 
         Args:
-            principal: For whom.
+            principal: The caller.
             session_id: The session.
-            page: Which of them.
-            statuses: Only turns of these.
+            page: The requested page.
+            statuses: Return only turns with one of these statuses.
 
         Raises:
-            InvalidRequest: the page token is not of this listing.
+            InvalidRequest: the page token is not from this listing.
         """
         running = TurnStatus.WAITING if self._is_waiting(session_id) else TurnStatus.RUNNING
         stored = statuses & {TurnStatus.QUEUED, TurnStatus.ENDED}
@@ -43,7 +43,7 @@ class TurnRecords:
         return TurnPage(tuple(map(self._as_it_is, found.turns)), found.next_token)
 
     def _as_it_is(self, turn: Turn) -> Turn:
-        """Returns a stored turn with what only the running turn knows."""
+        """Returns a stored turn, completed with facts that only the running turn has."""
         live = self._turns.live(turn.session_id)
         if live is None or live.turn.turn_id != turn.turn_id or turn.status is not TurnStatus.RUNNING:
             return turn

@@ -1,4 +1,4 @@
-"""Turns: what follows from one accepted user message, and how it is to be answered."""
+"""Turns: the work that follows from one accepted user message, and its settings."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -20,7 +20,7 @@ class ToolDefinition(Struct, frozen=True):
 
 
 MAX_TOOLS = 128
-"""Tools that a model is offered: OpenAI refuses a request with more, and no model chooses well among many."""
+"""Most tools in one request: OpenAI refuses more, and no model chooses well among many."""
 
 
 class GenerationOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -42,7 +42,7 @@ class GenerationOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class BusyPolicy(StrEnum):
-    """What becomes of a message for a session in which a turn runs."""
+    """What happens to a message for a session in which a turn runs."""
 
     QUEUE = "queue"
     """It waits until the turns before it have ended."""
@@ -56,21 +56,21 @@ class QueueEntry(Struct, frozen=True):
     message_id: str
     turn_id: str
     policy: BusyPolicy = BusyPolicy.QUEUE
-    """What was asked for when it came."""
+    """The policy that the message was sent with."""
 
 
 class TurnStatus(StrEnum):
-    """How far a turn is: queued -> running -> ended, or queued -> ended when it is dropped."""
+    """The progress of a turn: queued -> running -> ended, or queued -> ended when it is dropped."""
 
     QUEUED = "queued"
     RUNNING = "running"
     WAITING = "waiting"
-    """It runs, and waits for a person or a client's tool. Known of the running turn alone, never stored."""
+    """It runs, and waits for a person or a client's tool. Set only on the live turn, never stored."""
     ENDED = "ended"
 
 
 class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """All that follows from one accepted user message until its session can take the next one."""
+    """Everything that follows from one accepted user message until its session can start the next one."""
 
     turn_id: str
     session_id: str
@@ -81,24 +81,24 @@ class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Resolved when the message was accepted, so that a restart asks the same model."""
     agent: str = ""
     system: str | None = None
-    """System prompt of this turn, "" for none; None for the agent's."""
+    """System prompt of this turn; "" for none, None for the agent's."""
     options: GenerationOptions = GenerationOptions()
     tools: tuple[ToolDefinition, ...] = ()
-    """Tools that the client runs itself: those of the session and of the message, as they were when it was accepted."""
+    """Tools that the client runs: the session's and the message's, as they were when the message was accepted."""
     resumes: int = 0
-    """How often in a row it was resumed after a restart without a further step."""
+    """How often in a row it was resumed after a restart without completing a step."""
     started_at: datetime | None = None
-    """None before it starts, and when an older server started it."""
+    """None before it starts, and for turns that an older version started."""
     ended_at: datetime | None = None
     finish_reason: FinishReason | None = None
     failure: Failure | None = None
     usage: Usage | None = None
     cost_pico_usd: int | None = None
-    """None as soon as the price of a step is unknown."""
+    """None if the price of any step is unknown."""
     known_cost_pico_usd: int | None = None
-    """Of the steps whose price is known, where `cost_pico_usd` is None for those whose price is not."""
+    """Cost of the steps with a known price; set only when `cost_pico_usd` is None because of the others."""
     steps: int = 0
-    """Model calls that were made; while it runs, those that had ended when it was last resumed."""
+    """Number of model calls; while the turn runs, the number of steps that had ended when it was last resumed."""
     start_sequence: int = 0
     """Sequence of its first event after its message; 0 before it starts. Assigned by the store."""
     end_sequence: int = 0

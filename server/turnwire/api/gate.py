@@ -41,7 +41,7 @@ class Outlet(Protocol):
     """Receives the answers of one stream. `send` sets the pace of the stream."""
 
     async def open(self) -> None:
-        """Tells the caller that the stream has begun. Raises CallerGone."""
+        """Confirms to the caller that the stream has begun. Raises CallerGone."""
         ...
 
     async def send(self, answer: Message | bytes) -> None:

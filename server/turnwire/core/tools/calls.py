@@ -52,7 +52,7 @@ class ToolCalls:
 
     @property
     def open_requests(self) -> int:
-        """How many calls wait for somebody else: for the answer to a permission request, or for the client's result."""
+        """How many calls wait for the answer to a permission request or for the client's result."""
         return sum(
             bool(call.permission_id) or call.name in self._client_tools
             for _, call in self.message.tool_calls()

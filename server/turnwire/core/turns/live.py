@@ -13,12 +13,12 @@ class LiveTurn(Protocol):
 
     @property
     def turn(self) -> Turn:
-        """The turn, as it was when it started."""
+        """The turn as it started."""
         ...
 
     @property
     def open_permissions(self) -> tuple[PermissionRequest, ...]:
-        """The permission requests that nobody has answered, oldest first."""
+        """The unanswered permission requests, oldest first."""
         ...
 
     @property
@@ -33,7 +33,7 @@ class LiveTurn(Protocol):
 
     @property
     def open_requests(self) -> int:
-        """How much it waits for: open permission requests, and calls of the client's tools that may run."""
+        """How many open permission requests, and calls of client tools that may run, the turn waits for."""
         ...
 
     def open_message(self) -> Message | None:

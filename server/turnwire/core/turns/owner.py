@@ -92,7 +92,7 @@ class SessionTurns:
     def reserve(self, turn: Turn, message: Message, when_busy: BusyPolicy) -> Place:
         """Reserves the next place for a message; see `Turns.reserve`. Call `start` or `release` next."""
         if self._reserved is not None:
-            raise RuntimeError("nothing is awaited between taking a place and using it")
+            raise RuntimeError("another place is reserved: do not await before start or release")
         if self._must_wait(when_busy):
             place = Place(
                 msgspec.structs.replace(turn, status=TurnStatus.QUEUED),
@@ -198,7 +198,7 @@ class SessionTurns:
     def _run_from(self, place: Place) -> None:
         """Starts the task that runs the turn of a place, then the queue."""
         if self.run is None:
-            raise RuntimeError("a turn is run once it is decided")
+            raise RuntimeError("`run` must be set before its task starts")
         self._task = asyncio.create_task(self._run_turns(place, self.run), name="session turns")
 
     def _remove_unstored(self, place: Place, storing: asyncio.Future[Committed]) -> None:

@@ -37,7 +37,7 @@ async def resume_or_end(environment: Environment, turn: Turn, *, is_newest: bool
     Args:
         environment: Ports and settings.
         turn: The turn.
-        is_newest: False when its session has a newer turn that was running: the end of this one could not be stored.
+        is_newest: False when a newer turn of its session was running, because the end of this one was never stored.
 
     Raises:
         StorageError: the database cannot be read or written.

@@ -99,7 +99,7 @@ class Turns:
         return self._owners[place.turn.session_id].start(place, work)
 
     async def abort(self, session_id: str, expected_turn_id: str, *, keep_queue: bool) -> Aborted:
-        """Ends the running turn and returns when its end is durable. Idempotent. Safe to cancel: the abort goes on.
+        """Ends the running turn and returns when its end is durable. Idempotent. Safe to cancel: the abort continues.
 
         Args:
             session_id: The session. Does nothing when it has no turns.

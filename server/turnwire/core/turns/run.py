@@ -111,12 +111,12 @@ class TurnRun:
 
     @property
     def open_permissions(self) -> tuple[PermissionRequest, ...]:
-        """The permission requests that nobody has answered, oldest first."""
+        """The unanswered permission requests, oldest first."""
         return self.calls.open_permissions if self.calls is not None else ()
 
     @property
     def open_requests(self) -> int:
-        """How much it waits for: open permission requests, and calls of the client's tools that may run."""
+        """How many open permission requests, and calls of client tools that may run, the turn waits for."""
         return self.calls.open_requests if self.calls is not None else 0
 
     @property

@@ -110,7 +110,10 @@ class Turns:
         run = owner.run if owner is not None else None
         if owner is None or run is None or (expected_turn_id and run.turn.turn_id != expected_turn_id):
             return Aborted()
-        return await self._uncancelled.run(self._abort(owner, run, keep_queue=keep_queue))
+        # at once: a moment later, the next waiting message may run
+        taken = [] if keep_queue else owner.take_queue()
+        run.stop(Ending(FinishReason.ABORTED))
+        return await self._uncancelled.run(self._finish_abort(owner, run, taken))
 
     def refuse_messages(self, session_id: str) -> None:
         """Refuses new messages for a session that is being deleted, until `accept_messages`."""
@@ -262,9 +265,7 @@ class Turns:
     def _forget(self, session_id: str) -> None:
         del self._owners[session_id]
 
-    async def _abort(self, owner: SessionTurns, run: TurnRun, *, keep_queue: bool) -> Aborted:
-        taken = [] if keep_queue else owner.take_queue()
-        run.stop(Ending(FinishReason.ABORTED))
+    async def _finish_abort(self, owner: SessionTurns, run: TurnRun, taken: list[Place]) -> Aborted:
         dropped = await owner.drop(taken)
         await run.ended.wait()
         return Aborted(run.turn.turn_id, dropped)

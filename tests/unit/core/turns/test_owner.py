@@ -1,21 +1,24 @@
 """Places in a session: taken before a message is stored, used or given up, committed in their order."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 
 import pytest
 
 from tests.support.fakes.core import FakeProvider, FakeProviders, FakeStore, make_environment
 from tests.support.fakes.domain_values import make_message, make_session, make_turn
+from tests.support.fakes.loop import settled
 from turnwire.core.settings import Limits
 from turnwire.core.turns.owner import Place
 from turnwire.core.turns.registry import Turns
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import QueueChanged, SessionStatusChanged, TurnStarted
-from turnwire.domain.conversation.messages import MessageStatus
+from turnwire.domain.conversation.messages import FinishReason, MessageStatus
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry, TurnStatus
 from turnwire.domain.errors import StorageBusy, TooManyTurns, TurnInProgress
 from turnwire.ports.commit import Committed, PutTurn
+from turnwire.ports.provider import PreparedRequest, StepFinished, StreamItem
 
 SESSIONS: dict[str, Session] = {"ses_1": make_session()}
 
@@ -130,3 +133,26 @@ async def test_a_place_whose_message_could_not_be_stored_is_given_up() -> None:
     store.futures[0].set_result(Committed(0, 1))
     store.automatic = True
     await turns.aclose()
+
+
+class AnswersOnce(FakeProvider):
+    """Answers the first request and no other."""
+
+    async def stream(self, prepared: PreparedRequest) -> AsyncGenerator[StreamItem]:
+        """Yields the end of an answer, or waits for ever."""
+        self._items = [None] if self.requests else [StepFinished(FinishReason.STOP, "")]
+        async for item in super().stream(prepared):
+            yield item
+
+
+async def test_an_abort_while_one_turn_follows_the_other_leaves_none() -> None:
+    """Whichever of them runs at that moment, it ends, and nothing waits any more."""
+    for steps in range(40):
+        turns = Turns(make_environment(FakeStore(sessions_by_id=SESSIONS), FakeProviders(AnswersOnce([]))))
+        _send(turns, "a")
+        _send(turns, "b")
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        aborting = asyncio.create_task(turns.abort("ses_1", "", keep_queue=False))
+        await settled()
+        assert (aborting.done(), turns.live("ses_1")) == (True, None), steps

@@ -161,7 +161,7 @@ class SessionTurns:
             message_id = place.message.message_id
             work += Work((RemoveMessage(message_id),), (NewEvent(MessageRemoved(message_id), place.turn.turn_id),))
             work += end_turn(place.turn, (), Ending(FinishReason.ABORTED), now)
-        if not await self._commit_surely(work + Work((), (self._queue_event(),))):
+        if not await self._commit_surely(work, with_queue_event=True):
             return ()  # the server stops: they stay stored for the next start
         return tuple(place.message.message_id for place in stored)
 
@@ -241,9 +241,9 @@ class SessionTurns:
         message = msgspec.structs.replace(place.message, status=MessageStatus.COMPLETE, updated_at=now)
         work = Work(
             (PutTurn(place.turn), PutMessage(message, ())),
-            (*self._start_events(place.turn), self._queue_event()),
+            self._start_events(place.turn),
         )
-        return await self._commit_surely(work)
+        return await self._commit_surely(work, with_queue_event=True)
 
     async def _run_turn(self, run: TurnRun) -> None:
         work = await run.run(self._slots)
@@ -267,15 +267,17 @@ class SessionTurns:
             if await self._commit_surely(work):
                 return
 
-    async def _commit_surely(self, work: Work) -> bool:
+    async def _commit_surely(self, work: Work, *, with_queue_event: bool = False) -> bool:
         """Commits work that must not be lost, and retries as long as the store is busy or full.
 
-        Returns False when the session is gone, the server stops, or the store failed in another way several times in a
-        row, which suggests that the work itself is at fault. The next start ends a turn that is left open.
+        With `with_queue_event`, each try adds the event of the queue as it is at that moment: it may have changed since the
+        try before. Returns False when the session is gone, the server stops, or the store failed in another way several
+        times in a row, which suggests that the work itself is at fault. The next start ends a turn that is left open.
         """
         for attempt in itertools.count():
             try:
-                await self._environment.commit(self._session_id, work, self._environment.clock())
+                queue = Work((), (self._queue_event(),) if with_queue_event else ())
+                await self._environment.commit(self._session_id, work + queue, self._environment.clock())
                 return True
             except StorageError as error:
                 passes = isinstance(error, StorageBusy | StorageFull) or attempt < len(RETRY_SECONDS)

@@ -2,14 +2,15 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from datetime import timedelta
 
 import pytest
 
 from tests.support.fakes.core import FakeProvider, FakeProviders, FakeStore, make_environment
 from tests.support.fakes.domain_values import make_message, make_session, make_turn
-from tests.support.fakes.loop import settled
+from tests.support.fakes.loop import elapse, settled
 from turnwire.core.settings import Limits
-from turnwire.core.turns.owner import Place
+from turnwire.core.turns.owner import RETRY_SECONDS, Place
 from turnwire.core.turns.registry import Turns
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import QueueChanged, SessionStatusChanged, TurnStarted
@@ -17,7 +18,7 @@ from turnwire.domain.conversation.messages import FinishReason, MessageStatus
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry, TurnStatus
 from turnwire.domain.errors import StorageBusy, TooManyTurns, TurnInProgress
-from turnwire.ports.commit import Committed, PutTurn
+from turnwire.ports.commit import Commit, Committed, NewEvent, PutTurn
 from turnwire.ports.provider import PreparedRequest, StepFinished, StreamItem
 
 SESSIONS: dict[str, Session] = {"ses_1": make_session()}
@@ -156,3 +157,29 @@ async def test_an_abort_while_one_turn_follows_the_other_leaves_none() -> None:
         aborting = asyncio.create_task(turns.abort("ses_1", "", keep_queue=False))
         await settled()
         assert (aborting.done(), turns.live("ses_1")) == (True, None), steps
+
+
+async def test_a_start_that_is_stored_late_tells_the_queue_as_it_is_then() -> None:
+    """Messages may have come or gone since the first try; what was told of them is older than this event."""
+
+    class BusyOnce(FakeStore):
+        """Does not store the first start of a waiting message."""
+
+        def commit(self, commit: Commit) -> "asyncio.Future[Committed]":
+            future = super().commit(commit)
+            starts = [c for c in self.commits if NewEvent(TurnStarted("msg_b"), "trn_b") in c.events]
+            if self.commits[-1] is commit and starts == [commit]:
+                future = asyncio.get_running_loop().create_future()
+                future.set_exception(StorageBusy("another process holds the database"))
+            return future
+
+    store = BusyOnce(sessions_by_id=SESSIONS)
+    turns = Turns(make_environment(store, FakeProviders(AnswersOnce([]))))
+    for name in ("a", "b", "c"):
+        _send(turns, name)
+    await settled()
+    _send(turns, "d")
+    await elapse(timedelta(seconds=RETRY_SECONDS[0]))
+    told = [event.kind for commit in store.commits for event in commit.events if isinstance(event.kind, QueueChanged)]
+    assert told[-3:] == [QueueChanged(("msg_c",)), QueueChanged(("msg_c", "msg_d")), QueueChanged(("msg_c", "msg_d"))]
+    await turns.aclose()

@@ -159,6 +159,10 @@ async def test_an_abort_while_one_turn_follows_the_other_leaves_none() -> None:
         assert (aborting.done(), turns.live("ses_1")) == (True, None), steps
 
 
+def _starts(event: NewEvent, turn_id: str) -> bool:
+    return isinstance(event.kind, TurnStarted) and event.turn_id == turn_id
+
+
 async def test_a_start_that_is_stored_late_tells_the_queue_as_it_is_then() -> None:
     """Messages may have come or gone since the first try; what was told of them is older than this event."""
 
@@ -167,7 +171,7 @@ async def test_a_start_that_is_stored_late_tells_the_queue_as_it_is_then() -> No
 
         def commit(self, commit: Commit) -> "asyncio.Future[Committed]":
             future = super().commit(commit)
-            starts = [c for c in self.commits if NewEvent(TurnStarted("msg_b"), "trn_b") in c.events]
+            starts = [c for c in self.commits if any(_starts(event, "trn_b") for event in c.events)]
             if self.commits[-1] is commit and starts == [commit]:
                 future = asyncio.get_running_loop().create_future()
                 future.set_exception(StorageBusy("another process holds the database"))
@@ -181,5 +185,6 @@ async def test_a_start_that_is_stored_late_tells_the_queue_as_it_is_then() -> No
     _send(turns, "d")
     await elapse(timedelta(seconds=RETRY_SECONDS[0]))
     told = [event.kind for commit in store.commits for event in commit.events if isinstance(event.kind, QueueChanged)]
-    assert told[-3:] == [QueueChanged(("msg_c",)), QueueChanged(("msg_c", "msg_d")), QueueChanged(("msg_c", "msg_d"))]
+    c, d = QueueEntry("msg_c", "trn_c"), QueueEntry("msg_d", "trn_d")
+    assert told[-3:] == [QueueChanged((c,)), QueueChanged((c, d)), QueueChanged((c, d))]
     await turns.aclose()

@@ -20,7 +20,7 @@ import structlog
 
 from turnwire.api.gate import Gate
 from turnwire.api.grpc.server import GrpcServer
-from turnwire.api.services.registry import all_services
+from turnwire.api.registry import all_services
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.config import Config
 from turnwire.core.environment import Environment

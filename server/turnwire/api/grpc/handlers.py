@@ -13,7 +13,7 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc_status import rpc_status
 
 from turnwire.api.gate import CallerGone, CallFailed, Gate
-from turnwire.api.services.registry import Service
+from turnwire.api.registry import Service
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

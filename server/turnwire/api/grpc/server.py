@@ -11,7 +11,7 @@ from grpc_reflection.v1alpha import reflection
 
 from turnwire.api.gate import Gate
 from turnwire.api.grpc.handlers import service_handler
-from turnwire.api.services.registry import Service
+from turnwire.api.registry import Service
 
 
 class GrpcServer:

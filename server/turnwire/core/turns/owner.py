@@ -270,8 +270,8 @@ class SessionTurns:
     async def _commit_surely(self, work: Work, *, with_queue_event: bool = False) -> bool:
         """Commits work that must not be lost, and retries as long as the store is busy or full.
 
-        With `with_queue_event`, each try adds the event of the queue as it is at that moment: it may have changed since the
-        try before. Returns False when the session is gone, the server stops, or the store failed in another way several
+        With `with_queue_event`, each try adds the event of the queue as it is then: it may have changed since the try
+        before. Returns False when the session is gone, the server stops, or the store failed in another way several
         times in a row, which suggests that the work itself is at fault. The next start ends a turn that is left open.
         """
         for attempt in itertools.count():

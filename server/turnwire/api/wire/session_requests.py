@@ -77,20 +77,23 @@ def update_directory_request(request: session_pb2.UpdateDirectoryRequest) -> Ses
 
 
 def _paths(checks: Checks, request: session_pb2.UpdateSessionRequest) -> frozenset[str]:
-    """Returns what changes: a path inside a setting is left out when the setting is named too."""
+    """Returns what changes: a path inside a setting is left out when the setting is named too.
+
+    Every path is checked, also beside "*".
+    """
     named = frozenset(request.update_mask.paths)
     if not named:
         return frozenset(field.name for field, _ in request.settings.ListFields())
-    if "*" in named:
-        return frozenset(_FIELDS)
     known = set[str]()
-    for path in sorted(named):
+    for path in sorted(named - {"*"}):
         if path.partition(".")[0] in _WHOLE and "." in path:
             checks.fail("update_mask", f"names {path!r}, but that setting is replaced whole")
         elif FieldMask(paths=[path]).IsValidForDescriptor(session_pb2.SessionSettings.DESCRIPTOR):
             known.add(path)
         else:
             checks.fail("update_mask", f"names {path!r}, which is no path of SessionSettings")
+    if "*" in named:
+        return frozenset(_FIELDS)
     return frozenset(path for path in known if path.partition(".")[0] == path or path.partition(".")[0] not in known)
 
 

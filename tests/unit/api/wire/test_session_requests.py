@@ -44,6 +44,14 @@ def test_a_mask_names_what_changes_and_the_rest_is_not_looked_at() -> None:
     assert everything.paths == set(SessionSettings.DESCRIPTOR.fields_by_name)
 
 
+@pytest.mark.parametrize("path", ["bogus", "", "settings.title", "model.model_id", "labels.a", "tools.name"])
+@pytest.mark.parametrize("others", [(), ("*",), ("title",)])
+def test_a_path_that_does_not_exist_changes_nothing(path: str, others: tuple[str, ...]) -> None:
+    """Also beside "*", which would unset every setting."""
+    request = _update(SessionSettings(title="t"), *others, path)
+    assert _violations(session_requests.update_session_request, request) == [("update_mask", "INVALID")]
+
+
 def test_wrong_settings_are_named() -> None:
     """All at once, where they stand."""
     wrong = SessionSettings(

@@ -267,7 +267,8 @@ async def test_every_setting_can_be_set_and_unset(client: Client) -> None:
     assert changed.settings.budget == Budget(max_tokens=7, max_cost_pico_usd=6)
     assert changed.settings.options == GenerationOptions(stop_sequences=["x"], max_steps=4)
     assert (await put(SessionSettings(labels={"y": "b"}), "labels")).settings.labels == {"y": "b"}
-    assert (await put(SessionSettings(), "system", "metadata_json")).settings.system == ""
+    assert (await put(SessionSettings(system=""), "system")).settings.HasField("system")
+    assert not (await put(SessionSettings(), "system", "metadata_json")).settings.HasField("system")
     assert (await put(SessionSettings(title="only"), "*")).settings == SessionSettings(title="only")
     assert (await put(SessionSettings())).settings == SessionSettings(title="only")
 
@@ -297,6 +298,17 @@ async def test_prompt_and_options_of_the_session_count_where_a_message_says_noth
         answered = (await client.turns.GetTurn(request)).turn.settings
         assert (answered.HasField("system"), answered.system) == (True, system)
         assert (answered.options.temperature, answered.options.max_steps) == (temperature, 3)
+
+
+@pytest.mark.parametrize("fields", [{}, {"system": ""}])
+async def test_a_session_leaves_the_prompt_to_the_agent_or_has_none(client: Client, fields: dict[str, str]) -> None:
+    """An empty prompt is a choice of its own: it takes the agent's prompt away."""
+    session_id = await new_session(client, **fields)
+    stored = (await client.sessions.GetSession(GetSessionRequest(session_id=session_id))).session.settings
+    accepted = await talk(client, "hello", session_id)
+    request = GetTurnRequest(session_id=session_id, turn_id=accepted.turn_id)
+    answered = (await client.turns.GetTurn(request)).turn.settings
+    assert (stored.HasField("system"), answered.HasField("system")) == ("system" in fields, "system" in fields)
 
 
 async def test_named_requests_about_sessions_are_carried_out_once(client: Client) -> None:

@@ -30,7 +30,7 @@ from opencode.tool import tool_pb2 as opencode_dot_tool_dot_tool__pb2
 from opencode.turn import turn_pb2 as opencode_dot_turn_dot_turn__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eopencode/session/session.proto\x12\x10opencode.session\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eopencode/message/content.proto\x1a\x1aopencode/model/model.proto\x1a\x18opencode/tool/tool.proto\x1a\x18opencode/turn/turn.proto\"\xea\x03\n\x0bSessionInfo\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05title\x18\x02 \x01(\t\x12\x11\n\tdirectory\x18\x03 \x01(\t\x12\x14\n\x07version\x18\x04 \x01(\tH\x00\x88\x01\x01\x12\x30\n\x04time\x18\x05 \x01(\x0b\x32\x1d.opencode.session.SessionTimeH\x01\x88\x01\x01\x12/\n\x06status\x18\x10 \x01(\x0e\x32\x1f.opencode.session.SessionStatus\x12\x33\n\x08settings\x18\x11 \x01(\x0b\x32!.opencode.session.SessionSettings\x12\x15\n\rhead_sequence\x18\x13 \x01(\x04\x12\x10\n\x08revision\x18\x14 \x01(\x04\x12\x1b\n\x0e\x61\x63tive_turn_id\x18\x15 \x01(\tH\x02\x88\x01\x01\x12\x17\n\x0fqueued_messages\x18\x16 \x01(\r\x12\x15\n\ropen_requests\x18\x17 \x01(\r\x12\x30\n\x0c\x61rchive_time\x18\x18 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x06origin\x18\x19 \x01(\x0b\x32\x1f.opencode.session.SessionOriginB\n\n\x08_versionB\x07\n\x05_timeB\x11\n\x0f_active_turn_id\"f\n\x06\x42udget\x12\x17\n\nmax_tokens\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x1e\n\x11max_cost_pico_usd\x18\x02 \x01(\x03H\x01\x88\x01\x01\x42\r\n\x0b_max_tokensB\x14\n\x12_max_cost_pico_usd\"\xc2\x03\n\x0fSessionSettings\x12\r\n\x05title\x18\x01 \x01(\t\x12\x11\n\tdirectory\x18\x02 \x01(\t\x12(\n\x05model\x18\x03 \x01(\x0b\x32\x19.opencode.model.ModelName\x12\r\n\x05\x61gent\x18\x04 \x01(\t\x12,\n\x05tools\x18\x05 \x03(\x0b\x32\x1d.opencode.tool.ToolDefinition\x12\x34\n\ncompaction\x18\x06 \x01(\x0e\x32 .opencode.session.CompactionMode\x12(\n\x06\x62udget\x18\x07 \x01(\x0b\x32\x18.opencode.session.Budget\x12=\n\x06labels\x18\x08 \x03(\x0b\x32-.opencode.session.SessionSettings.LabelsEntry\x12\x15\n\rmetadata_json\x18\t \x01(\t\x12\x0e\n\x06system\x18\n \x01(\t\x12\x31\n\x07options\x18\x0b \x01(\x0b\x32 .opencode.turn.GenerationOptions\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"G\n\rSessionOrigin\x12\x0e\n\x06system\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x12\n\nmessage_id\x18\x03 \x01(\t\"/\n\x0bSessionTime\x12\x0f\n\x07\x63reated\x18\x01 \x01(\x03\x12\x0f\n\x07updated\x18\x02 \x01(\x03\"<\n\x13ListSessionsRequest\x12\x11\n\tpage_size\x18\x10 \x01(\r\x12\x12\n\npage_token\x18\x11 \x01(\t\"j\n\x0bSessionList\x12/\n\x08sessions\x18\x01 \x03(\x0b\x32\x1d.opencode.session.SessionInfo\x12\x17\n\x0fnext_page_token\x18\x10 \x01(\t\x12\x11\n\ttruncated\x18\x11 \x01(\x08\"}\n\x14\x43reateSessionRequest\x12\x12\n\x05title\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x12\n\nrequest_id\x18\x10 \x01(\t\x12\x33\n\x08settings\x18\x11 \x01(\x0b\x32!.opencode.session.SessionSettingsB\x08\n\x06_title\"*\n\x14\x44\x65leteSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"\x17\n\x15\x44\x65leteSessionResponse\"?\n\x16UpdateDirectoryRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tdirectory\x18\x02 \x01(\t\"\'\n\x11GetSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"\xb5\x01\n\x12GetSessionResponse\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x1d.opencode.session.SessionInfo\x12+\n\x05usage\x18\x02 \x01(\x0b\x32\x1c.opencode.message.TokenUsage\x12\x1a\n\rcost_pico_usd\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x14\n\x0cresume_token\x18\x04 \x01(\tB\x10\n\x0e_cost_pico_usd\"\xda\x01\n\x14UpdateSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x33\n\x08settings\x18\x02 \x01(\x0b\x32!.opencode.session.SessionSettings\x12/\n\x0bupdate_mask\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12\x1e\n\x11\x65xpected_revision\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12\x12\n\nrequest_id\x18\x05 \x01(\tB\x14\n\x12_expected_revision\"G\n\x15UpdateSessionResponse\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x1d.opencode.session.SessionInfo*d\n\rSessionStatus\x12\x1e\n\x1aSESSION_STATUS_UNSPECIFIED\x10\x00\x12\x17\n\x13SESSION_STATUS_IDLE\x10\x01\x12\x1a\n\x16SESSION_STATUS_RUNNING\x10\x02*b\n\x0e\x43ompactionMode\x12\x1f\n\x1b\x43OMPACTION_MODE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x43OMPACTION_MODE_ON\x10\x01\x12\x17\n\x13\x43OMPACTION_MODE_OFF\x10\x02\x32\xc8\x04\n\x0eSessionService\x12Y\n\x0cListSessions\x12%.opencode.session.ListSessionsRequest\x1a\x1d.opencode.session.SessionList\"\x03\x90\x02\x01\x12V\n\rCreateSession\x12&.opencode.session.CreateSessionRequest\x1a\x1d.opencode.session.SessionInfo\x12`\n\rDeleteSession\x12&.opencode.session.DeleteSessionRequest\x1a\'.opencode.session.DeleteSessionResponse\x12\x61\n\x16UpdateSessionDirectory\x12(.opencode.session.UpdateDirectoryRequest\x1a\x1d.opencode.session.SessionInfo\x12\\\n\nGetSession\x12#.opencode.session.GetSessionRequest\x1a$.opencode.session.GetSessionResponse\"\x03\x90\x02\x01\x12`\n\rUpdateSession\x12&.opencode.session.UpdateSessionRequest\x1a\'.opencode.session.UpdateSessionResponseB\x8c\x01\n#io.github.turnwire.opencode.sessionB\x0cSessionProtoP\x01Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\xa2\x02\x03TWR\xaa\x02\x11Turnwire.Opencodeb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eopencode/session/session.proto\x12\x10opencode.session\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eopencode/message/content.proto\x1a\x1aopencode/model/model.proto\x1a\x18opencode/tool/tool.proto\x1a\x18opencode/turn/turn.proto\"\xea\x03\n\x0bSessionInfo\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05title\x18\x02 \x01(\t\x12\x11\n\tdirectory\x18\x03 \x01(\t\x12\x14\n\x07version\x18\x04 \x01(\tH\x00\x88\x01\x01\x12\x30\n\x04time\x18\x05 \x01(\x0b\x32\x1d.opencode.session.SessionTimeH\x01\x88\x01\x01\x12/\n\x06status\x18\x10 \x01(\x0e\x32\x1f.opencode.session.SessionStatus\x12\x33\n\x08settings\x18\x11 \x01(\x0b\x32!.opencode.session.SessionSettings\x12\x15\n\rhead_sequence\x18\x13 \x01(\x04\x12\x10\n\x08revision\x18\x14 \x01(\x04\x12\x1b\n\x0e\x61\x63tive_turn_id\x18\x15 \x01(\tH\x02\x88\x01\x01\x12\x17\n\x0fqueued_messages\x18\x16 \x01(\r\x12\x15\n\ropen_requests\x18\x17 \x01(\r\x12\x30\n\x0c\x61rchive_time\x18\x18 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x06origin\x18\x19 \x01(\x0b\x32\x1f.opencode.session.SessionOriginB\n\n\x08_versionB\x07\n\x05_timeB\x11\n\x0f_active_turn_id\"f\n\x06\x42udget\x12\x17\n\nmax_tokens\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x1e\n\x11max_cost_pico_usd\x18\x02 \x01(\x03H\x01\x88\x01\x01\x42\r\n\x0b_max_tokensB\x14\n\x12_max_cost_pico_usd\"\xd2\x03\n\x0fSessionSettings\x12\r\n\x05title\x18\x01 \x01(\t\x12\x11\n\tdirectory\x18\x02 \x01(\t\x12(\n\x05model\x18\x03 \x01(\x0b\x32\x19.opencode.model.ModelName\x12\r\n\x05\x61gent\x18\x04 \x01(\t\x12,\n\x05tools\x18\x05 \x03(\x0b\x32\x1d.opencode.tool.ToolDefinition\x12\x34\n\ncompaction\x18\x06 \x01(\x0e\x32 .opencode.session.CompactionMode\x12(\n\x06\x62udget\x18\x07 \x01(\x0b\x32\x18.opencode.session.Budget\x12=\n\x06labels\x18\x08 \x03(\x0b\x32-.opencode.session.SessionSettings.LabelsEntry\x12\x15\n\rmetadata_json\x18\t \x01(\t\x12\x13\n\x06system\x18\n \x01(\tH\x00\x88\x01\x01\x12\x31\n\x07options\x18\x0b \x01(\x0b\x32 .opencode.turn.GenerationOptions\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\t\n\x07_system\"G\n\rSessionOrigin\x12\x0e\n\x06system\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x12\n\nmessage_id\x18\x03 \x01(\t\"/\n\x0bSessionTime\x12\x0f\n\x07\x63reated\x18\x01 \x01(\x03\x12\x0f\n\x07updated\x18\x02 \x01(\x03\"<\n\x13ListSessionsRequest\x12\x11\n\tpage_size\x18\x10 \x01(\r\x12\x12\n\npage_token\x18\x11 \x01(\t\"j\n\x0bSessionList\x12/\n\x08sessions\x18\x01 \x03(\x0b\x32\x1d.opencode.session.SessionInfo\x12\x17\n\x0fnext_page_token\x18\x10 \x01(\t\x12\x11\n\ttruncated\x18\x11 \x01(\x08\"}\n\x14\x43reateSessionRequest\x12\x12\n\x05title\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x12\n\nrequest_id\x18\x10 \x01(\t\x12\x33\n\x08settings\x18\x11 \x01(\x0b\x32!.opencode.session.SessionSettingsB\x08\n\x06_title\"*\n\x14\x44\x65leteSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"\x17\n\x15\x44\x65leteSessionResponse\"?\n\x16UpdateDirectoryRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tdirectory\x18\x02 \x01(\t\"\'\n\x11GetSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"\xb5\x01\n\x12GetSessionResponse\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x1d.opencode.session.SessionInfo\x12+\n\x05usage\x18\x02 \x01(\x0b\x32\x1c.opencode.message.TokenUsage\x12\x1a\n\rcost_pico_usd\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x14\n\x0cresume_token\x18\x04 \x01(\tB\x10\n\x0e_cost_pico_usd\"\xda\x01\n\x14UpdateSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x33\n\x08settings\x18\x02 \x01(\x0b\x32!.opencode.session.SessionSettings\x12/\n\x0bupdate_mask\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12\x1e\n\x11\x65xpected_revision\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12\x12\n\nrequest_id\x18\x05 \x01(\tB\x14\n\x12_expected_revision\"G\n\x15UpdateSessionResponse\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x1d.opencode.session.SessionInfo*d\n\rSessionStatus\x12\x1e\n\x1aSESSION_STATUS_UNSPECIFIED\x10\x00\x12\x17\n\x13SESSION_STATUS_IDLE\x10\x01\x12\x1a\n\x16SESSION_STATUS_RUNNING\x10\x02*b\n\x0e\x43ompactionMode\x12\x1f\n\x1b\x43OMPACTION_MODE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x43OMPACTION_MODE_ON\x10\x01\x12\x17\n\x13\x43OMPACTION_MODE_OFF\x10\x02\x32\xc8\x04\n\x0eSessionService\x12Y\n\x0cListSessions\x12%.opencode.session.ListSessionsRequest\x1a\x1d.opencode.session.SessionList\"\x03\x90\x02\x01\x12V\n\rCreateSession\x12&.opencode.session.CreateSessionRequest\x1a\x1d.opencode.session.SessionInfo\x12`\n\rDeleteSession\x12&.opencode.session.DeleteSessionRequest\x1a\'.opencode.session.DeleteSessionResponse\x12\x61\n\x16UpdateSessionDirectory\x12(.opencode.session.UpdateDirectoryRequest\x1a\x1d.opencode.session.SessionInfo\x12\\\n\nGetSession\x12#.opencode.session.GetSessionRequest\x1a$.opencode.session.GetSessionResponse\"\x03\x90\x02\x01\x12`\n\rUpdateSession\x12&.opencode.session.UpdateSessionRequest\x1a\'.opencode.session.UpdateSessionResponseB\x8c\x01\n#io.github.turnwire.opencode.sessionB\x0cSessionProtoP\x01Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\xa2\x02\x03TWR\xaa\x02\x11Turnwire.Opencodeb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,42 +44,42 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SESSIONSERVICE'].methods_by_name['ListSessions']._serialized_options = b'\220\002\001'
   _globals['_SESSIONSERVICE'].methods_by_name['GetSession']._loaded_options = None
   _globals['_SESSIONSERVICE'].methods_by_name['GetSession']._serialized_options = b'\220\002\001'
-  _globals['_SESSIONSTATUS']._serialized_start=2353
-  _globals['_SESSIONSTATUS']._serialized_end=2453
-  _globals['_COMPACTIONMODE']._serialized_start=2455
-  _globals['_COMPACTIONMODE']._serialized_end=2553
+  _globals['_SESSIONSTATUS']._serialized_start=2369
+  _globals['_SESSIONSTATUS']._serialized_end=2469
+  _globals['_COMPACTIONMODE']._serialized_start=2471
+  _globals['_COMPACTIONMODE']._serialized_end=2569
   _globals['_SESSIONINFO']._serialized_start=232
   _globals['_SESSIONINFO']._serialized_end=722
   _globals['_BUDGET']._serialized_start=724
   _globals['_BUDGET']._serialized_end=826
   _globals['_SESSIONSETTINGS']._serialized_start=829
-  _globals['_SESSIONSETTINGS']._serialized_end=1279
-  _globals['_SESSIONSETTINGS_LABELSENTRY']._serialized_start=1234
-  _globals['_SESSIONSETTINGS_LABELSENTRY']._serialized_end=1279
-  _globals['_SESSIONORIGIN']._serialized_start=1281
-  _globals['_SESSIONORIGIN']._serialized_end=1352
-  _globals['_SESSIONTIME']._serialized_start=1354
-  _globals['_SESSIONTIME']._serialized_end=1401
-  _globals['_LISTSESSIONSREQUEST']._serialized_start=1403
-  _globals['_LISTSESSIONSREQUEST']._serialized_end=1463
-  _globals['_SESSIONLIST']._serialized_start=1465
-  _globals['_SESSIONLIST']._serialized_end=1571
-  _globals['_CREATESESSIONREQUEST']._serialized_start=1573
-  _globals['_CREATESESSIONREQUEST']._serialized_end=1698
-  _globals['_DELETESESSIONREQUEST']._serialized_start=1700
-  _globals['_DELETESESSIONREQUEST']._serialized_end=1742
-  _globals['_DELETESESSIONRESPONSE']._serialized_start=1744
-  _globals['_DELETESESSIONRESPONSE']._serialized_end=1767
-  _globals['_UPDATEDIRECTORYREQUEST']._serialized_start=1769
-  _globals['_UPDATEDIRECTORYREQUEST']._serialized_end=1832
-  _globals['_GETSESSIONREQUEST']._serialized_start=1834
-  _globals['_GETSESSIONREQUEST']._serialized_end=1873
-  _globals['_GETSESSIONRESPONSE']._serialized_start=1876
-  _globals['_GETSESSIONRESPONSE']._serialized_end=2057
-  _globals['_UPDATESESSIONREQUEST']._serialized_start=2060
-  _globals['_UPDATESESSIONREQUEST']._serialized_end=2278
-  _globals['_UPDATESESSIONRESPONSE']._serialized_start=2280
-  _globals['_UPDATESESSIONRESPONSE']._serialized_end=2351
-  _globals['_SESSIONSERVICE']._serialized_start=2556
-  _globals['_SESSIONSERVICE']._serialized_end=3140
+  _globals['_SESSIONSETTINGS']._serialized_end=1295
+  _globals['_SESSIONSETTINGS_LABELSENTRY']._serialized_start=1239
+  _globals['_SESSIONSETTINGS_LABELSENTRY']._serialized_end=1284
+  _globals['_SESSIONORIGIN']._serialized_start=1297
+  _globals['_SESSIONORIGIN']._serialized_end=1368
+  _globals['_SESSIONTIME']._serialized_start=1370
+  _globals['_SESSIONTIME']._serialized_end=1417
+  _globals['_LISTSESSIONSREQUEST']._serialized_start=1419
+  _globals['_LISTSESSIONSREQUEST']._serialized_end=1479
+  _globals['_SESSIONLIST']._serialized_start=1481
+  _globals['_SESSIONLIST']._serialized_end=1587
+  _globals['_CREATESESSIONREQUEST']._serialized_start=1589
+  _globals['_CREATESESSIONREQUEST']._serialized_end=1714
+  _globals['_DELETESESSIONREQUEST']._serialized_start=1716
+  _globals['_DELETESESSIONREQUEST']._serialized_end=1758
+  _globals['_DELETESESSIONRESPONSE']._serialized_start=1760
+  _globals['_DELETESESSIONRESPONSE']._serialized_end=1783
+  _globals['_UPDATEDIRECTORYREQUEST']._serialized_start=1785
+  _globals['_UPDATEDIRECTORYREQUEST']._serialized_end=1848
+  _globals['_GETSESSIONREQUEST']._serialized_start=1850
+  _globals['_GETSESSIONREQUEST']._serialized_end=1889
+  _globals['_GETSESSIONRESPONSE']._serialized_start=1892
+  _globals['_GETSESSIONRESPONSE']._serialized_end=2073
+  _globals['_UPDATESESSIONREQUEST']._serialized_start=2076
+  _globals['_UPDATESESSIONREQUEST']._serialized_end=2294
+  _globals['_UPDATESESSIONRESPONSE']._serialized_start=2296
+  _globals['_UPDATESESSIONRESPONSE']._serialized_end=2367
+  _globals['_SESSIONSERVICE']._serialized_start=2572
+  _globals['_SESSIONSERVICE']._serialized_end=3156
 # @@protoc_insertion_point(module_scope)

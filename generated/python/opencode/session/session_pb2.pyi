@@ -249,7 +249,7 @@ class SessionSettings(_message.Message):
     metadata_json: _builtins.str
     """The client's own facts as a JSON object, never sent to a model. At most 64 KiB."""
     system: _builtins.str
-    """System prompt, unless a message has one. "": the agent's. At most 65,536 characters."""
+    """System prompt, unless a message has one. Absent: the agent's. Present and empty: none. At most 65,536 characters."""
     @_builtins.property
     def model(self) -> _model_pb2.ModelName:
         """The model, unless a message names another. Absent: the agent's or the server's default."""
@@ -282,14 +282,16 @@ class SessionSettings(_message.Message):
         budget: Global___Budget | None = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         metadata_json: _builtins.str = ...,
-        system: _builtins.str = ...,
+        system: _builtins.str | None = ...,
         options: _turn_pb2.GenerationOptions | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "model", b"model", "options", b"options"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_system", b"_system", "budget", b"budget", "model", b"model", "options", b"options", "system", b"system"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "budget", b"budget", "compaction", b"compaction", "directory", b"directory", "labels", b"labels", "metadata_json", b"metadata_json", "model", b"model", "options", b"options", "system", b"system", "title", b"title", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_system", b"_system", "agent", b"agent", "budget", b"budget", "compaction", b"compaction", "directory", b"directory", "labels", b"labels", "metadata_json", b"metadata_json", "model", b"model", "options", b"options", "system", b"system", "title", b"title", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__system: _TypeAlias = _typing.Literal["system"]  # noqa: Y015
+    _WhichOneofArgType__system: _TypeAlias = _typing.Literal["_system", b"_system"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__system) -> _WhichOneofReturnType__system | None: ...
 
 Global___SessionSettings: _TypeAlias = SessionSettings  # noqa: Y015
 

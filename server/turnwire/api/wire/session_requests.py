@@ -100,6 +100,7 @@ def _paths(checks: Checks, request: session_pb2.UpdateSessionRequest) -> frozens
 def _settings(checks: Checks, sent: session_pb2.SessionSettings) -> SessionSettings:
     if sent.compaction not in _COMPACTION:
         checks.fail("compaction", "is not a mode of this server")
+    system = checks.at_most("system", sent.system, MAX_SESSION_SYSTEM_CHARACTERS)
     return SessionSettings(
         title=checks.at_most("title", sent.title, 1024),
         directory=checks.at_most("directory", sent.directory, 4096),
@@ -110,7 +111,7 @@ def _settings(checks: Checks, sent: session_pb2.SessionSettings) -> SessionSetti
         budget=fields.budget(checks, sent.budget),
         labels=_labels(checks, sent),
         metadata_json=checks.json_object("metadata_json", sent.metadata_json),
-        system=checks.at_most("system", sent.system, MAX_SESSION_SYSTEM_CHARACTERS),
+        system=system if sent.HasField("system") else None,
         options=fields.options(checks, sent.options),
     )
 

@@ -47,7 +47,7 @@ def choose_model(
 
 def choose_system(asked: str | None, session: Session) -> str | None:
     """Returns the system prompt for a turn: that of the message, else of the session; "" is none, None the agent's."""
-    return asked if asked is not None else session.system or None
+    return asked if asked is not None else session.system
 
 
 def choose_tools(asked: tuple[ToolDefinition, ...], session: Session) -> tuple[ToolDefinition, ...]:

@@ -39,8 +39,8 @@ class SessionSettings(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The client's own."""
     metadata_json: str = ""
     """The client's own facts as a JSON object; "" for none."""
-    system: str = ""
-    """System prompt of turns whose message has none; "" for the agent's."""
+    system: str | None = None
+    """System prompt of turns whose message has none; "" for no prompt, None for the agent's."""
     options: GenerationOptions = GenerationOptions()
     """For what messages leave open."""
 

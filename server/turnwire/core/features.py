@@ -8,13 +8,16 @@ FEATURES: Mapping[str, str] = {
     "compaction": "older messages are summarised when the context would not fit",
     "explain": "`ExplainContext` shows what a model would be sent",
     "files.download": "`DownloadFile` reads the files of messages and results",
+    "labels": "a session keeps labels and facts (`metadata_json`) of its client",
     "messages.append": "`AppendMessage` stores messages without a turn",
     "permissions": "tool calls may ask a person first",
     "queue": "messages wait while a turn runs",
     "requests.named": "`request_id` makes sending again safe",
+    "sessions.settings": "`UpdateSession` sets and unsets each setting of a session by a mask",
     "tools.client": "clients declare tools and run them",
     "tools.server": "the server runs tools of MCP servers",
     "tools.session": "a session keeps tools of its client",
+    "turns": "`GetTurn` and `ListTurns` show turns, also those whose events are no longer kept",
     "watch.resume": "a watch continues where an earlier one ended",
 }
 """Maps lower-case words with dots to their meaning, in alphabetical order; docs/contract.md has the same table.

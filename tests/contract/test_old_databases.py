@@ -68,6 +68,8 @@ async def test_old_conversation_goes_on(database: Path, tmp_path: Path) -> None:
             *(MESSAGE_TYPE_USER, MESSAGE_TYPE_ASSISTANT, MESSAGE_TYPE_HOST),
             *(MESSAGE_TYPE_USER, MESSAGE_TYPE_ASSISTANT),
         ]
+        assert [message.previous_message_id for message in messages] == ["", *(m.message_id for m in messages[:-1])]
+        assert [m.request_id for m in messages if m.request_id] == ["kept-request"]
         interrupted, waited = messages[11], messages[14]
         assert (words_of(interrupted), interrupted.status) == ("Streams.", MESSAGE_STATUS_INTERRUPTED)
         assert (words_of(waited), waited.status) == ("Waits.", MESSAGE_STATUS_COMPLETE)
@@ -103,8 +105,8 @@ async def test_old_approvals_are_there(database: Path, tmp_path: Path) -> None:
         assert await store.open_permissions(None) == (old.OPEN,)
         assert await store.permission(old.APPROVALS, "per_answered") == old.ANSWERED
         assert await store.always_allowed(old.APPROVALS) == {"draw"}
-        assert await store.history(old.APPROVALS) == (old.QUESTION, old.SUMMARY, old.CALLS)
-        assert await store.message_of_call(old.APPROVALS, "prt_asks") == old.CALLS
+        assert await store.history(old.APPROVALS) == old.IN_ORDER
+        assert await store.message_of_call(old.APPROVALS, "prt_asks") == old.IN_ORDER[2]
         for file in old.FILES:
             assert await store.session_file(old.APPROVALS, file.sha256) == file.content
         session = await store.session(old.APPROVALS)

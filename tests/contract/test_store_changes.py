@@ -11,6 +11,7 @@ from tests.support.fakes.domain_values import (
     NOW,
     adding,
     creating,
+    in_order,
     later,
     make_answer,
     make_message,
@@ -20,7 +21,7 @@ from tests.support.fakes.domain_values import (
     removing,
 )
 from tests.support.fakes.opened_store import OpenedStore, events_in, kinds_in, opened_store
-from turnwire.domain.conversation.events import SessionUpdated, SessionView
+from turnwire.domain.conversation.events import MessageFinished, SessionUpdated, SessionView
 from turnwire.domain.conversation.messages import File, FinishReason, MessageStatus, Text
 from turnwire.domain.conversation.turns import TurnStatus
 from turnwire.domain.errors import MessageNotFound, SessionNotFound, StorageError
@@ -68,9 +69,33 @@ async def test_queued_messages_stand_last_until_they_start(opened: OpenedStore) 
     await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutMessage(started, ()),)))
     await opened.store.commit(adding(make_message("msg_2", "b")))
     assert await _message_ids(opened) == ["msg_1", "msg_q2", "msg_2", "msg_q1"]
-    assert await opened.store.message("ses_1", "msg_q2") == started
     history = await opened.store.history("ses_1")
-    assert [message.message_id for message in history] == ["msg_1", "msg_q2", "msg_2"]
+    assert history == in_order(make_message("msg_1", "a"), started, make_message("msg_2", "b"))
+    assert await opened.store.message("ses_1", "msg_q2") == history[1]
+
+
+async def test_a_message_and_its_events_name_the_message_before(opened: OpenedStore) -> None:
+    """Once and for all when it gets its place, whatever the caller says; a message that waits has none before it."""
+    await opened.store.commit(creating())
+    first, streaming = make_message("msg_1", "a"), make_answer("msg_2", status=MessageStatus.STREAMING)
+    waiting = make_message("msg_q", "q", status=MessageStatus.QUEUED, previous_message_id="msg_wrong")
+    for message in (first, streaming, waiting):
+        await opened.store.commit(adding(message))
+    await opened.store.commit(adding(make_message("msg_3", "c")))
+    ended = make_answer("msg_2", "b")
+    finished = NewEvent(MessageFinished(msgspec.structs.replace(ended, parts=())))
+    ending = Commit(session_id="ses_1", at=NOW, changes=(PutMessage.whole(ended),), events=(finished,))
+    assert (await opened.store.commit(ending)).previous_message_ids == {"msg_2": "msg_1"}
+    told = [stored.event.kind.message for stored in opened.published[1:]]
+    assert [(message.message_id, message.previous_message_id) for message in told] == [
+        *(("msg_1", ""), ("msg_2", "msg_1"), ("msg_q", ""), ("msg_3", "msg_2"), ("msg_2", "msg_1")),
+    ]
+    read = [event.message_finished.message for event in events_in([opened.published[-1].frame])]
+    assert [message.previous_message_id for message in read] == ["msg_1"]
+    started = PutMessage(msgspec.structs.replace(waiting, status=MessageStatus.COMPLETE), ())
+    moving = await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(started,)))
+    assert moving.previous_message_ids == {"msg_q": "msg_3"}
+    assert (await opened.store.message("ses_1", "msg_q")).previous_message_id == "msg_3"
 
 
 async def test_only_the_named_parts_are_written(opened: OpenedStore) -> None:

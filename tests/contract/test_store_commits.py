@@ -54,7 +54,7 @@ async def test_concurrent_commits_are_all_durable_in_call_order(opened: OpenedSt
     await opened.store.commit(creating())
     futures = [opened.store.commit(adding(make_message(f"msg_{i}", str(i)))) for i in range(1000)]
     answers = await asyncio.gather(*futures)
-    assert answers == [Committed(i + 1, i + 2) for i in range(1000)]
+    assert answers == [Committed(i + 1, i + 2, {f"msg_{i}": f"msg_{i - 1}"} if i else {}) for i in range(1000)]
     assert await _message_ids(opened) == [f"msg_{i}" for i in range(1000)]
     assert [s.event.sequence for s in opened.published] == list(range(1, 1002))
 
@@ -68,7 +68,8 @@ async def test_a_unit_for_an_unknown_session_fails_alone(opened: OpenedStore) ->
         opened.store.commit(adding(make_message("msg_2", "b"))),
         return_exceptions=True,
     )
-    assert [answers[0], type(answers[1]), answers[2]] == [Committed(1, 2), SessionNotFound, Committed(2, 3)]
+    after = Committed(2, 3, {"msg_2": "msg_1"})
+    assert [answers[0], type(answers[1]), answers[2]] == [Committed(1, 2), SessionNotFound, after]
     assert opened.sequences()[1:] == [("ses_1", 2, 2), ("ses_1", 3, 3)]
 
 
@@ -81,7 +82,8 @@ async def test_a_request_name_is_recorded_once_even_in_one_transaction(opened: O
         opened.store.commit(adding(make_message("msg_3", "c"))),
         return_exceptions=True,
     )
-    assert [answers[0], type(answers[1]), answers[2]] == [Committed(1, 2), StorageError, Committed(2, 3)]
+    after = Committed(2, 3, {"msg_3": "msg_1"})
+    assert [answers[0], type(answers[1]), answers[2]] == [Committed(1, 2), StorageError, after]
     assert await _message_ids(opened) == ["msg_1", "msg_3"]
     assert await opened.store.request(BUILT_IN, "req") == StoredRequest("f1", "{}", before_sequence=1)
 
@@ -101,7 +103,7 @@ async def test_a_unit_that_cannot_be_encoded_fails_alone(opened: OpenedStore) ->
     assert [answers[0], isinstance(answers[1], UnicodeEncodeError), answers[2]] == [
         Committed(1, 2),
         True,
-        Committed(2, 3),
+        Committed(2, 3, {"msg_2": "msg_1"}),
     ]
     assert await _message_ids(opened) == ["msg_1", "msg_2"]
 
@@ -177,7 +179,8 @@ async def test_waiting_commits_have_an_outcome_when_the_store_closes(opened: Ope
     await opened.store.commit(creating())
     waiting = [opened.store.commit(adding(make_message(f"msg_{i}", "a"))) for i in range(5)]
     await opened.store.aclose()
-    assert [future.result() for future in waiting] == [Committed(i + 1, i + 2) for i in range(5)]
+    answers = [future.result() for future in waiting]
+    assert answers == [Committed(i + 1, i + 2, {f"msg_{i}": f"msg_{i - 1}"} if i else {}) for i in range(5)]
     with pytest.raises(ShuttingDown):
         await opened.store.commit(adding(make_message("msg_late", "a")))
 

@@ -10,7 +10,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.fakes.domain_values import NOW, added, adding, creating, later, make_answer, make_message
+from tests.support.fakes.domain_values import (
+    NOW,
+    added,
+    adding,
+    creating,
+    in_order,
+    later,
+    make_answer,
+    make_message,
+)
 from tests.support.fakes.opened_store import OpenedStore, displays_in, opened_store
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.domain.conversation.messages import (
@@ -114,7 +123,7 @@ async def test_stored_display_forms_are_the_recomputed_ones(tmp_path: Path) -> N
         await opened.store.commit(creating())
         await asyncio.gather(*[opened.store.commit(adding(message)) for message in examples])
         page = await opened.store.messages("ses_1", Page())
-        assert {m.message_id: m for m in page.messages} == {m.message_id: m for m in examples}
+        assert page.messages == in_order(*examples)
         display = await opened.store.display("ses_1", Page())
         assert display.frames == b"".join(map(codec.encode_display, page.messages))
         shown = [m for m in page.messages if codec.encode_display(m)]

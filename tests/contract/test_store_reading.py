@@ -271,7 +271,8 @@ async def test_turn_messages_are_those_of_the_turn(opened: OpenedStore) -> None:
     waiting = make_message("msg_w", "w", turn_id="trn_2", status=MessageStatus.QUEUED)
     await opened.store.commit(adding(answer))
     await opened.store.commit(adding(waiting))
-    assert await opened.store.turn_messages("trn_1") == (answer,)
+    before = (await opened.store.history("ses_1"))[-2].message_id
+    assert await opened.store.turn_messages("trn_1") == (msgspec.structs.replace(answer, previous_message_id=before),)
     assert await opened.store.turn_messages("trn_2") == (waiting,)
     assert await opened.store.turn_messages("") == ()
     assert await opened.store.turn_messages("trn_x") == ()
@@ -382,7 +383,7 @@ async def _store_call(opened: OpenedStore, session_id: str, message_id: str, par
 async def test_a_tool_call_is_found_by_the_id_of_its_part(opened: OpenedStore) -> None:
     """With the whole message, and with what became of the call since it was added."""
     await _store_call(opened, "ses_1", "msg_a", "prt_a")
-    asking = await _store_call(opened, "ses_1", "msg_b", "prt_b")
+    asking = msgspec.structs.replace(await _store_call(opened, "ses_1", "msg_b", "prt_b"), previous_message_id="msg_a")
     assert await opened.store.message_of_call("ses_1", "prt_b") == asking
     ran = ToolUse(name="look", call_id="c1", input_json="{}", status=ToolStatus.SUCCESS, output="found")
     settled = msgspec.structs.replace(asking, parts=(asking.parts[0], make_part(1, ran, part_id="prt_b")))

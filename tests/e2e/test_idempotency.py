@@ -36,6 +36,20 @@ async def test_repeated_request_gets_the_first_answer(client: Client) -> None:
     assert len(await messages_of(client, first.session_id)) == 2
 
 
+async def test_messages_have_the_names_of_their_requests(client: Client) -> None:
+    """In reads and in events, sent or appended; "" for answers and for requests without a name."""
+    sent = await talk(client, "hello", request_id="r1")
+    note = AppendMessageRequest(session_id=sent.session_id, type=MESSAGE_TYPE_HOST, parts=[text("n")], request_id="r2")
+    await client.messages.AppendMessage(note)
+    await turn_ended(client, await talk(client, "without", sent.session_id))
+    listed = await messages_of(client, sent.session_id)
+    assert [m.request_id for m in listed] == ["r1", "", "r2", "", ""]
+    async with watching(client, sent.session_id, after_sequence=0) as watch:
+        await watch.until_kind("caught_up")
+    added = [event.message_added.message for event in watch.events if event.HasField("message_added")]
+    assert [m.request_id for m in added] == ["r1", "", "r2", "", ""]
+
+
 async def test_concurrent_retries_agree(client: Client) -> None:
     """Twenty at once, without a session: one session, one message, one turn."""
     answers = await asyncio.gather(*(client.messages.SendMessage(ask("hello", request_id="r1")) for _ in range(20)))

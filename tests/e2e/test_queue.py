@@ -7,7 +7,7 @@ import grpc
 
 from opencode.event.session_event_pb2 import EVENT_KIND_SESSION_STATUS_CHANGED
 from opencode.message import content_pb2, message_pb2
-from opencode.message.message_pb2 import AbortSessionRequest
+from opencode.message.message_pb2 import AbortSessionRequest, GetMessageRequest
 from tests.support.clients.conversation import (
     FOREVER,
     ask,
@@ -63,6 +63,27 @@ async def test_queue_is_first_in_first_out(client: Client) -> None:
     assert [m.answers_message_id for m in listed if m.answers_message_id] == [a.message_id for a in (first, *rest)]
     assert [words_of(m) for m in listed[2:]] == [word for n in range(5) for word in (f"n{n}", f"n{n}")]
     assert comparable(fold.listed()) == comparable(listed)
+    assert [m.previous_message_id for m in listed] == ["", *(m.message_id for m in listed[:-1])]
+
+
+async def test_waiting_message_is_behind_no_other(client: Client) -> None:
+    """Until its turn starts: then the last one of the conversation is before it, in reads and in events."""
+    first = await client.messages.SendMessage(ask("one\n" + FOREVER))
+    waiting = await client.messages.SendMessage(ask("two", first.session_id))
+    one = GetMessageRequest(session_id=first.session_id, message_id=waiting.message_id)
+    assert (await client.messages.GetMessage(one)).message.previous_message_id == ""
+    async with watching(client, first.session_id) as watch:
+        snapshot = (await watch.until_kind("message_snapshot")).message_snapshot.message
+        assert snapshot.previous_message_id == first.message_id
+        await client.messages.AbortSession(AbortSessionRequest(session_id=first.session_id, keep_queue=True))
+        await watch.until_turn_ended(waiting.turn_id)
+    question, answer, note, waited, last = await messages_of(client, first.session_id)
+    assert (snapshot.message_id, answer.previous_message_id) == (answer.message_id, question.message_id)
+    assert (waited.message_id, waited.previous_message_id) == (waiting.message_id, note.message_id)
+    assert (await client.messages.GetMessage(one)).message == waited
+    finished = [e.message_finished.message for e in watch.events if e.HasField("message_finished")]
+    assert [message.previous_message_id for message in finished] == [question.message_id, waiting.message_id]
+    assert last.previous_message_id == waiting.message_id
 
 
 async def test_queued_message_is_not_in_the_context(client: Client, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ class PutMessage(Struct, frozen=True):
     """Creates or replaces a message: its header, its display form and some of its parts.
 
     A new message goes to the end of its session. Queued messages sort behind all others; one that is no longer queued
-    moves to the end of the others.
+    moves to the end of the others. The store keeps which message is before it, whatever `previous_message_id` has.
     """
 
     message: Message
@@ -106,3 +106,5 @@ class Committed(Struct, frozen=True):
     """The session's head before the commit; equal to `sequence` when it had no events."""
     sequence: int
     """The session's head after the commit."""
+    previous_message_ids: dict[str, str] = {}
+    """The message before each message of the commit, by its id. Without queued messages and the session's first one."""

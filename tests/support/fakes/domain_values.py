@@ -3,6 +3,8 @@
 import hashlib
 from datetime import UTC, datetime, timedelta
 
+import msgspec
+
 from turnwire.domain.conversation.events import (
     DurableKind,
     MessageAdded,
@@ -119,6 +121,17 @@ def make_message(message_id: str = "msg_1", *contents: Content | str | Part, **f
         "parts": tuple(parts),
     }
     return Message(**{**defaults, **fields})
+
+
+def in_order(*messages: Message) -> tuple[Message, ...]:
+    """Returns the messages as a store reads them that has got them in this order: each names the one before it."""
+    queued = [message for message in messages if message.status is MessageStatus.QUEUED]
+    placed = [message for message in messages if message.status is not MessageStatus.QUEUED]
+    before = ["", *(message.message_id for message in placed)]
+    return (
+        *(msgspec.structs.replace(m, previous_message_id=b) for m, b in zip(placed, before, strict=False)),
+        *(msgspec.structs.replace(message, previous_message_id="") for message in queued),
+    )
 
 
 def make_answer(message_id: str = "msg_1", *contents: Content | str | Part, **fields: object) -> Message:

@@ -205,6 +205,8 @@ class SessionFold:
             self.queue.remove(message_id)
         message = self.messages.pop(message_id, None)
         if message is not None:
+            if message.status == MESSAGE_STATUS_QUEUED:  # it waited
+                message.previous_message_id = next((o for o in reversed(self.messages) if o not in self.queue), "")
             message.status = MESSAGE_STATUS_COMPLETE
             self.messages[message_id] = message
 

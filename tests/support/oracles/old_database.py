@@ -29,6 +29,7 @@ from tests.support.fakes.domain_values import (
     NOW,
     adding,
     creating,
+    in_order,
     make_answer,
     make_file,
     make_message,
@@ -97,6 +98,9 @@ CALLS = make_answer(
     finish_reason=FinishReason.TOOL_USE,
     sent_context=SentContext(system_hash="s", tools_hash="t", prefix_hash="p", message_count=2, estimated_tokens=10),
 )
+IN_ORDER = in_order(QUESTION, SUMMARY, CALLS)
+"""The messages of the session as they are read."""
+
 ANSWERED = make_permission(
     "per_answered",
     APPROVALS,

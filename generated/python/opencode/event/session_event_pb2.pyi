@@ -634,7 +634,9 @@ Global___ToolLog: _TypeAlias = ToolLog  # noqa: Y015
 
 @_typing.final
 class TurnStarted(_message.Message):
-    """Tells that a turn began. Its user message is part of the conversation from now on."""
+    """Tells that a turn began. Its user message is part of the conversation from now on: one that waited moves behind the last
+    message that does not wait, which is then its previous_message_id.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

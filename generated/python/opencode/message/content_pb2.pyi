@@ -253,6 +253,11 @@ class SessionMessage(_message.Message):
     METADATA_JSON_FIELD_NUMBER: _builtins.int
     COMPACTION_FIELD_NUMBER: _builtins.int
     SENT_CONTEXT_FIELD_NUMBER: _builtins.int
+    PREVIOUS_MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    ALTERNATIVE_COUNT_FIELD_NUMBER: _builtins.int
+    ALTERNATIVE_INDEX_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    ORIGIN_FIELD_NUMBER: _builtins.int
     message_id: _builtins.str
     """Unique id."""
     session_id: _builtins.str
@@ -280,6 +285,20 @@ class SessionMessage(_message.Message):
     metadata_json: _builtins.str
     """The client's own facts as a JSON object; "" when there are none. Never sent to a model. A HOST message of the server
     itself names here what happened: {"event": "turn_failed", …}.
+    """
+    previous_message_id: _builtins.str
+    """The message before it on its own path through the conversation. "" for the first one, and while the message waits:
+    it is set when its turn starts. Messages with the same one are alternatives of each other.
+    """
+    alternative_count: _builtins.int
+    """How many messages have the same previous_message_id, this one included. 0 and 1: it has no alternatives. Not sent
+    yet; a change will come as message_replaced.
+    """
+    alternative_index: _builtins.int
+    """Its place among its alternatives, from 0, the oldest first. Not sent yet."""
+    request_id: _builtins.str
+    """The request_id of the SendMessage, StreamMessage or AppendMessage that stored it; "" when that had none, and for
+    messages of the server. By it a client finds the message that it shows already while it sends.
     """
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Part]:
@@ -313,6 +332,10 @@ class SessionMessage(_message.Message):
     def sent_context(self) -> Global___SentContext:
         """What the model was sent. Absent unless an assistant message of a step."""
 
+    @_builtins.property
+    def origin(self) -> Global___MessageOrigin:
+        """Where a copied or imported message comes from. Absent for all others. Not sent yet."""
+
     def __init__(
         self,
         *,
@@ -336,16 +359,51 @@ class SessionMessage(_message.Message):
         metadata_json: _builtins.str = ...,
         compaction: Global___Compaction | None = ...,
         sent_context: Global___SentContext | None = ...,
+        previous_message_id: _builtins.str = ...,
+        alternative_count: _builtins.int = ...,
+        alternative_index: _builtins.int = ...,
+        request_id: _builtins.str = ...,
+        origin: Global___MessageOrigin | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd", "compaction", b"compaction", "cost_pico_usd", b"cost_pico_usd", "create_time", b"create_time", "failure", b"failure", "model_run", b"model_run", "sent_context", b"sent_context", "update_time", b"update_time", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd", "compaction", b"compaction", "cost_pico_usd", b"cost_pico_usd", "create_time", b"create_time", "failure", b"failure", "model_run", b"model_run", "origin", b"origin", "sent_context", b"sent_context", "update_time", b"update_time", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd", "answers_message_id", b"answers_message_id", "compaction", b"compaction", "cost_pico_usd", b"cost_pico_usd", "create_time", b"create_time", "failure", b"failure", "finish_reason", b"finish_reason", "message_id", b"message_id", "metadata_json", b"metadata_json", "model_run", b"model_run", "parts", b"parts", "provider_finish_reason", b"provider_finish_reason", "sender", b"sender", "sender_name", b"sender_name", "sent_context", b"sent_context", "session_id", b"session_id", "status", b"status", "turn_id", b"turn_id", "type", b"type", "update_time", b"update_time", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd", "alternative_count", b"alternative_count", "alternative_index", b"alternative_index", "answers_message_id", b"answers_message_id", "compaction", b"compaction", "cost_pico_usd", b"cost_pico_usd", "create_time", b"create_time", "failure", b"failure", "finish_reason", b"finish_reason", "message_id", b"message_id", "metadata_json", b"metadata_json", "model_run", b"model_run", "origin", b"origin", "parts", b"parts", "previous_message_id", b"previous_message_id", "provider_finish_reason", b"provider_finish_reason", "request_id", b"request_id", "sender", b"sender", "sender_name", b"sender_name", "sent_context", b"sent_context", "session_id", b"session_id", "status", b"status", "turn_id", b"turn_id", "type", b"type", "update_time", b"update_time", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cost_pico_usd: _TypeAlias = _typing.Literal["cost_pico_usd"]  # noqa: Y015
     _WhichOneofArgType__cost_pico_usd: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cost_pico_usd) -> _WhichOneofReturnType__cost_pico_usd | None: ...
 
 Global___SessionMessage: _TypeAlias = SessionMessage  # noqa: Y015
+
+@_typing.final
+class MessageOrigin(_message.Message):
+    """Names the message that another one is a copy of, after a fork, a clone or an import. Not sent yet."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SYSTEM_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    system: _builtins.str
+    """The system that it comes from, in that system's own word; "" for this server. Never parsed."""
+    session_id: _builtins.str
+    """Its session there. Never parsed."""
+    message_id: _builtins.str
+    """Its id there. Never parsed."""
+    def __init__(
+        self,
+        *,
+        system: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        message_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message_id", b"message_id", "session_id", b"session_id", "system", b"system"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MessageOrigin: _TypeAlias = MessageOrigin  # noqa: Y015
 
 @_typing.final
 class Compaction(_message.Message):

@@ -123,6 +123,8 @@ def _message(sent: content.SessionMessage) -> m.Message:
         sender_name=sent.sender_name,
         metadata_json=sent.metadata_json,
         compaction=_compaction(sent.compaction) if sent.HasField("compaction") else None,
+        previous_message_id=sent.previous_message_id,
+        request_id=sent.request_id,
     )
 
 

@@ -266,6 +266,8 @@ def message(value: m.Message) -> content.SessionMessage:
         metadata_json=value.metadata_json,
         compaction=compaction(value.compaction),
         sent_context=sent_context(value.sent_context),
+        previous_message_id=value.previous_message_id,
+        request_id=value.request_id,
     )
 
 

@@ -74,6 +74,7 @@ class Step:
         self._turn = turn
         self._request = request
         self._call: ModelCall | None = None
+        self._is_reopened = reopened is not None
         message, work = self._begin(request.sent, reopened)
         self._added: asyncio.Future[Committed] = environment.commit(turn.session_id, work, message.updated_at)
         self._stream = MessageStream(message, self._publish, environment.new_id)
@@ -89,9 +90,10 @@ class Step:
         """None: calls wait for results only after the step has ended."""
         return None
 
-    def open_message(self) -> Message:
-        """Returns the message with the content received so far."""
-        return self._stream.snapshot()
+    def open_message(self) -> Message | None:
+        """Returns the message with the content received so far; None while it is not stored, as it has no place yet."""
+        is_stored = self._added.done() and self._added.exception() is None
+        return self._answer() if is_stored or self._is_reopened else None
 
     def open_part(self, message_id: str, index: int) -> Part | None:
         """Returns one part of the message with the content received so far; None when the id is another message's."""
@@ -121,7 +123,7 @@ class Step:
         stream.note_sent(request.draft.sent_to(stream.model))  # a fallback may have answered
         await asyncio.shield(self._added)
         await self._journal.finish()
-        answer = with_cost(stream.snapshot(), environment.providers)
+        answer = with_cost(self._answer(), environment.providers)
         ending = step_ending(stream.finished, failure, answer)
         permissions = tuple[PermissionRequest, ...]()
         if ending.finish_reason is FinishReason.TOOL_USE:
@@ -137,7 +139,7 @@ class Step:
         """Returns the state of the step once all its commits have ended. Called after its task ended."""
         await self._journal.settle()
         await asyncio.wait((self._added,))
-        message = with_cost(self._stream.snapshot(), self._environment.providers)
+        message = with_cost(self._answer(), self._environment.providers)
         was_added = self._added.exception() is None
         return StepEnd(message, work=Work() if was_added else Work((), (_added_event(message),)))
 
@@ -160,6 +162,14 @@ class Step:
             sent_context=sent,
         )
         return message, Work((PutMessage(message, ()),), (_added_event(message),))
+
+    def _answer(self) -> Message:
+        """Returns the message so far, with the message before it once it is stored."""
+        message, added = self._stream.snapshot(), self._added
+        if not added.done() or added.exception() is not None:
+            return message
+        previous = added.result().previous_message_ids.get(message.message_id, "")
+        return msgspec.structs.replace(message, previous_message_id=previous)
 
     async def _problem_of(self, call: ToolUse) -> str:
         """Checks a call against the tools of the current request; a shorter request may have replaced the first."""

@@ -205,5 +205,6 @@ class Conversations:
             parts=contents.parts(self._environment.new_id),
             sender=new.sender,
             sender_name=new.sender_name,
+            request_id=new.request_id,
             metadata_json=new.metadata_json,
         )

@@ -62,13 +62,13 @@ class TurnEnded(Struct, frozen=True):
 
 
 class MessageAdded(Struct, frozen=True):
-    """A message was stored; an assistant message has no parts yet."""
+    """A message was stored; an assistant message has no parts yet. The store fills in the message before it."""
 
     message: Message
 
 
 class MessageFinished(Struct, frozen=True):
-    """An assistant message ended; carries the message without its parts."""
+    """An assistant message ended; carries the message without its parts. The store fills in the message before it."""
 
     message: Message
 

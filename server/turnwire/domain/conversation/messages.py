@@ -244,6 +244,8 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     The database stores it under its former name.
     """
+    previous_message_id: str = ""
+    """The message before it in the conversation; "" for the first one and while it waits. Assigned by the store."""
     finish_reason: FinishReason | None = None
     provider_finish_reason: str = ""
     """The provider's own word for the finish reason."""
@@ -254,6 +256,8 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     failure: Failure | None = None
     sender: str = ""
     sender_name: str = ""
+    request_id: str = ""
+    """The name of the request that stored it; "" when that had none."""
     metadata_json: str = ""
     compaction: Compaction | None = None
     """Set when this SYSTEM message is a summary."""

@@ -1,12 +1,21 @@
 """The changes of a commit as SQL. Everything here runs inside the writer's transaction."""
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 import msgspec
 
-from turnwire.domain.conversation.events import DurableKind, Event, QueueChanged, TurnEnded, TurnStarted
+from turnwire.domain.conversation.events import (
+    DurableKind,
+    Event,
+    MessageAdded,
+    MessageFinished,
+    MessageReplaced,
+    QueueChanged,
+    TurnEnded,
+    TurnStarted,
+)
 from turnwire.domain.conversation.messages import File, Message, MessageStatus, Part, ToolUse
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import TurnStatus
@@ -56,15 +65,18 @@ class CommitWriter:
         """
         row = self._session_row(db, commit)
         session, before, pruned = row
-        removed = False
+        removed, previous = False, dict[str, str]()
         for change in commit.changes:
             if isinstance(change, RemoveSession):
                 removed = True
+            elif isinstance(change, PutMessage):
+                before_it = self._put_message(db, session, change.message, change.part_indexes)
+                previous[change.message.message_id] = before_it
             else:
                 self._carry_out(db, session, before, change)
         if removed:
             self._remove_session(db, session, commit.session_id)
-        stored = self._append_events(db, session, commit, before)
+        stored = self._append_events(db, session, commit, before, previous)
         head = before + len(stored)
         if not removed:
             db.execute(
@@ -73,7 +85,7 @@ class CommitWriter:
             )
             if head - pruned > self._retained_events + PRUNE_SLACK:
                 self._prune(db, session, commit.session_id, head - self._retained_events)
-        return Committed(before, head), stored
+        return Committed(before, head, {message: other for message, other in previous.items() if other}), stored
 
     def _session_row(self, db: sqlite3.Connection, commit: Commit) -> tuple[int, int, int]:
         query = "SELECT id, head_sequence, pruned_through FROM sessions WHERE session_id = ?"
@@ -91,8 +103,6 @@ class CommitWriter:
 
     def _carry_out(self, db: sqlite3.Connection, session: int, before: int, change: Change) -> None:
         match change:
-            case PutMessage(message, part_indexes):
-                self._put_message(db, session, message, part_indexes)
             case PutTurn(turn):
                 db.execute(
                     "INSERT INTO turns (turn_id, session, ended, body) VALUES (?, ?, ?, ?)"
@@ -137,14 +147,15 @@ class CommitWriter:
 
     def _put_message(
         self, db: sqlite3.Connection, session: int, message: Message, part_indexes: tuple[int, ...]
-    ) -> None:
+    ) -> str:
+        """Writes a message. Returns the id of the message before it; "" when there is none, or while it is queued."""
         queued = message.status is MessageStatus.QUEUED
         values = {
             "message_id": message.message_id,
             "session": session,
             "queued": queued,
             "turn_id": message.turn_id,
-            "body": _text(msgspec.structs.replace(message, parts=())),
+            "body": _text(msgspec.structs.replace(message, parts=(), previous_message_id="")),
             "display": self._codec.encode_display(message),
         }
         row = db.execute(_PUT_MESSAGE, values).fetchone()
@@ -152,6 +163,7 @@ class CommitWriter:
             raise StorageError(f"message {message.message_id} belongs to another session", {"id": message.message_id})
         for index in part_indexes:
             self._put_part(db, row[0], message.parts[index])
+        return str(row[1])
 
     def _put_part(self, db: sqlite3.Connection, message_row: int, part: Part) -> None:
         if isinstance(part.content, ToolUse):
@@ -174,13 +186,15 @@ class CommitWriter:
         db.executemany("INSERT INTO part_files (part, file) VALUES (?, ?)", [(row, file) for file in sorted(files)])
         _remove_unused(db, before - files)
 
-    def _append_events(self, db: sqlite3.Connection, session: int, commit: Commit, before: int) -> list[StoredEvent]:
+    def _append_events(
+        self, db: sqlite3.Connection, session: int, commit: Commit, before: int, previous: Mapping[str, str]
+    ) -> list[StoredEvent]:
         stored = []
         rows = []
         for sequence, new in enumerate(commit.events, before + 1):
             event = Event(
                 session_id=commit.session_id,
-                kind=_numbered(db, session, new.kind, sequence),
+                kind=_placed(_numbered(db, session, new.kind, sequence), previous),
                 at=commit.at,
                 turn_id=new.turn_id,
                 sequence=sequence,
@@ -229,6 +243,19 @@ def _numbered(db: sqlite3.Connection, session: int, kind: DurableKind, sequence:
             return kind
 
 
+def _placed(kind: DurableKind, previous: Mapping[str, str]) -> DurableKind:
+    """Returns what happened with the message before the one that it carries.
+
+    Args:
+        kind: What happened.
+        previous: The message before each message that the commit wrote, by its id.
+    """
+    if not isinstance(kind, MessageAdded | MessageFinished | MessageReplaced):
+        return kind
+    before_it = previous.get(kind.message.message_id, kind.message.previous_message_id)
+    return type(kind)(msgspec.structs.replace(kind.message, previous_message_id=before_it))
+
+
 def _files_of(db: sqlite3.Connection, where: str, *parameters: object) -> list[str]:
     """Returns the hashes of the files that some messages use, in their parts and in the results of their tool calls."""
     used = "JOIN messages ON messages.id = parts.message WHERE"
@@ -255,17 +282,21 @@ _PUT_PART = (
 )
 
 _PUT_MESSAGE = """
-INSERT INTO messages (message_id, session, queued, place, turn_id, body, display)
+INSERT INTO messages (message_id, session, queued, place, turn_id, body, display, previous)
 VALUES (:message_id, :session, :queued,
         (SELECT coalesce(max(place), 0) + 1 FROM messages WHERE session = :session AND queued = :queued),
-        :turn_id, :body, :display)
+        :turn_id, :body, :display,
+        CASE WHEN :queued THEN '' ELSE coalesce(
+            (SELECT message_id FROM messages WHERE session = :session AND queued = 0 ORDER BY place DESC LIMIT 1), ''
+        ) END)
 ON CONFLICT (message_id) DO UPDATE SET
     queued = excluded.queued,
     place = CASE WHEN queued = excluded.queued THEN place ELSE excluded.place END,
+    previous = CASE WHEN queued = excluded.queued THEN previous ELSE excluded.previous END,
     body = excluded.body,
     display = excluded.display
 WHERE messages.session = excluded.session
-RETURNING id
+RETURNING id, previous
 """
 
 

@@ -347,14 +347,15 @@ def _turn_of(body: str, start_sequence: int, end_sequence: int) -> Turn:
 def _messages(db: sqlite3.Connection, where: str, parameters: tuple[object, ...], order: str) -> tuple[Message, ...]:
     """Reads messages with their parts in one query."""
     rows = db.execute(
-        "SELECT messages.id, messages.body, parts.body FROM messages LEFT JOIN parts ON parts.message = messages.id"
+        "SELECT messages.id, messages.body, previous, parts.body"
+        " FROM messages LEFT JOIN parts ON parts.message = messages.id"
         f" WHERE {where} ORDER BY {order}, part_index",
         parameters,
     )
     found = []
-    for (_, header), group in itertools.groupby(rows, key=lambda row: (row[0], row[1])):
-        parts = tuple(_part(body) for _, _, body in group if body is not None)
-        found.append(msgspec.structs.replace(_message(header), parts=parts))
+    for (_, header, previous), group in itertools.groupby(rows, key=lambda row: row[:3]):
+        parts = tuple(_part(body) for *_, body in group if body is not None)
+        found.append(msgspec.structs.replace(_message(header), parts=parts, previous_message_id=previous))
     return tuple(found)
 
 

@@ -167,11 +167,25 @@ UPDATE log_state SET pruned_through = max(pruned_through, coalesce((SELECT max(p
 DELETE FROM events;
 """
 
+_MESSAGES_BEFORE = """
+-- the message before this one in its conversation; '' for the first one and for queued ones
+ALTER TABLE messages ADD COLUMN previous TEXT NOT NULL DEFAULT '';
+UPDATE messages SET previous = coalesce((
+    SELECT before.message_id FROM messages AS before
+    WHERE before.session = messages.session AND before.queued = 0 AND before.place < messages.place
+    ORDER BY before.place DESC LIMIT 1
+), '') WHERE queued = 0;
+
+-- messages name their request; before, only the receipt of the request named the message
+UPDATE messages SET body = json_set(messages.body, '$.request_id', requests.request_id)
+FROM requests WHERE messages.message_id = json_extract(requests.receipt, '$.message_id');
+"""
+
 MIGRATIONS: tuple[str, ...] = (
     _INITIAL,
     _PERMISSIONS_AND_RESULT_FILES,
     _TOOL_CALLS_BY_ID,
-    _REQUESTS_OF_PRINCIPALS + _TURN_NUMBERS + _TIMELINES,
+    _REQUESTS_OF_PRINCIPALS + _TURN_NUMBERS + _TIMELINES + _MESSAGES_BEFORE,
 )
 """Migration n (from 1) is element n - 1."""
 

@@ -53,6 +53,8 @@ ANSWER = make_answer(
     failure=m.Failure("BUSY", "busy"),
     sender="u",
     sender_name="U",
+    request_id="req_1",
+    previous_message_id="msg_user",
     metadata_json='{"a":1}',
     compaction=m.Compaction(through_message_id="msg_0", message_count=1, tokens_before=9, tokens_after=1),
 )

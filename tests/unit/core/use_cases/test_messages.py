@@ -65,7 +65,7 @@ async def test_a_message_is_stored_and_told_in_one_commit() -> None:
     new = _new(NewText("note"), type=MessageType.HOST, request_id="req", fingerprint="f", sender="u")
     receipt = await conversations.append(BUILT_IN, new)
     part = make_part(0, Text("note"), part_id="prt_1")
-    message = make_message("msg_1", part, type=MessageType.HOST, sender="u")
+    message = make_message("msg_1", part, type=MessageType.HOST, sender="u", request_id="req")
     assert receipt == Receipt(session_id="ses_1", message_id="msg_1")
     [commit] = store.commits
     assert commit == Commit(

@@ -12,6 +12,7 @@ from opencode.message.content_pb2 import (
     SessionMessage,
     TextContent,
 )
+from opencode.turn.turn_pb2 import Turn
 from tests.support.oracles.fold import SessionFold
 
 
@@ -73,6 +74,16 @@ def test_a_steered_message_moves_behind_the_conversation() -> None:
     _happens(fold, turn_id="trn_2", turn_steered=pb.TurnSteered(user_message_id="w2", into_turn_id="trn_1"))
     assert _ids(fold) == ["a", "b", "c", "w2", "w1"]
     assert fold.messages["w2"].status == MESSAGE_STATUS_COMPLETE
+    assert (fold.messages["w2"].previous_message_id, fold.messages["w1"].previous_message_id) == ("c", "")
+
+
+def test_the_first_message_of_a_turn_keeps_the_one_before_it() -> None:
+    """Only a message that waited gets another one."""
+    fold = _fold()
+    _happens(fold, message_added=pb.MessageAdded(message=_message("d", previous_message_id="c")))
+    turn = Turn(turn_id="trn_1", user_message_id="d", start_sequence=fold.head + 1)
+    _happens(fold, turn_id="trn_1", turn_started=pb.TurnStarted(turn=turn))
+    assert fold.messages["d"].previous_message_id == "c"
 
 
 def test_deltas_are_joined_by_bytes() -> None:

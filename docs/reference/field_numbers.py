@@ -18,8 +18,28 @@ _INTRODUCTION = """\
 # Next free field numbers
 
 `make generate` writes this page from the contract. Take the next number of a message; a message that is not here yet
-starts at 1.
+starts at 1. Planned numbers are kept for the fields named beside them: nothing else takes them.
 """
+
+PLANNED = {
+    "opencode.event.SessionEvent": {
+        26: "question_asked",
+        27: "question_answered",
+        28: "message_redacted",
+        29: "actor",
+        41: "question_snapshot",
+    },
+    "opencode.event.WatchEventsRequest": {8: "heartbeat_interval", 9: "session_ids"},
+    "opencode.file.DownloadFileRequest": {3: "offset", 4: "size"},
+    "opencode.message.SendMessageRequest": {24: "expected_turn_id", 25: "labels"},
+    "opencode.message.TextContent": {2: "citations"},
+    "opencode.server.GetServerInfoResponse": {9: "regions"},
+    "opencode.session.ListSessionsRequest": {**dict.fromkeys(range(18, 24), "filter"), 24: "order"},
+    "opencode.tool.ToolDefinition": {4: "title", 5: "output_schema_json", 6: "read_only", 7: "destructive"},
+    "opencode.turn.GenerationOptions": {9: "tool_choice", 10: "response_schema_json", 11: "seed", 12: "service_tier"},
+    "opencode.turn.Turn": {19: "sent_context"},
+}
+"""Full name of a message -> the numbers that are kept for planned fields, with what they are for."""
 
 
 def field_numbers() -> str:
@@ -29,8 +49,11 @@ def field_numbers() -> str:
         packages.setdefault(message.file.package, []).append(message)
     pages = [_INTRODUCTION]
     for package, found in packages.items():
-        rows = "".join(f"| `{message.name}` | {_next_in_words(message, fixed)} |\n" for message in found)
-        pages.append(f"## `{package}`\n\n| message | next |\n|---|---|\n{rows}")
+        rows = "".join(
+            f"| `{message.name}` | {_next_in_words(message, fixed)} | {_planned_in_words(message)} |\n"
+            for message in found
+        )
+        pages.append(f"## `{package}`\n\n| message | next | planned, do not take |\n|---|---|---|\n{rows}")
     return "\n".join(pages)
 
 
@@ -55,7 +78,7 @@ def messages() -> Iterator[Descriptor]:
 
 
 def _next_in_words(message: Descriptor, fixed: frozenset[str]) -> str:
-    taken = _taken(message)
+    taken = [*_taken(message), *PLANNED.get(message.full_name, ())]
     if message.full_name != _EVENT:
         first = _FIRST_OWN_NUMBER if message.full_name in fixed else 1
         return str(max([first - 1, *taken]) + 1)
@@ -64,6 +87,10 @@ def _next_in_words(message: Descriptor, fixed: frozenset[str]) -> str:
         f"{lasting} (to {_FIRST_PASSING_NUMBER - 1}) for common fields and durable kinds, "
         f"{max(taken) + 1} for kinds that are not durable"
     )
+
+
+def _planned_in_words(message: Descriptor) -> str:
+    return ", ".join(f"{number} {name}" for number, name in PLANNED.get(message.full_name, {}).items())
 
 
 def _taken(message: Descriptor) -> list[int]:

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 from google.protobuf import descriptor_pb2, json_format
-from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.descriptor import Descriptor, MethodDescriptor
 from google.protobuf.message_factory import GetMessageClass
 from msgspec import Struct
 
 from docs.reference.configuration import documentation
 from docs.reference.defaults import with_defaults
 from docs.reference.documents import documents
-from docs.reference.field_numbers import fixed_messages, messages, modules
+from docs.reference.field_numbers import PLANNED, fixed_messages, messages, modules
 from opencode.event.session_event_pb2 import SessionEvent
 from tests.support.servers.serving import serving
 from turnwire.config import load_config
@@ -200,21 +200,40 @@ def test_next_free_numbers_are_free() -> None:
     """docs/field-numbers.md names every message, with numbers that no field has or had, our own in fixed ones."""
     text = (ROOT / "docs/field-numbers.md").read_text()
     written = {
-        f"{package}.{name}": [int(number) for number in re.findall(r"\d+", re.sub(r"\(.*?\)", "", row))]
+        f"{package}.{name}": (_numbers_in(re.sub(r"\(.*?\)", "", following)), _numbers_in(planned))
         for package, table in re.findall(r"^## `([\w.]+)`\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
-        for name, row in re.findall(r"^\| `(\w+)` \| (.*) \|$", table, re.MULTILINE)
+        for name, following, planned in re.findall(r"^\| `(\w+)` \| ([^|]*) \| ([^|]*)\|$", table, re.MULTILINE)
     }
     found = {message.full_name: message for message in messages()}
     assert written.keys() == found.keys()
     fixed = fixed_messages()
-    for name, numbers in written.items():
-        proto = descriptor_pb2.DescriptorProto()
-        found[name].CopyToProto(proto)
-        taken = {field.number for field in proto.field}
-        taken |= {number for gap in proto.reserved_range for number in range(gap.start, gap.end)}
-        assert numbers and not taken & set(numbers), name
-        assert all(number - 1 in {0, 15, *taken} for number in numbers), name
-        assert name not in fixed or min(numbers) >= 16, name
+    for name, (following, planned) in written.items():
+        taken = _taken_numbers(found[name])
+        assert following and not {*taken, *planned} & set(following), name
+        assert all(number - 1 in {0, 15, *taken, *planned} for number in following), name
+        assert name not in fixed or min(following) >= 16, name
+
+
+@pytest.mark.parametrize("name", PLANNED)
+def test_planned_numbers_are_not_taken(name: str) -> None:
+    """No field has or had one, the page names them, and in fixed messages they are among our own."""
+    [message] = [message for message in messages() if message.full_name == name]
+    assert not _taken_numbers(message) & PLANNED[name].keys()
+    assert name not in fixed_messages() or min(PLANNED[name]) >= 16
+    words = ", ".join(f"{number} {field}" for number, field in PLANNED[name].items())
+    assert f" | {words} |\n" in (ROOT / "docs/field-numbers.md").read_text()
+
+
+def _numbers_in(cell: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\b\d+\b", cell)]
+
+
+def _taken_numbers(message: Descriptor) -> set[int]:
+    """Returns the numbers that are or were a field's."""
+    proto = descriptor_pb2.DescriptorProto()
+    message.CopyToProto(proto)
+    reserved = {number for gap in proto.reserved_range for number in range(gap.start, gap.end)}
+    return {field.number for field in proto.field} | reserved
 
 
 @pytest.mark.parametrize(

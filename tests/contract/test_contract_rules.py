@@ -7,12 +7,19 @@ import pytest
 from google.protobuf.descriptor import Descriptor, MethodDescriptor
 from google.protobuf.descriptor_pb2 import MethodOptions
 
-from docs.reference.field_numbers import modules
+from docs.reference.field_numbers import messages, modules
 from opencode.message.message_pb2 import DisplayMessage
 
 READS = re.compile(r"(Get|List|Search|Query|Explain|Watch|Download|Export)[A-Z]")
 STREAMED_READS = {"SubscribeGlobalEvents"}
 """Of the fixed contract, whose name says otherwise."""
+
+OPTIONAL_MESSAGES = {
+    "opencode.event.MessageUpdated.tokens",
+    "opencode.message.SendMessageRequest.model",
+    "opencode.session.SessionInfo.time",
+}
+"""Of the fixed contract."""
 
 DISPLAY_FIELDS = [
     *("message_id", "role", "text_parts", "reasoning_parts", "tokens_input", "tokens_output", "tokens_reasoning"),
@@ -73,3 +80,16 @@ def test_enums_begin_with_a_value_that_means_nothing() -> None:
     enums = [enum for module in modules() for enum in module.DESCRIPTOR.enum_types_by_name.values()]  # type: ignore[attr-defined]
     assert enums
     assert [enum.name for enum in enums if not enum.values_by_number[0].name.endswith("_UNSPECIFIED")] == []
+
+
+def test_messages_of_ours_are_not_optional() -> None:
+    """A field that holds a message can be absent without the word, and taking it away later would break clients."""
+    optional = {
+        f"{message.full_name}.{field.name}"
+        for message in messages()
+        for field in message.fields
+        if field.message_type is not None
+        and field.containing_oneof is not None
+        and field.containing_oneof.name == f"_{field.name}"
+    }
+    assert optional == OPTIONAL_MESSAGES

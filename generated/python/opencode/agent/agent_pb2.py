@@ -26,7 +26,7 @@ from opencode.model import model_pb2 as opencode_dot_model_dot_model__pb2
 from opencode.tool import tool_pb2 as opencode_dot_tool_dot_tool__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aopencode/agent/agent.proto\x12\x0eopencode.agent\x1a\x1aopencode/model/model.proto\x1a\x18opencode/tool/tool.proto\"\x13\n\x11ListAgentsRequest\"6\n\tAgentList\x12)\n\x06\x61gents\x18\x01 \x03(\x0b\x32\x19.opencode.agent.AgentInfo\"\xdb\x02\n\tAgentInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x18\n\x0b\x64\x65scription\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x11\n\x04mode\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x10\n\x08\x62uilt_in\x18\x04 \x01(\x08\x12\x12\n\x05\x63olor\x18\x05 \x01(\tH\x02\x88\x01\x01\x12-\n\x05model\x18\x10 \x01(\x0b\x32\x19.opencode.model.ModelNameH\x03\x88\x01\x01\x12\x32\n\x0f\x66\x61llback_models\x18\x11 \x03(\x0b\x32\x19.opencode.model.ModelName\x12\r\n\x05tools\x18\x12 \x03(\t\x12\x33\n\x0bpermissions\x18\x13 \x03(\x0b\x32\x1e.opencode.agent.PermissionRule\x12\x19\n\x11has_system_prompt\x18\x14 \x01(\x08\x42\x0e\n\x0c_descriptionB\x07\n\x05_modeB\x08\n\x06_colorB\x08\n\x06_model\"R\n\x0ePermissionRule\x12\x0f\n\x07pattern\x18\x01 \x01(\t\x12/\n\x06\x61\x63tion\x18\x02 \x01(\x0e\x32\x1f.opencode.tool.PermissionAction2_\n\x0c\x41gentService\x12O\n\nListAgents\x12!.opencode.agent.ListAgentsRequest\x1a\x19.opencode.agent.AgentList\"\x03\x90\x02\x01\x42\x88\x01\n!io.github.turnwire.opencode.agentB\nAgentProtoP\x01Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\xa2\x02\x03TWR\xaa\x02\x11Turnwire.Opencodeb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aopencode/agent/agent.proto\x12\x0eopencode.agent\x1a\x1aopencode/model/model.proto\x1a\x18opencode/tool/tool.proto\"\x13\n\x11ListAgentsRequest\"6\n\tAgentList\x12)\n\x06\x61gents\x18\x01 \x03(\x0b\x32\x19.opencode.agent.AgentInfo\"\xcc\x02\n\tAgentInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x18\n\x0b\x64\x65scription\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x11\n\x04mode\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x10\n\x08\x62uilt_in\x18\x04 \x01(\x08\x12\x12\n\x05\x63olor\x18\x05 \x01(\tH\x02\x88\x01\x01\x12(\n\x05model\x18\x10 \x01(\x0b\x32\x19.opencode.model.ModelName\x12\x32\n\x0f\x66\x61llback_models\x18\x11 \x03(\x0b\x32\x19.opencode.model.ModelName\x12\r\n\x05tools\x18\x12 \x03(\t\x12\x33\n\x0bpermissions\x18\x13 \x03(\x0b\x32\x1e.opencode.agent.PermissionRule\x12\x19\n\x11has_system_prompt\x18\x14 \x01(\x08\x42\x0e\n\x0c_descriptionB\x07\n\x05_modeB\x08\n\x06_color\"R\n\x0ePermissionRule\x12\x0f\n\x07pattern\x18\x01 \x01(\t\x12/\n\x06\x61\x63tion\x18\x02 \x01(\x0e\x32\x1f.opencode.tool.PermissionAction2_\n\x0c\x41gentService\x12O\n\nListAgents\x12!.opencode.agent.ListAgentsRequest\x1a\x19.opencode.agent.AgentList\"\x03\x90\x02\x01\x42\x88\x01\n!io.github.turnwire.opencode.agentB\nAgentProtoP\x01Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\xa2\x02\x03TWR\xaa\x02\x11Turnwire.Opencodeb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,9 +41,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_AGENTLIST']._serialized_start=121
   _globals['_AGENTLIST']._serialized_end=175
   _globals['_AGENTINFO']._serialized_start=178
-  _globals['_AGENTINFO']._serialized_end=525
-  _globals['_PERMISSIONRULE']._serialized_start=527
-  _globals['_PERMISSIONRULE']._serialized_end=609
-  _globals['_AGENTSERVICE']._serialized_start=611
-  _globals['_AGENTSERVICE']._serialized_end=706
+  _globals['_AGENTINFO']._serialized_end=510
+  _globals['_PERMISSIONRULE']._serialized_start=512
+  _globals['_PERMISSIONRULE']._serialized_end=594
+  _globals['_AGENTSERVICE']._serialized_start=596
+  _globals['_AGENTSERVICE']._serialized_end=691
 # @@protoc_insertion_point(module_scope)

@@ -119,9 +119,9 @@ class AgentInfo(_message.Message):
         permissions: _abc.Iterable[Global___PermissionRule] | None = ...,
         has_system_prompt: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_color", b"_color", "_description", b"_description", "_mode", b"_mode", "_model", b"_model", "color", b"color", "description", b"description", "mode", b"mode", "model", b"model"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_color", b"_color", "_description", b"_description", "_mode", b"_mode", "color", b"color", "description", b"description", "mode", b"mode", "model", b"model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_color", b"_color", "_description", b"_description", "_mode", b"_mode", "_model", b"_model", "built_in", b"built_in", "color", b"color", "description", b"description", "fallback_models", b"fallback_models", "has_system_prompt", b"has_system_prompt", "mode", b"mode", "model", b"model", "name", b"name", "permissions", b"permissions", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_color", b"_color", "_description", b"_description", "_mode", b"_mode", "built_in", b"built_in", "color", b"color", "description", b"description", "fallback_models", b"fallback_models", "has_system_prompt", b"has_system_prompt", "mode", b"mode", "model", b"model", "name", b"name", "permissions", b"permissions", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__color: _TypeAlias = _typing.Literal["color"]  # noqa: Y015
     _WhichOneofArgType__color: _TypeAlias = _typing.Literal["_color", b"_color"]  # noqa: Y015
@@ -129,16 +129,12 @@ class AgentInfo(_message.Message):
     _WhichOneofArgType__description: _TypeAlias = _typing.Literal["_description", b"_description"]  # noqa: Y015
     _WhichOneofReturnType__mode: _TypeAlias = _typing.Literal["mode"]  # noqa: Y015
     _WhichOneofArgType__mode: _TypeAlias = _typing.Literal["_mode", b"_mode"]  # noqa: Y015
-    _WhichOneofReturnType__model: _TypeAlias = _typing.Literal["model"]  # noqa: Y015
-    _WhichOneofArgType__model: _TypeAlias = _typing.Literal["_model", b"_model"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__color) -> _WhichOneofReturnType__color | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__description) -> _WhichOneofReturnType__description | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__mode) -> _WhichOneofReturnType__mode | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__model) -> _WhichOneofReturnType__model | None: ...
 
 Global___AgentInfo: _TypeAlias = AgentInfo  # noqa: Y015
 

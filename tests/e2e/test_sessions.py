@@ -141,7 +141,7 @@ async def test_stale_revision_is_refused(client: Client) -> None:
     await update(client, session_id, title="first", expected_revision=1)
     refusal = await refused(update(client, session_id, title="second", expected_revision=1))
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.ABORTED, "STALE_VERSION")
-    assert refusal.metadata["currentVersion"] == "2"
+    assert refusal.metadata["currentRevision"] == "2"
     assert (await session_of(client, session_id)).title == "first"
 
 

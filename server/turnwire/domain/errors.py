@@ -220,7 +220,7 @@ class SequenceInFuture(PositionUnavailable):
 
 
 class StaleVersion(DomainError):
-    """Another change came first; metadata currentVersion."""
+    """Another change came first; metadata currentRevision."""
 
     reason = "STALE_VERSION"
 

@@ -135,7 +135,7 @@ class Sessions:
         session = await self._environment.store.session(session_id)
         if change.expected_revision not in (None, session.revision):
             raise StaleVersion(
-                f"the session has revision {session.revision}", {"currentVersion": str(session.revision)}
+                f"the session has revision {session.revision}", {"currentRevision": str(session.revision)}
             )
         changed = self._changed(session, change)
         now, record = self._environment.clock(), receipt_record(principal, change, Receipt(session_id=session_id))

@@ -100,7 +100,7 @@ class Join:
         self._known_head = bounds.head
         if after is not None and after > bounds.head:
             raise SequenceInFuture(
-                f"position {after} is after the newest, {bounds.head}", after, bounds.earliest, bounds.head
+                f"sequence {after} is after the newest one, {bounds.head}", after, bounds.earliest, bounds.head
             )
         self.position = bounds.head if after is None else after
 

@@ -143,7 +143,7 @@ class CommitWriter:
         )
         if updated.rowcount == 0:
             (revision,) = db.execute(f"SELECT {before} FROM sessions WHERE id = ?", (session,)).fetchone()
-            raise StaleVersion(f"the session has revision {revision}", {"currentVersion": str(revision)})
+            raise StaleVersion(f"the session has revision {revision}", {"currentRevision": str(revision)})
 
     def _put_message(
         self, db: sqlite3.Connection, session: int, message: Message, part_indexes: tuple[int, ...]

@@ -80,13 +80,13 @@ class AgentInfo(_message.Message):
     name: _builtins.str
     """The name used in SendMessageRequest.agent."""
     description: _builtins.str
-    """What it is for, to show to people. Absent when nobody wrote one."""
+    """What it is for, to show to people. Absent when the configuration has no description."""
     mode: _builtins.str
     """How it can be used: "primary" for every agent of this server."""
     built_in: _builtins.bool
     """True for agents that exist without any configuration."""
     color: _builtins.str
-    """A colour for a UI as "#rrggbb". Absent when nobody chose one."""
+    """A colour for a UI as "#rrggbb". Absent when the configuration has none."""
     has_system_prompt: _builtins.bool
     """True when it has a system prompt of its own."""
     @_builtins.property
@@ -95,15 +95,17 @@ class AgentInfo(_message.Message):
 
     @_builtins.property
     def fallback_models(self) -> _containers.RepeatedCompositeFieldContainer[_model_pb2.ModelName]:
-        """Asked in this order when the model's provider does not answer."""
+        """Models to ask when the model's provider does not answer, in this order."""
 
     @_builtins.property
     def tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Patterns of the names of the server's tools that it may use, such as "fs.*". "*" for all of them, none for none."""
+        """Patterns of the names of the server's tools that it may use, such as "fs.*". "*" allows all tools; an empty list
+        allows no tool of the server.
+        """
 
     @_builtins.property
     def permissions(self) -> _containers.RepeatedCompositeFieldContainer[Global___PermissionRule]:
-        """What happens to its tool calls. The last rule whose pattern matches counts; without one the call is allowed."""
+        """Rules for its tool calls. The last rule whose pattern matches decides; a call that matches no rule is allowed."""
 
     def __init__(
         self,
@@ -140,7 +142,7 @@ Global___AgentInfo: _TypeAlias = AgentInfo  # noqa: Y015
 
 @_typing.final
 class PermissionRule(_message.Message):
-    """Says what happens to calls of some tools."""
+    """Gives the rule for calls of some tools."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -149,7 +151,7 @@ class PermissionRule(_message.Message):
     pattern: _builtins.str
     """Pattern of tool names, such as "fs.write_*"."""
     action: _tool_pb2.PermissionAction.ValueType
-    """What happens to them."""
+    """What is done with their calls."""
     def __init__(
         self,
         *,

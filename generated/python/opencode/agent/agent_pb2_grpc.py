@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class AgentServiceStub:
-    """Tells which agents can be named in SendMessageRequest.agent.
+    """Lists the agents that SendMessageRequest.agent can name.
     """
 
     def __init__(self, channel):
@@ -43,7 +43,7 @@ class AgentServiceStub:
 
 
 class AgentServiceServicer:
-    """Tells which agents can be named in SendMessageRequest.agent.
+    """Lists the agents that SendMessageRequest.agent can name.
     """
 
     def ListAgents(self, request, context):
@@ -70,7 +70,7 @@ def add_AgentServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AgentService:
-    """Tells which agents can be named in SendMessageRequest.agent.
+    """Lists the agents that SendMessageRequest.agent can name.
     """
 
     @staticmethod

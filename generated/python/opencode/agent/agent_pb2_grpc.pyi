@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class AgentServiceStub:
-    """Tells which agents can be named in SendMessageRequest.agent."""
+    """Lists the agents that SendMessageRequest.agent can name."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -38,14 +38,14 @@ class AgentServiceStub:
 
 @_typing.type_check_only
 class AgentServiceAsyncStub(AgentServiceStub):
-    """Tells which agents can be named in SendMessageRequest.agent."""
+    """Lists the agents that SendMessageRequest.agent can name."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListAgents: _aio.UnaryUnaryMultiCallable[_agent_pb2.ListAgentsRequest, _agent_pb2.AgentList]  # type: ignore[assignment]
     """Returns all agents, ordered by name. Read-only."""
 
 class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Tells which agents can be named in SendMessageRequest.agent."""
+    """Lists the agents that SendMessageRequest.agent can name."""
 
     @_abc_1.abstractmethod
     def ListAgents(

@@ -25,7 +25,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_UNSPECIFIED: _ErrorReason.ValueType  # 0
     """Is never sent."""
     INVALID_REQUEST: _ErrorReason.ValueType  # 1
-    """Errors of calls. A field of the request is wrong; BadRequest names each one."""
+    """Errors of calls.
+
+    A field of the request is wrong; BadRequest names each one.
+    """
     REQUEST_ID_REUSED: _ErrorReason.ValueType  # 2
     """The request_id was used before, with another content."""
     MODEL_UNKNOWN: _ErrorReason.ValueType  # 3
@@ -71,14 +74,15 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     STORAGE_ERROR: _ErrorReason.ValueType  # 22
     """The database failed; nothing was stored."""
     ANSWER_TOO_LARGE: _ErrorReason.ValueType  # 25
-    """One entry of a list without page_size is larger than an answer may be. Metadata: maxBytes, actualBytes."""
+    """One entry alone of a list without page_size is larger than an answer may be. Metadata: maxBytes, actualBytes."""
     INTERNAL: _ErrorReason.ValueType  # 23
-    """The server failed in a way that nobody foresaw; its log has more. Of a call and of a turn."""
+    """The server failed in an unexpected way; its log has more. Of a call and of a turn."""
     TURN_NOT_FOUND: _ErrorReason.ValueType  # 24
-    """The session has no such turn. NOT_FOUND."""
+    """The session has no such turn."""
     PROVIDER_CREDENTIALS_REJECTED: _ErrorReason.ValueType  # 40
-    """Failures of turns, messages and attempts. The provider's key is not configured (then also an error of a call), or the
-    provider does not accept it.
+    """Failures of turns, messages and attempts.
+
+    The provider's key is not configured (then also an error of a call), or the provider does not accept it.
     """
     PROVIDER_RATE_LIMITED: _ErrorReason.ValueType  # 41
     """The rate limit of the provider. retry_after is the provider's own, when it named one."""
@@ -91,7 +95,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     PROVIDER_STREAM_CUT: _ErrorReason.ValueType  # 45
     """The provider's stream ended without its end; what came is kept."""
     PROVIDER_STREAM_FAILED: _ErrorReason.ValueType  # 46
-    """The provider reported an error inside its stream, or said more than the server keeps; what came is kept."""
+    """The provider reported an error inside its stream, or sent more than the server keeps; what came is kept."""
     SERVER_RESTARTED: _ErrorReason.ValueType  # 47
     """The server was restarted during the turn."""
     TOOL_CALL_REPEATED: _ErrorReason.ValueType  # 48
@@ -108,7 +112,10 @@ class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
 ERROR_REASON_UNSPECIFIED: ErrorReason.ValueType  # 0
 """Is never sent."""
 INVALID_REQUEST: ErrorReason.ValueType  # 1
-"""Errors of calls. A field of the request is wrong; BadRequest names each one."""
+"""Errors of calls.
+
+A field of the request is wrong; BadRequest names each one.
+"""
 REQUEST_ID_REUSED: ErrorReason.ValueType  # 2
 """The request_id was used before, with another content."""
 MODEL_UNKNOWN: ErrorReason.ValueType  # 3
@@ -154,14 +161,15 @@ STORAGE_CORRUPT: ErrorReason.ValueType  # 21
 STORAGE_ERROR: ErrorReason.ValueType  # 22
 """The database failed; nothing was stored."""
 ANSWER_TOO_LARGE: ErrorReason.ValueType  # 25
-"""One entry of a list without page_size is larger than an answer may be. Metadata: maxBytes, actualBytes."""
+"""One entry alone of a list without page_size is larger than an answer may be. Metadata: maxBytes, actualBytes."""
 INTERNAL: ErrorReason.ValueType  # 23
-"""The server failed in a way that nobody foresaw; its log has more. Of a call and of a turn."""
+"""The server failed in an unexpected way; its log has more. Of a call and of a turn."""
 TURN_NOT_FOUND: ErrorReason.ValueType  # 24
-"""The session has no such turn. NOT_FOUND."""
+"""The session has no such turn."""
 PROVIDER_CREDENTIALS_REJECTED: ErrorReason.ValueType  # 40
-"""Failures of turns, messages and attempts. The provider's key is not configured (then also an error of a call), or the
-provider does not accept it.
+"""Failures of turns, messages and attempts.
+
+The provider's key is not configured (then also an error of a call), or the provider does not accept it.
 """
 PROVIDER_RATE_LIMITED: ErrorReason.ValueType  # 41
 """The rate limit of the provider. retry_after is the provider's own, when it named one."""
@@ -174,7 +182,7 @@ PROVIDER_CONTEXT_FULL: ErrorReason.ValueType  # 44
 PROVIDER_STREAM_CUT: ErrorReason.ValueType  # 45
 """The provider's stream ended without its end; what came is kept."""
 PROVIDER_STREAM_FAILED: ErrorReason.ValueType  # 46
-"""The provider reported an error inside its stream, or said more than the server keeps; what came is kept."""
+"""The provider reported an error inside its stream, or sent more than the server keeps; what came is kept."""
 SERVER_RESTARTED: ErrorReason.ValueType  # 47
 """The server was restarted during the turn."""
 TOOL_CALL_REPEATED: ErrorReason.ValueType  # 48

@@ -33,17 +33,17 @@ class _DeltaModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DeltaMode.V
     DELTA_MODE_ALL: _DeltaMode.ValueType  # 1
     """Every part_started, part_delta and tool_log."""
     DELTA_MODE_NONE: _DeltaMode.ValueType  # 2
-    """None of them: texts come when they are complete."""
+    """None of these events: a text comes when it is complete."""
 
 class DeltaMode(_DeltaMode, metaclass=_DeltaModeEnumTypeWrapper):
-    """Says what comes of texts that grow."""
+    """Chooses the events of texts that grow. Values may be added."""
 
 DELTA_MODE_UNSPECIFIED: DeltaMode.ValueType  # 0
 """As DELTA_MODE_ALL."""
 DELTA_MODE_ALL: DeltaMode.ValueType  # 1
 """Every part_started, part_delta and tool_log."""
 DELTA_MODE_NONE: DeltaMode.ValueType  # 2
-"""None of them: texts come when they are complete."""
+"""None of these events: a text comes when it is complete."""
 Global___DeltaMode: _TypeAlias = DeltaMode  # noqa: Y015
 
 @_typing.final
@@ -72,7 +72,7 @@ Global___SubscribeGlobalEventsRequest: _TypeAlias = SubscribeGlobalEventsRequest
 
 @_typing.final
 class GlobalEvent(_message.Message):
-    """Tells one change."""
+    """Describes one change."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -114,7 +114,7 @@ Global___GlobalEvent: _TypeAlias = GlobalEvent  # noqa: Y015
 
 @_typing.final
 class MessageUpdated(_message.Message):
-    """Tells that a message was stored or ended."""
+    """Reports that a message was stored or ended."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -145,7 +145,7 @@ class MessageUpdated(_message.Message):
     """Why it ended, more finely than finish."""
     @_builtins.property
     def tokens(self) -> Global___MessageTokens:
-        """Tokens used. Absent until the provider said."""
+        """Tokens used. Absent until the provider reports them."""
 
     def __init__(
         self,
@@ -207,7 +207,7 @@ Global___MessageTokens: _TypeAlias = MessageTokens  # noqa: Y015
 
 @_typing.final
 class MessagePartUpdated(_message.Message):
-    """Tells that a part changed. Carries all of the part, not a delta."""
+    """Reports that a part changed. Carries all of the part, not a delta."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -308,7 +308,7 @@ class ToolPartUpdated(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def state(self) -> _tool_pb2.ToolCallState:
-        """The call as it stands now."""
+        """The current call."""
 
     def __init__(
         self,
@@ -325,7 +325,7 @@ Global___ToolPartUpdated: _TypeAlias = ToolPartUpdated  # noqa: Y015
 
 @_typing.final
 class PermissionCreated(_message.Message):
-    """Tells that a tool call asks for permission."""
+    """Reports that a tool call asks for permission."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -363,25 +363,25 @@ class WatchEventsRequest(_message.Message):
     session_id: _builtins.str
     """The session; "" for all sessions."""
     after_sequence: _builtins.int
-    """Of one session: events with a greater sequence (exclusive); 0 delivers all. Refused in a watch of all sessions. Not
-    safe over a backup that is restored: the sequence may then belong to other events. A resume_token is.
+    """In a watch of one session: starts with the event after this sequence; 0 delivers all. Refused in a watch of all
+    sessions. Not safe after a backup was restored, for the sequence may then belong to another event; a resume_token
+    is safe.
     """
     resume_token: _builtins.str
-    """Behind what its holder has: the last token that it got, from a batch or from an answer about the session. Errors:
-    INVALID_ARGUMENT for a token of another session, of all sessions where one is watched, or the other way round.
+    """Starts behind what the client has: the last token that it got, from a batch or from an answer about the session.
+    Errors: INVALID_ARGUMENT unless the token is of this server and of this session, or of all sessions when all are
+    watched.
     """
     from_beginning: _builtins.bool
-    """From the first event that is kept. True when set."""
+    """Starts with the first event that is kept. Must be true."""
     delta_mode: Global___DeltaMode.ValueType
-    """Kept: 8 for the time between heartbeats, 9 for several sessions in one stream.
-    What comes of texts that grow. Unset means DELTA_MODE_ALL.
-    """
+    """Which events of texts that grow are sent. Unset means DELTA_MODE_ALL."""
     fail_if_compacted: _builtins.bool
-    """True answers OUT_OF_RANGE (EVENTS_COMPACTED) in place of a resync event."""
+    """True: the call fails with OUT_OF_RANGE (EVENTS_COMPACTED) where it would otherwise send a resync event."""
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[_session_event_pb2.EventKind.ValueType]:
-        """Only these kinds of durable events. Empty for all. What is not durable always comes, and so do message_replaced,
-        conversation_changed and every event with reread_if_unknown.
+        """Only these kinds of durable events; empty for all. Events that are not durable always come, and so do
+        message_replaced, conversation_changed and every event with reread_if_unknown.
         """
 
     def __init__(
@@ -414,9 +414,10 @@ class WatchEventsResponse(_message.Message):
     EVENTS_FIELD_NUMBER: _builtins.int
     RESUME_TOKEN_FIELD_NUMBER: _builtins.int
     resume_token: _builtins.str
-    """Where its reader stands behind this batch: WatchEventsRequest.resume_token goes on there. Opaque; at most 512
-    characters of A-Z a-z 0-9 _ -. Valid on every node of the server, over restarts and upgrades; it expires only by resync.
-    "" when it did not move, as in batches of deltas alone: keep the last one. Batches with caught_up or heartbeat have one.
+    """The place behind this batch: a watch with this resume_token continues there. Opaque; at most 512 characters of
+    A-Z a-z 0-9 _ -. Valid on every node of the server, and after restarts and upgrades; it expires only by resync. ""
+    when the place did not change, as in batches of deltas alone: keep the last one. Batches with caught_up or heartbeat
+    always have one.
     """
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[_session_event_pb2.SessionEvent]:

@@ -62,9 +62,9 @@ class EventServiceServicer:
 
     def WatchEvents(self, request, context):
         """Streams events of one session or of all, in batches: first the stored ones after the place asked for, then
-        snapshots of what is streaming or waits for tools, then caught_up, then live events. No gap, no duplicate. A heartbeat event after 15
-        seconds without one. A client that reads slowly gets stored events late and deltas as snapshots; it slows nobody.
-        The stream of one session ends after session_deleted.
+        snapshots of what is streaming or waits for tools, then caught_up, then live events. No gap, no duplicate. A
+        heartbeat event after 15 seconds without one. A client that reads slowly gets stored events late and deltas as
+        snapshots; it slows nobody. The stream of one session ends after session_deleted.
         Errors: NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT; OUT_OF_RANGE (SEQUENCE_IN_FUTURE, EVENTS_COMPACTED);
         RESOURCE_EXHAUSTED (CONCURRENCY_LIMIT); UNAVAILABLE (SERVER_SHUTTING_DOWN).
         """

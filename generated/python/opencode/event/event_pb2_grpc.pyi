@@ -40,9 +40,9 @@ class EventServiceStub:
     """
     WatchEvents: _grpc.UnaryStreamMultiCallable[_event_pb2.WatchEventsRequest, _event_pb2.WatchEventsResponse]
     """Streams events of one session or of all, in batches: first the stored ones after the place asked for, then
-    snapshots of what is streaming or waits for tools, then caught_up, then live events. No gap, no duplicate. A heartbeat event after 15
-    seconds without one. A client that reads slowly gets stored events late and deltas as snapshots; it slows nobody.
-    The stream of one session ends after session_deleted.
+    snapshots of what is streaming or waits for tools, then caught_up, then live events. No gap, no duplicate. A
+    heartbeat event after 15 seconds without one. A client that reads slowly gets stored events late and deltas as
+    snapshots; it slows nobody. The stream of one session ends after session_deleted.
     Errors: NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT; OUT_OF_RANGE (SEQUENCE_IN_FUTURE, EVENTS_COMPACTED);
     RESOURCE_EXHAUSTED (CONCURRENCY_LIMIT); UNAVAILABLE (SERVER_SHUTTING_DOWN).
     """
@@ -59,9 +59,9 @@ class EventServiceAsyncStub(EventServiceStub):
     """
     WatchEvents: _aio.UnaryStreamMultiCallable[_event_pb2.WatchEventsRequest, _event_pb2.WatchEventsResponse]  # type: ignore[assignment]
     """Streams events of one session or of all, in batches: first the stored ones after the place asked for, then
-    snapshots of what is streaming or waits for tools, then caught_up, then live events. No gap, no duplicate. A heartbeat event after 15
-    seconds without one. A client that reads slowly gets stored events late and deltas as snapshots; it slows nobody.
-    The stream of one session ends after session_deleted.
+    snapshots of what is streaming or waits for tools, then caught_up, then live events. No gap, no duplicate. A
+    heartbeat event after 15 seconds without one. A client that reads slowly gets stored events late and deltas as
+    snapshots; it slows nobody. The stream of one session ends after session_deleted.
     Errors: NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT; OUT_OF_RANGE (SEQUENCE_IN_FUTURE, EVENTS_COMPACTED);
     RESOURCE_EXHAUSTED (CONCURRENCY_LIMIT); UNAVAILABLE (SERVER_SHUTTING_DOWN).
     """
@@ -87,9 +87,9 @@ class EventServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_event_pb2.WatchEventsResponse], _abc.AsyncIterator[_event_pb2.WatchEventsResponse]]:
         """Streams events of one session or of all, in batches: first the stored ones after the place asked for, then
-        snapshots of what is streaming or waits for tools, then caught_up, then live events. No gap, no duplicate. A heartbeat event after 15
-        seconds without one. A client that reads slowly gets stored events late and deltas as snapshots; it slows nobody.
-        The stream of one session ends after session_deleted.
+        snapshots of what is streaming or waits for tools, then caught_up, then live events. No gap, no duplicate. A
+        heartbeat event after 15 seconds without one. A client that reads slowly gets stored events late and deltas as
+        snapshots; it slows nobody. The stream of one session ends after session_deleted.
         Errors: NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT; OUT_OF_RANGE (SEQUENCE_IN_FUTURE, EVENTS_COMPACTED);
         RESOURCE_EXHAUSTED (CONCURRENCY_LIMIT); UNAVAILABLE (SERVER_SHUTTING_DOWN).
         """

@@ -122,13 +122,13 @@ class _ConversationChange:
 class _ConversationChangeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ConversationChange.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     CONVERSATION_CHANGE_UNSPECIFIED: _ConversationChange.ValueType  # 0
-    """Not said."""
+    """Not given."""
     CONVERSATION_CHANGE_CLEARED: _ConversationChange.ValueType  # 1
-    """The conversation began anew."""
+    """The conversation was emptied and starts again."""
     CONVERSATION_CHANGE_REVERTED: _ConversationChange.ValueType  # 2
     """Messages from one on were taken back."""
     CONVERSATION_CHANGE_RESTORED: _ConversationChange.ValueType  # 3
-    """Messages that had been taken back came again."""
+    """Messages that had been taken back are part of it again."""
     CONVERSATION_CHANGE_ALTERNATIVE_SELECTED: _ConversationChange.ValueType  # 4
     """Another alternative of a message was chosen, with what follows it."""
     CONVERSATION_CHANGE_FORKED: _ConversationChange.ValueType  # 5
@@ -137,16 +137,16 @@ class _ConversationChangeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Co
     """The conversation was imported."""
 
 class ConversationChange(_ConversationChange, metaclass=_ConversationChangeEnumTypeWrapper):
-    """Says why a conversation changed."""
+    """Names why a conversation changed. Values may be added."""
 
 CONVERSATION_CHANGE_UNSPECIFIED: ConversationChange.ValueType  # 0
-"""Not said."""
+"""Not given."""
 CONVERSATION_CHANGE_CLEARED: ConversationChange.ValueType  # 1
-"""The conversation began anew."""
+"""The conversation was emptied and starts again."""
 CONVERSATION_CHANGE_REVERTED: ConversationChange.ValueType  # 2
 """Messages from one on were taken back."""
 CONVERSATION_CHANGE_RESTORED: ConversationChange.ValueType  # 3
-"""Messages that had been taken back came again."""
+"""Messages that had been taken back are part of it again."""
 CONVERSATION_CHANGE_ALTERNATIVE_SELECTED: ConversationChange.ValueType  # 4
 """Another alternative of a message was chosen, with what follows it."""
 CONVERSATION_CHANGE_FORKED: ConversationChange.ValueType  # 5
@@ -162,30 +162,30 @@ class _ResyncReason:
 class _ResyncReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ResyncReason.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     RESYNC_REASON_UNSPECIFIED: _ResyncReason.ValueType  # 0
-    """Not said."""
+    """Not given."""
     RESYNC_REASON_PRUNED: _ResyncReason.ValueType  # 1
     """Events after the place asked for are no longer kept."""
     RESYNC_REASON_HISTORY_REPLACED: _ResyncReason.ValueType  # 2
     """The place asked for is not in the server's history: its database was restored from a backup."""
     RESYNC_REASON_NOT_KNOWN: _ResyncReason.ValueType  # 3
-    """The server cannot say any more what the place asked for was: it was started too often since."""
+    """The server no longer knows the place asked for, because it was started too often since."""
 
 class ResyncReason(_ResyncReason, metaclass=_ResyncReasonEnumTypeWrapper):
-    """Says why a client must read again."""
+    """Names why a client must read again. Values may be added."""
 
 RESYNC_REASON_UNSPECIFIED: ResyncReason.ValueType  # 0
-"""Not said."""
+"""Not given."""
 RESYNC_REASON_PRUNED: ResyncReason.ValueType  # 1
 """Events after the place asked for are no longer kept."""
 RESYNC_REASON_HISTORY_REPLACED: ResyncReason.ValueType  # 2
 """The place asked for is not in the server's history: its database was restored from a backup."""
 RESYNC_REASON_NOT_KNOWN: ResyncReason.ValueType  # 3
-"""The server cannot say any more what the place asked for was: it was started too often since."""
+"""The server no longer knows the place asked for, because it was started too often since."""
 Global___ResyncReason: _TypeAlias = ResyncReason  # noqa: Y015
 
 @_typing.final
 class SessionEvent(_message.Message):
-    """Tells one fact about a session. Durable events have a sequence and are stored; the others (sequence 0) are hints that
+    """Reports one fact about a session. Durable events have a sequence and are stored; the others (sequence 0) are hints that
     can always be rebuilt from what is stored.
     """
 
@@ -234,8 +234,8 @@ class SessionEvent(_message.Message):
     """
     session_id: _builtins.str
     """The session; "" for caught_up and heartbeat of a watch over all sessions, and for its resync when that is about all
-    sessions. May be "" in part_delta, part_started and tool_log: their message_id is unique over all sessions, and it was
-    told before.
+    sessions. May be "" in part_delta, part_started and tool_log: their message_id is unique over all sessions, and an
+    earlier event named its session.
     """
     turn_id: _builtins.str
     """The turn it belongs to; "" when none. May be "" in part_delta, part_started and tool_log."""
@@ -251,7 +251,7 @@ class SessionEvent(_message.Message):
 
     @_builtins.property
     def part_finished(self) -> Global___PartFinished:
-        """A part is complete or cut; this is all of it, whatever the deltas said."""
+        """A part is complete or cut; this is all of it, whatever the deltas were."""
 
     @_builtins.property
     def message_added(self) -> Global___MessageAdded:
@@ -275,7 +275,7 @@ class SessionEvent(_message.Message):
 
     @_builtins.property
     def session_status_changed(self) -> Global___SessionStatusChanged:
-        """The session became running or idle. After a restart of the server a status may be told twice."""
+        """The session became running or idle. After a restart of the server the same status may come twice."""
 
     @_builtins.property
     def session_created(self) -> Global___SessionCreated:
@@ -283,7 +283,7 @@ class SessionEvent(_message.Message):
 
     @_builtins.property
     def session_updated(self) -> Global___SessionUpdated:
-        """The session's title, directory, model or agent changed."""
+        """The session's settings changed."""
 
     @_builtins.property
     def session_deleted(self) -> Global___SessionDeleted:
@@ -325,12 +325,13 @@ class SessionEvent(_message.Message):
     def message_snapshot(self) -> Global___MessageSnapshot:
         """Kept for durable kinds: 26 question_asked, 27 question_answered, 28 message_redacted, 30, 31. Kept for others: 41
         question_snapshot, 42. Kept for a field: 29 actor.
+
         A message that is streaming now, as far as it has come, or whose tool calls wait for results. Not durable.
         """
 
     @_builtins.property
     def session_snapshot(self) -> Global___SessionSnapshot:
-        """The session as it stands now. Not durable."""
+        """The current session. Not durable."""
 
     @_builtins.property
     def caught_up(self) -> Global___CaughtUp:
@@ -346,11 +347,11 @@ class SessionEvent(_message.Message):
 
     @_builtins.property
     def resync(self) -> Global___Resync:
-        """What follows does not join what you hold: drop it and read again. Not durable."""
+        """The following events do not continue what the client holds: it drops that and reads again. Not durable."""
 
     @_builtins.property
     def tool_log(self) -> Global___ToolLog:
-        """A tool that the server runs said something. Not durable; the call keeps the line in its logs."""
+        """A tool that the server runs logged a line. Not durable; the call keeps the line in its logs."""
 
     @_builtins.property
     def compaction_started(self) -> Global___CompactionStarted:
@@ -565,7 +566,7 @@ Global___MessageFinished: _TypeAlias = MessageFinished  # noqa: Y015
 
 @_typing.final
 class ToolCallUpdated(_message.Message):
-    """Gives a tool call as it stands now."""
+    """Gives the current state of a tool call."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -597,7 +598,7 @@ Global___ToolCallUpdated: _TypeAlias = ToolCallUpdated  # noqa: Y015
 
 @_typing.final
 class ToolLog(_message.Message):
-    """Gives a line that a tool said while it runs. Duty of a client that holds n lines of the call: append when
+    """Gives a line that a tool logged while it runs. Duty of a client that holds n lines of the call: append when
     line_index == n, skip when line_index < n, wait for the next snapshot or tool_call_updated when line_index > n. A watch
     without deltas does not get it.
     """
@@ -634,8 +635,8 @@ Global___ToolLog: _TypeAlias = ToolLog  # noqa: Y015
 
 @_typing.final
 class TurnStarted(_message.Message):
-    """Tells that a turn began. Its user message is part of the conversation from now on: one that waited moves behind the last
-    message that does not wait, which is then its previous_message_id.
+    """Reports that a turn began. Its user message is part of the conversation from now on: one that waited moves behind the
+    last message that does not wait, which is then its previous_message_id.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -660,7 +661,7 @@ Global___TurnStarted: _TypeAlias = TurnStarted  # noqa: Y015
 
 @_typing.final
 class TurnEnded(_message.Message):
-    """Tells that a turn ended."""
+    """Reports that a turn ended."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -684,7 +685,7 @@ Global___TurnEnded: _TypeAlias = TurnEnded  # noqa: Y015
 
 @_typing.final
 class PermissionAsked(_message.Message):
-    """Tells that a tool call asks for permission."""
+    """Reports that a tool call asks for permission."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -708,7 +709,7 @@ Global___PermissionAsked: _TypeAlias = PermissionAsked  # noqa: Y015
 
 @_typing.final
 class PermissionReplied(_message.Message):
-    """Tells that a permission request is closed."""
+    """Reports that a permission request is closed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -719,9 +720,9 @@ class PermissionReplied(_message.Message):
     permission_id: _builtins.str
     """The request."""
     response: _tool_pb2.PermissionReply.ValueType
-    """How it was closed. PermissionResponse, which is older, has words for these."""
+    """How it was closed. PermissionResponse has words for the same answers."""
     reason: _builtins.str
-    """Why, in the words of whoever answered; "" when not said."""
+    """Why, in the words of the person who answered; "" when no reason was given."""
     tool_call_id: _builtins.str
     """The call: ToolCallState.id."""
     def __init__(
@@ -766,7 +767,7 @@ Global___PermissionSnapshot: _TypeAlias = PermissionSnapshot  # noqa: Y015
 
 @_typing.final
 class CompactionStarted(_message.Message):
-    """Tells that older messages are being summarised."""
+    """Reports that older messages are being summarised."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -796,7 +797,7 @@ Global___CompactionStarted: _TypeAlias = CompactionStarted  # noqa: Y015
 
 @_typing.final
 class ContextCompacted(_message.Message):
-    """Tells that older messages were summarised. The message_added of the summary comes just before."""
+    """Reports that older messages were summarised. The message_added of the summary comes just before."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -806,7 +807,7 @@ class ContextCompacted(_message.Message):
     """The summary: a message of type SYSTEM with `compaction` set."""
     @_builtins.property
     def compaction(self) -> _content_pb2.Compaction:
-        """What it stands for."""
+        """The messages that it replaces for models."""
 
     def __init__(
         self,
@@ -824,7 +825,7 @@ Global___ContextCompacted: _TypeAlias = ContextCompacted  # noqa: Y015
 
 @_typing.final
 class SessionStatusChanged(_message.Message):
-    """Tells that the session became running or idle."""
+    """Reports that the session became running or idle."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -846,7 +847,7 @@ Global___SessionStatusChanged: _TypeAlias = SessionStatusChanged  # noqa: Y015
 
 @_typing.final
 class SessionCreated(_message.Message):
-    """Tells that the session was created."""
+    """Reports that the session was created."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -870,7 +871,7 @@ Global___SessionCreated: _TypeAlias = SessionCreated  # noqa: Y015
 
 @_typing.final
 class SessionUpdated(_message.Message):
-    """Tells that the session's settings changed."""
+    """Reports that the session's settings changed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -894,7 +895,7 @@ Global___SessionUpdated: _TypeAlias = SessionUpdated  # noqa: Y015
 
 @_typing.final
 class SessionDeleted(_message.Message):
-    """Tells that the session was deleted."""
+    """Reports that the session was deleted."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -911,7 +912,7 @@ Global___SessionDeleted: _TypeAlias = SessionDeleted  # noqa: Y015
 
 @_typing.final
 class MessageRemoved(_message.Message):
-    """Tells that a message was removed."""
+    """Reports that a message was removed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -987,7 +988,7 @@ Global___MessageSnapshot: _TypeAlias = MessageSnapshot  # noqa: Y015
 
 @_typing.final
 class RetryScheduled(_message.Message):
-    """Tells that a model call failed before its first content and will be tried again."""
+    """Reports that a model call failed before its first content and will be tried again."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1031,7 +1032,7 @@ Global___RetryScheduled: _TypeAlias = RetryScheduled  # noqa: Y015
 
 @_typing.final
 class SessionSnapshot(_message.Message):
-    """Gives the session as it stands."""
+    """Gives the current session."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1039,8 +1040,8 @@ class SessionSnapshot(_message.Message):
     QUEUE_FIELD_NUMBER: _builtins.int
     QUEUE_REVISION_FIELD_NUMBER: _builtins.int
     queue_revision: _builtins.int
-    """Revision of the queue: QueueChanged.revision of the last change. 0 when it never had one. The queue may be newer by a
-    change whose queue_changed follows.
+    """Revision of the queue: QueueChanged.revision of the last change. 0 when it never had one. The queue may already hold
+    a change whose queue_changed follows.
     """
     @_builtins.property
     def session(self) -> _session_pb2.SessionInfo:
@@ -1094,7 +1095,7 @@ Global___MessageReplaced: _TypeAlias = MessageReplaced  # noqa: Y015
 
 @_typing.final
 class ConversationChanged(_message.Message):
-    """Tells that the conversation lost messages, or has others now. Duty of a client: drop all messages behind
+    """Reports that the conversation lost messages, or has others now. Duty of a client: drop all messages behind
     kept_through_message_id that do not wait; drop all that do not wait when the field is absent, or when it does not hold
     that message. Waiting messages stay. Messages that come back follow as message_added, or reread is set. Not sent yet.
     """
@@ -1131,7 +1132,7 @@ Global___ConversationChanged: _TypeAlias = ConversationChanged  # noqa: Y015
 
 @_typing.final
 class TurnSteered(_message.Message):
-    """Tells that a waiting message went into the running turn. Duty of a client: as with turn_started for that message. It
+    """Reports that a waiting message went into the running turn. Duty of a client: as with turn_started for that message. It
     does not wait any more and moves behind the last message that does not wait. Not sent yet.
     """
 
@@ -1183,7 +1184,7 @@ Global___CaughtUp: _TypeAlias = CaughtUp  # noqa: Y015
 
 @_typing.final
 class Heartbeat(_message.Message):
-    """Tells that the stream is alive."""
+    """Reports that the stream is alive."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1207,9 +1208,9 @@ Global___Heartbeat: _TypeAlias = Heartbeat  # noqa: Y015
 
 @_typing.final
 class Resync(_message.Message):
-    """Tells that what follows does not join what the client holds of the session that the event names; of all sessions when a
-    watch of all gets it with an empty session_id. Duty of a client: drop what it holds, read ListMessages, and skip events up
-    to the sequence that it answers.
+    """Reports that the following events do not continue what the client holds of the session that the event names; of all
+    sessions when a watch of all gets it with an empty session_id. Duty of a client: drop what it holds, read ListMessages,
+    and skip events up to the sequence that it answers.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -37,7 +37,7 @@ class FileRef(_message.Message):
     mime: _builtins.str
     """Media type, such as "image/png"."""
     filename: _builtins.str
-    """File name without folders; "" when not said."""
+    """File name without folders; "" when not given."""
     path: _builtins.str
     """Path as the client gave it; "" for bytes that were sent or that a tool made."""
     language: _builtins.str

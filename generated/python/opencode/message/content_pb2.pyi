@@ -30,7 +30,7 @@ class _MessageType:
 class _MessageTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MessageType.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     MESSAGE_TYPE_UNSPECIFIED: _MessageType.ValueType  # 0
-    """Not said."""
+    """Not given."""
     MESSAGE_TYPE_USER: _MessageType.ValueType  # 1
     """A person or the program that acts for one."""
     MESSAGE_TYPE_ASSISTANT: _MessageType.ValueType  # 2
@@ -43,10 +43,10 @@ class _MessageTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MessageTy
     """Result of a tool call."""
 
 class MessageType(_MessageType, metaclass=_MessageTypeEnumTypeWrapper):
-    """Tells who speaks in a message."""
+    """Names who speaks in a message. Values may be added."""
 
 MESSAGE_TYPE_UNSPECIFIED: MessageType.ValueType  # 0
-"""Not said."""
+"""Not given."""
 MESSAGE_TYPE_USER: MessageType.ValueType  # 1
 """A person or the program that acts for one."""
 MESSAGE_TYPE_ASSISTANT: MessageType.ValueType  # 2
@@ -66,7 +66,7 @@ class _MessageStatus:
 class _MessageStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MessageStatus.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     MESSAGE_STATUS_UNSPECIFIED: _MessageStatus.ValueType  # 0
-    """Not said."""
+    """Not given."""
     MESSAGE_STATUS_QUEUED: _MessageStatus.ValueType  # 1
     """Accepted while another turn runs; not part of the conversation yet."""
     MESSAGE_STATUS_STREAMING: _MessageStatus.ValueType  # 2
@@ -79,10 +79,10 @@ class _MessageStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Message
     """Ended by an error; what had come is kept."""
 
 class MessageStatus(_MessageStatus, metaclass=_MessageStatusEnumTypeWrapper):
-    """Tells how far a message is. Values may be added."""
+    """Describes how far a message is. Values may be added."""
 
 MESSAGE_STATUS_UNSPECIFIED: MessageStatus.ValueType  # 0
-"""Not said."""
+"""Not given."""
 MESSAGE_STATUS_QUEUED: MessageStatus.ValueType  # 1
 """Accepted while another turn runs; not part of the conversation yet."""
 MESSAGE_STATUS_STREAMING: MessageStatus.ValueType  # 2
@@ -102,7 +102,7 @@ class _FinishReason:
 class _FinishReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FinishReason.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     FINISH_REASON_UNSPECIFIED: _FinishReason.ValueType  # 0
-    """Not said, or not ended yet."""
+    """Not known, or not ended yet."""
     FINISH_REASON_STOP: _FinishReason.ValueType  # 1
     """The model had finished."""
     FINISH_REASON_LENGTH: _FinishReason.ValueType  # 2
@@ -131,10 +131,10 @@ class _FinishReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FinishRe
     """The turn's message went to the turn that was running: Turn.merged_into_turn_id. Not sent yet."""
 
 class FinishReason(_FinishReason, metaclass=_FinishReasonEnumTypeWrapper):
-    """Tells why a model's answer or a turn ended. Values may be added."""
+    """Names why a model's answer or a turn ended. Values may be added."""
 
 FINISH_REASON_UNSPECIFIED: FinishReason.ValueType  # 0
-"""Not said, or not ended yet."""
+"""Not known, or not ended yet."""
 FINISH_REASON_STOP: FinishReason.ValueType  # 1
 """The model had finished."""
 FINISH_REASON_LENGTH: FinishReason.ValueType  # 2
@@ -170,7 +170,7 @@ class _PartStatus:
 class _PartStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PartStatus.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     PART_STATUS_UNSPECIFIED: _PartStatus.ValueType  # 0
-    """Not said."""
+    """Not given."""
     PART_STATUS_STREAMING: _PartStatus.ValueType  # 1
     """Still growing."""
     PART_STATUS_COMPLETE: _PartStatus.ValueType  # 2
@@ -179,10 +179,10 @@ class _PartStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PartStatus
     """Ended early; what had come is kept."""
 
 class PartStatus(_PartStatus, metaclass=_PartStatusEnumTypeWrapper):
-    """Tells how far a part is."""
+    """Describes how far a part is. Values may be added."""
 
 PART_STATUS_UNSPECIFIED: PartStatus.ValueType  # 0
-"""Not said."""
+"""Not given."""
 PART_STATUS_STREAMING: PartStatus.ValueType  # 1
 """Still growing."""
 PART_STATUS_COMPLETE: PartStatus.ValueType  # 2
@@ -198,7 +198,7 @@ class _ContextBreak:
 class _ContextBreakEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ContextBreak.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     CONTEXT_BREAK_UNSPECIFIED: _ContextBreak.ValueType  # 0
-    """It does, or it is the first."""
+    """The request extends it, or is the first."""
     CONTEXT_BREAK_MODEL_CHANGED: _ContextBreak.ValueType  # 1
     """Another model is asked."""
     CONTEXT_BREAK_SYSTEM_CHANGED: _ContextBreak.ValueType  # 2
@@ -206,15 +206,15 @@ class _ContextBreakEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ContextB
     CONTEXT_BREAK_TOOLS_CHANGED: _ContextBreak.ValueType  # 3
     """The tools are others."""
     CONTEXT_BREAK_CONTEXT_COMPACTED: _ContextBreak.ValueType  # 4
-    """A summary stands for older messages."""
+    """A summary replaces older messages."""
     CONTEXT_BREAK_HISTORY_CHANGED: _ContextBreak.ValueType  # 5
     """Messages before are not what they were."""
 
 class ContextBreak(_ContextBreak, metaclass=_ContextBreakEnumTypeWrapper):
-    """Says why a request does not extend the one of the step before. Values may be added."""
+    """Names why a request does not extend the one of the step before. Values may be added."""
 
 CONTEXT_BREAK_UNSPECIFIED: ContextBreak.ValueType  # 0
-"""It does, or it is the first."""
+"""The request extends it, or is the first."""
 CONTEXT_BREAK_MODEL_CHANGED: ContextBreak.ValueType  # 1
 """Another model is asked."""
 CONTEXT_BREAK_SYSTEM_CHANGED: ContextBreak.ValueType  # 2
@@ -222,7 +222,7 @@ CONTEXT_BREAK_SYSTEM_CHANGED: ContextBreak.ValueType  # 2
 CONTEXT_BREAK_TOOLS_CHANGED: ContextBreak.ValueType  # 3
 """The tools are others."""
 CONTEXT_BREAK_CONTEXT_COMPACTED: ContextBreak.ValueType  # 4
-"""A summary stands for older messages."""
+"""A summary replaces older messages."""
 CONTEXT_BREAK_HISTORY_CHANGED: ContextBreak.ValueType  # 5
 """Messages before are not what they were."""
 Global___ContextBreak: _TypeAlias = ContextBreak  # noqa: Y015
@@ -279,9 +279,9 @@ class SessionMessage(_message.Message):
     cost_pico_usd: _builtins.int
     """What the answer cost, in pico-USD (1e-12 USD). Absent when the price is unknown, never 0 for that."""
     sender: _builtins.str
-    """The client's name for whoever sent it; "" when not said."""
+    """The client's name for whoever sent it; "" when not given."""
     sender_name: _builtins.str
-    """A name of the sender to show to people; "" when not said."""
+    """A name of the sender to show to people; "" when not given."""
     metadata_json: _builtins.str
     """The client's own facts as a JSON object; "" when there are none. Never sent to a model. A HOST message of the server
     itself names here what happened: {"event": "turn_failed", …}.
@@ -318,7 +318,7 @@ class SessionMessage(_message.Message):
 
     @_builtins.property
     def usage(self) -> Global___TokenUsage:
-        """Tokens used. Absent when the provider did not say."""
+        """Tokens used. Absent when the provider did not report them."""
 
     @_builtins.property
     def failure(self) -> Global___Failure:
@@ -407,7 +407,7 @@ Global___MessageOrigin: _TypeAlias = MessageOrigin  # noqa: Y015
 
 @_typing.final
 class Compaction(_message.Message):
-    """Tells which messages a summary stands for. They stay and can be read; models get the summary in their place."""
+    """Describes the messages that a summary replaces. They stay and can be read; models get the summary instead."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -681,7 +681,7 @@ Global___ProviderContent: _TypeAlias = ProviderContent  # noqa: Y015
 
 @_typing.final
 class ModelRun(_message.Message):
-    """Tells which model was asked and which one answered."""
+    """Names the model that was asked and the one that answered."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -694,7 +694,7 @@ class ModelRun(_message.Message):
     model_requested: _builtins.str
     """The model that was asked for."""
     model_served: _builtins.str
-    """The model that answered, by the provider's own word; "" when it did not say."""
+    """The model that answered, by the provider's own word; "" when it did not name one."""
     response_id: _builtins.str
     """The provider's id of the response; "" when it gave none. Name it when asking the provider about the answer."""
     def __init__(
@@ -715,7 +715,7 @@ Global___ModelRun: _TypeAlias = ModelRun  # noqa: Y015
 
 @_typing.final
 class TokenUsage(_message.Message):
-    """Counts tokens in buckets that do not overlap. A bucket is absent when the provider did not say."""
+    """Counts tokens in buckets that do not overlap. A bucket is absent when the provider did not report it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -782,7 +782,7 @@ Global___TokenUsage: _TypeAlias = TokenUsage  # noqa: Y015
 
 @_typing.final
 class Failure(_message.Message):
-    """Says what went wrong with a message, a turn or an attempt, in the words of google.rpc.ErrorInfo."""
+    """Describes what went wrong with a message, a turn or an attempt, in the words of google.rpc.ErrorInfo."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -32,7 +32,7 @@ class _Disposition:
 class _DispositionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Disposition.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     DISPOSITION_UNSPECIFIED: _Disposition.ValueType  # 0
-    """Not said."""
+    """Not given."""
     DISPOSITION_STARTED: _Disposition.ValueType  # 1
     """Its turn starts now."""
     DISPOSITION_QUEUED: _Disposition.ValueType  # 2
@@ -41,10 +41,10 @@ class _DispositionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Dispositi
     """The same request_id was accepted before; this is that first answer."""
 
 class Disposition(_Disposition, metaclass=_DispositionEnumTypeWrapper):
-    """Says what became of a message that was sent. Values may be added."""
+    """Names what became of a message that was sent. Values may be added."""
 
 DISPOSITION_UNSPECIFIED: Disposition.ValueType  # 0
-"""Not said."""
+"""Not given."""
 DISPOSITION_STARTED: Disposition.ValueType  # 1
 """Its turn starts now."""
 DISPOSITION_QUEUED: Disposition.ValueType  # 2
@@ -60,23 +60,23 @@ class _RepairAction:
 class _RepairActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RepairAction.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     REPAIR_ACTION_UNSPECIFIED: _RepairAction.ValueType  # 0
-    """Not said."""
+    """Not given."""
     REPAIR_ACTION_DROPPED: _RepairAction.ValueType  # 1
     """It was left out."""
     REPAIR_ACTION_REPLACED: _RepairAction.ValueType  # 2
-    """Something else was sent that says as much as can be said."""
+    """Something else was sent that keeps as much of its meaning as the model can take."""
     REPAIR_ACTION_ADDED: _RepairAction.ValueType  # 3
     """Something was sent that is not stored."""
 
 class RepairAction(_RepairAction, metaclass=_RepairActionEnumTypeWrapper):
-    """Says what was done to something that is stored, on the way to a model. Values may be added."""
+    """Names what was done to a stored message or part on the way to a model. Values may be added."""
 
 REPAIR_ACTION_UNSPECIFIED: RepairAction.ValueType  # 0
-"""Not said."""
+"""Not given."""
 REPAIR_ACTION_DROPPED: RepairAction.ValueType  # 1
 """It was left out."""
 REPAIR_ACTION_REPLACED: RepairAction.ValueType  # 2
-"""Something else was sent that says as much as can be said."""
+"""Something else was sent that keeps as much of its meaning as the model can take."""
 REPAIR_ACTION_ADDED: RepairAction.ValueType  # 3
 """Something was sent that is not stored."""
 Global___RepairAction: _TypeAlias = RepairAction  # noqa: Y015
@@ -122,7 +122,7 @@ class SendMessageRequest(_message.Message):
     """A name of the sender to show to people."""
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___MessagePart]:
-        """What the user says; at least one part."""
+        """What the user wrote; at least one part."""
 
     @_builtins.property
     def model(self) -> _selection_pb2.ModelSelection:
@@ -201,8 +201,8 @@ class SendMessageResponse(_message.Message):
     session_created on when the request created the session). resume_token does the same, over a restored backup too.
     """
     resume_token: _builtins.str
-    """Give this as resume_token to WatchEvents; it stands where sequence does. A repeated request may get another token for
-    the same place.
+    """Give this as resume_token to WatchEvents; it marks the same place as sequence. A repeated request may get another
+    token for the same place.
     """
     def __init__(
         self,
@@ -366,7 +366,7 @@ class FilePart(_message.Message):
     directory. Read once, when the message is sent.
     """
     data: _builtins.bytes
-    """The bytes themselves. Without the third that base64 adds to them in url. An empty file goes by url or path."""
+    """The bytes themselves, which are a quarter smaller than their base64 in url. For an empty file use url or path."""
     upload_id: _builtins.str
     """An upload. Uploads do not exist in this version: refused with INVALID_ARGUMENT."""
     def __init__(
@@ -427,11 +427,13 @@ class DisplayMessage(_message.Message):
     role: _builtins.str
     """"user", "assistant" or "system". Messages of type HOST and TOOL_RESULT read "system"."""
     tokens_input: _builtins.int
-    """Tokens of the whole prompt, cached ones included. Absent when the provider did not say."""
+    """Tokens of the whole prompt, cached ones included. Absent when the provider did not report them."""
     tokens_output: _builtins.int
-    """The generated tokens by the provider's own count, which includes reasoning except at xAI. Absent when it did not say."""
+    """The generated tokens by the provider's own count, which includes reasoning except at xAI. Absent when it did not
+    report them.
+    """
     tokens_reasoning: _builtins.int
-    """Generated tokens of reasoning. Absent when the provider did not say."""
+    """Generated tokens of reasoning. Absent when the provider did not report them."""
     message_type: _content_pb2.MessageType.ValueType
     """Who speaks, more finely than role."""
     status: _content_pb2.MessageStatus.ValueType
@@ -474,7 +476,7 @@ class DisplayMessage(_message.Message):
 
     @_builtins.property
     def usage(self) -> _content_pb2.TokenUsage:
-        """Tokens in buckets that do not overlap. Absent when the provider did not say."""
+        """Tokens in buckets that do not overlap. Absent when the provider did not report them."""
 
     @_builtins.property
     def model_run(self) -> _content_pb2.ModelRun:
@@ -606,7 +608,7 @@ Global___AbortSessionRequest: _TypeAlias = AbortSessionRequest  # noqa: Y015
 
 @_typing.final
 class AbortSessionResponse(_message.Message):
-    """Says what an abort did."""
+    """Gives what an abort did."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -672,7 +674,7 @@ Global___GetMessagesRequest: _TypeAlias = GetMessagesRequest  # noqa: Y015
 
 @_typing.final
 class Empty(_message.Message):
-    """Confirms a request that has nothing to say."""
+    """Confirms a request. Has no fields yet."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -786,7 +788,7 @@ class ListMessagesResponse(_message.Message):
     sequence: _builtins.int
     """The session's head when the page was read: watch after it to miss nothing."""
     resume_token: _builtins.str
-    """Give this as resume_token to WatchEvents; it stands where sequence does. Of several pages, use that of the first."""
+    """Give this as resume_token to WatchEvents; it marks the same place as sequence. Of several pages, use that of the first."""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_content_pb2.SessionMessage]:
         """The messages with their parts."""
@@ -834,8 +836,8 @@ class AppendMessageRequest(_message.Message):
     """A name of the sender to show to people."""
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___MessagePart]:
-        """What it says; at least one part. SYSTEM and HOST take text only; TOOL_RESULT takes tool results only, each of which names
-        its call by tool_call_id or by call_id.
+        """Its content; at least one part. SYSTEM and HOST take text only; TOOL_RESULT takes tool results only, each of which
+        names its call by tool_call_id or by call_id.
         """
 
     def __init__(
@@ -871,7 +873,7 @@ class AppendMessageResponse(_message.Message):
     sequence: _builtins.int
     """The session's sequence just before the message's own message_added event."""
     resume_token: _builtins.str
-    """Give this as resume_token to WatchEvents; it stands where sequence does."""
+    """Give this as resume_token to WatchEvents; it marks the same place as sequence."""
     def __init__(
         self,
         *,
@@ -983,7 +985,7 @@ Global___ExplainContextResponse: _TypeAlias = ExplainContextResponse  # noqa: Y0
 
 @_typing.final
 class ContextRepair(_message.Message):
-    """Tells one difference between what is stored and what is sent. Stored messages never change."""
+    """Describes one difference between what is stored and what is sent. Stored messages never change."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

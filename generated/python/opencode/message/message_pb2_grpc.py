@@ -108,7 +108,7 @@ class MessageServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def AbortSession(self, request, context):
-        """Ends the running turn and returns when that is durable. What the model had said is kept and marked interrupted.
+        """Ends the running turn and returns when that is durable. What the model had written is kept and marked interrupted.
         Waiting messages are dropped unless keep_queue is set. Idempotent: without a running turn it does nothing.
         Errors: NOT_FOUND (SESSION_NOT_FOUND).
         """
@@ -143,8 +143,8 @@ class MessageServiceServicer:
 
     def AppendMessage(self, request, context):
         """Stores a message without starting a turn. An assistant message is never stored this way. Idempotent when request_id
-        is set. Same errors as SendMessage, and NOT_FOUND (TOOL_CALL_NOT_FOUND) for a result whose tool_call_id the session does
-        not have.
+        is set. Same errors as SendMessage, and NOT_FOUND (TOOL_CALL_NOT_FOUND) for a result whose tool_call_id the session
+        does not have.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -52,7 +52,7 @@ class MessageServiceStub:
     (ANSWER_TOO_LARGE) when the newest message alone does not fit.
     """
     AbortSession: _grpc.UnaryUnaryMultiCallable[_message_pb2.AbortSessionRequest, _message_pb2.AbortSessionResponse]
-    """Ends the running turn and returns when that is durable. What the model had said is kept and marked interrupted.
+    """Ends the running turn and returns when that is durable. What the model had written is kept and marked interrupted.
     Waiting messages are dropped unless keep_queue is set. Idempotent: without a running turn it does nothing.
     Errors: NOT_FOUND (SESSION_NOT_FOUND).
     """
@@ -70,8 +70,8 @@ class MessageServiceStub:
     """
     AppendMessage: _grpc.UnaryUnaryMultiCallable[_message_pb2.AppendMessageRequest, _message_pb2.AppendMessageResponse]
     """Stores a message without starting a turn. An assistant message is never stored this way. Idempotent when request_id
-    is set. Same errors as SendMessage, and NOT_FOUND (TOOL_CALL_NOT_FOUND) for a result whose tool_call_id the session does
-    not have.
+    is set. Same errors as SendMessage, and NOT_FOUND (TOOL_CALL_NOT_FOUND) for a result whose tool_call_id the session
+    does not have.
     """
     ExplainContext: _grpc.UnaryUnaryMultiCallable[_message_pb2.ExplainContextRequest, _message_pb2.ExplainContextResponse]
     """Returns what a model would be sent if a turn of the session began now: the exact request, its estimated size, and
@@ -104,7 +104,7 @@ class MessageServiceAsyncStub(MessageServiceStub):
     (ANSWER_TOO_LARGE) when the newest message alone does not fit.
     """
     AbortSession: _aio.UnaryUnaryMultiCallable[_message_pb2.AbortSessionRequest, _message_pb2.AbortSessionResponse]  # type: ignore[assignment]
-    """Ends the running turn and returns when that is durable. What the model had said is kept and marked interrupted.
+    """Ends the running turn and returns when that is durable. What the model had written is kept and marked interrupted.
     Waiting messages are dropped unless keep_queue is set. Idempotent: without a running turn it does nothing.
     Errors: NOT_FOUND (SESSION_NOT_FOUND).
     """
@@ -122,8 +122,8 @@ class MessageServiceAsyncStub(MessageServiceStub):
     """
     AppendMessage: _aio.UnaryUnaryMultiCallable[_message_pb2.AppendMessageRequest, _message_pb2.AppendMessageResponse]  # type: ignore[assignment]
     """Stores a message without starting a turn. An assistant message is never stored this way. Idempotent when request_id
-    is set. Same errors as SendMessage, and NOT_FOUND (TOOL_CALL_NOT_FOUND) for a result whose tool_call_id the session does
-    not have.
+    is set. Same errors as SendMessage, and NOT_FOUND (TOOL_CALL_NOT_FOUND) for a result whose tool_call_id the session
+    does not have.
     """
     ExplainContext: _aio.UnaryUnaryMultiCallable[_message_pb2.ExplainContextRequest, _message_pb2.ExplainContextResponse]  # type: ignore[assignment]
     """Returns what a model would be sent if a turn of the session began now: the exact request, its estimated size, and
@@ -171,7 +171,7 @@ class MessageServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _message_pb2.AbortSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_message_pb2.AbortSessionResponse, _abc.Awaitable[_message_pb2.AbortSessionResponse]]:
-        """Ends the running turn and returns when that is durable. What the model had said is kept and marked interrupted.
+        """Ends the running turn and returns when that is durable. What the model had written is kept and marked interrupted.
         Waiting messages are dropped unless keep_queue is set. Idempotent: without a running turn it does nothing.
         Errors: NOT_FOUND (SESSION_NOT_FOUND).
         """
@@ -213,8 +213,8 @@ class MessageServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_message_pb2.AppendMessageResponse, _abc.Awaitable[_message_pb2.AppendMessageResponse]]:
         """Stores a message without starting a turn. An assistant message is never stored this way. Idempotent when request_id
-        is set. Same errors as SendMessage, and NOT_FOUND (TOOL_CALL_NOT_FOUND) for a result whose tool_call_id the session does
-        not have.
+        is set. Same errors as SendMessage, and NOT_FOUND (TOOL_CALL_NOT_FOUND) for a result whose tool_call_id the session
+        does not have.
         """
 
     @_abc_1.abstractmethod

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ProviderServiceStub:
-    """Tells which model providers are configured. Needs no session.
+    """Lists the configured model providers. Needs no session.
     """
 
     def __init__(self, channel):
@@ -43,7 +43,7 @@ class ProviderServiceStub:
 
 
 class ProviderServiceServicer:
-    """Tells which model providers are configured. Needs no session.
+    """Lists the configured model providers. Needs no session.
     """
 
     def GetProviders(self, request, context):
@@ -71,7 +71,7 @@ def add_ProviderServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ProviderService:
-    """Tells which model providers are configured. Needs no session.
+    """Lists the configured model providers. Needs no session.
     """
 
     @staticmethod

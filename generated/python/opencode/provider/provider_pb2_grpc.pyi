@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ProviderServiceStub:
-    """Tells which model providers are configured. Needs no session."""
+    """Lists the configured model providers. Needs no session."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -40,7 +40,7 @@ class ProviderServiceStub:
 
 @_typing.type_check_only
 class ProviderServiceAsyncStub(ProviderServiceStub):
-    """Tells which model providers are configured. Needs no session."""
+    """Lists the configured model providers. Needs no session."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetProviders: _aio.UnaryUnaryMultiCallable[_provider_pb2.GetProvidersRequest, _provider_pb2.ProviderList]  # type: ignore[assignment]
@@ -49,7 +49,7 @@ class ProviderServiceAsyncStub(ProviderServiceStub):
     """
 
 class ProviderServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Tells which model providers are configured. Needs no session."""
+    """Lists the configured model providers. Needs no session."""
 
     @_abc_1.abstractmethod
     def GetProviders(

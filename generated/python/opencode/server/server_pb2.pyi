@@ -75,8 +75,8 @@ class GetServerInfoResponse(_message.Message):
     node_id: _builtins.str
     """Id of the process that answered: another one after each start, and on each node. For people who compare logs."""
     history_id: _builtins.str
-    """Id of the history that the server writes now: another one after each start, so also after a backup was restored. To
-    tell whether what a client holds is still true, it resumes its watch.
+    """Id of the history that the server writes now: another one after each start, so also after a backup was restored. A
+    client that wants to know whether what it holds is still true resumes its watch.
     """
     @_builtins.property
     def features(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -96,7 +96,7 @@ class GetServerInfoResponse(_message.Message):
 
     @_builtins.property
     def caller(self) -> Global___Caller:
-        """Who the server takes the caller for."""
+        """The caller, as the server identified it."""
 
     @_builtins.property
     def offered_auth(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ServerServiceStub:
-    """Tells what a server is and what it can do, so that a client need not compare versions or try. Needs no session.
+    """Describes the server and what it can do, so that a client need not compare versions or try. Needs no session.
     """
 
     def __init__(self, channel):
@@ -43,7 +43,7 @@ class ServerServiceStub:
 
 
 class ServerServiceServicer:
-    """Tells what a server is and what it can do, so that a client need not compare versions or try. Needs no session.
+    """Describes the server and what it can do, so that a client need not compare versions or try. Needs no session.
     """
 
     def GetServerInfo(self, request, context):
@@ -71,7 +71,7 @@ def add_ServerServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ServerService:
-    """Tells what a server is and what it can do, so that a client need not compare versions or try. Needs no session.
+    """Describes the server and what it can do, so that a client need not compare versions or try. Needs no session.
     """
 
     @staticmethod

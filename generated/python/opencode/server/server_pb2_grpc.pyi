@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ServerServiceStub:
-    """Tells what a server is and what it can do, so that a client need not compare versions or try. Needs no session."""
+    """Describes the server and what it can do, so that a client need not compare versions or try. Needs no session."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -40,7 +40,7 @@ class ServerServiceStub:
 
 @_typing.type_check_only
 class ServerServiceAsyncStub(ServerServiceStub):
-    """Tells what a server is and what it can do, so that a client need not compare versions or try. Needs no session."""
+    """Describes the server and what it can do, so that a client need not compare versions or try. Needs no session."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetServerInfo: _aio.UnaryUnaryMultiCallable[_server_pb2.GetServerInfoRequest, _server_pb2.GetServerInfoResponse]  # type: ignore[assignment]
@@ -49,7 +49,7 @@ class ServerServiceAsyncStub(ServerServiceStub):
     """
 
 class ServerServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Tells what a server is and what it can do, so that a client need not compare versions or try. Needs no session."""
+    """Describes the server and what it can do, so that a client need not compare versions or try. Needs no session."""
 
     @_abc_1.abstractmethod
     def GetServerInfo(

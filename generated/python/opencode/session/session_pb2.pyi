@@ -32,17 +32,17 @@ class _SessionStatus:
 class _SessionStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SessionStatus.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     SESSION_STATUS_UNSPECIFIED: _SessionStatus.ValueType  # 0
-    """Not said."""
+    """Not given."""
     SESSION_STATUS_IDLE: _SessionStatus.ValueType  # 1
     """No turn runs and none waits."""
     SESSION_STATUS_RUNNING: _SessionStatus.ValueType  # 2
     """A turn runs or is about to."""
 
 class SessionStatus(_SessionStatus, metaclass=_SessionStatusEnumTypeWrapper):
-    """Tells whether a turn runs in a session."""
+    """Describes whether a turn runs in a session. Values may be added."""
 
 SESSION_STATUS_UNSPECIFIED: SessionStatus.ValueType  # 0
-"""Not said."""
+"""Not given."""
 SESSION_STATUS_IDLE: SessionStatus.ValueType  # 1
 """No turn runs and none waits."""
 SESSION_STATUS_RUNNING: SessionStatus.ValueType  # 2
@@ -58,19 +58,19 @@ class _CompactionModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Compac
     COMPACTION_MODE_UNSPECIFIED: _CompactionMode.ValueType  # 0
     """As the server is configured."""
     COMPACTION_MODE_ON: _CompactionMode.ValueType  # 1
-    """They are."""
+    """Older messages are summarised."""
     COMPACTION_MODE_OFF: _CompactionMode.ValueType  # 2
-    """They are not."""
+    """Older messages are never summarised."""
 
 class CompactionMode(_CompactionMode, metaclass=_CompactionModeEnumTypeWrapper):
-    """Says whether older messages are summarised. Values may be added."""
+    """Chooses whether older messages are summarised. Values may be added."""
 
 COMPACTION_MODE_UNSPECIFIED: CompactionMode.ValueType  # 0
 """As the server is configured."""
 COMPACTION_MODE_ON: CompactionMode.ValueType  # 1
-"""They are."""
+"""Older messages are summarised."""
 COMPACTION_MODE_OFF: CompactionMode.ValueType  # 2
-"""They are not."""
+"""Older messages are never summarised."""
 Global___CompactionMode: _TypeAlias = CompactionMode  # noqa: Y015
 
 @_typing.final
@@ -203,7 +203,7 @@ Global___Budget: _TypeAlias = Budget  # noqa: Y015
 
 @_typing.final
 class SessionSettings(_message.Message):
-    """Says how the turns of a session are answered, and what the client keeps with it. Every field can be unset again."""
+    """Settings of a session: how its turns are answered, and what the client keeps with it. Every field can be unset again."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -297,7 +297,7 @@ Global___SessionSettings: _TypeAlias = SessionSettings  # noqa: Y015
 
 @_typing.final
 class SessionOrigin(_message.Message):
-    """Says from where a session was copied. Not sent yet."""
+    """Names the session that a session was copied from. Not sent yet."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -423,14 +423,14 @@ class CreateSessionRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
     title: _builtins.str
-    """Title; absent means that of the settings. At most 1,024 characters."""
+    """Title. Absent or "": the title of settings. At most 1,024 characters."""
     request_id: _builtins.str
-    """A name of the caller's choice for this request, as in SendMessageRequest: a retry with the same name and content gets the
-    session that the first try made, as it is then. "" is no name.
+    """A name of the caller's choice for this request, as in SendMessageRequest: a retry with the same name and content gets
+    the session that the first try made, as it is then. "" is no name.
     """
     @_builtins.property
     def settings(self) -> Global___SessionSettings:
-        """The settings. Its title is not together with another one in title."""
+        """The settings. When both titles are set, they must be equal."""
 
     def __init__(
         self,
@@ -549,14 +549,14 @@ class GetSessionResponse(_message.Message):
     cost_pico_usd: _builtins.int
     """What they cost in pico-USD (1e-12 USD), as far as prices are known. Absent when no price is."""
     resume_token: _builtins.str
-    """Give this as resume_token to WatchEvents; it stands where session.head_sequence does."""
+    """Give this as resume_token to WatchEvents; it marks the same place as session.head_sequence."""
     @_builtins.property
     def session(self) -> Global___SessionInfo:
         """The session."""
 
     @_builtins.property
     def usage(self) -> _content_pb2.TokenUsage:
-        """Tokens that its turns have used. Absent when no provider said."""
+        """Tokens that its turns have used. Absent when no provider reported any."""
 
     def __init__(
         self,
@@ -595,7 +595,7 @@ class UpdateSessionRequest(_message.Message):
     """As in CreateSessionRequest."""
     @_builtins.property
     def settings(self) -> Global___SessionSettings:
-        """The new settings, as far as update_mask names them."""
+        """The new settings. With an update_mask, only the fields that it names count."""
 
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:

@@ -74,7 +74,8 @@ class SessionServiceServicer:
     def ListSessions(self, request, context):
         """Returns sessions, most recently updated first. Answers all of them unless page_size is set, or those that fit into an
         answer; truncated then says so. Read-only. A session that changes between two pages may be in both or in none.
-        Errors: INVALID_ARGUMENT on page_size or page_token.
+        Errors: INVALID_ARGUMENT on page_size or page_token; RESOURCE_EXHAUSTED (ANSWER_TOO_LARGE) when one session alone does
+        not fit.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -82,7 +83,7 @@ class SessionServiceServicer:
 
     def CreateSession(self, request, context):
         """Creates an empty session and returns it with all of its settings. Idempotent when request_id is set.
-        Errors: INVALID_ARGUMENT naming the field, and (REQUEST_ID_REUSED).
+        Errors: INVALID_ARGUMENT naming the field (INVALID_REQUEST, MODEL_UNKNOWN, REQUEST_ID_REUSED).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -112,10 +113,10 @@ class SessionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UpdateSession(self, request, context):
-        """Changes settings: those that update_mask names, or those that are set. Takes effect from the next turn on. Idempotent
+        """Changes the settings that update_mask names, or else all that are set. Takes effect from the next turn on. Idempotent
         when request_id is set: a retry answers the session as it is then.
-        Errors: NOT_FOUND; INVALID_ARGUMENT naming `update_mask` or the field (unknown model, unknown agent, relative directory),
-        and (REQUEST_ID_REUSED); ABORTED (STALE_VERSION) when expected_revision is present and is not the session's.
+        Errors: NOT_FOUND; INVALID_ARGUMENT naming `update_mask` or the field (INVALID_REQUEST, MODEL_UNKNOWN,
+        REQUEST_ID_REUSED); ABORTED (STALE_VERSION) when expected_revision is present and is not the session's.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

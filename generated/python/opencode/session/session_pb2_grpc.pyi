@@ -36,11 +36,12 @@ class SessionServiceStub:
     ListSessions: _grpc.UnaryUnaryMultiCallable[_session_pb2.ListSessionsRequest, _session_pb2.SessionList]
     """Returns sessions, most recently updated first. Answers all of them unless page_size is set, or those that fit into an
     answer; truncated then says so. Read-only. A session that changes between two pages may be in both or in none.
-    Errors: INVALID_ARGUMENT on page_size or page_token.
+    Errors: INVALID_ARGUMENT on page_size or page_token; RESOURCE_EXHAUSTED (ANSWER_TOO_LARGE) when one session alone does
+    not fit.
     """
     CreateSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.CreateSessionRequest, _session_pb2.SessionInfo]
     """Creates an empty session and returns it with all of its settings. Idempotent when request_id is set.
-    Errors: INVALID_ARGUMENT naming the field, and (REQUEST_ID_REUSED).
+    Errors: INVALID_ARGUMENT naming the field (INVALID_REQUEST, MODEL_UNKNOWN, REQUEST_ID_REUSED).
     """
     DeleteSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.DeleteSessionRequest, _session_pb2.DeleteSessionResponse]
     """Ends the running turn, then deletes the session with its messages, events and unshared files. Deleting a session
@@ -53,10 +54,10 @@ class SessionServiceStub:
     GetSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.GetSessionRequest, _session_pb2.GetSessionResponse]
     """Returns one session. Errors: NOT_FOUND (SESSION_NOT_FOUND)."""
     UpdateSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.UpdateSessionRequest, _session_pb2.UpdateSessionResponse]
-    """Changes settings: those that update_mask names, or those that are set. Takes effect from the next turn on. Idempotent
+    """Changes the settings that update_mask names, or else all that are set. Takes effect from the next turn on. Idempotent
     when request_id is set: a retry answers the session as it is then.
-    Errors: NOT_FOUND; INVALID_ARGUMENT naming `update_mask` or the field (unknown model, unknown agent, relative directory),
-    and (REQUEST_ID_REUSED); ABORTED (STALE_VERSION) when expected_revision is present and is not the session's.
+    Errors: NOT_FOUND; INVALID_ARGUMENT naming `update_mask` or the field (INVALID_REQUEST, MODEL_UNKNOWN,
+    REQUEST_ID_REUSED); ABORTED (STALE_VERSION) when expected_revision is present and is not the session's.
     """
 
 @_typing.type_check_only
@@ -67,11 +68,12 @@ class SessionServiceAsyncStub(SessionServiceStub):
     ListSessions: _aio.UnaryUnaryMultiCallable[_session_pb2.ListSessionsRequest, _session_pb2.SessionList]  # type: ignore[assignment]
     """Returns sessions, most recently updated first. Answers all of them unless page_size is set, or those that fit into an
     answer; truncated then says so. Read-only. A session that changes between two pages may be in both or in none.
-    Errors: INVALID_ARGUMENT on page_size or page_token.
+    Errors: INVALID_ARGUMENT on page_size or page_token; RESOURCE_EXHAUSTED (ANSWER_TOO_LARGE) when one session alone does
+    not fit.
     """
     CreateSession: _aio.UnaryUnaryMultiCallable[_session_pb2.CreateSessionRequest, _session_pb2.SessionInfo]  # type: ignore[assignment]
     """Creates an empty session and returns it with all of its settings. Idempotent when request_id is set.
-    Errors: INVALID_ARGUMENT naming the field, and (REQUEST_ID_REUSED).
+    Errors: INVALID_ARGUMENT naming the field (INVALID_REQUEST, MODEL_UNKNOWN, REQUEST_ID_REUSED).
     """
     DeleteSession: _aio.UnaryUnaryMultiCallable[_session_pb2.DeleteSessionRequest, _session_pb2.DeleteSessionResponse]  # type: ignore[assignment]
     """Ends the running turn, then deletes the session with its messages, events and unshared files. Deleting a session
@@ -84,10 +86,10 @@ class SessionServiceAsyncStub(SessionServiceStub):
     GetSession: _aio.UnaryUnaryMultiCallable[_session_pb2.GetSessionRequest, _session_pb2.GetSessionResponse]  # type: ignore[assignment]
     """Returns one session. Errors: NOT_FOUND (SESSION_NOT_FOUND)."""
     UpdateSession: _aio.UnaryUnaryMultiCallable[_session_pb2.UpdateSessionRequest, _session_pb2.UpdateSessionResponse]  # type: ignore[assignment]
-    """Changes settings: those that update_mask names, or those that are set. Takes effect from the next turn on. Idempotent
+    """Changes the settings that update_mask names, or else all that are set. Takes effect from the next turn on. Idempotent
     when request_id is set: a retry answers the session as it is then.
-    Errors: NOT_FOUND; INVALID_ARGUMENT naming `update_mask` or the field (unknown model, unknown agent, relative directory),
-    and (REQUEST_ID_REUSED); ABORTED (STALE_VERSION) when expected_revision is present and is not the session's.
+    Errors: NOT_FOUND; INVALID_ARGUMENT naming `update_mask` or the field (INVALID_REQUEST, MODEL_UNKNOWN,
+    REQUEST_ID_REUSED); ABORTED (STALE_VERSION) when expected_revision is present and is not the session's.
     """
 
 class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -101,7 +103,8 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_session_pb2.SessionList, _abc.Awaitable[_session_pb2.SessionList]]:
         """Returns sessions, most recently updated first. Answers all of them unless page_size is set, or those that fit into an
         answer; truncated then says so. Read-only. A session that changes between two pages may be in both or in none.
-        Errors: INVALID_ARGUMENT on page_size or page_token.
+        Errors: INVALID_ARGUMENT on page_size or page_token; RESOURCE_EXHAUSTED (ANSWER_TOO_LARGE) when one session alone does
+        not fit.
         """
 
     @_abc_1.abstractmethod
@@ -111,7 +114,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.SessionInfo, _abc.Awaitable[_session_pb2.SessionInfo]]:
         """Creates an empty session and returns it with all of its settings. Idempotent when request_id is set.
-        Errors: INVALID_ARGUMENT naming the field, and (REQUEST_ID_REUSED).
+        Errors: INVALID_ARGUMENT naming the field (INVALID_REQUEST, MODEL_UNKNOWN, REQUEST_ID_REUSED).
         """
 
     @_abc_1.abstractmethod
@@ -148,10 +151,10 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.UpdateSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.UpdateSessionResponse, _abc.Awaitable[_session_pb2.UpdateSessionResponse]]:
-        """Changes settings: those that update_mask names, or those that are set. Takes effect from the next turn on. Idempotent
+        """Changes the settings that update_mask names, or else all that are set. Takes effect from the next turn on. Idempotent
         when request_id is set: a retry answers the session as it is then.
-        Errors: NOT_FOUND; INVALID_ARGUMENT naming `update_mask` or the field (unknown model, unknown agent, relative directory),
-        and (REQUEST_ID_REUSED); ABORTED (STALE_VERSION) when expected_revision is present and is not the session's.
+        Errors: NOT_FOUND; INVALID_ARGUMENT naming `update_mask` or the field (INVALID_REQUEST, MODEL_UNKNOWN,
+        REQUEST_ID_REUSED); ABORTED (STALE_VERSION) when expected_revision is present and is not the session's.
         """
 
 def add_SessionServiceServicer_to_server(servicer: SessionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

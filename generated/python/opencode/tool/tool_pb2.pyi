@@ -28,7 +28,7 @@ class _PermissionReply:
 class _PermissionReplyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PermissionReply.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     PERMISSION_REPLY_UNSPECIFIED: _PermissionReply.ValueType  # 0
-    """Not said."""
+    """Not given."""
     PERMISSION_REPLY_ONCE: _PermissionReply.ValueType  # 1
     """This call may run."""
     PERMISSION_REPLY_ALWAYS: _PermissionReply.ValueType  # 2
@@ -39,10 +39,10 @@ class _PermissionReplyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Permi
     """The turn ended before anybody answered."""
 
 class PermissionReply(_PermissionReply, metaclass=_PermissionReplyEnumTypeWrapper):
-    """Says how a permission request was closed. Values may be added."""
+    """Names how a permission request was closed. Values may be added."""
 
 PERMISSION_REPLY_UNSPECIFIED: PermissionReply.ValueType  # 0
-"""Not said."""
+"""Not given."""
 PERMISSION_REPLY_ONCE: PermissionReply.ValueType  # 1
 """This call may run."""
 PERMISSION_REPLY_ALWAYS: PermissionReply.ValueType  # 2
@@ -60,21 +60,21 @@ class _PermissionAction:
 class _PermissionActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PermissionAction.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     PERMISSION_ACTION_UNSPECIFIED: _PermissionAction.ValueType  # 0
-    """Not said."""
+    """Not given."""
     PERMISSION_ACTION_ALLOW: _PermissionAction.ValueType  # 1
-    """They run."""
+    """The calls run."""
     PERMISSION_ACTION_ASK: _PermissionAction.ValueType  # 2
     """A person is asked before each call."""
     PERMISSION_ACTION_DENY: _PermissionAction.ValueType  # 3
     """Models are not offered the tool."""
 
 class PermissionAction(_PermissionAction, metaclass=_PermissionActionEnumTypeWrapper):
-    """Says what the configuration does with the calls of a tool. Values may be added."""
+    """Names what the configuration does with the calls of a tool. Values may be added."""
 
 PERMISSION_ACTION_UNSPECIFIED: PermissionAction.ValueType  # 0
-"""Not said."""
+"""Not given."""
 PERMISSION_ACTION_ALLOW: PermissionAction.ValueType  # 1
-"""They run."""
+"""The calls run."""
 PERMISSION_ACTION_ASK: PermissionAction.ValueType  # 2
 """A person is asked before each call."""
 PERMISSION_ACTION_DENY: PermissionAction.ValueType  # 3
@@ -88,7 +88,7 @@ class _ToolSourceState:
 class _ToolSourceStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ToolSourceState.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     TOOL_SOURCE_STATE_UNSPECIFIED: _ToolSourceState.ValueType  # 0
-    """Not said."""
+    """Not given."""
     TOOL_SOURCE_STATE_CONNECTING: _ToolSourceState.ValueType  # 1
     """The server connects to it."""
     TOOL_SOURCE_STATE_READY: _ToolSourceState.ValueType  # 2
@@ -99,10 +99,10 @@ class _ToolSourceStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ToolS
     """The server has stopped using it."""
 
 class ToolSourceState(_ToolSourceState, metaclass=_ToolSourceStateEnumTypeWrapper):
-    """Tells how a source of tools is. Values may be added."""
+    """Describes the state of a source of tools. Values may be added."""
 
 TOOL_SOURCE_STATE_UNSPECIFIED: ToolSourceState.ValueType  # 0
-"""Not said."""
+"""Not given."""
 TOOL_SOURCE_STATE_CONNECTING: ToolSourceState.ValueType  # 1
 """The server connects to it."""
 TOOL_SOURCE_STATE_READY: ToolSourceState.ValueType  # 2
@@ -153,7 +153,9 @@ class ToolCallState(_message.Message):
     metadata_json: _builtins.str
     """Further facts as a JSON object; "" when there are none."""
     started_at: _builtins.int
-    """When the call was complete, in milliseconds since the Unix epoch."""
+    """When the call was ready to run, began to run, or was refused, in milliseconds since the Unix epoch. Absent while the
+    model is still writing the answer that holds it.
+    """
     finished_at: _builtins.int
     """When the result came, in milliseconds since the Unix epoch."""
     permission_id: _builtins.str
@@ -172,8 +174,8 @@ class ToolCallState(_message.Message):
 
     @_builtins.property
     def lease(self) -> Global___ToolCallLease:
-        """Who runs the call now. Absent when nobody has claimed it. Not sent yet: calls cannot be claimed in this version. A client
-        obeys it from the start: it does not run a call that another holder has claimed, until expire_time.
+        """Who runs the call now. Absent when nobody has claimed it. Not sent yet: calls cannot be claimed in this version. A
+        client obeys it from the start: it does not run a call that another holder has claimed, until expire_time.
         """
 
     def __init__(
@@ -228,7 +230,7 @@ Global___ToolCallState: _TypeAlias = ToolCallState  # noqa: Y015
 
 @_typing.final
 class ToolCallLease(_message.Message):
-    """Says who has claimed a call of a client tool, so that no second client runs it too. Not sent yet."""
+    """Describes the claim of a client on a call of a client tool, so that no second client runs it too. Not sent yet."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -449,8 +451,8 @@ class ToolDefinition(_message.Message):
     description: _builtins.str
     """What the tool does, written for the model."""
     input_schema_json: _builtins.str
-    """JSON Schema of the arguments: a JSON object as text, at most 64 KiB, draft 2020-12 unless it names another. Refused when
-    it is none, or refers to other documents. "" means an object without properties.
+    """JSON Schema of the arguments: a JSON object as text, at most 64 KiB, draft 2020-12 unless it names another. Refused
+    unless it is a valid schema that refers to no other document. "" means an object without properties.
     """
     def __init__(
         self,
@@ -488,7 +490,7 @@ class SubmitToolResultRequest(_message.Message):
     output: _builtins.str
     """As text (may be JSON text). May be ""."""
     output_json: _builtins.str
-    """As JSON text of any kind: refused when it is none. Stored as the output, word by word."""
+    """As JSON text of any kind; refused unless it is valid JSON. Stored as the output, byte by byte."""
     is_error: _builtins.bool
     """True when the tool failed; output then says why."""
     metadata_json: _builtins.str
@@ -579,10 +581,10 @@ class SubmitToolResultResponse(_message.Message):
     sequence: _builtins.int
     """The session's sequence after the result was stored."""
     resume_token: _builtins.str
-    """Give this as resume_token to WatchEvents; it stands where sequence does."""
+    """Give this as resume_token to WatchEvents; it marks the same place as sequence."""
     @_builtins.property
     def tool_call(self) -> Global___ToolCallState:
-        """The call as it stands now."""
+        """The current call."""
 
     def __init__(
         self,
@@ -677,7 +679,7 @@ class ToolInfo(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     PERMISSION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Name as it stands in tool calls: "SOURCE.TOOL"."""
+    """Name that tool calls have: "SOURCE.TOOL"."""
     description: _builtins.str
     """What the tool does, written for the model."""
     input_schema_json: _builtins.str
@@ -687,11 +689,11 @@ class ToolInfo(_message.Message):
     state: Global___ToolSourceState.ValueType
     """State of its source."""
     error: _builtins.str
-    """Why the tool cannot be used: what went wrong with its source, or its schema is none and models are not offered it.
-    "" when it can.
+    """Why the tool cannot be used: what went wrong with its source, or that its schema is not valid, in which case models
+    are not offered it. "" when it can be used.
     """
     permission: Global___PermissionAction.ValueType
-    """What the configuration says of its calls. For the agent of the session that was named, else for the default agent."""
+    """What the configuration does with its calls, for the agent of the session in the request, or else for the default agent."""
     def __init__(
         self,
         *,
@@ -723,7 +725,7 @@ class ToolSource(_message.Message):
     name: _builtins.str
     """Name in the configuration."""
     state: Global___ToolSourceState.ValueType
-    """How it is."""
+    """Its state."""
     error: _builtins.str
     """What went wrong last; "" when it is ready."""
     def __init__(

@@ -57,7 +57,7 @@ class PermissionServiceServicer:
 
     def RespondToPermission(self, request, context):
         """Records the answer to an open permission request. The first answer wins; a retry with the same answer answers the
-        same. After "reject" the model is told so, with the reason, and the turn goes on.
+        same. After "reject" the model reads that, with the reason, and the turn goes on.
         Errors: NOT_FOUND (PERMISSION_REQUEST_NOT_FOUND) when that session never had such a request; FAILED_PRECONDITION
         (PERMISSION_ALREADY_ANSWERED) when it has another answer or ended with its turn; INVALID_ARGUMENT when response is not
         one of the four words.
@@ -160,9 +160,10 @@ class PermissionService:
 class ToolServiceStub:
     """Takes the results of tools that the client runs itself, and lists the server's. Order of calls: declare tools in
     SendMessageRequest.tools or keep them on the session, watch for a tool_call_updated event with status "pending" and
-    without permission_id, run the tool, submit its result. Duty of every client: run a tool only when its call is pending, has
-    no permission_id, and has no lease of another holder. Tools of the server need nothing of that: their calls go
-    "pending", "running", then have their result. Open calls stay open over restarts of the server.
+    without permission_id, run the tool, submit its result. Duty of every client: run a tool only when its call is pending,
+    has started_at (before that the model is still writing), has no permission_id, and has no lease of another holder. A
+    client does nothing for tools of the server: their calls go "pending", "running", then have their result. Open calls
+    stay open over restarts of the server.
     """
 
     def __init__(self, channel):
@@ -186,13 +187,14 @@ class ToolServiceStub:
 class ToolServiceServicer:
     """Takes the results of tools that the client runs itself, and lists the server's. Order of calls: declare tools in
     SendMessageRequest.tools or keep them on the session, watch for a tool_call_updated event with status "pending" and
-    without permission_id, run the tool, submit its result. Duty of every client: run a tool only when its call is pending, has
-    no permission_id, and has no lease of another holder. Tools of the server need nothing of that: their calls go
-    "pending", "running", then have their result. Open calls stay open over restarts of the server.
+    without permission_id, run the tool, submit its result. Duty of every client: run a tool only when its call is pending,
+    has started_at (before that the model is still writing), has no permission_id, and has no lease of another holder. A
+    client does nothing for tools of the server: their calls go "pending", "running", then have their result. Open calls
+    stay open over restarts of the server.
     """
 
     def SubmitToolResult(self, request, context):
-        """Stores the result of one open client tool call. When the last open call of a step is settled, the turn goes on by
+        """Stores the result of one open client tool call. When the last open call of a step has its result, the turn goes on by
         itself. The first result wins. A retry with the same result answers the same.
         Errors: NOT_FOUND (TOOL_CALL_NOT_FOUND) for a call that this session does not have; FAILED_PRECONDITION
         (TOOL_CALL_ALREADY_SETTLED) for a call that has another result or whose turn has ended, and (TOOL_CALL_NOT_READY) for
@@ -236,9 +238,10 @@ def add_ToolServiceServicer_to_server(servicer, server):
 class ToolService:
     """Takes the results of tools that the client runs itself, and lists the server's. Order of calls: declare tools in
     SendMessageRequest.tools or keep them on the session, watch for a tool_call_updated event with status "pending" and
-    without permission_id, run the tool, submit its result. Duty of every client: run a tool only when its call is pending, has
-    no permission_id, and has no lease of another holder. Tools of the server need nothing of that: their calls go
-    "pending", "running", then have their result. Open calls stay open over restarts of the server.
+    without permission_id, run the tool, submit its result. Duty of every client: run a tool only when its call is pending,
+    has started_at (before that the model is still writing), has no permission_id, and has no lease of another holder. A
+    client does nothing for tools of the server: their calls go "pending", "running", then have their result. Open calls
+    stay open over restarts of the server.
     """
 
     @staticmethod

@@ -32,19 +32,19 @@ class _BusyPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_BusyPolicy
     BUSY_POLICY_UNSPECIFIED: _BusyPolicy.ValueType  # 0
     """As QUEUE."""
     BUSY_POLICY_QUEUE: _BusyPolicy.ValueType  # 1
-    """Waits its turn, first in first out."""
+    """The message waits behind the running turn, first in first out."""
     BUSY_POLICY_REJECT: _BusyPolicy.ValueType  # 2
-    """Is refused with FAILED_PRECONDITION (TURN_IN_PROGRESS); nothing is stored."""
+    """The message is refused with FAILED_PRECONDITION (TURN_IN_PROGRESS); nothing is stored."""
 
 class BusyPolicy(_BusyPolicy, metaclass=_BusyPolicyEnumTypeWrapper):
-    """Says what to do with a message that comes while a turn runs. Values may be added."""
+    """Chooses what happens to a message that comes while a turn runs. Values may be added."""
 
 BUSY_POLICY_UNSPECIFIED: BusyPolicy.ValueType  # 0
 """As QUEUE."""
 BUSY_POLICY_QUEUE: BusyPolicy.ValueType  # 1
-"""Waits its turn, first in first out."""
+"""The message waits behind the running turn, first in first out."""
 BUSY_POLICY_REJECT: BusyPolicy.ValueType  # 2
-"""Is refused with FAILED_PRECONDITION (TURN_IN_PROGRESS); nothing is stored."""
+"""The message is refused with FAILED_PRECONDITION (TURN_IN_PROGRESS); nothing is stored."""
 Global___BusyPolicy: _TypeAlias = BusyPolicy  # noqa: Y015
 
 class _TurnStatus:
@@ -54,30 +54,30 @@ class _TurnStatus:
 class _TurnStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TurnStatus.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     TURN_STATUS_UNSPECIFIED: _TurnStatus.ValueType  # 0
-    """Not said."""
+    """Not given."""
     TURN_STATUS_QUEUED: _TurnStatus.ValueType  # 1
     """Its message waits behind other turns."""
     TURN_STATUS_RUNNING: _TurnStatus.ValueType  # 2
     """It runs."""
     TURN_STATUS_WAITING: _TurnStatus.ValueType  # 3
-    """It runs, and waits for a person's answer to a permission request or for the result of a client's tool. Told by
-    GetTurn and ListTurns only.
+    """It runs, and waits for a person's answer to a permission request or for the result of a client's tool. Only
+    GetTurn and ListTurns answer it.
     """
     TURN_STATUS_ENDED: _TurnStatus.ValueType  # 4
     """It has ended, or was dropped while it waited in the queue."""
 
 class TurnStatus(_TurnStatus, metaclass=_TurnStatusEnumTypeWrapper):
-    """Tells how far a turn is. Values may be added."""
+    """Describes how far a turn is. Values may be added."""
 
 TURN_STATUS_UNSPECIFIED: TurnStatus.ValueType  # 0
-"""Not said."""
+"""Not given."""
 TURN_STATUS_QUEUED: TurnStatus.ValueType  # 1
 """Its message waits behind other turns."""
 TURN_STATUS_RUNNING: TurnStatus.ValueType  # 2
 """It runs."""
 TURN_STATUS_WAITING: TurnStatus.ValueType  # 3
-"""It runs, and waits for a person's answer to a permission request or for the result of a client's tool. Told by
-GetTurn and ListTurns only.
+"""It runs, and waits for a person's answer to a permission request or for the result of a client's tool. Only
+GetTurn and ListTurns answer it.
 """
 TURN_STATUS_ENDED: TurnStatus.ValueType  # 4
 """It has ended, or was dropped while it waited in the queue."""
@@ -85,7 +85,7 @@ Global___TurnStatus: _TypeAlias = TurnStatus  # noqa: Y015
 
 @_typing.final
 class Turn(_message.Message):
-    """All that follows from one user message until its session can take the next one."""
+    """Holds what follows from one user message until the session can answer the next one."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -137,7 +137,7 @@ class Turn(_message.Message):
 
     @_builtins.property
     def usage(self) -> _content_pb2.TokenUsage:
-        """Tokens of all steps. Absent until it has ended, and when no provider said."""
+        """Tokens of all steps. Absent until it has ended, and when no provider reported any."""
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
@@ -203,7 +203,7 @@ class QueueEntry(_message.Message):
     turn_id: _builtins.str
     """The turn that will answer it."""
     busy_policy: Global___BusyPolicy.ValueType
-    """What was asked for when it came."""
+    """The policy of the request that sent it."""
     def __init__(
         self,
         *,
@@ -221,7 +221,7 @@ Global___QueueEntry: _TypeAlias = QueueEntry  # noqa: Y015
 
 @_typing.final
 class TurnSettings(_message.Message):
-    """Says how a message is answered. In SendMessageRequest each of these is a field of its own."""
+    """Settings of one turn. SendMessageRequest has the same settings as fields of its own."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -274,7 +274,7 @@ Global___TurnSettings: _TypeAlias = TurnSettings  # noqa: Y015
 
 @_typing.final
 class GenerationOptions(_message.Message):
-    """Settings of a generation. Those that a provider does not take are left out of its request."""
+    """Settings of a generation. A setting that a provider does not take is left out of its request."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class TurnServiceStub:
-    """Tells of turns, also of those whose events are no longer kept.
+    """Reads turns, also turns whose events are no longer kept.
     """
 
     def __init__(self, channel):
@@ -48,7 +48,7 @@ class TurnServiceStub:
 
 
 class TurnServiceServicer:
-    """Tells of turns, also of those whose events are no longer kept.
+    """Reads turns, also turns whose events are no longer kept.
     """
 
     def GetTurn(self, request, context):
@@ -89,7 +89,7 @@ def add_TurnServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TurnService:
-    """Tells of turns, also of those whose events are no longer kept.
+    """Reads turns, also turns whose events are no longer kept.
     """
 
     @staticmethod

@@ -72,7 +72,7 @@ class Gate:
         call = _Call(method, request)
         with call.log_outcome():
             answer = await implementation(self._principal, request)
-            call.session_id = call.session_id or getattr(answer, "session_id", "")
+            call.note_session(answer)
         return answer
 
     async def stream(
@@ -95,12 +95,14 @@ class Gate:
         Raises:
             CallFailed: the implementation or the outlet failed for any reason.
         """
-        with _Call(method, request).log_outcome():
+        call = _Call(method, request)
+        with call.log_outcome():
             async with contextlib.aclosing(implementation(self._principal, request)) as answers:
                 async for answer in answers:
                     if answer is STREAM_OPEN:
                         await outlet.open()
                     else:
+                        call.note_session(answer)
                         await outlet.send(answer)
 
 
@@ -109,8 +111,18 @@ class _Call:
 
     def __init__(self, method: str, request: Any) -> None:
         self._method = method
-        self.session_id = getattr(request, "session_id", "")
+        self._session_id = ""
         self._started = time.perf_counter()
+        self.note_session(request)
+
+    def note_session(self, value: Any) -> None:
+        """Takes the session from a request or an answer, unless an earlier one named it.
+
+        The request of StreamMessage has it in `message`, the first answer in `accepted`.
+        """
+        if not self._session_id and not isinstance(value, bytes):
+            places = (value, getattr(value, "message", None), getattr(value, "accepted", None))
+            self._session_id = next(filter(None, (getattr(place, "session_id", "") for place in places)), "")
 
     @contextlib.contextmanager
     def log_outcome(self) -> Iterator[None]:
@@ -145,6 +157,6 @@ class _Call:
             reason=reason,
             milliseconds=round((time.perf_counter() - self._started) * 1000, 1),
             # callers can send any text here
-            session_id=self.session_id[:64] if self.session_id.isprintable() else "",
+            session_id=self._session_id[:64] if self._session_id.isprintable() else "",
             request_id="",
         )

@@ -9,7 +9,13 @@ from google.rpc import code_pb2
 from google.rpc import error_details_pb2 as details
 from structlog.testing import capture_logs
 
-from opencode.message.message_pb2 import GetMessageRequest, SendMessageResponse
+from opencode.message.message_pb2 import (
+    GetMessageRequest,
+    SendMessageRequest,
+    SendMessageResponse,
+    StreamMessageRequest,
+    StreamMessageResponse,
+)
 from turnwire.api.gate import CallerGone, CallFailed, Gate
 from turnwire.api.services.opening import STREAM_OPEN
 from turnwire.domain.errors import MessageNotFound
@@ -76,6 +82,16 @@ async def test_a_call_is_carried_out_for_the_principal_and_logged() -> None:
         ("rpc", "S.One", "OK", "ses_new"),
         ("rpc", "S.One", "OK", "ses_1"),
     ]
+
+
+async def test_the_line_of_a_stream_that_sends_names_the_session() -> None:
+    """The message inside the request names it, else the acceptance, which comes first."""
+    accepted = StreamMessageResponse(accepted=SendMessageResponse(session_id="ses_new"))
+    named = StreamMessageRequest(message=SendMessageRequest(session_id="ses_1"))
+    with capture_logs() as lines:
+        for request in (StreamMessageRequest(), named):
+            await Gate(SOMEBODY).stream("S.Many", Service(accepted, b"batch").many, request, Caller())
+    assert [line["session_id"] for line in lines] == ["ses_new", "ses_1"]
 
 
 async def test_a_stream_goes_to_the_outlet() -> None:

@@ -58,7 +58,7 @@ setup: $(VENV)/dev ## Makes .venv with everything that development needs.
 buf: $(VENV)/buf ## Puts buf, which generates clients, into .venv/bin; nothing else.
 	@echo "Ready: $(BIN)/buf $$($(BIN)/buf --version)"
 
-demo: $(VENV)/runtime ## Shows a whole conversation, without key or network. More options: make demo ARGS=--help
+demo: $(VENV)/runtime ## Shows a whole conversation, without a key or a network.
 	@$(BIN)/turnwire demo $(ARGS)
 
 serve: $(VENV)/runtime ## Starts the server. Options: make serve ARGS="--help"

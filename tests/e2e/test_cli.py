@@ -93,6 +93,13 @@ def test_chat_goes_on_with_a_session(tmp_path: Path) -> None:
         assert (unknown.returncode, unknown.stderr.startswith("turnwire: NOT_FOUND: ")) == (1, True)
 
 
+def test_chat_without_a_server_names_the_command_that_starts_one(tmp_path: Path) -> None:
+    """One line, exit code 1."""
+    done = run("chat", "--target", f"unix:{tmp_path}/none.sock", "hello", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert done.stderr.startswith("turnwire: no server answers: start one with `turnwire serve`")
+
+
 def test_interrupting_chat_ends_the_answer(tmp_path: Path) -> None:
     """What came stays; the turn ends as aborted."""
     with serving(tmp_path) as (_, address):

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 app = typer.Typer(
-    help="A conversation server for AI frontends: gRPC in, any model behind, nothing lost.",
+    help="A conversation server for AI frontends: gRPC on one side, models on the other.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -42,7 +42,7 @@ level = "warning"
 _QUESTION = """/rate 30
 /reason The user wants to see an answer stream in. I say what happens while it does.
 Every word of this answer arrived as an event of its own. The question was stored before the model was asked, and the \
-answer is stored while it streams: a client that goes away, or a server that is killed, loses nothing."""
+answer is stored while it streams. It goes on without its client, and what a killed server had stored is kept."""
 
 
 def run_demo() -> int:

@@ -119,8 +119,8 @@ generate: $(VENV)/dev ## Writes generated/ from proto/, and the documents that a
 	@$(RUN) ./proto/generate.sh "$(CURDIR)/generated/python"
 	@$(BIN)/python -m docs.reference
 
-# The fixed contract never changes. This target exists to show how the image was made, and to make it again should its
-# sources ever be found to differ from the contract that clients were built from.
+# The fixed contract never changes. This target exists to show how the image was made, and to make it again if its
+# sources are ever found to differ from the contract that clients were built from.
 fixed-image: $(VENV)/dev ## Writes the descriptor image of the fixed contract.
 	@$(BIN)/buf build $(FIXED) --exclude-source-info --output $(FIXED)_contract.binpb
 

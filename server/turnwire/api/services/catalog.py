@@ -4,7 +4,7 @@ from opencode.agent import agent_pb2
 from opencode.model import model_pb2
 from opencode.provider import provider_pb2
 from opencode.server import server_pb2
-from turnwire.api.wire import to_proto
+from turnwire.api.wire.answers import models, times, tools
 from turnwire.core.use_cases.catalog import AgentDescription, Catalog
 from turnwire.domain.principal import Principal
 from turnwire.ports.provider import ModelDescription, ProviderDescription
@@ -45,7 +45,7 @@ class ServerService:
         return server_pb2.GetServerInfoResponse(
             version=server.version,
             features=server.features,
-            server_time=to_proto.timestamp(server.time),
+            server_time=times.timestamp(server.time),
             node_id=server.node_id,
             history_id=server.history_id,
             limits=server.limits,
@@ -73,11 +73,11 @@ def agent(value: AgentDescription) -> agent_pb2.AgentInfo:
         mode="primary",
         built_in=value.built_in,
         color=value.color or None,
-        model=None if value.model is None else to_proto.model_name(value.model),
-        fallback_models=map(to_proto.model_name, value.fallback_models),
+        model=None if value.model is None else models.model_name(value.model),
+        fallback_models=map(models.model_name, value.fallback_models),
         tools=_ALL_TOOLS if value.tools is None else value.tools,
         permissions=[
-            agent_pb2.PermissionRule(pattern=rule.pattern, action=to_proto.PERMISSION_ACTIONS[rule.action])
+            agent_pb2.PermissionRule(pattern=rule.pattern, action=tools.PERMISSION_ACTIONS[rule.action])
             for rule in value.permissions
         ],
         has_system_prompt=value.has_system_prompt,

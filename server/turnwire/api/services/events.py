@@ -5,8 +5,8 @@ from collections.abc import AsyncGenerator
 
 from opencode.event import event_pb2 as pb
 from turnwire.api.services.opening import STREAM_OPEN
-from turnwire.api.wire import from_proto
 from turnwire.api.wire.global_events import global_event
+from turnwire.api.wire.requests.watches import watch_request
 from turnwire.core.watches.conflated import ConflatedWatches
 from turnwire.core.watches.watch import Watches
 from turnwire.domain.errors import InvalidRequest
@@ -25,7 +25,7 @@ class EventService:
 
     def WatchEvents(self, principal: Principal, request: pb.WatchEventsRequest) -> AsyncGenerator[bytes]:
         """Yields batches: joined frames are a WatchEventsResponse."""
-        return self._watches.watch(principal, from_proto.watch_request(request))
+        return self._watches.watch(principal, watch_request(request))
 
     async def SubscribeGlobalEvents(
         self, principal: Principal, request: pb.SubscribeGlobalEventsRequest

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator
 
 from opencode.file import file_pb2 as pb
-from turnwire.api.wire import from_proto
+from turnwire.api.wire.requests.checks import required_ids
 from turnwire.core.use_cases.files import Files
 from turnwire.domain.principal import Principal
 
@@ -22,7 +22,7 @@ class FileService:
         self, principal: Principal, request: pb.DownloadFileRequest
     ) -> AsyncGenerator[pb.DownloadFileResponse]:
         """Yields the bytes of a file in order."""
-        from_proto.required_ids(session_id=request.session_id, sha256=request.sha256)
+        required_ids(session_id=request.session_id, sha256=request.sha256)
         content = await self._files.read(principal, request.session_id, request.sha256)
         yield pb.DownloadFileResponse(data=content[:CHUNK_BYTES], size_bytes=len(content))
         for start in range(CHUNK_BYTES, len(content), CHUNK_BYTES):

@@ -5,8 +5,11 @@ from collections.abc import AsyncGenerator
 
 from opencode.message import message_pb2 as pb
 from turnwire.api.services.turn_events import events_of_turn
-from turnwire.api.wire import from_proto, to_proto
+from turnwire.api.wire.answers import explanations, messages
 from turnwire.api.wire.codec import end_of_list
+from turnwire.api.wire.requests import pages
+from turnwire.api.wire.requests.checks import required_ids
+from turnwire.api.wire.requests.messages import append_request, explain_request, send_request
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.use_cases.explanation import ContextExplainer
 from turnwire.core.use_cases.messages import Conversations
@@ -26,7 +29,7 @@ class MessageService:
 
     async def SendMessage(self, principal: Principal, request: pb.SendMessageRequest) -> pb.SendMessageResponse:
         """Accepts a message."""
-        message, turn = from_proto.send_request(request)
+        message, turn = send_request(request)
         return self._accepted(await self._conversations.send(principal, message, turn))
 
     async def StreamMessage(
@@ -34,7 +37,7 @@ class MessageService:
     ) -> AsyncGenerator[pb.StreamMessageResponse | bytes]:
         """Accepts a message and yields the events of its turn."""
         try:
-            message, turn = from_proto.send_request(request.message)
+            message, turn = send_request(request.message)
             receipt = await self._conversations.send(principal, message, turn)
         except InvalidRequest as error:
             raise error.within("message") from error
@@ -45,14 +48,14 @@ class MessageService:
 
     async def GetMessages(self, principal: Principal, request: pb.GetMessagesRequest) -> bytes:
         """Returns display messages: stored frames, joined."""
-        from_proto.required_ids(session_id=request.session_id)
-        page = from_proto.page(request.page_size, request.page_token, newest_first=request.newest_first)
+        required_ids(session_id=request.session_id)
+        page = pages.page(request.page_size, request.page_token, newest_first=request.newest_first)
         found = await self._conversations.display(principal, request.session_id, page)
         return found.frames + end_of_list(found.next_token, truncated=found.truncated)
 
     async def AbortSession(self, principal: Principal, request: pb.AbortSessionRequest) -> pb.AbortSessionResponse:
         """Ends the running turn."""
-        from_proto.required_ids(session_id=request.session_id)
+        required_ids(session_id=request.session_id)
         aborted = await self._conversations.abort(
             principal, request.session_id, request.expected_turn_id, keep_queue=request.keep_queue
         )
@@ -60,22 +63,22 @@ class MessageService:
 
     async def GetMessage(self, principal: Principal, request: pb.GetMessageRequest) -> pb.GetMessageResponse:
         """Returns one message in full."""
-        from_proto.required_ids(session_id=request.session_id, message_id=request.message_id)
+        required_ids(session_id=request.session_id, message_id=request.message_id)
         message = await self._conversations.message(principal, request.session_id, request.message_id)
-        return pb.GetMessageResponse(message=to_proto.message(message))
+        return pb.GetMessageResponse(message=messages.message(message))
 
     async def ListMessages(self, principal: Principal, request: pb.ListMessagesRequest) -> pb.ListMessagesResponse:
         """Returns a page of messages in full."""
-        from_proto.required_ids(session_id=request.session_id)
-        page = from_proto.page(
+        required_ids(session_id=request.session_id)
+        page = pages.page(
             request.page_size,
             request.page_token,
             newest_first=request.newest_first,
-            default=from_proto.DEFAULT_PAGE_SIZE,
+            default=pages.DEFAULT_PAGE_SIZE,
         )
         found = await self._conversations.messages(principal, request.session_id, page)
         return pb.ListMessagesResponse(
-            messages=map(to_proto.message, found.messages),
+            messages=map(messages.message, found.messages),
             next_page_token=found.next_token,
             sequence=found.sequence,
             resume_token=await self._watches.tokens.give_reader(request.session_id, found.sequence),
@@ -83,7 +86,7 @@ class MessageService:
 
     async def AppendMessage(self, principal: Principal, request: pb.AppendMessageRequest) -> pb.AppendMessageResponse:
         """Stores a message without a turn."""
-        receipt = await self._conversations.append(principal, from_proto.append_request(request))
+        receipt = await self._conversations.append(principal, append_request(request))
         return pb.AppendMessageResponse(
             message_id=receipt.message_id, sequence=receipt.sequence, resume_token=self._token(receipt)
         )
@@ -92,7 +95,7 @@ class MessageService:
         self, principal: Principal, request: pb.ExplainContextRequest
     ) -> pb.ExplainContextResponse:
         """Returns what a model would be sent."""
-        return to_proto.explanation(await self._explainer.explain(principal, from_proto.explain_request(request)))
+        return explanations.explanation(await self._explainer.explain(principal, explain_request(request)))
 
     def _token(self, receipt: Receipt) -> str:
         return self._watches.tokens.give(receipt.session_id, receipt.sequence)

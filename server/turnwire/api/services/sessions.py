@@ -1,7 +1,10 @@
 """opencode.session.SessionService."""
 
 from opencode.session import session_pb2 as pb
-from turnwire.api.wire import from_proto, session_requests, to_proto
+from turnwire.api.wire.answers import outcomes, sessions
+from turnwire.api.wire.requests import pages
+from turnwire.api.wire.requests.checks import required_ids
+from turnwire.api.wire.requests.sessions import create_session_request, update_directory_request, update_session_request
 from turnwire.core.use_cases.sessions import Sessions
 from turnwire.core.watches.resume_tokens import ResumeTokens
 from turnwire.domain.principal import Principal
@@ -17,41 +20,41 @@ class SessionService:
 
     async def ListSessions(self, principal: Principal, request: pb.ListSessionsRequest) -> pb.SessionList:
         """Returns sessions."""
-        found = await self._sessions.list(principal, from_proto.page(request.page_size, request.page_token))
+        found = await self._sessions.list(principal, pages.page(request.page_size, request.page_token))
         return pb.SessionList(
-            sessions=map(to_proto.session, found.sessions), next_page_token=found.next_token, truncated=found.truncated
+            sessions=map(sessions.session, found.sessions), next_page_token=found.next_token, truncated=found.truncated
         )
 
     async def CreateSession(self, principal: Principal, request: pb.CreateSessionRequest) -> pb.SessionInfo:
         """Creates a session."""
-        view = await self._sessions.create(principal, session_requests.create_session_request(request))
-        return to_proto.session(view, with_tools=True)
+        view = await self._sessions.create(principal, create_session_request(request))
+        return sessions.session(view, with_tools=True)
 
     async def DeleteSession(self, principal: Principal, request: pb.DeleteSessionRequest) -> pb.DeleteSessionResponse:
         """Deletes a session."""
-        from_proto.required_ids(session_id=request.session_id)
+        required_ids(session_id=request.session_id)
         await self._sessions.delete(principal, request.session_id)
         return pb.DeleteSessionResponse()
 
     async def UpdateSessionDirectory(self, principal: Principal, request: pb.UpdateDirectoryRequest) -> pb.SessionInfo:
         """Changes the working directory."""
-        change = session_requests.update_directory_request(request)
-        return to_proto.session(await self._sessions.update(principal, request.session_id, change), with_tools=True)
+        change = update_directory_request(request)
+        return sessions.session(await self._sessions.update(principal, request.session_id, change), with_tools=True)
 
     async def GetSession(self, principal: Principal, request: pb.GetSessionRequest) -> pb.GetSessionResponse:
         """Returns one session and what it has spent."""
-        from_proto.required_ids(session_id=request.session_id)
+        required_ids(session_id=request.session_id)
         view = await self._sessions.get(principal, request.session_id)
         spent = await self._sessions.spent(principal, request.session_id)
         return pb.GetSessionResponse(
-            session=to_proto.session(view, with_tools=True),
-            usage=to_proto.usage(spent.usage),
+            session=sessions.session(view, with_tools=True),
+            usage=outcomes.usage(spent.usage),
             cost_pico_usd=spent.cost_pico_usd,
             resume_token=await self._tokens.give_reader(request.session_id, view.session.head_sequence),
         )
 
     async def UpdateSession(self, principal: Principal, request: pb.UpdateSessionRequest) -> pb.UpdateSessionResponse:
         """Changes settings."""
-        change = session_requests.update_session_request(request)
+        change = update_session_request(request)
         view = await self._sessions.update(principal, request.session_id, change)
-        return pb.UpdateSessionResponse(session=to_proto.session(view, with_tools=True))
+        return pb.UpdateSessionResponse(session=sessions.session(view, with_tools=True))

@@ -1,7 +1,9 @@
 """opencode.tool: ToolService and PermissionService."""
 
 from opencode.tool import tool_pb2 as pb
-from turnwire.api.wire import from_proto, to_proto, tool_requests
+from turnwire.api.wire.answers import tools
+from turnwire.api.wire.requests import pages
+from turnwire.api.wire.requests.tools import permission_answer, tool_result_request
 from turnwire.core.use_cases.catalog import Catalog
 from turnwire.core.use_cases.permissions import Permissions
 from turnwire.core.use_cases.tool_results import ToolResults
@@ -23,20 +25,20 @@ class ToolService:
         self, principal: Principal, request: pb.SubmitToolResultRequest
     ) -> pb.SubmitToolResultResponse:
         """Stores a result."""
-        session_id, call_id, result = tool_requests.tool_result_request(request)
+        session_id, call_id, result = tool_result_request(request)
         part, sequence = await self._tool_results.submit(principal, session_id, call_id, result)
-        state = to_proto.tool_call(part.part_id, part.content) if isinstance(part.content, ToolUse) else None
+        state = tools.tool_call(part.part_id, part.content) if isinstance(part.content, ToolUse) else None
         return pb.SubmitToolResultResponse(
             tool_call=state, sequence=sequence, resume_token=self._tokens.give(session_id, sequence)
         )
 
     async def ListTools(self, principal: Principal, request: pb.ListToolsRequest) -> pb.ListToolsResponse:
         """Returns the server's tools."""
-        page = from_proto.page(request.page_size, request.page_token, default=from_proto.DEFAULT_PAGE_SIZE)
+        page = pages.page(request.page_size, request.page_token, default=pages.DEFAULT_PAGE_SIZE)
         found = await self._catalog.tools(
-            principal, request.session_id, size=page.size or from_proto.DEFAULT_PAGE_SIZE, token=page.token
+            principal, request.session_id, size=page.size or pages.DEFAULT_PAGE_SIZE, token=page.token
         )
-        return to_proto.tools(found)
+        return tools.tools(found)
 
 
 class PermissionService:
@@ -50,7 +52,7 @@ class PermissionService:
         self, principal: Principal, request: pb.PermissionResponse
     ) -> pb.RespondToPermissionResponse:
         """Records an answer."""
-        session_id, permission_id, answer = tool_requests.permission_answer(request)
+        session_id, permission_id, answer = permission_answer(request)
         await self._permissions.respond(principal, session_id, permission_id, answer)
         return pb.RespondToPermissionResponse()
 
@@ -58,8 +60,8 @@ class PermissionService:
         self, principal: Principal, request: pb.ListPermissionsRequest
     ) -> pb.ListPermissionsResponse:
         """Returns the open requests."""
-        page = from_proto.page(request.page_size, request.page_token, default=from_proto.DEFAULT_PAGE_SIZE)
+        page = pages.page(request.page_size, request.page_token, default=pages.DEFAULT_PAGE_SIZE)
         found, token = await self._permissions.open(
-            principal, request.session_id, size=page.size or from_proto.DEFAULT_PAGE_SIZE, token=page.token
+            principal, request.session_id, size=page.size or pages.DEFAULT_PAGE_SIZE, token=page.token
         )
-        return pb.ListPermissionsResponse(permissions=map(to_proto.permission, found), next_page_token=token)
+        return pb.ListPermissionsResponse(permissions=map(tools.permission, found), next_page_token=token)

@@ -1,7 +1,10 @@
 """opencode.turn.TurnService."""
 
 from opencode.turn import turn_service_pb2 as pb
-from turnwire.api.wire import from_proto, to_proto
+from turnwire.api.wire.answers import turns
+from turnwire.api.wire.requests import pages
+from turnwire.api.wire.requests.checks import required_ids
+from turnwire.api.wire.requests.turns import turn_statuses
 from turnwire.core.use_cases.turns import TurnRecords
 from turnwire.domain.principal import Principal
 
@@ -15,19 +18,19 @@ class TurnService:
 
     async def GetTurn(self, principal: Principal, request: pb.GetTurnRequest) -> pb.GetTurnResponse:
         """Returns one turn with its settings."""
-        from_proto.required_ids(session_id=request.session_id, turn_id=request.turn_id)
+        required_ids(session_id=request.session_id, turn_id=request.turn_id)
         turn = await self._turns.get(principal, request.session_id, request.turn_id)
-        return pb.GetTurnResponse(turn=to_proto.turn(turn, with_settings=True))
+        return pb.GetTurnResponse(turn=turns.turn(turn, with_settings=True))
 
     async def ListTurns(self, principal: Principal, request: pb.ListTurnsRequest) -> pb.ListTurnsResponse:
         """Returns a page of turns."""
-        from_proto.required_ids(session_id=request.session_id)
-        page = from_proto.page(
+        required_ids(session_id=request.session_id)
+        page = pages.page(
             request.page_size,
             request.page_token,
             newest_first=request.newest_first,
-            default=from_proto.DEFAULT_PAGE_SIZE,
+            default=pages.DEFAULT_PAGE_SIZE,
         )
-        statuses = from_proto.turn_statuses(request.statuses)
+        statuses = turn_statuses(request.statuses)
         found = await self._turns.list(principal, request.session_id, page, statuses)
-        return pb.ListTurnsResponse(turns=map(to_proto.turn, found.turns), next_page_token=found.next_token)
+        return pb.ListTurnsResponse(turns=map(turns.turn, found.turns), next_page_token=found.next_token)

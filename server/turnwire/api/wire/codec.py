@@ -4,7 +4,7 @@ from opencode.event import event_pb2
 from opencode.event import session_event_pb2 as pb
 from opencode.message import message_pb2
 from opencode.session import session_pb2
-from turnwire.api.wire import to_proto
+from turnwire.api.wire.answers import messages, models, outcomes, sessions, times, tools, turns
 from turnwire.api.wire.decoding import decoded_events
 from turnwire.domain.conversation import events as e
 from turnwire.domain.conversation.display import project
@@ -58,7 +58,7 @@ class ProtoCodec:
         result = pb.SessionEvent(
             sequence=event.sequence,
             session_id=event.session_id,
-            event_time=None if event.at is None else to_proto.timestamp(event.at),
+            event_time=None if event.at is None else times.timestamp(event.at),
             turn_id=event.turn_id,
         )
         _fill_kind(result, event)
@@ -75,37 +75,35 @@ class ProtoCodec:
     def encode_display(self, message: Message) -> bytes:
         """Returns the display form as a frame of a MessageList; empty when there is none."""
         shown = project(message)
-        return frame(to_proto.display(shown).SerializeToString()) if shown is not None else b""
+        return frame(messages.display(shown).SerializeToString()) if shown is not None else b""
 
 
 def _fill_kind(result: pb.SessionEvent, event: e.Event) -> None:
     """Sets the one field of the event's kind."""
     match event.kind:
         case e.PartStarted(message_id, part):
-            result.part_started.CopyFrom(pb.PartStarted(message_id=message_id, part=to_proto.part(part)))
+            result.part_started.CopyFrom(pb.PartStarted(message_id=message_id, part=messages.part(part)))
         case e.PartFinished(message_id, part):
-            result.part_finished.CopyFrom(pb.PartFinished(message_id=message_id, part=to_proto.part(part)))
+            result.part_finished.CopyFrom(pb.PartFinished(message_id=message_id, part=messages.part(part)))
         case e.MessageAdded(message):
-            result.message_added.message.CopyFrom(to_proto.message(message))
+            result.message_added.message.CopyFrom(messages.message(message))
         case e.MessageFinished(message):
-            result.message_finished.message.CopyFrom(to_proto.message(message))
+            result.message_finished.message.CopyFrom(messages.message(message))
         case e.MessageRemoved(message_id):
             result.message_removed.message_id = message_id
         case e.ToolCallUpdated(message_id, part_id, part_index, call):
-            state = to_proto.tool_call(part_id, call)
+            state = tools.tool_call(part_id, call)
             result.tool_call_updated.CopyFrom(
                 pb.ToolCallUpdated(message_id=message_id, part_index=part_index, state=state)
             )
         case e.TurnStarted(turn):
-            result.turn_started.turn.CopyFrom(to_proto.turn(turn))
+            result.turn_started.turn.CopyFrom(turns.turn(turn))
         case e.TurnEnded(turn):
-            result.turn_ended.turn.CopyFrom(to_proto.turn(turn))
+            result.turn_ended.turn.CopyFrom(turns.turn(turn))
         case e.QueueChanged(entries, revision):
-            result.queue_changed.CopyFrom(
-                pb.QueueChanged(entries=map(to_proto.queue_entry, entries), revision=revision)
-            )
+            result.queue_changed.CopyFrom(pb.QueueChanged(entries=map(turns.queue_entry, entries), revision=revision))
         case e.MessageSnapshot(message):
-            result.message_snapshot.message.CopyFrom(to_proto.message(message))
+            result.message_snapshot.message.CopyFrom(messages.message(message))
         case _:
             _fill_change(result, event)
 
@@ -114,7 +112,7 @@ def _fill_change(result: pb.SessionEvent, event: e.Event) -> None:
     """Sets the field of a kind that changes what was told before."""
     match event.kind:
         case e.MessageReplaced(message):
-            result.message_replaced.message.CopyFrom(to_proto.message(message))
+            result.message_replaced.message.CopyFrom(messages.message(message))
         case e.ConversationChanged() as changed:
             result.conversation_changed.CopyFrom(_conversation_changed(changed))
         case e.TurnSteered(user_message_id, into_turn_id):
@@ -138,27 +136,27 @@ def _fill_session_kind(result: pb.SessionEvent, event: e.Event) -> None:
         case e.SessionSnapshot(view):
             result.session_snapshot.CopyFrom(
                 pb.SessionSnapshot(
-                    session=to_proto.session(view),
-                    queue=map(to_proto.queue_entry, view.queue),
+                    session=sessions.session(view),
+                    queue=map(turns.queue_entry, view.queue),
                     queue_revision=view.session.queue_revision,
                 )
             )
         case e.PermissionAsked(permission):
-            result.permission_asked.permission.CopyFrom(to_proto.permission(permission))
+            result.permission_asked.permission.CopyFrom(tools.permission(permission))
         case e.PermissionSnapshot(permission):
-            result.permission_snapshot.permission.CopyFrom(to_proto.permission(permission))
+            result.permission_snapshot.permission.CopyFrom(tools.permission(permission))
         case e.PermissionReplied(permission_id, tool_call_id, answer):
             result.permission_replied.CopyFrom(
                 pb.PermissionReplied(
                     permission_id=permission_id,
-                    response=to_proto.PERMISSION_REPLIES[answer.response],
+                    response=tools.PERMISSION_REPLIES[answer.response],
                     reason=answer.reason,
                     tool_call_id=tool_call_id,
                 )
             )
         case e.ContextCompacted(message_id, compaction):
             result.context_compacted.CopyFrom(
-                pb.ContextCompacted(message_id=message_id, compaction=to_proto.compaction(compaction))
+                pb.ContextCompacted(message_id=message_id, compaction=messages.compaction(compaction))
             )
         case _:
             _fill_hint(result, event)
@@ -195,10 +193,10 @@ def _retry_scheduled(retry: e.RetryScheduled) -> pb.RetryScheduled:
     run = ModelRun(provider_id=retry.model.provider_id, model_requested=retry.model.model_id)
     return pb.RetryScheduled(
         message_id=retry.message_id,
-        failure=to_proto.failure(retry.failure),
+        failure=outcomes.failure(retry.failure),
         attempt=retry.attempt,
-        delay=None if retry.delay is None else to_proto.duration(retry.delay),
-        model_run=to_proto.model_run(run),
+        delay=None if retry.delay is None else times.duration(retry.delay),
+        model_run=models.model_run(run),
     )
 
 
@@ -212,6 +210,6 @@ def _conversation_changed(changed: e.ConversationChanged) -> pb.ConversationChan
 
 def _session_at(view: e.SessionView, sequence: int) -> session_pb2.SessionInfo:
     """The session as of the event: its newest sequence then was the event's own."""
-    info = to_proto.session(view)
+    info = sessions.session(view)
     info.head_sequence = sequence
     return info

@@ -1,4 +1,4 @@
-"""Frames of the log back as domain values: what `to_proto` has shown of them."""
+"""Frames of the log back as domain values: what `answers` has shown of them."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -11,7 +11,7 @@ from opencode.event import session_event_pb2 as pb
 from opencode.file import file_pb2
 from opencode.message import content_pb2 as content
 from opencode.tool import tool_pb2
-from turnwire.api.wire import to_proto
+from turnwire.api.wire.answers import tools
 from turnwire.domain.conversation import events as e
 from turnwire.domain.conversation import messages as m
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionRequest
@@ -89,7 +89,7 @@ def _permission_replied(event: pb.SessionEvent) -> e.PermissionReplied:
     return e.PermissionReplied(replied.permission_id, replied.tool_call_id, answer)
 
 
-_CHOICES = {number: choice for choice, number in to_proto.PERMISSION_REPLIES.items()}
+_CHOICES = {number: choice for choice, number in tools.PERMISSION_REPLIES.items()}
 
 _KINDS: dict[str, Callable[[pb.SessionEvent], e.DurableKind]] = {
     "message_added": _message_added,

@@ -1,7 +1,7 @@
 """Changes of the simple stream in the words of the fixed contract."""
 
 from opencode.event import event_pb2 as pb
-from turnwire.api.wire import to_proto
+from turnwire.api.wire.answers import messages, outcomes, times, tools
 from turnwire.core.watches.conflated import Change, MessageChange, PartChange, PermissionChange
 from turnwire.domain.conversation.display import role_of
 from turnwire.domain.conversation.messages import Message, MessageStatus, Reasoning, Refusal, Text, ToolUse
@@ -18,7 +18,7 @@ def global_event(change: Change) -> pb.GlobalEvent | None:
             part = _part_updated(change.session_id, changed)
             return part and pb.GlobalEvent(directory=change.directory, message_part_updated=part)
         case PermissionChange(permission):
-            created = pb.PermissionCreated(permission=to_proto.permission(permission))
+            created = pb.PermissionCreated(permission=tools.permission(permission))
             return pb.GlobalEvent(directory=change.directory, permission_created=created)
 
 
@@ -26,11 +26,11 @@ def _message_updated(message: Message) -> pb.MessageUpdated:
     updated = pb.MessageUpdated(
         message_id=message.message_id,
         role=role_of(message.type),
-        created_at=to_proto.milliseconds(message.created_at),
-        updated_at=to_proto.milliseconds(message.updated_at),
+        created_at=times.milliseconds(message.created_at),
+        updated_at=times.milliseconds(message.updated_at),
         session_id=message.session_id,
-        status=to_proto.message_status(message.status),
-        finish_reason=to_proto.finish_reason(message.finish_reason),
+        status=messages.message_status(message.status),
+        finish_reason=outcomes.finish_reason(message.finish_reason),
     )
     if message.finish_reason is not None:
         updated.finish = "error" if message.status in _BROKEN else "stop"
@@ -51,7 +51,7 @@ def _part_updated(session_id: str, changed: PartChange) -> pb.MessagePartUpdated
         case Reasoning(text):
             updated.reasoning.text = text
         case ToolUse() as call:
-            updated.tool.state.CopyFrom(to_proto.tool_call(part.part_id, call))
+            updated.tool.state.CopyFrom(tools.tool_call(part.part_id, call))
         case _:
             return None
     return updated

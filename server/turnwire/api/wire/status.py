@@ -7,7 +7,7 @@ from google.protobuf.message import Message
 from google.rpc import code_pb2, status_pb2
 from google.rpc import error_details_pb2 as details
 
-from turnwire.api.wire.to_proto import duration
+from turnwire.api.wire.answers.times import duration
 from turnwire.domain import errors as e
 
 ERROR_DOMAIN = "turnwire"

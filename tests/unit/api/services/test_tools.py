@@ -5,7 +5,7 @@ import pytest
 from opencode.tool import tool_pb2 as pb
 from tests.support.fakes.domain_values import make_permission
 from turnwire.api.services.tools import PermissionService
-from turnwire.api.wire import to_proto
+from turnwire.api.wire.answers import tools
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice, PermissionRequest
 from turnwire.domain.principal import BUILT_IN, Principal
 
@@ -52,7 +52,7 @@ async def test_an_answer_is_handed_on(word: str, response: PermissionChoice) -> 
 async def test_open_requests_are_listed() -> None:
     """Of one session, or of all."""
     service = PermissionService(FakePermissions())  # type: ignore[arg-type]
-    both = [to_proto.permission(make_permission(f"per_{name}", name)) for name in ("a", "b")]
+    both = [tools.permission(make_permission(f"per_{name}", name)) for name in ("a", "b")]
     assert list((await service.ListPermissions(BUILT_IN, pb.ListPermissionsRequest())).permissions) == both
     assert (
         list((await service.ListPermissions(BUILT_IN, pb.ListPermissionsRequest(session_id="b"))).permissions)

@@ -29,9 +29,9 @@ from tests.support.fakes.domain_values import (
     make_session,
     make_turn,
 )
-from turnwire.api.wire import to_proto
+from turnwire.api.wire.answers import messages, sessions, times, tools, turns
 from turnwire.api.wire.codec import ProtoCodec, end_of_list, frame
-from turnwire.api.wire.from_proto import KIND_NAMES
+from turnwire.api.wire.requests.watches import KIND_NAMES
 from turnwire.domain.conversation import events as e
 from turnwire.domain.conversation.messages import (
     Compaction,
@@ -58,13 +58,13 @@ VIEW = e.SessionView(
 QUEUED = turn_pb2.QueueEntry(message_id="msg_q", turn_id="trn_q", busy_policy=turn_pb2.BUSY_POLICY_QUEUE)
 TURN = make_turn(tools=(ToolDefinition("look", "", ""),), start_sequence=7)
 CALL = ToolUse(name="read", call_id="c1", input_json="{}", status=ToolStatus.PENDING, started_at=later(1))
-INFO = to_proto.session(VIEW)
+INFO = sessions.session(VIEW)
 INFO_AT_7 = session_pb2.SessionInfo()
 INFO_AT_7.CopyFrom(INFO)
 INFO_AT_7.head_sequence = 7
 PART = make_part(2, Text("x"))
 PERMISSION = make_permission()
-ASKED = to_proto.permission(PERMISSION)
+ASKED = tools.permission(PERMISSION)
 COMPACTION = Compaction(through_message_id="msg_1", message_count=5, tokens_before=900, tokens_after=100)
 ANSWER = make_answer("msg_1", Text("x"), usage=Usage(input_tokens=1))
 
@@ -80,7 +80,7 @@ KINDS: list[tuple[e.DurableKind | e.EphemeralKind, dict[str, object]]] = [
         e.SessionStatusChanged(False),
         {"session_status_changed": pb.SessionStatusChanged(status=session_pb2.SESSION_STATUS_IDLE)},
     ),
-    (e.TurnStarted(TURN), {"turn_started": pb.TurnStarted(turn=to_proto.turn(TURN))}),
+    (e.TurnStarted(TURN), {"turn_started": pb.TurnStarted(turn=turns.turn(TURN))}),
     (
         make_end(finish_reason=FinishReason.ERROR, failure=Failure("R", "m"), started_at=later(1), steps=2),
         {
@@ -93,22 +93,22 @@ KINDS: list[tuple[e.DurableKind | e.EphemeralKind, dict[str, object]]] = [
                     finish_reason=content_pb2.FINISH_REASON_ERROR,
                     failure=content_pb2.Failure(reason="R", message="m"),
                     steps=2,
-                    create_time=to_proto.timestamp(NOW),
-                    start_time=to_proto.timestamp(later(1)),
-                    end_time=to_proto.timestamp(NOW),
+                    create_time=times.timestamp(NOW),
+                    start_time=times.timestamp(later(1)),
+                    end_time=times.timestamp(NOW),
                 )
             )
         },
     ),
-    (e.MessageAdded(ANSWER), {"message_added": pb.MessageAdded(message=to_proto.message(ANSWER))}),
-    (e.MessageFinished(ANSWER), {"message_finished": pb.MessageFinished(message=to_proto.message(ANSWER))}),
+    (e.MessageAdded(ANSWER), {"message_added": pb.MessageAdded(message=messages.message(ANSWER))}),
+    (e.MessageFinished(ANSWER), {"message_finished": pb.MessageFinished(message=messages.message(ANSWER))}),
     (e.MessageRemoved("msg_1"), {"message_removed": pb.MessageRemoved(message_id="msg_1")}),
-    (e.PartFinished("msg_1", PART), {"part_finished": pb.PartFinished(message_id="msg_1", part=to_proto.part(PART))}),
+    (e.PartFinished("msg_1", PART), {"part_finished": pb.PartFinished(message_id="msg_1", part=messages.part(PART))}),
     (
         e.ToolCallUpdated("msg_1", "prt_2", 2, CALL),
         {
             "tool_call_updated": pb.ToolCallUpdated(
-                message_id="msg_1", part_index=2, state=to_proto.tool_call("prt_2", CALL)
+                message_id="msg_1", part_index=2, state=tools.tool_call("prt_2", CALL)
             )
         },
     ),
@@ -144,9 +144,9 @@ KINDS: list[tuple[e.DurableKind | e.EphemeralKind, dict[str, object]]] = [
     ),
     (
         e.ContextCompacted("msg_s", COMPACTION),
-        {"context_compacted": pb.ContextCompacted(message_id="msg_s", compaction=to_proto.compaction(COMPACTION))},
+        {"context_compacted": pb.ContextCompacted(message_id="msg_s", compaction=messages.compaction(COMPACTION))},
     ),
-    (e.MessageReplaced(ANSWER), {"message_replaced": pb.MessageReplaced(message=to_proto.message(ANSWER))}),
+    (e.MessageReplaced(ANSWER), {"message_replaced": pb.MessageReplaced(message=messages.message(ANSWER))}),
     (
         e.ConversationChanged(e.ConversationChange.REVERTED, "msg_1", reread=True),
         {
@@ -168,12 +168,12 @@ KINDS: list[tuple[e.DurableKind | e.EphemeralKind, dict[str, object]]] = [
         e.CompactionStarted(5, 900, 1000),
         {"compaction_started": pb.CompactionStarted(message_count=5, estimated_tokens=900, context_window_tokens=1000)},
     ),
-    (e.PartStarted("msg_1", PART), {"part_started": pb.PartStarted(message_id="msg_1", part=to_proto.part(PART))}),
+    (e.PartStarted("msg_1", PART), {"part_started": pb.PartStarted(message_id="msg_1", part=messages.part(PART))}),
     (
         e.ToolLog("msg_1", 2, 3, "at 4"),
         {"tool_log": pb.ToolLog(message_id="msg_1", part_index=2, line_index=3, text="at 4")},
     ),
-    (e.MessageSnapshot(ANSWER), {"message_snapshot": pb.MessageSnapshot(message=to_proto.message(ANSWER))}),
+    (e.MessageSnapshot(ANSWER), {"message_snapshot": pb.MessageSnapshot(message=messages.message(ANSWER))}),
     (
         e.SessionSnapshot(VIEW),
         {"session_snapshot": pb.SessionSnapshot(session=INFO, queue=[QUEUED], queue_revision=5)},
@@ -216,7 +216,7 @@ def test_every_kind_has_its_field(kind: e.DurableKind | e.EphemeralKind, field: 
     encoded = CODEC.encode_event(_event(kind, turn_id="trn_1", sequence=7, position=8))
     [event] = event_pb2.WatchEventsResponse.FromString(encoded).events
     assert event == pb.SessionEvent(
-        session_id="ses_1", turn_id="trn_1", sequence=7, event_time=to_proto.timestamp(NOW), **field
+        session_id="ses_1", turn_id="trn_1", sequence=7, event_time=times.timestamp(NOW), **field
     )
     assert event.WhichOneof("kind") == next(iter(field))
 
@@ -415,9 +415,9 @@ def test_a_reader_that_is_older_than_a_kind_sees_no_kind() -> None:
 def test_a_sessions_choice_of_model_is_shown() -> None:
     """And an idle session without choices leaves those fields absent."""
     view = e.SessionView(make_session(model=ModelRef("p", "m"), agent="review"))
-    info = to_proto.session(view)
+    info = sessions.session(view)
     settings = info.settings
     assert (settings.model.provider_id, settings.model.model_id, settings.agent) == ("p", "m", "review")
-    plain = to_proto.session(e.SessionView(make_session()))
+    plain = sessions.session(e.SessionView(make_session()))
     absent = [plain.settings.HasField("model"), plain.HasField("active_turn_id")]
     assert (absent, plain.status) == ([False] * 2, session_pb2.SESSION_STATUS_IDLE)

@@ -5,7 +5,7 @@ import pytest
 from opencode.event import event_pb2 as pb
 from opencode.message import content_pb2 as content
 from tests.support.fakes.domain_values import NOW, make_answer, make_file, make_message, make_part, make_permission
-from turnwire.api.wire import to_proto
+from turnwire.api.wire.answers import times, tools
 from turnwire.api.wire.global_events import global_event
 from turnwire.core.watches.conflated import Change, MessageChange, PartChange, PermissionChange
 from turnwire.domain.conversation.messages import (
@@ -33,7 +33,7 @@ def test_an_ended_answer_has_its_finish_and_its_tokens() -> None:
     """Cached tokens are part of the input; the output is what the provider says it is."""
     usage = Usage(input_tokens=1, cache_read_tokens=2, output_tokens=5, reasoning_tokens=3)
     answer = make_answer("msg_1", "text", usage=usage, finish_reason=FinishReason.LENGTH)
-    milliseconds = to_proto.milliseconds(NOW)
+    milliseconds = times.milliseconds(NOW)
     assert _event(MessageChange(answer)) == pb.GlobalEvent(
         directory="/work",
         message_updated=pb.MessageUpdated(
@@ -86,7 +86,7 @@ def test_who_speaks_is_told(kind: MessageType, role: str) -> None:
         (Text(""), {"text": pb.TextPartUpdated()}),
         (Refusal("no"), {"text": pb.TextPartUpdated(text="no")}),
         (Reasoning("so"), {"reasoning": pb.ReasoningPartUpdated(text="so")}),
-        (CALL, {"tool": pb.ToolPartUpdated(state=to_proto.tool_call("prt_2", CALL))}),
+        (CALL, {"tool": pb.ToolPartUpdated(state=tools.tool_call("prt_2", CALL))}),
     ],
 )
 def test_a_part_comes_as_it_stands(part: Content, fields: dict[str, object]) -> None:
@@ -105,5 +105,5 @@ def test_parts_that_the_fixed_contract_cannot_show_are_left_out(part: Content) -
 def test_a_permission_request_is_shown() -> None:
     """As in the list of open ones."""
     permission = make_permission()
-    created = pb.PermissionCreated(permission=to_proto.permission(permission))
+    created = pb.PermissionCreated(permission=tools.permission(permission))
     assert _event(PermissionChange(permission)) == pb.GlobalEvent(directory="/work", permission_created=created)

@@ -10,7 +10,7 @@ from opencode.model import model_pb2, selection_pb2
 from opencode.session import session_pb2
 from opencode.tool import tool_pb2
 from opencode.turn import turn_pb2
-from turnwire.api.wire.checks import Checks
+from turnwire.api.wire.requests.checks import Checks
 from turnwire.core.intake.attachments import NewFile
 from turnwire.core.intake.inputs import NewPart, NewText
 from turnwire.domain.conversation.messages import MessageType, ModelRef, ToolResult

@@ -14,8 +14,10 @@ from opencode.model.selection_pb2 import ModelSelection
 from opencode.provider.provider_pb2 import ProviderInfo
 from opencode.tool.tool_pb2 import ToolDefinition
 from opencode.turn import turn_pb2
-from turnwire.api.wire import from_proto
-from turnwire.api.wire.checks import MAX_METADATA_BYTES
+from turnwire.api.wire.requests import pages
+from turnwire.api.wire.requests.checks import MAX_METADATA_BYTES, required_ids
+from turnwire.api.wire.requests.messages import append_request, explain_request, send_request
+from turnwire.api.wire.requests.watches import watch_request
 from turnwire.core.intake.attachments import NewFile
 from turnwire.core.intake.inputs import NewMessage, NewText, NewTurn
 from turnwire.core.use_cases.explanation import ExplainRequest
@@ -47,14 +49,14 @@ def _violations(function: Callable[..., object], *arguments: object, **keywords:
 
 def test_a_bare_message_takes_every_default() -> None:
     """No session, no name, no model: the server chooses."""
-    message, turn = from_proto.send_request(pb.SendMessageRequest(parts=[TEXT]))
+    message, turn = send_request(pb.SendMessageRequest(parts=[TEXT]))
     assert message == NewMessage(session_id="", parts=(NewText("hi"),), fingerprint=message.fingerprint)
     assert turn == NewTurn()
 
 
 def test_a_full_message_keeps_every_field() -> None:
     """Parts in order, and all that says how to answer."""
-    message, turn = from_proto.send_request(
+    message, turn = send_request(
         _send(
             parts=[TEXT, pb.MessagePart(file=pb.FilePart(mime="a/b", filename="f", url="data:;base64,", path=""))],
             model=SELECTION,
@@ -146,7 +148,7 @@ def test_a_full_message_keeps_every_field() -> None:
 )
 def test_a_wrong_field_of_a_message_is_named(fields: dict[str, object], violations: list[tuple[str, str]]) -> None:
     """By its path in the request, with a reason for programs."""
-    assert _violations(from_proto.send_request, _send(**fields)) == violations
+    assert _violations(send_request, _send(**fields)) == violations
 
 
 @pytest.mark.parametrize(
@@ -171,14 +173,14 @@ def test_a_wrong_field_of_a_message_is_named(fields: dict[str, object], violatio
 )
 def test_options_out_of_range_are_named(options: dict[str, object], field: str) -> None:
     """Not a number and infinity too."""
-    [(found, _)] = _violations(from_proto.send_request, _send(options=turn_pb2.GenerationOptions(**options)))
+    [(found, _)] = _violations(send_request, _send(options=turn_pb2.GenerationOptions(**options)))
     assert found == f"options.{field}"
 
 
 def test_all_wrong_fields_come_in_one_answer() -> None:
     """A client mends them at once."""
     request = pb.SendMessageRequest(busy_policy=9, request_id="x" * 200, options=turn_pb2.GenerationOptions(top_p=2))
-    assert [field for field, _ in _violations(from_proto.send_request, request)] == [
+    assert [field for field, _ in _violations(send_request, request)] == [
         "busy_policy",
         "parts",
         "request_id",
@@ -188,7 +190,7 @@ def test_all_wrong_fields_come_in_one_answer() -> None:
 
 def test_the_longest_values_allowed_pass() -> None:
     """Limits are inclusive."""
-    from_proto.send_request(
+    send_request(
         _send(
             request_id="x" * 128,
             sender="x" * 1024,
@@ -217,7 +219,7 @@ def test_messages_of_four_types_can_be_appended(
     number: content.MessageType, message_type: MessageType, part: pb.MessagePart, expected: object
 ) -> None:
     """Each with its kind of parts."""
-    message = from_proto.append_request(_append(type=number, parts=[part], request_id="req"))
+    message = append_request(_append(type=number, parts=[part], request_id="req"))
     assert message == NewMessage(
         session_id="ses_1", parts=(expected,), type=message_type, request_id="req", fingerprint=message.fingerprint
     )
@@ -248,15 +250,15 @@ def test_a_wrong_field_of_an_appended_message_is_named(
     fields: dict[str, object], violations: list[tuple[str, str]]
 ) -> None:
     """Type, session, and parts that do not go with the type."""
-    assert _violations(from_proto.append_request, _append(**fields)) == violations
+    assert _violations(append_request, _append(**fields)) == violations
 
 
 def test_fingerprints_tell_contents_apart() -> None:
     """The name of the request does not count; everything else does, the method too. Without a name there is none."""
-    assert from_proto.send_request(_send())[0].fingerprint == ""
+    assert send_request(_send())[0].fingerprint == ""
 
     def send(**fields: object) -> str:
-        return from_proto.send_request(_send(**{"request_id": "a", **fields}))[0].fingerprint
+        return send_request(_send(**{"request_id": "a", **fields}))[0].fingerprint
 
     same = {send(), send(request_id="b")}
     others = {
@@ -265,14 +267,14 @@ def test_fingerprints_tell_contents_apart() -> None:
         send(sender="x"),
         send(agent=""),
         send(parts=[TEXT, TEXT]),
-        from_proto.append_request(_append(type=content.MESSAGE_TYPE_USER, request_id="a")).fingerprint,
+        append_request(_append(type=content.MESSAGE_TYPE_USER, request_id="a")).fingerprint,
     }
     assert (len(same), len(others), same & others) == (1, 6, set())
 
 
 def test_contexts_are_explained_with_and_without_a_message() -> None:
     """Model, agent, prompt, tools and options as when a message is sent."""
-    assert from_proto.explain_request(pb.ExplainContextRequest(session_id="s")) == ExplainRequest(
+    assert explain_request(pb.ExplainContextRequest(session_id="s")) == ExplainRequest(
         session_id="s", parts=(), turn=NewTurn()
     )
     settings = turn_pb2.TurnSettings(
@@ -283,7 +285,7 @@ def test_contexts_are_explained_with_and_without_a_message() -> None:
         options=turn_pb2.GenerationOptions(max_steps=2),
     )
     full = pb.ExplainContextRequest(session_id="s", settings=settings, parts=[TEXT])
-    assert from_proto.explain_request(full) == ExplainRequest(
+    assert explain_request(full) == ExplainRequest(
         session_id="s",
         parts=(NewText("hi"),),
         turn=NewTurn(
@@ -296,7 +298,7 @@ def test_contexts_are_explained_with_and_without_a_message() -> None:
     )
     settings = turn_pb2.TurnSettings(options=turn_pb2.GenerationOptions(top_p=2), tools=[ToolDefinition()])
     wrong = pb.ExplainContextRequest(parts=[pb.MessagePart()], settings=settings)
-    assert _violations(from_proto.explain_request, wrong) == [
+    assert _violations(explain_request, wrong) == [
         ("session_id", "REQUIRED"),
         ("parts[0]", "REQUIRED"),
         ("settings.options.top_p", "OUT_OF_RANGE"),
@@ -306,22 +308,20 @@ def test_contexts_are_explained_with_and_without_a_message() -> None:
 
 def test_an_empty_system_prompt_is_not_an_absent_one() -> None:
     """Present and empty means none."""
-    assert from_proto.send_request(_send())[1].system is None
-    assert from_proto.send_request(_send(system=""))[1].system == ""
+    assert send_request(_send())[1].system is None
+    assert send_request(_send(system=""))[1].system == ""
     explained = pb.ExplainContextRequest(session_id="s", settings=turn_pb2.TurnSettings(system=""))
-    assert from_proto.explain_request(explained).turn.system == ""
+    assert explain_request(explained).turn.system == ""
 
 
 def test_watches_take_one_beginning() -> None:
     """A sequence, a token or the first event; absent is not 0; deltas come unless they are refused."""
-    assert from_proto.watch_request(WatchEventsRequest()) == WatchRequest(session_id=None)
-    assert from_proto.watch_request(WatchEventsRequest(session_id="s", after_sequence=0)) == WatchRequest(
-        session_id="s", after=0
-    )
+    assert watch_request(WatchEventsRequest()) == WatchRequest(session_id=None)
+    assert watch_request(WatchEventsRequest(session_id="s", after_sequence=0)) == WatchRequest(session_id="s", after=0)
     for session_id in ("s", ""):
         request = WatchEventsRequest(session_id=session_id, from_beginning=True)
-        assert from_proto.watch_request(request) == WatchRequest(session_id=session_id or None, after=0)
-    assert from_proto.watch_request(
+        assert watch_request(request) == WatchRequest(session_id=session_id or None, after=0)
+    assert watch_request(
         WatchEventsRequest(
             resume_token="t",
             delta_mode=DELTA_MODE_NONE,
@@ -350,22 +350,22 @@ def test_watches_take_one_beginning() -> None:
 )
 def test_wrong_watches_are_named(request_: WatchEventsRequest, fields: list[str]) -> None:
     """A beginning that is none, and kinds that are not durable."""
-    assert [field for field, _ in _violations(from_proto.watch_request, request_)] == fields
+    assert [field for field, _ in _violations(watch_request, request_)] == fields
 
 
 def test_pages_are_whole_unless_a_size_is_given() -> None:
     """A token needs a size; a size has a limit; a method may have a default."""
-    assert from_proto.page(0, "") == Page()
-    assert from_proto.page(0, "t", default=100) == Page(size=100, token="t")
-    assert from_proto.page(1000, "t", newest_first=True) == Page(size=1000, token="t", newest_first=True)
-    assert _violations(from_proto.page, 1001, "") == [("page_size", "TOO_LARGE")]
-    assert _violations(from_proto.page, 0, "t") == [("page_token", "INVALID")]
+    assert pages.page(0, "") == Page()
+    assert pages.page(0, "t", default=100) == Page(size=100, token="t")
+    assert pages.page(1000, "t", newest_first=True) == Page(size=1000, token="t", newest_first=True)
+    assert _violations(pages.page, 1001, "") == [("page_size", "TOO_LARGE")]
+    assert _violations(pages.page, 0, "t") == [("page_token", "INVALID")]
 
 
 def test_every_missing_id_is_named() -> None:
     """In the order of the request."""
-    from_proto.required_ids(session_id="s", message_id="m")
-    assert _violations(from_proto.required_ids, session_id="", message_id="") == [
+    required_ids(session_id="s", message_id="m")
+    assert _violations(required_ids, session_id="", message_id="") == [
         ("session_id", "REQUIRED"),
         ("message_id", "REQUIRED"),
     ]

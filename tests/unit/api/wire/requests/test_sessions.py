@@ -9,7 +9,7 @@ from opencode.model.model_pb2 import ModelName
 from opencode.session.session_pb2 import Budget, CreateSessionRequest, SessionSettings, UpdateSessionRequest
 from opencode.tool.tool_pb2 import ToolDefinition
 from opencode.turn.turn_pb2 import GenerationOptions
-from turnwire.api.wire import session_requests
+from turnwire.api.wire.requests.sessions import create_session_request, update_session_request
 from turnwire.domain.conversation import sessions
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.errors import InvalidRequest
@@ -28,7 +28,7 @@ def _update(settings: SessionSettings, *paths: str) -> UpdateSessionRequest:
 def test_without_a_mask_what_is_set_changes() -> None:
     """Each whole; a field in implicit presence is set when it is not empty."""
     sent = SessionSettings(title="t", model=ModelName(provider_id="p", model_id="m"), budget=Budget(), agent="")
-    change = session_requests.update_session_request(_update(sent))
+    change = update_session_request(_update(sent))
     assert change.paths == {"title", "model", "budget"}
     assert change.settings == sessions.SessionSettings(title="t", model=ModelRef("p", "m"))
 
@@ -36,11 +36,11 @@ def test_without_a_mask_what_is_set_changes() -> None:
 def test_a_mask_names_what_changes_and_the_rest_is_not_looked_at() -> None:
     """A wrong value outside of the mask is no error; a setting counts more than a path in it."""
     sent = SessionSettings(title="x" * 1025, budget=Budget(max_tokens=5))
-    change = session_requests.update_session_request(_update(sent, "budget.max_tokens", "directory"))
+    change = update_session_request(_update(sent, "budget.max_tokens", "directory"))
     assert change.paths == {"budget.max_tokens", "directory"}
     assert change.settings == sessions.SessionSettings(budget=sessions.Budget(max_tokens=5))
-    assert session_requests.update_session_request(_update(sent, "budget.max_tokens", "budget")).paths == {"budget"}
-    everything = session_requests.update_session_request(_update(SessionSettings(), "*"))
+    assert update_session_request(_update(sent, "budget.max_tokens", "budget")).paths == {"budget"}
+    everything = update_session_request(_update(SessionSettings(), "*"))
     assert everything.paths == set(SessionSettings.DESCRIPTOR.fields_by_name)
 
 
@@ -49,7 +49,7 @@ def test_a_mask_names_what_changes_and_the_rest_is_not_looked_at() -> None:
 def test_a_path_that_does_not_exist_changes_nothing(path: str, others: tuple[str, ...]) -> None:
     """Also beside "*", which would unset every setting."""
     request = _update(SessionSettings(title="t"), *others, path)
-    assert _violations(session_requests.update_session_request, request) == [("update_mask", "INVALID")]
+    assert _violations(update_session_request, request) == [("update_mask", "INVALID")]
 
 
 def test_wrong_settings_are_named() -> None:
@@ -80,18 +80,18 @@ def test_wrong_settings_are_named() -> None:
         ("settings.system", "TOO_LONG"),
         ("settings.options.top_p", "OUT_OF_RANGE"),
     }
-    assert set(_violations(session_requests.update_session_request, _update(wrong))) == expected
-    assert set(_violations(session_requests.create_session_request, CreateSessionRequest(settings=wrong))) == expected
+    assert set(_violations(update_session_request, _update(wrong))) == expected
+    assert set(_violations(create_session_request, CreateSessionRequest(settings=wrong))) == expected
     many = SessionSettings(labels={f"k{number}": "" for number in range(65)})
-    assert _violations(session_requests.update_session_request, _update(many)) == [("settings.labels", "TOO_MANY")]
-    assert _violations(session_requests.update_session_request, UpdateSessionRequest()) == [("session_id", "REQUIRED")]
+    assert _violations(update_session_request, _update(many)) == [("settings.labels", "TOO_MANY")]
+    assert _violations(update_session_request, UpdateSessionRequest()) == [("session_id", "REQUIRED")]
 
 
 def test_a_new_session_takes_the_title_of_either_place() -> None:
     """A fixed client gives at most a title; two that differ are an error."""
-    fixed = session_requests.create_session_request(CreateSessionRequest(title="t"))
+    fixed = create_session_request(CreateSessionRequest(title="t"))
     assert fixed.settings == sessions.SessionSettings(title="t")
     both = CreateSessionRequest(title="t", settings=SessionSettings(title="t", agent="a"))
-    assert session_requests.create_session_request(both).settings == sessions.SessionSettings(title="t", agent="a")
+    assert create_session_request(both).settings == sessions.SessionSettings(title="t", agent="a")
     differing = CreateSessionRequest(title="t", settings=SessionSettings(title="u"))
-    assert _violations(session_requests.create_session_request, differing) == [("settings.title", "INVALID")]
+    assert _violations(create_session_request, differing) == [("settings.title", "INVALID")]

@@ -6,7 +6,7 @@ import pytest
 
 from opencode.tool.tool_pb2 import PermissionResponse as Response
 from opencode.tool.tool_pb2 import SubmitToolResultRequest, ToolResultFile
-from turnwire.api.wire import tool_requests
+from turnwire.api.wire.requests.tools import permission_answer, tool_result_request
 from turnwire.core.intake.attachments import NewFile
 from turnwire.core.intake.inputs import NewToolResult
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice
@@ -28,13 +28,13 @@ def _violations(function: Callable[..., object], request: object) -> list[tuple[
 def test_tool_results_name_session_and_call() -> None:
     """Both are needed; the output may be empty."""
     request = SubmitToolResultRequest(session_id="s", tool_call_id="c", output="", is_error=True, metadata_json="{}")
-    assert tool_requests.tool_result_request(request) == (
+    assert tool_result_request(request) == (
         "s",
         "c",
         NewToolResult(output="", is_error=True, metadata_json="{}"),
     )
     wrong = SubmitToolResultRequest(metadata_json="x", lease_id="l")
-    assert _violations(tool_requests.tool_result_request, wrong) == [
+    assert _violations(tool_result_request, wrong) == [
         ("session_id", "REQUIRED"),
         ("tool_call_id", "REQUIRED"),
         ("lease_id", "INVALID"),
@@ -49,25 +49,25 @@ def test_tool_results_name_session_and_call() -> None:
 )
 def test_json_output_is_kept_word_by_word(text: str) -> None:
     """Of any kind; numbers keep their form, white space stays."""
-    assert tool_requests.tool_result_request(_result(output_json=text))[2] == NewToolResult(output=text)
+    assert tool_result_request(_result(output_json=text))[2] == NewToolResult(output=text)
 
 
 @pytest.mark.parametrize("text", ["{", "nul", "NaN", "[1,]", "{'a': 1}", "1 2", "01", " ", "", "[" * 100_000])
 def test_output_that_is_no_json_is_refused(text: str) -> None:
     """However deep it is."""
-    assert _violations(tool_requests.tool_result_request, _result(output_json=text)) == [("output_json", "BAD_JSON")]
+    assert _violations(tool_result_request, _result(output_json=text)) == [("output_json", "BAD_JSON")]
 
 
 def test_files_of_a_result_keep_their_order() -> None:
     """By data URI, as bytes or by path, twenty at most."""
     files = [ToolResultFile(mime="a/b", filename="f", url=URL), *[ToolResultFile(path="/p")] * 18]
     files.append(ToolResultFile(data=b""))
-    assert tool_requests.tool_result_request(_result(output="o", files=files))[2] == NewToolResult(
+    assert tool_result_request(_result(output="o", files=files))[2] == NewToolResult(
         output="o",
         files=(NewFile(mime="a/b", filename="f", url=URL), *[NewFile(path="/p")] * 18, NewFile(data=b"")),
     )
     too_many = _result(output="", files=[*files, ToolResultFile(path="/p")])
-    assert _violations(tool_requests.tool_result_request, too_many) == [("files", "TOO_MANY")]
+    assert _violations(tool_result_request, too_many) == [("files", "TOO_MANY")]
 
 
 def test_a_wrong_file_of_a_result_is_named() -> None:
@@ -80,7 +80,7 @@ def test_a_wrong_file_of_a_result_is_named() -> None:
         ToolResultFile(url=URL, mime="x" * 256, filename="x" * 1025),
         ToolResultFile(path="x" * 4097),
     ]
-    assert _violations(tool_requests.tool_result_request, _result(output="", files=files)) == [
+    assert _violations(tool_result_request, _result(output="", files=files)) == [
         ("files[1].url", "REQUIRED"),
         ("files[2].upload_id", "INVALID"),
         ("files[3].url", "REQUIRED"),
@@ -93,13 +93,13 @@ def test_a_wrong_file_of_a_result_is_named() -> None:
 def test_an_answer_to_a_permission_request_is_one_of_four_words() -> None:
     """Two of them mean the same; the reason may be long."""
     request = Response(session_id="s", permission_id="p", response="approve", reason="x" * 4096)
-    assert tool_requests.permission_answer(request) == (
+    assert permission_answer(request) == (
         "s",
         "p",
         PermissionAnswer(PermissionChoice.ONCE, "x" * 4096),
     )
     wrong = Response(response="cancelled", reason="x" * 4097)
-    assert _violations(tool_requests.permission_answer, wrong) == [
+    assert _violations(permission_answer, wrong) == [
         ("session_id", "REQUIRED"),
         ("permission_id", "REQUIRED"),
         ("response", "INVALID"),

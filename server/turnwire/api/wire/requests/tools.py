@@ -1,8 +1,8 @@
 """Requests about tool calls and permissions as inputs of the core, checked for form."""
 
 from opencode.tool import tool_pb2
-from turnwire.api.wire import fields
-from turnwire.api.wire.checks import Checks
+from turnwire.api.wire.requests import fields
+from turnwire.api.wire.requests.checks import Checks
 from turnwire.core.intake.attachments import NewFile
 from turnwire.core.intake.inputs import NewToolResult
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice

@@ -5,9 +5,9 @@ import re
 from google.protobuf.field_mask_pb2 import FieldMask
 
 from opencode.session import session_pb2
-from turnwire.api.wire import fields
-from turnwire.api.wire.checks import Checks
-from turnwire.api.wire.fingerprints import fingerprint
+from turnwire.api.wire.requests import fields
+from turnwire.api.wire.requests.checks import Checks
+from turnwire.api.wire.requests.fingerprints import fingerprint
 from turnwire.core.intake.inputs import SessionChange
 from turnwire.core.use_cases.choices import check_directory
 from turnwire.domain.conversation.sessions import SessionSettings

@@ -93,3 +93,11 @@ class Checks:
         """Raises InvalidRequest when there were violations."""
         if self._violations:
             raise InvalidRequest(*self._violations)
+
+
+def required_ids(**ids: str) -> None:
+    """Raises InvalidRequest naming every id that is empty."""
+    checks = Checks()
+    for field, value in ids.items():
+        checks.required(field, value)
+    checks.done()

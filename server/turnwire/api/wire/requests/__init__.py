@@ -1,0 +1,1 @@
+"""Requests of the contract as values, checked for form."""

@@ -1,0 +1,78 @@
+"""Requests about messages as inputs of the core, checked for form."""
+
+import msgspec
+
+from opencode.message import content_pb2, message_pb2
+from opencode.turn import turn_pb2
+from turnwire.api.wire.requests import fields
+from turnwire.api.wire.requests.checks import Checks
+from turnwire.api.wire.requests.fingerprints import fingerprint
+from turnwire.api.wire.requests.turns import new_turn
+from turnwire.core.intake.inputs import NewMessage, NewTurn
+from turnwire.core.use_cases.explanation import ExplainRequest
+from turnwire.domain.conversation.messages import MessageType
+from turnwire.domain.conversation.turns import BusyPolicy
+
+_APPENDABLE = {
+    content_pb2.MESSAGE_TYPE_USER: MessageType.USER,
+    content_pb2.MESSAGE_TYPE_SYSTEM: MessageType.SYSTEM,
+    content_pb2.MESSAGE_TYPE_HOST: MessageType.HOST,
+    content_pb2.MESSAGE_TYPE_TOOL_RESULT: MessageType.TOOL_RESULT,
+}
+_POLICIES = {
+    turn_pb2.BUSY_POLICY_UNSPECIFIED: BusyPolicy.QUEUE,
+    turn_pb2.BUSY_POLICY_QUEUE: BusyPolicy.QUEUE,
+    turn_pb2.BUSY_POLICY_REJECT: BusyPolicy.REJECT,
+}
+
+
+def send_request(request: message_pb2.SendMessageRequest) -> tuple[NewMessage, NewTurn]:
+    """Returns the message to store and how to answer it. Raises InvalidRequest naming every wrong field."""
+    checks = Checks()
+    if request.busy_policy not in _POLICIES:
+        checks.fail("busy_policy", "is not a policy of this server")
+    message = NewMessage(
+        session_id=checks.at_most("session_id", request.session_id, 256),
+        parts=fields.parts(checks, request.parts, MessageType.USER),
+        request_id=checks.at_most("request_id", request.request_id, 128),
+        fingerprint=fingerprint("send", request),
+        metadata_json=checks.json_object("metadata_json", request.metadata_json),
+        sender=checks.at_most("sender", request.sender, 1024),
+        sender_name=checks.at_most("sender_name", request.sender_name, 1024),
+    )
+    turn = new_turn(checks, request)
+    checks.done()
+    return message, msgspec.structs.replace(turn, when_busy=_POLICIES[request.busy_policy])
+
+
+def append_request(request: message_pb2.AppendMessageRequest) -> NewMessage:
+    """Returns the message to store. Raises InvalidRequest naming every wrong field."""
+    checks = Checks()
+    message_type = _APPENDABLE.get(request.type)
+    if message_type is None:
+        checks.fail("type", "is not USER, SYSTEM, HOST or TOOL_RESULT", "REQUIRED")
+        message_type = MessageType.USER
+    message = NewMessage(
+        session_id=checks.required("session_id", request.session_id),
+        type=message_type,
+        parts=fields.parts(checks, request.parts, message_type),
+        request_id=checks.at_most("request_id", request.request_id, 128),
+        fingerprint=fingerprint("append", request),
+        metadata_json=checks.json_object("metadata_json", request.metadata_json),
+        sender=checks.at_most("sender", request.sender, 1024),
+        sender_name=checks.at_most("sender_name", request.sender_name, 1024),
+    )
+    checks.done()
+    return message
+
+
+def explain_request(request: message_pb2.ExplainContextRequest) -> ExplainRequest:
+    """Returns what to explain. Raises InvalidRequest naming every wrong field."""
+    checks = Checks()
+    explained = ExplainRequest(
+        session_id=checks.required("session_id", request.session_id),
+        parts=fields.parts(checks, request.parts, MessageType.USER) if request.parts else (),
+        turn=new_turn(checks.within("settings"), request.settings),
+    )
+    checks.done()
+    return explained

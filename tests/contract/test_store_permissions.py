@@ -16,7 +16,7 @@ from turnwire.domain.errors import PermissionRequestNotFound, SessionNotFound
 from turnwire.domain.money import Usage
 from turnwire.ports.commit import Commit, PutPermission, PutTurn
 from turnwire.ports.store import Spent
-from turnwire.storage.sqlite import queries
+from turnwire.storage.sqlite.reading import queries
 
 ONE = make_permission("per_b", patterns=("fs.write", "fs.*"), call_id="call_1", metadata_json='{"path":"/a"}')
 TWO = make_permission("per_a")

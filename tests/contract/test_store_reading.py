@@ -27,8 +27,8 @@ from turnwire.domain.conversation.turns import QueueEntry
 from turnwire.domain.errors import AnswerTooLarge, InvalidRequest, SessionNotFound, ToolCallNotFound
 from turnwire.ports.commit import Commit, NewEvent, PutMessage, PutSession
 from turnwire.ports.store import Bounds, EventPage, Page, PrunedSession
-from turnwire.storage.sqlite import queries
 from turnwire.storage.sqlite.changes import PRUNE_SLACK
+from turnwire.storage.sqlite.reading import queries
 
 IDS = [f"msg_{i}" for i in range(5)] + ["msg_q0", "msg_q1"]
 """The messages of the conversation below, in its order: the last two wait."""

@@ -33,10 +33,10 @@ from turnwire.ports.store import (
     TurnPage,
 )
 from turnwire.storage.cache import SessionCache
-from turnwire.storage.sqlite import queries
 from turnwire.storage.sqlite.changes import CommitWriter
 from turnwire.storage.sqlite.connection import ProcessLock, open_connection, run
 from turnwire.storage.sqlite.files import DatabaseFiles
+from turnwire.storage.sqlite.reading import displays, queries
 from turnwire.storage.sqlite.schema import migrate
 from turnwire.storage.sqlite.timelines import Timelines
 from turnwire.storage.sqlite.writer import GroupWriter
@@ -167,7 +167,7 @@ class SqliteStore:
 
     async def display(self, session_id: str, page: Page) -> DisplayPage:
         """Returns a page of display forms."""
-        return await run(self._reading, queries.display, session_id, page)
+        return await run(self._reading, displays.display, session_id, page)
 
     async def turn(self, session_id: str, turn_id: str) -> Turn:
         """Returns one turn."""

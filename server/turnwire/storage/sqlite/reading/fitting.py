@@ -37,21 +37,3 @@ def fitting(
                     raise AnswerTooLarge(one, max_bytes)
             fit.append(row)
     return fit, False
-
-
-def first_that_fits(db: sqlite3.Connection, session_row: int, max_bytes: int | None) -> tuple[int, int] | None:
-    """Returns the place of the oldest message whose display form fits with all newer ones; None when all fit.
-
-    SQLite knows the length of a BLOB without reading it.
-    """
-    if max_bytes is None:
-        return None
-    (total,) = db.execute("SELECT sum(length(display)) FROM messages WHERE session = ?", (session_row,)).fetchone()
-    if (total or 0) <= max_bytes:
-        return None
-    rows = db.execute(
-        "SELECT length(display), queued, place FROM messages WHERE session = ? ORDER BY queued DESC, place DESC",
-        (session_row,),
-    )
-    (*_, (_, queued, place)), _ = fitting(rows, lambda row: row[0], max_bytes, refuses=True)
-    return queued, place

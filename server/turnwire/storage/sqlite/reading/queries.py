@@ -1,14 +1,12 @@
 """Queries. Each is one function that runs on the reading connection's thread."""
 
-import itertools
 import sqlite3
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 
-from turnwire.domain.conversation.messages import Message, Part
+from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.permissions import PermissionChoice, PermissionRequest
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn, TurnStatus
@@ -24,7 +22,6 @@ from turnwire.domain.pages import decode_token, encode_token
 from turnwire.domain.principal import Principal
 from turnwire.ports.store import (
     Bounds,
-    DisplayPage,
     EventPage,
     MessagePage,
     Page,
@@ -34,13 +31,13 @@ from turnwire.ports.store import (
     StoredRequest,
     TurnPage,
 )
-from turnwire.storage.sqlite.fitting import MAX_PAGE_BYTES, first_that_fits, fitting
+from turnwire.storage.sqlite.reading.fitting import MAX_PAGE_BYTES, fitting
+from turnwire.storage.sqlite.reading.pages import after_token, cut, limit_of, listing, order_of
+from turnwire.storage.sqlite.reading.rows import read_messages, session_row
 
 EVENT_PAGE_BYTES = 64 * 1024
 """About what one write to a watcher carries; more would only wait in memory."""
 
-_message = msgspec.json.Decoder(Message).decode
-_part = msgspec.json.Decoder(Part).decode
 _permission = msgspec.json.Decoder(PermissionRequest).decode
 _session = msgspec.json.Decoder(Session).decode
 _turn = msgspec.json.Decoder(Turn).decode
@@ -68,19 +65,19 @@ def sessions(db: sqlite3.Connection, page: Page) -> SessionPage:
     found = db.execute(
         f"SELECT updated_at_us, id, {_SESSION_COLUMNS} FROM sessions {where}"
         " ORDER BY updated_at_us DESC, id DESC LIMIT ?",
-        (*parameters, _limit(page)),
+        (*parameters, limit_of(page)),
     )
     room, is_whole = (page.max_bytes, True) if page.size is None else (MAX_PAGE_BYTES, False)
     rows, left_out = fitting(found, lambda row: len(row[2]), room, refuses=is_whole)
-    rows, more = _cut(rows, page, left_out)
+    rows, more = cut(rows, page, left_out)
     token = encode_token("sessions", rows[-1][0], rows[-1][1]) if more else ""
     return SessionPage(tuple(_session_of(*row[2:]) for row in rows), token, is_whole and left_out)
 
 
 def message(db: sqlite3.Connection, session_id: str, message_id: str) -> Message:
     """Returns one message; see `Store.message`."""
-    row = _session_row(db, session_id)
-    found = _messages(db, "messages.message_id = ? AND session = ?", (message_id, row), "place")
+    row = session_row(db, session_id)
+    found = read_messages(db, "messages.message_id = ? AND session = ?", (message_id, row), "place")
     if not found:
         raise MessageNotFound(message_id)
     return found[0]
@@ -88,10 +85,10 @@ def message(db: sqlite3.Connection, session_id: str, message_id: str) -> Message
 
 def message_of_call(db: sqlite3.Connection, session_id: str, part_id: str) -> Message:
     """Returns the message of a tool call; see `Store.message_of_call`."""
-    row = _session_row(db, session_id)
+    row = session_row(db, session_id)
     # + keeps SQLite from going through all messages of the session instead
     calling = "messages.id IN (SELECT message FROM parts WHERE tool_call_id = ?) AND +session = ?"
-    found = _messages(db, calling, (part_id, row), "place")
+    found = read_messages(db, calling, (part_id, row), "place")
     if not found:
         raise ToolCallNotFound(part_id)
     return found[0]
@@ -101,10 +98,10 @@ def messages(db: sqlite3.Connection, session_id: str, page: Page) -> MessagePage
     """Returns a page of messages; see `Store.messages`."""
     db.execute("BEGIN")  # so that the page and the head are of the same moment
     try:
-        row = _session_row(db, session_id)
+        row = session_row(db, session_id)
         (head,) = db.execute("SELECT head_sequence FROM sessions WHERE id = ?", (row,)).fetchone()
         ids, token = _page_of_ids(db, session_id, row, page)
-        found = _messages(db, f"messages.id IN ({','.join(map(str, ids))})", (), _order(page))
+        found = read_messages(db, f"messages.id IN ({','.join(map(str, ids))})", (), order_of(page))
     finally:
         db.execute("COMMIT")
     return MessagePage(found, token, head)
@@ -112,34 +109,18 @@ def messages(db: sqlite3.Connection, session_id: str, page: Page) -> MessagePage
 
 def history(db: sqlite3.Connection, session_id: str) -> tuple[Message, ...]:
     """Returns the conversation; see `Store.history`."""
-    return _messages(db, "session = ? AND queued = 0", (_session_row(db, session_id),), "place")
+    return read_messages(db, "session = ? AND queued = 0", (session_row(db, session_id),), "place")
 
 
 def turn_messages(db: sqlite3.Connection, turn_id: str) -> tuple[Message, ...]:
     """Returns the messages of a turn; see `Store.turn_messages`."""
-    return _messages(db, "messages.turn_id = ? AND messages.turn_id <> ''", (turn_id,), "queued, place")
-
-
-def display(db: sqlite3.Connection, session_id: str, page: Page) -> DisplayPage:
-    """Returns joined display forms; see `Store.display`."""
-    row = _session_row(db, session_id)
-    if page.size is None:
-        return _whole_display(db, row, page)
-    where, parameters = _after(session_id, page)
-    found = db.execute(
-        f"SELECT display, queued, place FROM messages WHERE session = ? {where} ORDER BY {_order(page)} LIMIT ?",
-        (row, *parameters, _limit(page)),
-    )
-    rows, left_out = fitting(found, lambda row: len(row[0]), MAX_PAGE_BYTES)
-    rows, more = _cut(rows, page, left_out)
-    token = encode_token(_listing(session_id, page), rows[-1][1], rows[-1][2]) if more else ""
-    return DisplayPage(b"".join([r[0] for r in rows]), token)
+    return read_messages(db, "messages.turn_id = ? AND messages.turn_id <> ''", (turn_id,), "queued, place")
 
 
 def turn(db: sqlite3.Connection, session_id: str, turn_id: str) -> Turn:
     """Returns one turn; see `Store.turn`."""
     row = db.execute(
-        f"SELECT {_TURN_COLUMNS} FROM turns WHERE turn_id = ? AND session = ?", (turn_id, _session_row(db, session_id))
+        f"SELECT {_TURN_COLUMNS} FROM turns WHERE turn_id = ? AND session = ?", (turn_id, session_row(db, session_id))
     ).fetchone()
     if row is None:
         raise TurnNotFound(turn_id)
@@ -150,7 +131,7 @@ def turns(db: sqlite3.Connection, session_id: str, page: Page, statuses: frozens
     """Returns a page of turns; see `Store.turns`."""
     listing = f"turns of {session_id} {sorted(statuses)} {page.newest_first}"
     where = f"session = ? AND json_extract(body, '$.status') IN ({','.join('?' * len(statuses))})"
-    parameters = [_session_row(db, session_id), *statuses]
+    parameters = [session_row(db, session_id), *statuses]
     if TurnStatus.ENDED not in statuses:
         where += " AND ended = 0"  # has an index, which finds the few without reading the others
     if page.token:
@@ -159,29 +140,11 @@ def turns(db: sqlite3.Connection, session_id: str, page: Page, statuses: frozens
     order = "id DESC" if page.newest_first else "id"
     rows = db.execute(
         f"SELECT {_TURN_COLUMNS}, id FROM turns WHERE {where} ORDER BY {order} LIMIT ?",
-        (*parameters, _limit(page)),
+        (*parameters, limit_of(page)),
     ).fetchall()
-    rows, more = _cut(rows, page)
+    rows, more = cut(rows, page)
     token = encode_token(listing, rows[-1][-1]) if more else ""
     return TurnPage(tuple(_turn_of(*row[:-1]) for row in rows), token)
-
-
-def _whole_display(db: sqlite3.Connection, session_row: int, page: Page) -> DisplayPage:
-    """Returns all display forms, or the newest that fit."""
-    db.execute("BEGIN")  # so that what was measured is what is read
-    try:
-        first = first_that_fits(db, session_row, page.max_bytes)
-        where = "" if first is None else "AND (queued, place) >= (?, ?)"
-        # Joining in SQLite takes half the time of fetching row by row: group_concat keeps the bytes of a BLOB
-        # unchanged and the order of its subquery.
-        (frames,) = db.execute(
-            "SELECT CAST(group_concat(display, '') AS BLOB) FROM"
-            f" (SELECT display FROM messages WHERE session = ? {where} ORDER BY {_order(page)})",
-            (session_row, *(first or ())),
-        ).fetchone()
-    finally:
-        db.execute("COMMIT")
-    return DisplayPage(frames or b"", "", first is not None)
 
 
 def unfinished_turns(db: sqlite3.Connection) -> tuple[Turn, ...]:
@@ -206,7 +169,7 @@ def spent(db: sqlite3.Connection, session_id: str) -> Spent:
         "SELECT json_extract(body, '$.usage'),"
         " coalesce(json_extract(body, '$.cost_pico_usd'), json_extract(body, '$.known_cost_pico_usd')) FROM turns"
         " WHERE session = ? AND ended = 1",
-        (_session_row(db, session_id),),
+        (session_row(db, session_id),),
     )
     total, total_cost = None, None
     for usage, cost in rows:
@@ -233,7 +196,7 @@ def open_permissions(db: sqlite3.Connection, session_id: str | None) -> tuple[Pe
         rows = db.execute("SELECT body FROM permissions WHERE open = 1 ORDER BY id")
     else:
         query = "SELECT body FROM permissions WHERE open = 1 AND session = ? ORDER BY id"
-        rows = db.execute(query, (_session_row(db, session_id),))
+        rows = db.execute(query, (session_row(db, session_id),))
     return tuple(_permission(body) for (body,) in rows)
 
 
@@ -254,7 +217,7 @@ def session_file(db: sqlite3.Connection, session_id: str, sha256: str) -> bytes 
         "SELECT content FROM files WHERE sha256 = :sha256 AND ("
         f"EXISTS (SELECT 1 FROM parts {used} AND parts.file = :sha256) OR EXISTS (SELECT 1 FROM part_files"
         f" JOIN parts ON parts.id = part_files.part {used} AND part_files.file = :sha256))",
-        {"session": _session_row(db, session_id), "sha256": sha256},
+        {"session": session_row(db, session_id), "sha256": sha256},
     ).fetchone()
     return None if row is None else row[0]
 
@@ -324,13 +287,6 @@ def _event_page(db: sqlite3.Connection, session_id: str | None, after: int, kind
     return EventPage(tuple(frames), last, pruned[0] if pruned else 0, lost)
 
 
-def _session_row(db: sqlite3.Connection, session_id: str) -> int:
-    row = db.execute("SELECT id FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
-    if row is None:
-        raise SessionNotFound(session_id)
-    return int(row[0])
-
-
 def _session_of(body: str, head_sequence: int, queue_revision: int, updated_at_us: int) -> Session:
     return msgspec.structs.replace(
         _session(body),
@@ -344,56 +300,15 @@ def _turn_of(body: str, start_sequence: int, end_sequence: int) -> Turn:
     return msgspec.structs.replace(_turn(body), start_sequence=start_sequence, end_sequence=end_sequence)
 
 
-def _messages(db: sqlite3.Connection, where: str, parameters: tuple[object, ...], order: str) -> tuple[Message, ...]:
-    """Reads messages with their parts in one query."""
-    rows = db.execute(
-        "SELECT messages.id, messages.body, previous, parts.body"
-        " FROM messages LEFT JOIN parts ON parts.message = messages.id"
-        f" WHERE {where} ORDER BY {order}, part_index",
-        parameters,
-    )
-    found = []
-    for (_, header, previous), group in itertools.groupby(rows, key=lambda row: row[:3]):
-        parts = tuple(_part(body) for *_, body in group if body is not None)
-        found.append(msgspec.structs.replace(_message(header), parts=parts, previous_message_id=previous))
-    return tuple(found)
-
-
 def _page_of_ids(db: sqlite3.Connection, session_id: str, session_row: int, page: Page) -> tuple[list[int], str]:
-    where, parameters = _after(session_id, page)
+    where, parameters = after_token(session_id, page)
     # A display form has about the bytes of its message. A result that is shown with its call has none; it counts there.
     found = db.execute(
         "SELECT id, queued, place, length(display) FROM messages"
-        f" WHERE session = ? {where} ORDER BY {_order(page)} LIMIT ?",
-        (session_row, *parameters, _limit(page)),
+        f" WHERE session = ? {where} ORDER BY {order_of(page)} LIMIT ?",
+        (session_row, *parameters, limit_of(page)),
     )
     rows, left_out = fitting(found, lambda row: row[3], None if page.size is None else MAX_PAGE_BYTES)
-    rows, more = _cut(rows, page, left_out)
-    token = encode_token(_listing(session_id, page), rows[-1][1], rows[-1][2]) if more else ""
+    rows, more = cut(rows, page, left_out)
+    token = encode_token(listing(session_id, page), rows[-1][1], rows[-1][2]) if more else ""
     return [row[0] for row in rows], token
-
-
-def _listing(session_id: str, page: Page) -> str:
-    return f"messages-newest-first of {session_id}" if page.newest_first else f"messages of {session_id}"
-
-
-def _order(page: Page) -> str:
-    return "queued DESC, place DESC" if page.newest_first else "queued, place"
-
-
-def _after(session_id: str, page: Page) -> tuple[str, tuple[int, ...]]:
-    if not page.token:
-        return "", ()
-    key = decode_token(page.token, _listing(session_id, page), 2)
-    return f"AND (queued, place) {'<' if page.newest_first else '>'} (?, ?)", key
-
-
-def _limit(page: Page) -> int:
-    """Returns one row more than the page, to see whether there is a next page. SQLite takes -1 as no limit."""
-    return -1 if page.size is None else page.size + 1
-
-
-def _cut(rows: list[Any], page: Page, left_out: bool = False) -> tuple[list[Any], bool]:
-    """Returns at most a page of the rows, and whether there is a next page."""
-    more = page.size is not None and (left_out or len(rows) > page.size)
-    return rows[: page.size], more

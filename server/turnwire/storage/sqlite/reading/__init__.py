@@ -1,0 +1,1 @@
+"""Queries: what is read on the reading connection."""

@@ -1,5 +1,6 @@
 """Databases that older servers wrote are opened, migrated and go on. See `tests.support.oracles.old_database`."""
 
+import asyncio
 import shutil
 from pathlib import Path
 
@@ -31,8 +32,8 @@ from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
 DATABASES = sorted((Path(__file__).parent / "databases").glob("schema-*.sqlite"))
 
 
-EVENTS_KEPT_SINCE = "schema-4"
-"""Events of older files had another form and were dropped: who watched has to read anew."""
+FRAMES_KEPT_SINCE = "schema-4"
+"""The codec has changed since: events of older files are dropped, so who watched has to read anew."""
 
 
 def test_every_schema_version_is_kept() -> None:
@@ -47,7 +48,7 @@ async def test_old_conversation_goes_on(database: Path, tmp_path: Path) -> None:
     async with running_server(tmp_path) as server, connect(server.address) as client:
         listed = (await client.sessions.ListSessions(ListSessionsRequest())).sessions
         [session] = [session for session in listed if session.title == "Old conversation"]
-        if database.stem < EVENTS_KEPT_SINCE:
+        if database.stem < FRAMES_KEPT_SINCE:
             async with watching(client, session.id, after_sequence=0) as watch:
                 resync = (await watch.until_kind("resync")).resync
             assert resync.reason == RESYNC_REASON_PRUNED
@@ -81,17 +82,24 @@ async def test_old_conversation_goes_on(database: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("database", DATABASES, ids=lambda path: path.stem)
 async def test_old_display_forms_are_those_of_today(database: Path, tmp_path: Path) -> None:
-    """What an older server stored for user interfaces equals what this one would make of the messages."""
+    """What is shown of them equals what this server makes of the messages, before and after it is stored anew."""
     shutil.copy(database, tmp_path / "turnwire.db")
     codec = ProtoCodec()
     store = await SqliteStore.open(StorageSettings(path=tmp_path / "turnwire.db"), codec, lambda _: None)
     try:
+        assert store._renewal.is_done == (database.stem >= FRAMES_KEPT_SINCE)
         for session in (await store.sessions(Page())).sessions:
             stored = MessageList.FromString((await store.display(session.session_id, Page())).frames).messages
             messages = (await store.messages(session.session_id, Page())).messages
             made = MessageList.FromString(b"".join(map(codec.encode_display, messages))).messages
             assert len(stored) >= 3
             assert list(stored) == list(made)
+        while not store._renewal.is_done:
+            await asyncio.sleep(0.01)
+        for session in (await store.sessions(Page())).sessions:
+            messages = (await store.messages(session.session_id, Page())).messages
+            frames = (await store.display(session.session_id, Page())).frames
+            assert frames == b"".join(map(codec.encode_display, messages))
     finally:
         await store.aclose()
 

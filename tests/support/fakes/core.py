@@ -63,6 +63,8 @@ def numbered_ids() -> Callable[[str], str]:
 class PlainCodec:
     """Frames that a test can read: the event's order and kind."""
 
+    version = 1
+
     def encode_event(self, event: Event) -> bytes:
         """Returns text such as `1:MessageAdded;`."""
         return f"{event.sequence}:{type(event.kind).__name__};".encode()

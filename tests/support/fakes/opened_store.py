@@ -9,8 +9,11 @@ from opencode.event.event_pb2 import WatchEventsResponse
 from opencode.event.session_event_pb2 import SessionEvent
 from opencode.message.message_pb2 import DisplayMessage, MessageList
 from turnwire.api.wire.codec import ProtoCodec
+from turnwire.ports.codec import Codec
 from turnwire.ports.store import StoredEvent
 from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
+
+_CODEC = ProtoCodec()
 
 
 @dataclass
@@ -27,12 +30,14 @@ class OpenedStore:
 
 
 @contextlib.asynccontextmanager
-async def opened_store(folder: Path, retained_events: int = 10_000) -> AsyncIterator[OpenedStore]:
+async def opened_store(
+    folder: Path, retained_events: int = 10_000, codec: Codec = _CODEC
+) -> AsyncIterator[OpenedStore]:
     """Opens `folder/turnwire.db` and closes it afterwards."""
     path = folder / "turnwire.db"
     published: list[StoredEvent] = []
     settings = StorageSettings(path=path, retained_events_per_session=retained_events)
-    store = await SqliteStore.open(settings, ProtoCodec(), published.extend)
+    store = await SqliteStore.open(settings, codec, published.extend)
     try:
         yield OpenedStore(store, path, published)
     finally:

@@ -14,6 +14,9 @@ from turnwire.domain.text import utf8_bytes
 FRAME_TAG = b"\x0a"
 """Field 1, length-delimited: `events` of the batches and `messages` of MessageList are both field 1."""
 
+VERSION = 2
+"""Version of the stored frames. Raise it when a display form or a durable event comes out differently."""
+
 _FRAME_TAG_BYTE = FRAME_TAG[0]
 
 
@@ -42,6 +45,8 @@ def end_of_list(token: str, *, truncated: bool) -> bytes:
 
 class ProtoCodec:
     """Implements `ports.codec.Codec`."""
+
+    version = VERSION
 
     def encode_event(self, event: e.Event) -> bytes:
         """Returns the event as a frame of a batch."""

@@ -157,6 +157,7 @@ class CommitWriter:
             "turn_id": message.turn_id,
             "body": _text(msgspec.structs.replace(message, parts=(), previous_message_id="")),
             "display": self._codec.encode_display(message),
+            "display_version": self._codec.version,
         }
         row = db.execute(_PUT_MESSAGE, values).fetchone()
         if row is None:
@@ -282,10 +283,10 @@ _PUT_PART = (
 )
 
 _PUT_MESSAGE = """
-INSERT INTO messages (message_id, session, queued, place, turn_id, body, display, previous)
+INSERT INTO messages (message_id, session, queued, place, turn_id, body, display, display_version, previous)
 VALUES (:message_id, :session, :queued,
         (SELECT coalesce(max(place), 0) + 1 FROM messages WHERE session = :session AND queued = :queued),
-        :turn_id, :body, :display,
+        :turn_id, :body, :display, :display_version,
         CASE WHEN :queued THEN '' ELSE coalesce(
             (SELECT message_id FROM messages WHERE session = :session AND queued = 0 ORDER BY place DESC LIMIT 1), ''
         ) END)
@@ -294,7 +295,8 @@ ON CONFLICT (message_id) DO UPDATE SET
     place = CASE WHEN queued = excluded.queued THEN place ELSE excluded.place END,
     previous = CASE WHEN queued = excluded.queued THEN previous ELSE excluded.previous END,
     body = excluded.body,
-    display = excluded.display
+    display = excluded.display,
+    display_version = excluded.display_version
 WHERE messages.session = excluded.session
 RETURNING id, previous
 """

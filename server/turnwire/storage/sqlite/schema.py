@@ -160,11 +160,12 @@ CREATE TABLE timelines (
 -- the newest position that a session lost: a watch of all sessions reads that session anew, and no other
 ALTER TABLE sessions ADD COLUMN pruned_position INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX sessions_pruned ON sessions (pruned_position) WHERE pruned_position > 0;
+"""
 
--- frames of events have another form now
-UPDATE sessions SET pruned_through = head_sequence;
-UPDATE log_state SET pruned_through = max(pruned_through, coalesce((SELECT max(position) FROM events), 0));
-DELETE FROM events;
+_CODEC_VERSIONS = """
+-- which version of the codec has made what is encoded; see storage/sqlite/renewal.py. That of earlier servers was 1
+ALTER TABLE messages ADD COLUMN display_version INTEGER NOT NULL DEFAULT 1;
+ALTER TABLE log_state ADD COLUMN codec_version INTEGER NOT NULL DEFAULT 1;
 """
 
 _MESSAGES_BEFORE = """
@@ -185,7 +186,7 @@ MIGRATIONS: tuple[str, ...] = (
     _INITIAL,
     _PERMISSIONS_AND_RESULT_FILES,
     _TOOL_CALLS_BY_ID,
-    _REQUESTS_OF_PRINCIPALS + _TURN_NUMBERS + _TIMELINES + _MESSAGES_BEFORE,
+    _REQUESTS_OF_PRINCIPALS + _TURN_NUMBERS + _TIMELINES + _CODEC_VERSIONS + _MESSAGES_BEFORE,
 )
 """Migration n (from 1) is element n - 1."""
 

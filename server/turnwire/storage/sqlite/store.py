@@ -37,6 +37,7 @@ from turnwire.storage.sqlite.changes import CommitWriter
 from turnwire.storage.sqlite.connection import ProcessLock, open_connection, run
 from turnwire.storage.sqlite.files import DatabaseFiles
 from turnwire.storage.sqlite.reading import displays, queries
+from turnwire.storage.sqlite.renewal import Renewal, adopt_codec
 from turnwire.storage.sqlite.schema import migrate
 from turnwire.storage.sqlite.timelines import Timelines
 from turnwire.storage.sqlite.writer import GroupWriter
@@ -70,6 +71,8 @@ class SqliteStore:
         writer: GroupWriter,
         sessions: SessionCache,
         timelines: Timelines,
+        renewal: Renewal,
+        codec: Codec,
     ) -> None:
         """Use `open`."""
         self._files = files
@@ -79,6 +82,8 @@ class SqliteStore:
         self._writer = writer
         self._sessions = sessions
         self._timelines = timelines
+        self._renewal = renewal
+        self._codec = codec
         self._closed = False
 
     @classmethod
@@ -111,18 +116,31 @@ class SqliteStore:
         try:
             opened.append(writing := await open_connection(settings.path, read_only=False))
             await run(writing, migrate)
+            await run(writing, adopt_codec, codec.version)
             opened.append(reading := await open_connection(settings.path, read_only=True))
             files.remember()
             sessions, changes = SessionCache(), CommitWriter(codec, settings.retained_events_per_session)
             writer = GroupWriter(writing, files, changes, sessions, publish=publish, on_loss=on_loss)
             await writer.start()
             timelines = await run(writing, Timelines.begin, writer.published_position)
+            renewal = Renewal(writing, codec)
+            await renewal.start()
         except BaseException:
             for connection in opened:
                 await connection.close()
             lock.release()
             raise
-        return cls(files, lock, writing, reading, writer=writer, sessions=sessions, timelines=timelines)
+        return cls(
+            files,
+            lock,
+            writing,
+            reading,
+            writer=writer,
+            sessions=sessions,
+            timelines=timelines,
+            renewal=renewal,
+            codec=codec,
+        )
 
     def commit(self, commit: Commit) -> Future[Committed]:
         """Stores one unit of work."""
@@ -167,7 +185,8 @@ class SqliteStore:
 
     async def display(self, session_id: str, page: Page) -> DisplayPage:
         """Returns a page of display forms."""
-        return await run(self._reading, displays.display, session_id, page)
+        renewing = None if self._renewal.is_done else self._codec
+        return await run(self._reading, displays.display, session_id, page, renewing)
 
     async def turn(self, session_id: str, turn_id: str) -> Turn:
         """Returns one turn."""
@@ -255,6 +274,7 @@ class SqliteStore:
         if self._closed:
             return
         self._closed = True
+        await self._renewal.aclose()
         await self._writer.aclose()
         await self._reading.close()
         await self._writing.close()

@@ -3,20 +3,29 @@
 import sqlite3
 
 from turnwire.domain.pages import encode_token
+from turnwire.ports.codec import Codec
 from turnwire.ports.store import DisplayPage, Page
 from turnwire.storage.sqlite.reading.fitting import MAX_PAGE_BYTES, fitting
 from turnwire.storage.sqlite.reading.pages import after_token, cut, limit_of, listing, order_of
-from turnwire.storage.sqlite.reading.rows import session_row
+from turnwire.storage.sqlite.reading.rows import read_messages, session_row
 
 
-def display(db: sqlite3.Connection, session_id: str, page: Page) -> DisplayPage:
-    """Returns joined display forms; see `Store.display`."""
+def display(db: sqlite3.Connection, session_id: str, page: Page, renewing: Codec | None = None) -> DisplayPage:
+    """Returns joined display forms; see `Store.display`.
+
+    Args:
+        db: The reading connection.
+        session_id: The session.
+        page: Which of them.
+        renewing: Makes anew, for this answer alone, what an older version of it has stored. None when all is current.
+    """
     row = session_row(db, session_id)
+    column = "display" if renewing is None else _renewed(db, renewing)
     if page.size is None:
-        return _whole_display(db, row, page)
+        return _whole_display(db, row, page, column)
     where, parameters = after_token(session_id, page)
     found = db.execute(
-        f"SELECT display, queued, place FROM messages WHERE session = ? {where} ORDER BY {order_of(page)} LIMIT ?",
+        f"SELECT {column}, queued, place FROM messages WHERE session = ? {where} ORDER BY {order_of(page)} LIMIT ?",
         (row, *parameters, limit_of(page)),
     )
     rows, left_out = fitting(found, lambda row: len(row[0]), MAX_PAGE_BYTES)
@@ -25,17 +34,36 @@ def display(db: sqlite3.Connection, session_id: str, page: Page) -> DisplayPage:
     return DisplayPage(b"".join([r[0] for r in rows]), token)
 
 
-def _whole_display(db: sqlite3.Connection, session_row: int, page: Page) -> DisplayPage:
+def outdated(version: int) -> str:
+    """Returns the condition, as SQL, that a message's display form is older than a version."""
+    return f"display_version < {version:d}"  # a parameter would keep SQLite from using the index
+
+
+def _renewed(db: sqlite3.Connection, codec: Codec) -> str:
+    """Returns the column of display forms, as SQL, that makes outdated ones anew. For the next query alone."""
+    frames: dict[int, bytes] = {}  # a whole conversation is measured before it is read
+
+    def renewed(row: int) -> bytes:
+        if row not in frames:
+            [message] = read_messages(db, "messages.id = ?", (row,), "place")
+            frames[row] = codec.encode_display(message)
+        return frames[row]
+
+    db.create_function("renewed", 1, renewed)
+    return f"CASE WHEN {outdated(codec.version)} THEN renewed(id) ELSE display END"
+
+
+def _whole_display(db: sqlite3.Connection, session_row: int, page: Page, column: str) -> DisplayPage:
     """Returns all display forms, or the newest that fit."""
     db.execute("BEGIN")  # so that what was measured is what is read
     try:
-        first = _first_that_fits(db, session_row, page.max_bytes)
+        first = _first_that_fits(db, session_row, page.max_bytes, column)
         where = "" if first is None else "AND (queued, place) >= (?, ?)"
         # Joining in SQLite takes half the time of fetching row by row: group_concat keeps the bytes of a BLOB
         # unchanged and the order of its subquery.
         (frames,) = db.execute(
-            "SELECT CAST(group_concat(display, '') AS BLOB) FROM"
-            f" (SELECT display FROM messages WHERE session = ? {where} ORDER BY {order_of(page)})",
+            f"SELECT CAST(group_concat(shown, '') AS BLOB) FROM"
+            f" (SELECT {column} AS shown FROM messages WHERE session = ? {where} ORDER BY {order_of(page)})",
             (session_row, *(first or ())),
         ).fetchone()
     finally:
@@ -43,18 +71,20 @@ def _whole_display(db: sqlite3.Connection, session_row: int, page: Page) -> Disp
     return DisplayPage(frames or b"", "", first is not None)
 
 
-def _first_that_fits(db: sqlite3.Connection, session_row: int, max_bytes: int | None) -> tuple[int, int] | None:
+def _first_that_fits(
+    db: sqlite3.Connection, session_row: int, max_bytes: int | None, column: str
+) -> tuple[int, int] | None:
     """Returns the place of the oldest message whose display form fits with all newer ones; None when all fit.
 
     SQLite knows the length of a BLOB without reading it.
     """
     if max_bytes is None:
         return None
-    (total,) = db.execute("SELECT sum(length(display)) FROM messages WHERE session = ?", (session_row,)).fetchone()
+    (total,) = db.execute(f"SELECT sum(length({column})) FROM messages WHERE session = ?", (session_row,)).fetchone()
     if (total or 0) <= max_bytes:
         return None
     rows = db.execute(
-        "SELECT length(display), queued, place FROM messages WHERE session = ? ORDER BY queued DESC, place DESC",
+        f"SELECT length({column}), queued, place FROM messages WHERE session = ? ORDER BY queued DESC, place DESC",
         (session_row,),
     )
     (*_, (_, queued, place)), _ = fitting(rows, lambda row: row[0], max_bytes, refuses=True)

@@ -23,7 +23,7 @@ from tests.support.fakes.domain_values import (
 from tests.support.fakes.opened_store import OpenedStore, displays_in, events_in, kinds_in, opened_store
 from turnwire.domain.conversation.events import QueueChanged
 from turnwire.domain.conversation.messages import Message, MessageStatus, ToolStatus, ToolUse
-from turnwire.domain.conversation.turns import QueueEntry
+from turnwire.domain.conversation.turns import QueueEntry, ToolDefinition
 from turnwire.domain.errors import AnswerTooLarge, InvalidRequest, SessionNotFound, ToolCallNotFound
 from turnwire.ports.commit import Commit, NewEvent, PutMessage, PutSession
 from turnwire.ports.store import Bounds, EventPage, Page, PrunedSession
@@ -145,6 +145,23 @@ async def test_sessions_without_pages_are_those_that_fit(opened: OpenedStore) ->
         assert page.truncated == (count < 4)
     with pytest.raises(AnswerTooLarge):
         await opened.store.sessions(Page(max_bytes=one - 1))
+
+
+@pytest.mark.parametrize("page", [Page(max_bytes=100_000), Page(size=10)])
+async def test_lists_of_sessions_do_not_count_tools(opened: OpenedStore, page: Page) -> None:
+    """Lists leave the tools out, however large they are. Text counts by its bytes."""
+    tool = ToolDefinition("look", "é" * 1_500_000, "{}")
+    for number in range(2, 5):
+        session = make_session(f"ses_{number}", tools=(tool,))
+        await opened.store.commit(Commit(session_id=session.session_id, at=NOW, changes=(PutSession(session),)))
+    found = await opened.store.sessions(page)
+    assert [session.session_id for session in found.sessions] == ["ses_4", "ses_3", "ses_2", "ses_1"]
+    assert not found.truncated
+    assert found.next_token == ""
+    titled = make_session("ses_5", title="é" * 60_000)
+    await opened.store.commit(Commit(session_id="ses_5", at=NOW, changes=(PutSession(titled),)))
+    with pytest.raises(AnswerTooLarge):
+        await opened.store.sessions(Page(max_bytes=100_000))
 
 
 async def test_a_token_of_another_session_is_refused(opened: OpenedStore) -> None:

@@ -62,16 +62,17 @@ def sessions(db: sqlite3.Connection, page: Page) -> SessionPage:
     if page.token:
         where = "WHERE (updated_at_us, id) < (?, ?)"
         parameters = [*decode_token(page.token, "sessions", 2)]
+    shown = "length(CAST(json_remove(body, '$.tools') AS BLOB))"  # lists leave tools out, which may be large
     found = db.execute(
-        f"SELECT updated_at_us, id, {_SESSION_COLUMNS} FROM sessions {where}"
+        f"SELECT updated_at_us, id, {shown}, {_SESSION_COLUMNS} FROM sessions {where}"
         " ORDER BY updated_at_us DESC, id DESC LIMIT ?",
         (*parameters, limit_of(page)),
     )
     room, is_whole = (page.max_bytes, True) if page.size is None else (MAX_PAGE_BYTES, False)
-    rows, left_out = fitting(found, lambda row: len(row[2]), room, refuses=is_whole)
+    rows, left_out = fitting(found, lambda row: row[2], room, refuses=is_whole)
     rows, more = cut(rows, page, left_out)
     token = encode_token("sessions", rows[-1][0], rows[-1][1]) if more else ""
-    return SessionPage(tuple(_session_of(*row[2:]) for row in rows), token, is_whole and left_out)
+    return SessionPage(tuple(_session_of(*row[3:]) for row in rows), token, is_whole and left_out)
 
 
 def message(db: sqlite3.Connection, session_id: str, message_id: str) -> Message:

@@ -32,7 +32,7 @@ from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
 DATABASES = sorted((Path(__file__).parent / "databases").glob("schema-*.sqlite"))
 
 
-FRAMES_KEPT_SINCE = "schema-4"
+FRAMES_KEPT_SINCE = "schema-3"
 """The codec has changed since: events of older files are dropped, so who watched has to read anew."""
 
 

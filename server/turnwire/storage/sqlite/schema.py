@@ -185,8 +185,7 @@ FROM requests WHERE messages.message_id = json_extract(requests.receipt, '$.mess
 MIGRATIONS: tuple[str, ...] = (
     _INITIAL,
     _PERMISSIONS_AND_RESULT_FILES,
-    _TOOL_CALLS_BY_ID,
-    _REQUESTS_OF_PRINCIPALS + _TURN_NUMBERS + _TIMELINES + _CODEC_VERSIONS + _MESSAGES_BEFORE,
+    _TOOL_CALLS_BY_ID + _REQUESTS_OF_PRINCIPALS + _TURN_NUMBERS + _TIMELINES + _CODEC_VERSIONS + _MESSAGES_BEFORE,
 )
 """Migration n (from 1) is element n - 1."""
 

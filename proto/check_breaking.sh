@@ -13,6 +13,11 @@ compare() {
         echo "Nothing to compare with: $1 has no contract"
         return
     fi
+    # Our own part was frozen together with its last file; before that it had no clients and changed freely.
+    if ! git cat-file -e "$1:proto/opencode/turn/turn_service.proto" 2>/dev/null; then
+        echo "Nothing to compare with: $1 is older than the freeze of our own part"
+        return
+    fi
     echo "Comparing with $(git log -1 --format='%h (%s)' "$1")"
     # Not buf's own git input: that needs a .git folder and a branch, which a worktree and a CI checkout do not have.
     rm -rf "$before" && mkdir "$before"

@@ -600,8 +600,8 @@ class UpdateSessionRequest(_message.Message):
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
         """Which settings change: paths of SessionSettings, such as "title" or "budget.max_tokens". A path whose field is not set
-        in settings unsets it. "*" names all. Lists, maps and the model are replaced whole, so nothing inside them can be
-        named. Absent or empty: all fields that are set in settings, each whole.
+        in settings unsets it. "*" names all, also settings that the client does not know. Lists, maps and the model are
+        replaced whole, so nothing inside them can be named. Absent or empty: all fields that are set in settings, each whole.
         """
 
     def __init__(

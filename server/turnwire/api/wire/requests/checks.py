@@ -50,7 +50,7 @@ class Checks:
     def one_of(self, field: str, value: str, allowed: Container[str], names: str) -> str:
         """Notes a violation unless the text is one of the allowed ones. Returns it."""
         if value not in allowed:
-            self.fail(field, f"is none of {names}")
+            self.fail(field, f"is not one of {names}")
         return value
 
     def json_object(self, field: str, text: str) -> str:

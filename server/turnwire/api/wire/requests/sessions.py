@@ -36,7 +36,7 @@ def create_session_request(request: session_pb2.CreateSessionRequest) -> Session
     if request.title:
         checks.at_most("title", request.title, 1024)
         if sent.title not in ("", request.title):
-            checks.fail("settings.title", "is not that of title")
+            checks.fail("settings.title", "differs from title")
         sent.title = request.title[:1024]
     change = SessionChange(
         request_id=checks.at_most("request_id", request.request_id, 128),

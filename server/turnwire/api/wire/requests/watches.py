@@ -24,7 +24,7 @@ def watch_request(request: event_pb2.WatchEventsRequest) -> WatchRequest:
     if request.HasField("after_sequence") and not request.session_id:
         checks.fail("after_sequence", "is for a watch of one session: use resume_token or from_beginning")
     if request.HasField("from_beginning") and not request.from_beginning:
-        checks.fail("from_beginning", "is true or not set")
+        checks.fail("from_beginning", "is false: set it to true or leave it out")
     if request.HasField("resume_token"):
         checks.required("resume_token", checks.at_most("resume_token", request.resume_token, MAX_TOKEN_CHARACTERS))
     for index, kind in enumerate(request.kinds):

@@ -194,8 +194,9 @@ class Store(Protocol):
         ...
 
     async def sessions(self, page: Page) -> SessionPage:
-        """Returns sessions, most recently updated first. `Page.max_bytes` counts what is stored of them,
-        but for their tools.
+        """Returns sessions, most recently updated first.
+
+        `Page.max_bytes` counts what is stored of them, without their tools.
 
         Raises:
             InvalidRequest: the page token is not of this listing.

@@ -62,7 +62,7 @@ def _whole_display(db: sqlite3.Connection, session_row: int, page: Page, column:
         # Joining in SQLite takes half the time of fetching row by row: group_concat keeps the bytes of a BLOB
         # unchanged and the order of its subquery.
         (frames,) = db.execute(
-            f"SELECT CAST(group_concat(shown, '') AS BLOB) FROM"
+            "SELECT CAST(group_concat(shown, '') AS BLOB) FROM"
             f" (SELECT {column} AS shown FROM messages WHERE session = ? {where} ORDER BY {order_of(page)})",
             (session_row, *(first or ())),
         ).fetchone()

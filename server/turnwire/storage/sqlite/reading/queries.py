@@ -130,21 +130,21 @@ def turn(db: sqlite3.Connection, session_id: str, turn_id: str) -> Turn:
 
 def turns(db: sqlite3.Connection, session_id: str, page: Page, statuses: frozenset[TurnStatus]) -> TurnPage:
     """Returns a page of turns; see `Store.turns`."""
-    listing = f"turns of {session_id} {sorted(statuses)} {page.newest_first}"
+    turns_listed = f"turns of {session_id} {sorted(statuses)} {page.newest_first}"
     where = f"session = ? AND json_extract(body, '$.status') IN ({','.join('?' * len(statuses))})"
     parameters = [session_row(db, session_id), *statuses]
     if TurnStatus.ENDED not in statuses:
         where += " AND ended = 0"  # has an index, which finds the few without reading the others
     if page.token:
         where += f" AND id {'<' if page.newest_first else '>'} ?"
-        parameters += decode_token(page.token, listing, 1)
+        parameters += decode_token(page.token, turns_listed, 1)
     order = "id DESC" if page.newest_first else "id"
     rows = db.execute(
         f"SELECT {_TURN_COLUMNS}, id FROM turns WHERE {where} ORDER BY {order} LIMIT ?",
         (*parameters, limit_of(page)),
     ).fetchall()
     rows, more = cut(rows, page)
-    token = encode_token(listing, rows[-1][-1]) if more else ""
+    token = encode_token(turns_listed, rows[-1][-1]) if more else ""
     return TurnPage(tuple(_turn_of(*row[:-1]) for row in rows), token)
 
 

@@ -177,9 +177,9 @@ class Budget(_message.Message):
     MAX_TOKENS_FIELD_NUMBER: _builtins.int
     MAX_COST_PICO_USD_FIELD_NUMBER: _builtins.int
     max_tokens: _builtins.int
-    """Most tokens, prompts and answers together. Absent: the server's limit."""
+    """Most tokens, prompts and answers together; at least 1, less than 2^53. Absent: the server's limit."""
     max_cost_pico_usd: _builtins.int
-    """Most money in pico-USD (1e-12 USD). Absent: the server's limit. Steps whose price is unknown count nothing."""
+    """Most money in pico-USD (1e-12 USD), at least 1. Absent: the server's limit. Steps whose price is unknown count nothing."""
     def __init__(
         self,
         *,

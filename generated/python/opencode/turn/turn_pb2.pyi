@@ -297,8 +297,9 @@ class GenerationOptions(_message.Message):
     max_steps: _builtins.int
     """Most steps (model calls) of this turn, at least 1. Absent: the server's limit, which is also the maximum."""
     max_turn_tokens: _builtins.int
-    """Most tokens of this turn, prompts and answers of all its steps together. When they are used up no further step
-    begins, and the turn ends with FINISH_REASON_BUDGET. Absent: the server's limit, which is also the maximum.
+    """Most tokens of this turn, prompts and answers of all its steps together; at least 1, less than 2^53. When they are
+    used up no further step begins, and the turn ends with FINISH_REASON_BUDGET. Absent: the server's limit, which is
+    also the maximum.
     """
     max_turn_cost_pico_usd: _builtins.int
     """Most money for this turn, in pico-USD (1e-12 USD); as max_turn_tokens. Steps whose price is unknown count nothing."""

@@ -23,6 +23,8 @@ MAX_SESSION_TOOLS_BYTES = 256 * 1024
 MAX_PROMPT_CHARACTERS = 1_000_000
 """Of a system prompt or a tool's description: about what the largest context windows hold."""
 MAX_STOP_SEQUENCES = 4
+MAX_NUMBER = 2**53 - 1
+"""Of 64-bit numbers that are answered again, except money: the largest that a JavaScript number holds exactly."""
 REASONING_EFFORTS = ("", "none", "minimal", "low", "medium", "high", "xhigh")
 
 _COUNTS = ("max_output_tokens", "max_steps", "max_turn_tokens", "max_turn_cost_pico_usd")
@@ -155,4 +157,6 @@ def _at_least_one(checks: Checks, field: str, sent: Message, name: str) -> int |
     value: int = getattr(sent, name)
     if value < 1:
         checks.fail(f"{field}.{name}", "is less than 1", "OUT_OF_RANGE")
+    elif value > MAX_NUMBER and not name.endswith("_pico_usd"):
+        checks.fail(f"{field}.{name}", f"is more than {MAX_NUMBER}", "OUT_OF_RANGE")
     return value

@@ -52,6 +52,16 @@ def test_a_path_that_does_not_exist_changes_nothing(path: str, others: tuple[str
     assert _violations(update_session_request, request) == [("update_mask", "INVALID")]
 
 
+@pytest.mark.parametrize("tokens", [2**53, 2**64 - 1])
+def test_a_budget_is_a_number_that_every_client_can_read(tokens: int) -> None:
+    """The session answers it, and a JavaScript number does not hold larger ones. Money may be larger."""
+    largest = Budget(max_tokens=2**53 - 1, max_cost_pico_usd=2**63 - 1)
+    change = update_session_request(_update(SessionSettings(budget=largest)))
+    assert change.settings.budget == sessions.Budget(max_tokens=2**53 - 1, max_cost_pico_usd=2**63 - 1)
+    request = _update(SessionSettings(budget=Budget(max_tokens=tokens)))
+    assert _violations(update_session_request, request) == [("settings.budget.max_tokens", "OUT_OF_RANGE")]
+
+
 def test_wrong_settings_are_named() -> None:
     """All at once, where they stand."""
     wrong = SessionSettings(

@@ -26,8 +26,9 @@ help: ## Lists the targets.
 $(VENV)/created:
 	@test -n "$(PYTHON)" || { echo "Turnwire needs Python 3.11 or newer, and none was found. Install one or name it:" \
 		"make PYTHON=/path/to/python3" >&2; exit 1; }
-	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-		echo "Turnwire needs Python 3.11 or newer; $(PYTHON) is $$("$(PYTHON)" --version 2>&1)." >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "Turnwire needs Python 3.11 or newer; $(PYTHON) is" \
+		"$$("$(PYTHON)" --version 2>/dev/null || echo "not a Python that runs here")." >&2; exit 1; }
 	@echo "Creating $(VENV) with $(PYTHON)"
 	@"$(PYTHON)" -m venv --clear $(VENV)
 	@touch $@

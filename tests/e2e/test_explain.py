@@ -67,7 +67,7 @@ async def test_the_explained_request_is_the_one_that_is_sent(api: str, tmp_path:
             answered = (await messages_of(client, session_id))[-1]
     assert json.loads(told.request_json) == sent
     assert SECRET not in told.request_json
-    assert (told.provider_id, told.model_id, told.api) == ("mine", "m", api)
+    assert (told.model.provider_id, told.model.model_id, told.api) == ("mine", "m", api)
     assert told.sent_context == answered.sent_context
     assert told.sent_context.break_reason == CONTEXT_BREAK_SYSTEM_CHANGED
     assert told.estimated_tokens > 0
@@ -81,7 +81,7 @@ async def test_a_conversation_that_would_be_compacted_is_told(client: Client, tm
     """With the model's window; the offline provider can be explained as well."""
     accepted = await talk(client, "hi")
     told = await client.messages.ExplainContext(ExplainContextRequest(session_id=accepted.session_id))
-    assert (told.api, told.model_id, told.would_compact) == ("offline", "echo", False)
+    assert (told.api, told.model.model_id, told.would_compact) == ("offline", "echo", False)
     assert told.sent_context.message_count == 2
     assert json.loads(told.request_json)
 

@@ -25,12 +25,13 @@ _sym_db = _symbol_database.Default()
 from opencode.event import session_event_pb2 as opencode_dot_event_dot_session__event__pb2
 from opencode.file import file_pb2 as opencode_dot_file_dot_file__pb2
 from opencode.message import content_pb2 as opencode_dot_message_dot_content__pb2
+from opencode.model import model_pb2 as opencode_dot_model_dot_model__pb2
 from opencode.model import selection_pb2 as opencode_dot_model_dot_selection__pb2
 from opencode.tool import tool_pb2 as opencode_dot_tool_dot_tool__pb2
 from opencode.turn import turn_pb2 as opencode_dot_turn_dot_turn__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eopencode/message/message.proto\x12\x10opencode.message\x1a\"opencode/event/session_event.proto\x1a\x18opencode/file/file.proto\x1a\x1eopencode/message/content.proto\x1a\x1eopencode/model/selection.proto\x1a\x18opencode/tool/tool.proto\x1a\x18opencode/turn/turn.proto\"\xb3\x03\n\x12SendMessageRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12,\n\x05parts\x18\x02 \x03(\x0b\x32\x1d.opencode.message.MessagePart\x12\x32\n\x05model\x18\x03 \x01(\x0b\x32\x1e.opencode.model.ModelSelectionH\x00\x88\x01\x01\x12\x12\n\x05\x61gent\x18\x04 \x01(\tH\x01\x88\x01\x01\x12\x12\n\nrequest_id\x18\x10 \x01(\t\x12.\n\x0b\x62usy_policy\x18\x11 \x01(\x0e\x32\x19.opencode.turn.BusyPolicy\x12,\n\x05tools\x18\x12 \x03(\x0b\x32\x1d.opencode.tool.ToolDefinition\x12\x31\n\x07options\x18\x13 \x01(\x0b\x32 .opencode.turn.GenerationOptions\x12\x13\n\x06system\x18\x14 \x01(\tH\x02\x88\x01\x01\x12\x15\n\rmetadata_json\x18\x15 \x01(\t\x12\x0e\n\x06sender\x18\x16 \x01(\t\x12\x13\n\x0bsender_name\x18\x17 \x01(\tB\x08\n\x06_modelB\x08\n\x06_agentB\t\n\x07_system\"\xc2\x01\n\x13SendMessageResponse\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\nmessage_id\x18\x02 \x01(\t\x12\x0f\n\x07turn_id\x18\x03 \x01(\t\x12\x32\n\x0b\x64isposition\x18\x04 \x01(\x0e\x32\x1d.opencode.message.Disposition\x12\x16\n\x0equeue_position\x18\x05 \x01(\r\x12\x10\n\x08sequence\x18\x06 \x01(\x04\x12\x14\n\x0cresume_token\x18\x07 \x01(\t\"M\n\x14StreamMessageRequest\x12\x35\n\x07message\x18\x01 \x01(\x0b\x32$.opencode.message.SendMessageRequest\"\x94\x01\n\x15StreamMessageResponse\x12,\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1c.opencode.event.SessionEvent\x12\x14\n\x0cresume_token\x18\x02 \x01(\t\x12\x37\n\x08\x61\x63\x63\x65pted\x18\x03 \x01(\x0b\x32%.opencode.message.SendMessageResponse\"\xac\x01\n\x0bMessagePart\x12*\n\x04text\x18\x01 \x01(\x0b\x32\x1a.opencode.message.TextPartH\x00\x12*\n\x04\x66ile\x18\x02 \x01(\x0b\x32\x1a.opencode.message.FilePartH\x00\x12:\n\x0btool_result\x18\x10 \x01(\x0b\x32#.opencode.message.ToolResultContentH\x00\x42\t\n\x07\x63ontent\"\x18\n\x08TextPart\x12\x0c\n\x04text\x18\x01 \x01(\t\"x\n\x08\x46ilePart\x12\x0c\n\x04mime\x18\x01 \x01(\t\x12\x15\n\x08\x66ilename\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x0b\n\x03url\x18\x03 \x01(\t\x12\x0c\n\x04path\x18\x10 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x11 \x01(\x0c\x12\x11\n\tupload_id\x18\x12 \x01(\tB\x0b\n\t_filename\"\xf3\x06\n\x0e\x44isplayMessage\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\x12\n\ntext_parts\x18\x03 \x03(\t\x12\x17\n\x0freasoning_parts\x18\x04 \x03(\t\x12\x19\n\x0ctokens_input\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\x1a\n\rtokens_output\x18\x06 \x01(\x04H\x01\x88\x01\x01\x12\x1d\n\x10tokens_reasoning\x18\x07 \x01(\x04H\x02\x88\x01\x01\x12\x30\n\ntool_calls\x18\x08 \x03(\x0b\x32\x1c.opencode.tool.ToolCallState\x12\x33\n\x0cmessage_type\x18\x10 \x01(\x0e\x32\x1d.opencode.message.MessageType\x12/\n\x06status\x18\x11 \x01(\x0e\x32\x1f.opencode.message.MessageStatus\x12\x35\n\rfinish_reason\x18\x12 \x01(\x0e\x32\x1e.opencode.message.FinishReason\x12\x1e\n\x16provider_finish_reason\x18\x13 \x01(\t\x12%\n\x05\x66iles\x18\x14 \x03(\x0b\x32\x16.opencode.file.FileRef\x12+\n\x05usage\x18\x15 \x01(\x0b\x32\x1c.opencode.message.TokenUsage\x12\x1a\n\rcost_pico_usd\x18\x16 \x01(\x03H\x03\x88\x01\x01\x12-\n\tmodel_run\x18\x17 \x01(\x0b\x32\x1a.opencode.message.ModelRun\x12\x15\n\rmetadata_json\x18\x18 \x01(\t\x12\x0f\n\x07turn_id\x18\x19 \x01(\t\x12\x11\n\tparent_id\x18\x1a \x01(\t\x12\x0e\n\x06sender\x18\x1b \x01(\t\x12\x13\n\x0bsender_name\x18\x1c \x01(\t\x12\x12\n\ncreated_at\x18\x1d \x01(\x03\x12\x12\n\nupdated_at\x18\x1e \x01(\x03\x12*\n\x07\x66\x61ilure\x18\x1f \x01(\x0b\x32\x19.opencode.message.Failure\x12\x30\n\ncompaction\x18  \x01(\x0b\x32\x1c.opencode.message.CompactionB\x0f\n\r_tokens_inputB\x10\n\x0e_tokens_outputB\x13\n\x11_tokens_reasoningB\x10\n\x0e_cost_pico_usd\"m\n\x0bMessageList\x12\x32\n\x08messages\x18\x01 \x03(\x0b\x32 .opencode.message.DisplayMessage\x12\x17\n\x0fnext_page_token\x18\x10 \x01(\t\x12\x11\n\ttruncated\x18\x11 \x01(\x08\"W\n\x13\x41\x62ortSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x18\n\x10\x65xpected_turn_id\x18\x10 \x01(\t\x12\x12\n\nkeep_queue\x18\x11 \x01(\x08\"D\n\x14\x41\x62ortSessionResponse\x12\x0f\n\x07turn_id\x18\x01 \x01(\t\x12\x1b\n\x13\x64ropped_message_ids\x18\x02 \x03(\t\"e\n\x12GetMessagesRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x10 \x01(\r\x12\x12\n\npage_token\x18\x11 \x01(\t\x12\x14\n\x0cnewest_first\x18\x12 \x01(\x08\"\x07\n\x05\x45mpty\";\n\x11GetMessageRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\nmessage_id\x18\x02 \x01(\t\"G\n\x12GetMessageResponse\x12\x31\n\x07message\x18\x01 \x01(\x0b\x32 .opencode.message.SessionMessage\"f\n\x13ListMessagesRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x14\n\x0cnewest_first\x18\x04 \x01(\x08\"\x8b\x01\n\x14ListMessagesResponse\x12\x32\n\x08messages\x18\x01 \x03(\x0b\x32 .opencode.message.SessionMessage\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12\x14\n\x0cresume_token\x18\x04 \x01(\t\"\xd5\x01\n\x14\x41ppendMessageRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12+\n\x04type\x18\x02 \x01(\x0e\x32\x1d.opencode.message.MessageType\x12,\n\x05parts\x18\x03 \x03(\x0b\x32\x1d.opencode.message.MessagePart\x12\x12\n\nrequest_id\x18\x04 \x01(\t\x12\x15\n\rmetadata_json\x18\x05 \x01(\t\x12\x0e\n\x06sender\x18\x06 \x01(\t\x12\x13\n\x0bsender_name\x18\x07 \x01(\t\"S\n\x15\x41ppendMessageResponse\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x14\n\x0cresume_token\x18\x03 \x01(\t\"\x88\x01\n\x15\x45xplainContextRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12-\n\x08settings\x18\x02 \x01(\x0b\x32\x1b.opencode.turn.TurnSettings\x12,\n\x05parts\x18\x03 \x03(\x0b\x32\x1d.opencode.message.MessagePart\"\xb8\x02\n\x16\x45xplainContextResponse\x12\x13\n\x0bprovider_id\x18\x01 \x01(\t\x12\x10\n\x08model_id\x18\x02 \x01(\t\x12\x0b\n\x03\x61pi\x18\x03 \x01(\t\x12\x14\n\x0crequest_json\x18\x04 \x01(\t\x12\x18\n\x10\x65stimated_tokens\x18\x05 \x01(\r\x12\"\n\x15\x63ontext_window_tokens\x18\x06 \x01(\rH\x00\x88\x01\x01\x12\x15\n\rwould_compact\x18\x07 \x01(\x08\x12\x30\n\x07repairs\x18\x08 \x03(\x0b\x32\x1f.opencode.message.ContextRepair\x12\x33\n\x0csent_context\x18\t \x01(\x0b\x32\x1d.opencode.message.SentContextB\x18\n\x16_context_window_tokens\"\xa0\x01\n\rContextRepair\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x17\n\npart_index\x18\x02 \x01(\rH\x00\x88\x01\x01\x12.\n\x06\x61\x63tion\x18\x03 \x01(\x0e\x32\x1e.opencode.message.RepairAction\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x13\n\x0b\x65xplanation\x18\x05 \x01(\tB\r\n\x0b_part_index*v\n\x0b\x44isposition\x12\x1b\n\x17\x44ISPOSITION_UNSPECIFIED\x10\x00\x12\x17\n\x13\x44ISPOSITION_STARTED\x10\x01\x12\x16\n\x12\x44ISPOSITION_QUEUED\x10\x02\x12\x19\n\x15\x44ISPOSITION_DUPLICATE\x10\x03*}\n\x0cRepairAction\x12\x1d\n\x19REPAIR_ACTION_UNSPECIFIED\x10\x00\x12\x19\n\x15REPAIR_ACTION_DROPPED\x10\x01\x12\x1a\n\x16REPAIR_ACTION_REPLACED\x10\x02\x12\x17\n\x13REPAIR_ACTION_ADDED\x10\x03\x32\x96\x06\n\x0eMessageService\x12Z\n\x0bSendMessage\x12$.opencode.message.SendMessageRequest\x1a%.opencode.message.SendMessageResponse\x12W\n\x0bGetMessages\x12$.opencode.message.GetMessagesRequest\x1a\x1d.opencode.message.MessageList\"\x03\x90\x02\x01\x12]\n\x0c\x41\x62ortSession\x12%.opencode.message.AbortSessionRequest\x1a&.opencode.message.AbortSessionResponse\x12\x62\n\rStreamMessage\x12&.opencode.message.StreamMessageRequest\x1a\'.opencode.message.StreamMessageResponse0\x01\x12\\\n\nGetMessage\x12#.opencode.message.GetMessageRequest\x1a$.opencode.message.GetMessageResponse\"\x03\x90\x02\x01\x12\x62\n\x0cListMessages\x12%.opencode.message.ListMessagesRequest\x1a&.opencode.message.ListMessagesResponse\"\x03\x90\x02\x01\x12`\n\rAppendMessage\x12&.opencode.message.AppendMessageRequest\x1a\'.opencode.message.AppendMessageResponse\x12h\n\x0e\x45xplainContext\x12\'.opencode.message.ExplainContextRequest\x1a(.opencode.message.ExplainContextResponse\"\x03\x90\x02\x01\x42\x8c\x01\n#io.github.turnwire.opencode.messageB\x0cMessageProtoP\x01Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\xa2\x02\x03TWR\xaa\x02\x11Turnwire.Opencodeb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eopencode/message/message.proto\x12\x10opencode.message\x1a\"opencode/event/session_event.proto\x1a\x18opencode/file/file.proto\x1a\x1eopencode/message/content.proto\x1a\x1aopencode/model/model.proto\x1a\x1eopencode/model/selection.proto\x1a\x18opencode/tool/tool.proto\x1a\x18opencode/turn/turn.proto\"\xb3\x03\n\x12SendMessageRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12,\n\x05parts\x18\x02 \x03(\x0b\x32\x1d.opencode.message.MessagePart\x12\x32\n\x05model\x18\x03 \x01(\x0b\x32\x1e.opencode.model.ModelSelectionH\x00\x88\x01\x01\x12\x12\n\x05\x61gent\x18\x04 \x01(\tH\x01\x88\x01\x01\x12\x12\n\nrequest_id\x18\x10 \x01(\t\x12.\n\x0b\x62usy_policy\x18\x11 \x01(\x0e\x32\x19.opencode.turn.BusyPolicy\x12,\n\x05tools\x18\x12 \x03(\x0b\x32\x1d.opencode.tool.ToolDefinition\x12\x31\n\x07options\x18\x13 \x01(\x0b\x32 .opencode.turn.GenerationOptions\x12\x13\n\x06system\x18\x14 \x01(\tH\x02\x88\x01\x01\x12\x15\n\rmetadata_json\x18\x15 \x01(\t\x12\x0e\n\x06sender\x18\x16 \x01(\t\x12\x13\n\x0bsender_name\x18\x17 \x01(\tB\x08\n\x06_modelB\x08\n\x06_agentB\t\n\x07_system\"\xc2\x01\n\x13SendMessageResponse\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\nmessage_id\x18\x02 \x01(\t\x12\x0f\n\x07turn_id\x18\x03 \x01(\t\x12\x32\n\x0b\x64isposition\x18\x04 \x01(\x0e\x32\x1d.opencode.message.Disposition\x12\x16\n\x0equeue_position\x18\x05 \x01(\r\x12\x10\n\x08sequence\x18\x06 \x01(\x04\x12\x14\n\x0cresume_token\x18\x07 \x01(\t\"M\n\x14StreamMessageRequest\x12\x35\n\x07message\x18\x01 \x01(\x0b\x32$.opencode.message.SendMessageRequest\"\x94\x01\n\x15StreamMessageResponse\x12,\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1c.opencode.event.SessionEvent\x12\x14\n\x0cresume_token\x18\x02 \x01(\t\x12\x37\n\x08\x61\x63\x63\x65pted\x18\x03 \x01(\x0b\x32%.opencode.message.SendMessageResponse\"\xac\x01\n\x0bMessagePart\x12*\n\x04text\x18\x01 \x01(\x0b\x32\x1a.opencode.message.TextPartH\x00\x12*\n\x04\x66ile\x18\x02 \x01(\x0b\x32\x1a.opencode.message.FilePartH\x00\x12:\n\x0btool_result\x18\x10 \x01(\x0b\x32#.opencode.message.ToolResultContentH\x00\x42\t\n\x07\x63ontent\"\x18\n\x08TextPart\x12\x0c\n\x04text\x18\x01 \x01(\t\"x\n\x08\x46ilePart\x12\x0c\n\x04mime\x18\x01 \x01(\t\x12\x15\n\x08\x66ilename\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x0b\n\x03url\x18\x03 \x01(\t\x12\x0c\n\x04path\x18\x10 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x11 \x01(\x0c\x12\x11\n\tupload_id\x18\x12 \x01(\tB\x0b\n\t_filename\"\xf3\x06\n\x0e\x44isplayMessage\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\x12\n\ntext_parts\x18\x03 \x03(\t\x12\x17\n\x0freasoning_parts\x18\x04 \x03(\t\x12\x19\n\x0ctokens_input\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\x1a\n\rtokens_output\x18\x06 \x01(\x04H\x01\x88\x01\x01\x12\x1d\n\x10tokens_reasoning\x18\x07 \x01(\x04H\x02\x88\x01\x01\x12\x30\n\ntool_calls\x18\x08 \x03(\x0b\x32\x1c.opencode.tool.ToolCallState\x12\x33\n\x0cmessage_type\x18\x10 \x01(\x0e\x32\x1d.opencode.message.MessageType\x12/\n\x06status\x18\x11 \x01(\x0e\x32\x1f.opencode.message.MessageStatus\x12\x35\n\rfinish_reason\x18\x12 \x01(\x0e\x32\x1e.opencode.message.FinishReason\x12\x1e\n\x16provider_finish_reason\x18\x13 \x01(\t\x12%\n\x05\x66iles\x18\x14 \x03(\x0b\x32\x16.opencode.file.FileRef\x12+\n\x05usage\x18\x15 \x01(\x0b\x32\x1c.opencode.message.TokenUsage\x12\x1a\n\rcost_pico_usd\x18\x16 \x01(\x03H\x03\x88\x01\x01\x12-\n\tmodel_run\x18\x17 \x01(\x0b\x32\x1a.opencode.message.ModelRun\x12\x15\n\rmetadata_json\x18\x18 \x01(\t\x12\x0f\n\x07turn_id\x18\x19 \x01(\t\x12\x11\n\tparent_id\x18\x1a \x01(\t\x12\x0e\n\x06sender\x18\x1b \x01(\t\x12\x13\n\x0bsender_name\x18\x1c \x01(\t\x12\x12\n\ncreated_at\x18\x1d \x01(\x03\x12\x12\n\nupdated_at\x18\x1e \x01(\x03\x12*\n\x07\x66\x61ilure\x18\x1f \x01(\x0b\x32\x19.opencode.message.Failure\x12\x30\n\ncompaction\x18  \x01(\x0b\x32\x1c.opencode.message.CompactionB\x0f\n\r_tokens_inputB\x10\n\x0e_tokens_outputB\x13\n\x11_tokens_reasoningB\x10\n\x0e_cost_pico_usd\"m\n\x0bMessageList\x12\x32\n\x08messages\x18\x01 \x03(\x0b\x32 .opencode.message.DisplayMessage\x12\x17\n\x0fnext_page_token\x18\x10 \x01(\t\x12\x11\n\ttruncated\x18\x11 \x01(\x08\"W\n\x13\x41\x62ortSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x18\n\x10\x65xpected_turn_id\x18\x10 \x01(\t\x12\x12\n\nkeep_queue\x18\x11 \x01(\x08\"D\n\x14\x41\x62ortSessionResponse\x12\x0f\n\x07turn_id\x18\x01 \x01(\t\x12\x1b\n\x13\x64ropped_message_ids\x18\x02 \x03(\t\"e\n\x12GetMessagesRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x10 \x01(\r\x12\x12\n\npage_token\x18\x11 \x01(\t\x12\x14\n\x0cnewest_first\x18\x12 \x01(\x08\"\x07\n\x05\x45mpty\";\n\x11GetMessageRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\nmessage_id\x18\x02 \x01(\t\"G\n\x12GetMessageResponse\x12\x31\n\x07message\x18\x01 \x01(\x0b\x32 .opencode.message.SessionMessage\"f\n\x13ListMessagesRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x14\n\x0cnewest_first\x18\x04 \x01(\x08\"\x8b\x01\n\x14ListMessagesResponse\x12\x32\n\x08messages\x18\x01 \x03(\x0b\x32 .opencode.message.SessionMessage\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12\x14\n\x0cresume_token\x18\x04 \x01(\t\"\xd5\x01\n\x14\x41ppendMessageRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12+\n\x04type\x18\x02 \x01(\x0e\x32\x1d.opencode.message.MessageType\x12,\n\x05parts\x18\x03 \x03(\x0b\x32\x1d.opencode.message.MessagePart\x12\x12\n\nrequest_id\x18\x04 \x01(\t\x12\x15\n\rmetadata_json\x18\x05 \x01(\t\x12\x0e\n\x06sender\x18\x06 \x01(\t\x12\x13\n\x0bsender_name\x18\x07 \x01(\t\"S\n\x15\x41ppendMessageResponse\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x14\n\x0cresume_token\x18\x03 \x01(\t\"\x88\x01\n\x15\x45xplainContextRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12-\n\x08settings\x18\x02 \x01(\x0b\x32\x1b.opencode.turn.TurnSettings\x12,\n\x05parts\x18\x03 \x03(\x0b\x32\x1d.opencode.message.MessagePart\"\xbb\x02\n\x16\x45xplainContextResponse\x12(\n\x05model\x18\x01 \x01(\x0b\x32\x19.opencode.model.ModelName\x12\x0b\n\x03\x61pi\x18\x02 \x01(\t\x12\x14\n\x0crequest_json\x18\x03 \x01(\t\x12\x18\n\x10\x65stimated_tokens\x18\x04 \x01(\r\x12\"\n\x15\x63ontext_window_tokens\x18\x05 \x01(\rH\x00\x88\x01\x01\x12\x15\n\rwould_compact\x18\x06 \x01(\x08\x12\x30\n\x07repairs\x18\x07 \x03(\x0b\x32\x1f.opencode.message.ContextRepair\x12\x33\n\x0csent_context\x18\x08 \x01(\x0b\x32\x1d.opencode.message.SentContextB\x18\n\x16_context_window_tokens\"\xa0\x01\n\rContextRepair\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x17\n\npart_index\x18\x02 \x01(\rH\x00\x88\x01\x01\x12.\n\x06\x61\x63tion\x18\x03 \x01(\x0e\x32\x1e.opencode.message.RepairAction\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x13\n\x0b\x65xplanation\x18\x05 \x01(\tB\r\n\x0b_part_index*v\n\x0b\x44isposition\x12\x1b\n\x17\x44ISPOSITION_UNSPECIFIED\x10\x00\x12\x17\n\x13\x44ISPOSITION_STARTED\x10\x01\x12\x16\n\x12\x44ISPOSITION_QUEUED\x10\x02\x12\x19\n\x15\x44ISPOSITION_DUPLICATE\x10\x03*}\n\x0cRepairAction\x12\x1d\n\x19REPAIR_ACTION_UNSPECIFIED\x10\x00\x12\x19\n\x15REPAIR_ACTION_DROPPED\x10\x01\x12\x1a\n\x16REPAIR_ACTION_REPLACED\x10\x02\x12\x17\n\x13REPAIR_ACTION_ADDED\x10\x03\x32\x96\x06\n\x0eMessageService\x12Z\n\x0bSendMessage\x12$.opencode.message.SendMessageRequest\x1a%.opencode.message.SendMessageResponse\x12W\n\x0bGetMessages\x12$.opencode.message.GetMessagesRequest\x1a\x1d.opencode.message.MessageList\"\x03\x90\x02\x01\x12]\n\x0c\x41\x62ortSession\x12%.opencode.message.AbortSessionRequest\x1a&.opencode.message.AbortSessionResponse\x12\x62\n\rStreamMessage\x12&.opencode.message.StreamMessageRequest\x1a\'.opencode.message.StreamMessageResponse0\x01\x12\\\n\nGetMessage\x12#.opencode.message.GetMessageRequest\x1a$.opencode.message.GetMessageResponse\"\x03\x90\x02\x01\x12\x62\n\x0cListMessages\x12%.opencode.message.ListMessagesRequest\x1a&.opencode.message.ListMessagesResponse\"\x03\x90\x02\x01\x12`\n\rAppendMessage\x12&.opencode.message.AppendMessageRequest\x1a\'.opencode.message.AppendMessageResponse\x12h\n\x0e\x45xplainContext\x12\'.opencode.message.ExplainContextRequest\x1a(.opencode.message.ExplainContextResponse\"\x03\x90\x02\x01\x42\x8c\x01\n#io.github.turnwire.opencode.messageB\x0cMessageProtoP\x01Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\xa2\x02\x03TWR\xaa\x02\x11Turnwire.Opencodeb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -46,54 +47,54 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MESSAGESERVICE'].methods_by_name['ListMessages']._serialized_options = b'\220\002\001'
   _globals['_MESSAGESERVICE'].methods_by_name['ExplainContext']._loaded_options = None
   _globals['_MESSAGESERVICE'].methods_by_name['ExplainContext']._serialized_options = b'\220\002\001'
-  _globals['_DISPOSITION']._serialized_start=3984
-  _globals['_DISPOSITION']._serialized_end=4102
-  _globals['_REPAIRACTION']._serialized_start=4104
-  _globals['_REPAIRACTION']._serialized_end=4229
-  _globals['_SENDMESSAGEREQUEST']._serialized_start=231
-  _globals['_SENDMESSAGEREQUEST']._serialized_end=666
-  _globals['_SENDMESSAGERESPONSE']._serialized_start=669
-  _globals['_SENDMESSAGERESPONSE']._serialized_end=863
-  _globals['_STREAMMESSAGEREQUEST']._serialized_start=865
-  _globals['_STREAMMESSAGEREQUEST']._serialized_end=942
-  _globals['_STREAMMESSAGERESPONSE']._serialized_start=945
-  _globals['_STREAMMESSAGERESPONSE']._serialized_end=1093
-  _globals['_MESSAGEPART']._serialized_start=1096
-  _globals['_MESSAGEPART']._serialized_end=1268
-  _globals['_TEXTPART']._serialized_start=1270
-  _globals['_TEXTPART']._serialized_end=1294
-  _globals['_FILEPART']._serialized_start=1296
-  _globals['_FILEPART']._serialized_end=1416
-  _globals['_DISPLAYMESSAGE']._serialized_start=1419
-  _globals['_DISPLAYMESSAGE']._serialized_end=2302
-  _globals['_MESSAGELIST']._serialized_start=2304
-  _globals['_MESSAGELIST']._serialized_end=2413
-  _globals['_ABORTSESSIONREQUEST']._serialized_start=2415
-  _globals['_ABORTSESSIONREQUEST']._serialized_end=2502
-  _globals['_ABORTSESSIONRESPONSE']._serialized_start=2504
-  _globals['_ABORTSESSIONRESPONSE']._serialized_end=2572
-  _globals['_GETMESSAGESREQUEST']._serialized_start=2574
-  _globals['_GETMESSAGESREQUEST']._serialized_end=2675
-  _globals['_EMPTY']._serialized_start=2677
-  _globals['_EMPTY']._serialized_end=2684
-  _globals['_GETMESSAGEREQUEST']._serialized_start=2686
-  _globals['_GETMESSAGEREQUEST']._serialized_end=2745
-  _globals['_GETMESSAGERESPONSE']._serialized_start=2747
-  _globals['_GETMESSAGERESPONSE']._serialized_end=2818
-  _globals['_LISTMESSAGESREQUEST']._serialized_start=2820
-  _globals['_LISTMESSAGESREQUEST']._serialized_end=2922
-  _globals['_LISTMESSAGESRESPONSE']._serialized_start=2925
-  _globals['_LISTMESSAGESRESPONSE']._serialized_end=3064
-  _globals['_APPENDMESSAGEREQUEST']._serialized_start=3067
-  _globals['_APPENDMESSAGEREQUEST']._serialized_end=3280
-  _globals['_APPENDMESSAGERESPONSE']._serialized_start=3282
-  _globals['_APPENDMESSAGERESPONSE']._serialized_end=3365
-  _globals['_EXPLAINCONTEXTREQUEST']._serialized_start=3368
-  _globals['_EXPLAINCONTEXTREQUEST']._serialized_end=3504
-  _globals['_EXPLAINCONTEXTRESPONSE']._serialized_start=3507
-  _globals['_EXPLAINCONTEXTRESPONSE']._serialized_end=3819
-  _globals['_CONTEXTREPAIR']._serialized_start=3822
-  _globals['_CONTEXTREPAIR']._serialized_end=3982
-  _globals['_MESSAGESERVICE']._serialized_start=4232
-  _globals['_MESSAGESERVICE']._serialized_end=5022
+  _globals['_DISPOSITION']._serialized_start=4015
+  _globals['_DISPOSITION']._serialized_end=4133
+  _globals['_REPAIRACTION']._serialized_start=4135
+  _globals['_REPAIRACTION']._serialized_end=4260
+  _globals['_SENDMESSAGEREQUEST']._serialized_start=259
+  _globals['_SENDMESSAGEREQUEST']._serialized_end=694
+  _globals['_SENDMESSAGERESPONSE']._serialized_start=697
+  _globals['_SENDMESSAGERESPONSE']._serialized_end=891
+  _globals['_STREAMMESSAGEREQUEST']._serialized_start=893
+  _globals['_STREAMMESSAGEREQUEST']._serialized_end=970
+  _globals['_STREAMMESSAGERESPONSE']._serialized_start=973
+  _globals['_STREAMMESSAGERESPONSE']._serialized_end=1121
+  _globals['_MESSAGEPART']._serialized_start=1124
+  _globals['_MESSAGEPART']._serialized_end=1296
+  _globals['_TEXTPART']._serialized_start=1298
+  _globals['_TEXTPART']._serialized_end=1322
+  _globals['_FILEPART']._serialized_start=1324
+  _globals['_FILEPART']._serialized_end=1444
+  _globals['_DISPLAYMESSAGE']._serialized_start=1447
+  _globals['_DISPLAYMESSAGE']._serialized_end=2330
+  _globals['_MESSAGELIST']._serialized_start=2332
+  _globals['_MESSAGELIST']._serialized_end=2441
+  _globals['_ABORTSESSIONREQUEST']._serialized_start=2443
+  _globals['_ABORTSESSIONREQUEST']._serialized_end=2530
+  _globals['_ABORTSESSIONRESPONSE']._serialized_start=2532
+  _globals['_ABORTSESSIONRESPONSE']._serialized_end=2600
+  _globals['_GETMESSAGESREQUEST']._serialized_start=2602
+  _globals['_GETMESSAGESREQUEST']._serialized_end=2703
+  _globals['_EMPTY']._serialized_start=2705
+  _globals['_EMPTY']._serialized_end=2712
+  _globals['_GETMESSAGEREQUEST']._serialized_start=2714
+  _globals['_GETMESSAGEREQUEST']._serialized_end=2773
+  _globals['_GETMESSAGERESPONSE']._serialized_start=2775
+  _globals['_GETMESSAGERESPONSE']._serialized_end=2846
+  _globals['_LISTMESSAGESREQUEST']._serialized_start=2848
+  _globals['_LISTMESSAGESREQUEST']._serialized_end=2950
+  _globals['_LISTMESSAGESRESPONSE']._serialized_start=2953
+  _globals['_LISTMESSAGESRESPONSE']._serialized_end=3092
+  _globals['_APPENDMESSAGEREQUEST']._serialized_start=3095
+  _globals['_APPENDMESSAGEREQUEST']._serialized_end=3308
+  _globals['_APPENDMESSAGERESPONSE']._serialized_start=3310
+  _globals['_APPENDMESSAGERESPONSE']._serialized_end=3393
+  _globals['_EXPLAINCONTEXTREQUEST']._serialized_start=3396
+  _globals['_EXPLAINCONTEXTREQUEST']._serialized_end=3532
+  _globals['_EXPLAINCONTEXTRESPONSE']._serialized_start=3535
+  _globals['_EXPLAINCONTEXTRESPONSE']._serialized_end=3850
+  _globals['_CONTEXTREPAIR']._serialized_start=3853
+  _globals['_CONTEXTREPAIR']._serialized_end=4013
+  _globals['_MESSAGESERVICE']._serialized_start=4263
+  _globals['_MESSAGESERVICE']._serialized_end=5053
 # @@protoc_insertion_point(module_scope)

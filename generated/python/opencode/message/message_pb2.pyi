@@ -11,6 +11,7 @@ from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from opencode.event import session_event_pb2 as _session_event_pb2
 from opencode.file import file_pb2 as _file_pb2
 from opencode.message import content_pb2 as _content_pb2
+from opencode.model import model_pb2 as _model_pb2
 from opencode.model import selection_pb2 as _selection_pb2
 from opencode.tool import tool_pb2 as _tool_pb2
 from opencode.turn import turn_pb2 as _turn_pb2
@@ -929,8 +930,7 @@ class ExplainContextResponse(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    PROVIDER_ID_FIELD_NUMBER: _builtins.int
-    MODEL_ID_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
     API_FIELD_NUMBER: _builtins.int
     REQUEST_JSON_FIELD_NUMBER: _builtins.int
     ESTIMATED_TOKENS_FIELD_NUMBER: _builtins.int
@@ -938,10 +938,6 @@ class ExplainContextResponse(_message.Message):
     WOULD_COMPACT_FIELD_NUMBER: _builtins.int
     REPAIRS_FIELD_NUMBER: _builtins.int
     SENT_CONTEXT_FIELD_NUMBER: _builtins.int
-    provider_id: _builtins.str
-    """The provider that would be asked."""
-    model_id: _builtins.str
-    """The model."""
     api: _builtins.str
     """The provider's API: "openai_chat", "openai_responses", "anthropic" or "offline"."""
     request_json: _builtins.str
@@ -953,6 +949,10 @@ class ExplainContextResponse(_message.Message):
     would_compact: _builtins.bool
     """True when the conversation would be compacted first; the request is the one before that."""
     @_builtins.property
+    def model(self) -> _model_pb2.ModelName:
+        """The model that would be asked."""
+
+    @_builtins.property
     def repairs(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContextRepair]:
         """What was left out or changed, in the order of the messages."""
 
@@ -963,8 +963,7 @@ class ExplainContextResponse(_message.Message):
     def __init__(
         self,
         *,
-        provider_id: _builtins.str = ...,
-        model_id: _builtins.str = ...,
+        model: _model_pb2.ModelName | None = ...,
         api: _builtins.str = ...,
         request_json: _builtins.str = ...,
         estimated_tokens: _builtins.int = ...,
@@ -973,9 +972,9 @@ class ExplainContextResponse(_message.Message):
         repairs: _abc.Iterable[Global___ContextRepair] | None = ...,
         sent_context: _content_pb2.SentContext | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_context_window_tokens", b"_context_window_tokens", "context_window_tokens", b"context_window_tokens", "sent_context", b"sent_context"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_context_window_tokens", b"_context_window_tokens", "context_window_tokens", b"context_window_tokens", "model", b"model", "sent_context", b"sent_context"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_window_tokens", b"_context_window_tokens", "api", b"api", "context_window_tokens", b"context_window_tokens", "estimated_tokens", b"estimated_tokens", "model_id", b"model_id", "provider_id", b"provider_id", "repairs", b"repairs", "request_json", b"request_json", "sent_context", b"sent_context", "would_compact", b"would_compact"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_window_tokens", b"_context_window_tokens", "api", b"api", "context_window_tokens", b"context_window_tokens", "estimated_tokens", b"estimated_tokens", "model", b"model", "repairs", b"repairs", "request_json", b"request_json", "sent_context", b"sent_context", "would_compact", b"would_compact"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__context_window_tokens: _TypeAlias = _typing.Literal["context_window_tokens"]  # noqa: Y015
     _WhichOneofArgType__context_window_tokens: _TypeAlias = _typing.Literal["_context_window_tokens", b"_context_window_tokens"]  # noqa: Y015

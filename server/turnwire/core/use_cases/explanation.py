@@ -39,8 +39,7 @@ class ExplainRequest(Struct, frozen=True, kw_only=True):
 class ContextExplanation(Struct, frozen=True, kw_only=True):
     """A request and how it was made."""
 
-    provider_id: str
-    model_id: str
+    model: ModelRef
     api: str
     """The provider's API: the kind of its configuration."""
     request_json: str
@@ -93,8 +92,7 @@ class ContextExplainer:
         full = msgspec.structs.replace(full, files={**full.files, **unsaved})
         prepared = provider.prepare(request_for(environment.providers, full, model))
         return ContextExplanation(
-            provider_id=model.provider_id,
-            model_id=model.model_id,
+            model=model,
             api=provider.api,
             request_json=json.dumps(prepared.body, ensure_ascii=False, separators=(",", ":")),
             estimated_tokens=draft.tokens,

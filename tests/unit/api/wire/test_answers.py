@@ -7,6 +7,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from opencode.message import content_pb2, message_pb2
+from opencode.model import model_pb2
 from opencode.session import session_pb2
 from opencode.tool import tool_pb2
 from tests.support.fakes.domain_values import NOW, make_message, make_part, make_permission, make_session
@@ -23,6 +24,7 @@ from turnwire.domain.conversation.messages import (
     FinishReason,
     MessageStatus,
     MessageType,
+    ModelRef,
     PartStatus,
     ProviderContent,
     Reasoning,
@@ -221,8 +223,7 @@ def test_tools_say_what_happens_to_their_calls() -> None:
 def test_an_explanation_has_every_field() -> None:
     """Differences keep their order; those about a whole message have no part."""
     explanation = ContextExplanation(
-        provider_id="p",
-        model_id="m",
+        model=ModelRef("p", "m"),
         api="anthropic",
         request_json='{"a":1}',
         estimated_tokens=7,
@@ -235,8 +236,7 @@ def test_an_explanation_has_every_field() -> None:
         sent_context=SentContext(system_hash="", tools_hash="", prefix_hash="h", message_count=1),
     )
     assert explanations.explanation(explanation) == message_pb2.ExplainContextResponse(
-        provider_id="p",
-        model_id="m",
+        model=model_pb2.ModelName(provider_id="p", model_id="m"),
         api="anthropic",
         request_json='{"a":1}',
         estimated_tokens=7,

@@ -69,7 +69,7 @@ async def test_the_request_is_shown_and_nothing_is_sent_or_stored() -> None:
     """Body, target, size, and what was left out by the core and by the API's rules."""
     world = World(window=100_000)
     told = await world.explain()
-    assert (told.provider_id, told.model_id, told.api) == ("offline", "echo", "fake")
+    assert (told.model, told.api) == (ModelRef("offline", "echo"), "fake")
     assert json.loads(told.request_json) == {"model": "echo", "messages": ["u1", "a1"]}
     assert [(repair.reason, repair.message_id) for repair in told.repairs] == [("HOST_MESSAGE", "h1"), ("GO_ON", "")]
     assert (told.context_window_tokens, told.would_compact) == (100_000, False)
@@ -92,8 +92,8 @@ async def test_agent_and_tools_are_those_of_a_turn() -> None:
     told = await world.explain(agent="poet", tools=(NARROW,))
     await world.explain(system="be brief", model=ModelRef("offline", "other"))
     poet, plain = world.provider.prepared
-    assert (told.model_id, poet.system, poet.tools) == ("lorem", "rhyme", (NARROW, FIND))
-    assert (plain.model_id, plain.system, [tool.name for tool in plain.tools]) == (
+    assert (told.model.model_id, poet.system, poet.tools) == ("lorem", "rhyme", (NARROW, FIND))
+    assert (plain.model.model_id, plain.system, [tool.name for tool in plain.tools]) == (
         "other", "be brief", ["look", "find", "fs.read"],
     )  # fmt: skip
 

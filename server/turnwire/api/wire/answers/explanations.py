@@ -2,6 +2,7 @@
 
 from opencode.message import message_pb2 as message_pb
 from turnwire.api.wire.answers.messages import sent_context
+from turnwire.api.wire.answers.models import model_name
 from turnwire.core.use_cases.explanation import ContextExplanation
 from turnwire.domain.repairs import RepairAction
 
@@ -11,8 +12,7 @@ REPAIR_ACTIONS = {action: message_pb.RepairAction.Value(f"REPAIR_ACTION_{action.
 def explanation(value: ContextExplanation) -> message_pb.ExplainContextResponse:
     """Returns a request and how it came to be."""
     return message_pb.ExplainContextResponse(
-        provider_id=value.provider_id,
-        model_id=value.model_id,
+        model=model_name(value.model),
         api=value.api,
         request_json=value.request_json,
         estimated_tokens=value.estimated_tokens,

@@ -93,7 +93,7 @@ async def test_agent_and_tools_are_those_of_a_turn() -> None:
     await world.explain(system="be brief", model=ModelRef("offline", "other"))
     poet, plain = world.provider.prepared
     assert (told.model.model_id, poet.system, poet.tools) == ("lorem", "rhyme", (NARROW, FIND))
-    assert (plain.model.model_id, plain.system, [tool.name for tool in plain.tools]) == (
+    assert (plain.model_id, plain.system, [tool.name for tool in plain.tools]) == (
         "other", "be brief", ["look", "find", "fs.read"],
     )  # fmt: skip
 

@@ -55,37 +55,56 @@ def _renewed(db: sqlite3.Connection, codec: Codec) -> str:
 
 def _whole_display(db: sqlite3.Connection, session_row: int, page: Page, column: str) -> DisplayPage:
     """Returns all display forms, or the newest that fit."""
+    if page.max_bytes is None or (frames := _all_that_fits(db, session_row, page, column)) is None:
+        return _newest_that_fit(db, session_row, page, column)
+    return DisplayPage(frames, "")
+
+
+def _all_that_fits(db: sqlite3.Connection, session_row: int, page: Page, column: str) -> bytes | None:
+    """Returns all display forms; None when they do not fit. One statement measures and reads them.
+
+    SQLite knows the length of a BLOB without reading it.
+    """
+    found: tuple[bytes | None] = db.execute(
+        f"SELECT CASE WHEN (SELECT total(length({column})) FROM messages WHERE session = ?1) <= ?2 THEN"
+        f" coalesce(({_joined(column, page)}), x'') END",
+        (session_row, page.max_bytes),
+    ).fetchone()
+    return found[0]
+
+
+def _newest_that_fit(db: sqlite3.Connection, session_row: int, page: Page, column: str) -> DisplayPage:
     db.execute("BEGIN")  # so that what was measured is what is read
     try:
         first = _first_that_fits(db, session_row, page.max_bytes, column)
-        where = "" if first is None else "AND (queued, place) >= (?, ?)"
-        # Joining in SQLite takes half the time of fetching row by row: group_concat keeps the bytes of a BLOB
-        # unchanged and the order of its subquery.
-        (frames,) = db.execute(
-            "SELECT CAST(group_concat(shown, '') AS BLOB) FROM"
-            f" (SELECT {column} AS shown FROM messages WHERE session = ? {where} ORDER BY {order_of(page)})",
-            (session_row, *(first or ())),
-        ).fetchone()
+        where = "" if first is None else "AND (queued, place) >= (?2, ?3)"
+        (frames,) = db.execute(_joined(column, page, where), (session_row, *(first or ()))).fetchone()
     finally:
         db.execute("COMMIT")
     return DisplayPage(frames or b"", "", first is not None)
 
 
+def _joined(column: str, page: Page, where: str = "") -> str:
+    """Returns the query that joins display forms.
+
+    Joining in SQLite takes half the time of fetching row by row: group_concat keeps the bytes of a BLOB unchanged and
+    the order of its subquery.
+    """
+    return (
+        "SELECT CAST(group_concat(shown, '') AS BLOB) FROM"
+        f" (SELECT {column} AS shown FROM messages WHERE session = ?1 {where} ORDER BY {order_of(page)})"
+    )
+
+
 def _first_that_fits(
     db: sqlite3.Connection, session_row: int, max_bytes: int | None, column: str
 ) -> tuple[int, int] | None:
-    """Returns the place of the oldest message whose display form fits with all newer ones; None when all fit.
-
-    SQLite knows the length of a BLOB without reading it.
-    """
+    """Returns the place of the oldest message whose display form fits with all newer ones; None when all fit."""
     if max_bytes is None:
-        return None
-    (total,) = db.execute(f"SELECT sum(length({column})) FROM messages WHERE session = ?", (session_row,)).fetchone()
-    if (total or 0) <= max_bytes:
         return None
     rows = db.execute(
         f"SELECT length({column}), queued, place FROM messages WHERE session = ? ORDER BY queued DESC, place DESC",
         (session_row,),
     )
-    (*_, (_, queued, place)), _ = fitting(rows, lambda row: row[0], max_bytes, refuses=True)
-    return queued, place
+    fit, left_out = fitting(rows, lambda row: row[0], max_bytes, refuses=True)
+    return fit[-1][1:] if left_out else None

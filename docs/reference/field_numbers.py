@@ -12,7 +12,7 @@ _EVENT = "opencode.event.SessionEvent"
 _FIRST_OWN_NUMBER = 16
 """In messages of the fixed contract."""
 _FIRST_PASSING_NUMBER = 32
-"""In `SessionEvent`: numbers from here on are kinds that are not durable."""
+"""In `SessionEvent`: the first kinds that are not durable; free numbers are before and behind them."""
 
 _INTRODUCTION = """\
 # Next free field numbers
@@ -84,8 +84,8 @@ def _next_in_words(message: Descriptor, fixed: frozenset[str]) -> str:
         return str(max([first - 1, *taken]) + 1)
     lasting = max(number for number in taken if number < _FIRST_PASSING_NUMBER) + 1
     return (
-        f"{lasting} (to {_FIRST_PASSING_NUMBER - 1}) for common fields and durable kinds, "
-        f"{max(taken) + 1} for kinds that are not durable"
+        f"{lasting} (to {_FIRST_PASSING_NUMBER - 1}) and {max(taken) + 1}; "
+        "a durable kind also becomes a member of `EventKind` with its number"
     )
 
 

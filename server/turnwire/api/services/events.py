@@ -32,7 +32,7 @@ class EventService:
     ) -> AsyncGenerator[pb.GlobalEvent | bytes]:
         """Yields changes with accumulated text."""
         if len(request.session_ids) > MAX_SUBSCRIBED_SESSIONS:
-            raise InvalidRequest.of("session_ids", f"are more than {MAX_SUBSCRIBED_SESSIONS}", "TOO_MANY")
+            raise InvalidRequest.of("session_ids", f"more than {MAX_SUBSCRIBED_SESSIONS} sessions", "TOO_MANY")
         async with contextlib.aclosing(self._conflated.watch(principal, frozenset(request.session_ids))) as changes:
             async for change in changes:
                 event = STREAM_OPEN if change is None else global_event(change)

@@ -43,7 +43,7 @@ def parts(checks: Checks, sent: Sequence[message_pb2.MessagePart], kind: Message
     if not sent:
         checks.fail("parts", "is empty: a message has at least one part", "REQUIRED")
     if len(sent) > MAX_PARTS:
-        checks.fail("parts", f"are more than {MAX_PARTS}", "TOO_MANY")
+        checks.fail("parts", f"more than {MAX_PARTS} parts", "TOO_MANY")
         return ()
     found: list[NewPart] = []
     for index, part in enumerate(sent):
@@ -98,7 +98,7 @@ def tools(
 ) -> tuple[ToolDefinition, ...]:
     """Returns the tools of a client, which stand in a field of the request. Their schemas are not looked into."""
     if len(declared) > MAX_TOOLS:
-        checks.fail(field, f"are more than {MAX_TOOLS}", "TOO_MANY")
+        checks.fail(field, f"more than {MAX_TOOLS} tools", "TOO_MANY")
     names = set[str]()
     for index, tool in enumerate(declared):
         name = checks.tool_name(f"{field}[{index}].name", tool.name)
@@ -116,7 +116,7 @@ def session_tools(
     """Returns the tools to keep on a session."""
     size = sum(tool.ByteSize() for tool in declared)
     if size > MAX_SESSION_TOOLS_BYTES:
-        checks.fail(field, f"are larger than {MAX_SESSION_TOOLS_BYTES} bytes together", "TOO_LONG")
+        checks.fail(field, f"more than {MAX_SESSION_TOOLS_BYTES} bytes together", "TOO_LONG")
     return tools(checks, declared, field)
 
 
@@ -129,7 +129,7 @@ def options(checks: Checks, sent: turn_pb2.GenerationOptions) -> GenerationOptio
     if top_p is not None and (math.isnan(top_p) or not 0 < top_p <= 1):
         checks.fail("options.top_p", "is not above 0 and up to 1", "OUT_OF_RANGE")
     if len(sent.stop_sequences) > MAX_STOP_SEQUENCES or "" in sent.stop_sequences:
-        checks.fail("options.stop_sequences", f"are more than {MAX_STOP_SEQUENCES}, or one is empty")
+        checks.fail("options.stop_sequences", f"more than {MAX_STOP_SEQUENCES} stop sequences, or an empty one")
     effort = checks.one_of(
         "options.reasoning_effort", sent.reasoning_effort, REASONING_EFFORTS, ", ".join(REASONING_EFFORTS[1:])
     )

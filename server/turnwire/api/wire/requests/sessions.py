@@ -118,7 +118,7 @@ def _settings(checks: Checks, sent: session_pb2.SessionSettings) -> SessionSetti
 
 def _labels(checks: Checks, sent: session_pb2.SessionSettings) -> dict[str, str]:
     if len(sent.labels) > MAX_LABELS:
-        checks.fail("labels", f"are more than {MAX_LABELS}", "TOO_MANY")
+        checks.fail("labels", f"more than {MAX_LABELS} labels", "TOO_MANY")
     for key, value in sorted(sent.labels.items()):
         if not _LABEL.fullmatch(key):
             checks.fail("labels", "have a key that is not 1 to 63 of the characters a-z 0-9 . _ - /")

@@ -57,7 +57,7 @@ def _output(checks: Checks, request: tool_pb2.SubmitToolResultRequest) -> str:
 
 def _files(checks: Checks, request: tool_pb2.SubmitToolResultRequest) -> tuple[NewFile, ...]:
     if len(request.files) > MAX_RESULT_FILES:
-        checks.fail("files", f"are more than {MAX_RESULT_FILES}", "TOO_MANY")
+        checks.fail("files", f"more than {MAX_RESULT_FILES} files", "TOO_MANY")
         return ()
     found = []
     for index, sent in enumerate(request.files):

@@ -26,5 +26,8 @@ class Principal(Struct, frozen=True, kw_only=True):
     role: Role
 
 
-BUILT_IN = Principal(tenant="default", subject="", role=Role.ADMIN)
-"""Every caller of a server that does not identify callers. Data stored before principals existed belongs to it."""
+DEFAULT_TENANT = "default"
+"""The tenant of data that was stored before tenants existed, and of every caller of a server without authentication."""
+
+BUILT_IN = Principal(tenant=DEFAULT_TENANT, subject="", role=Role.ADMIN)
+"""Every caller of a server that does not identify callers."""

@@ -107,6 +107,7 @@ class ContextExplainer:
         return Turn(
             turn_id=self._environment.new_id("trn"),
             session_id=session.session_id,
+            tenant=session.tenant,
             user_message_id=self._environment.new_id("msg"),
             status=TurnStatus.RUNNING,
             created_at=self._environment.clock(),

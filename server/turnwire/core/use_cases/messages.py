@@ -109,7 +109,7 @@ class Conversations:
     async def _send(self, principal: Principal, new: NewMessage, answer: NewTurn) -> Receipt:
         environment = self._environment
         now = environment.clock()
-        session, opening = await self._session_for(new, now)
+        session, opening = await self._session_for(principal, new, now)
         agent = choose_agent(environment.settings, answer.agent, session)
         model = choose_model(environment.settings, environment.providers, answer.model, agent, session)
         await check_schemas(answer.tools)
@@ -117,6 +117,8 @@ class Conversations:
         turn = Turn(
             turn_id=environment.new_id("trn"),
             session_id=session.session_id,
+            tenant=session.tenant,
+            subject=principal.subject,
             user_message_id=environment.new_id("msg"),
             status=TurnStatus.QUEUED,
             created_at=now,
@@ -180,11 +182,12 @@ class Conversations:
         committed = await asyncio.shield(self._environment.commit(message.session_id, work, message.created_at))
         return msgspec.structs.replace(receipt, sequence=committed.before_sequence)
 
-    async def _session_for(self, new: NewMessage, now: datetime) -> tuple[Session, Work]:
+    async def _session_for(self, principal: Principal, new: NewMessage, now: datetime) -> tuple[Session, Work]:
         """Returns the message's session; creates one, with the returned work, when the message names none."""
         if new.session_id:
             return await self._environment.store.cached_session(new.session_id), Work()
-        session = Session(session_id=self._environment.new_id("ses"), created_at=now, updated_at=now)
+        session_id = self._environment.new_id("ses")
+        session = Session(session_id=session_id, tenant=principal.tenant, created_at=now, updated_at=now)
         return session, Work((PutSession(session),), (NewEvent(SessionCreated(SessionView(session))),))
 
     async def _contents(self, new: NewMessage, session: Session) -> Contents:

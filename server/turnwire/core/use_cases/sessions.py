@@ -102,7 +102,8 @@ class Sessions:
 
     async def _create(self, principal: Principal, new: SessionChange) -> SessionView:
         now = self._environment.clock()
-        session = Session(session_id=self._environment.new_id("ses"), created_at=now, updated_at=now)
+        session_id = self._environment.new_id("ses")
+        session = Session(session_id=session_id, tenant=principal.tenant, created_at=now, updated_at=now)
         session = self._changed(session, new)
         work = Work((PutSession(session),), (NewEvent(SessionCreated(SessionView(session))),))
         work += receipt_record(principal, new, Receipt(session_id=session.session_id))

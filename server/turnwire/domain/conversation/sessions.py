@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.conversation.turns import GenerationOptions, ToolDefinition
+from turnwire.domain.principal import DEFAULT_TENANT
 
 DEFAULT_AGENT = "default"
 """The agent of every session that names none; always there."""
@@ -49,6 +50,8 @@ class Session(SessionSettings, frozen=True, kw_only=True, omit_defaults=True):
     """One conversation and its settings."""
 
     session_id: str
+    tenant: str = DEFAULT_TENANT
+    """The owner; never changes."""
     created_at: datetime
     updated_at: datetime
     revision: int = 1

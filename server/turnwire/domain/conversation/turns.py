@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from turnwire.domain.conversation.messages import Failure, FinishReason, ModelRef
 from turnwire.domain.money import Usage
+from turnwire.domain.principal import DEFAULT_TENANT
 
 
 class ToolDefinition(Struct, frozen=True):
@@ -74,6 +75,10 @@ class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     turn_id: str
     session_id: str
+    tenant: str = DEFAULT_TENANT
+    """The owner of its session."""
+    subject: str = ""
+    """The caller who sent its message; "" for an unidentified caller."""
     user_message_id: str
     status: TurnStatus
     created_at: datetime

@@ -17,6 +17,7 @@ from turnwire.config.document import ConfigError, Document
 from turnwire.config.mcp import read_mcp
 from turnwire.config.providers import ConfiguredModels, read_models
 from turnwire.config.sections import DefaultsSection, LogConfig, ServerConfig, StorageConfig
+from turnwire.config.tenants import read_roots, read_tenants
 from turnwire.core.settings import (
     Agent,
     CompactionSettings,
@@ -25,6 +26,7 @@ from turnwire.core.settings import (
     Limits,
     PermissionRule,
     Retries,
+    TenantSettings,
 )
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.providers.settings import ModelSettings, ProviderSettings
@@ -49,7 +51,8 @@ class Config(Struct, frozen=True, kw_only=True):
     agents: Mapping[str, Agent] = {}
     permissions: tuple[PermissionRule, ...] = ()
     files: FileSettings = FileSettings()
-    """Its `roots` are absolute."""
+    """Its `roots` are absolute, with links resolved."""
+    tenants: Mapping[str, TenantSettings] = {}
     limits: Limits = Limits()
     retries: Retries = Retries()
     fallback_models: tuple[ModelRef, ...] = ()
@@ -74,6 +77,7 @@ class Config(Struct, frozen=True, kw_only=True):
             default_model=self.default_model,
             agents=self.agents,
             files=self.files,
+            tenants=self.tenants,
             limits=self.limits,
             retries=self.retries,
             fallback_models=self.fallback_models,
@@ -110,6 +114,7 @@ def load_config(path: Path | None, environ: Mapping[str, str], options: Mapping[
         agents=read_agents(document, models),
         permissions=read_permissions(document, "permissions", document.table("permissions")),
         files=_files(document),
+        tenants=read_tenants(document),
         limits=limits,
         retries=document.section("retries", Retries),
         fallback_models=models.refs("defaults.fallback_models", defaults.fallback_models),
@@ -159,12 +164,4 @@ def _compaction(document: Document, models: ConfiguredModels) -> CompactionSetti
 
 def _files(document: Document) -> FileSettings:
     files = document.section("files", FileSettings)
-    roots = tuple(_root(document, f"files.roots[{index}]", root) for index, root in enumerate(files.roots))
-    return msgspec.structs.replace(files, roots=roots)
-
-
-def _root(document: Document, key: str, root: Path) -> Path:
-    path = document.path(key, root)
-    if not path.is_dir():
-        raise document.error(key, f"{path} is not a folder")
-    return path
+    return msgspec.structs.replace(files, roots=read_roots(document, "files.roots", files.roots))

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, get_args, get_origin, get_type_hints
 import msgspec
 from msgspec import Meta, Struct
 
-from turnwire.core.settings import Agent, CompactionSettings, FileSettings, Limits, Retries
+from turnwire.core.settings import Agent, CompactionSettings, FileSettings, Limits, Retries, TenantSettings
 from turnwire.domain.bounds import Count, Seconds
 from turnwire.domain.money import MAX_USD, PICO_USD, PicoUsd
 from turnwire.providers.settings import ModelFacts, ModelSettings, ProviderSettings
@@ -110,6 +110,7 @@ TABLES: Mapping[str, type[Struct]] = {
     "models": ModelSection,
     "agents": Agent,
     "mcp": McpSettings,
+    "tenants": TenantSettings,
 }
 """The sections with one table per entry: maps the name of the section to the type of such a table."""
 

@@ -150,6 +150,13 @@ class FileSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Largest file: an attachment, or a file in a tool's result."""
 
 
+class TenantSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one tenant may use. A server that does not identify callers has one tenant, `default`."""
+
+    roots: tuple[Path, ...] | None = None
+    """Folders whose files the tenant's messages may name. If omitted: `files.roots`; empty: no file of the server."""
+
+
 class CompactionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When older messages are summarised, and by whom."""
 
@@ -171,6 +178,8 @@ class CoreSettings(Struct, frozen=True, kw_only=True):
     """By name. The agent "default" exists even if it is not listed."""
     files: FileSettings = FileSettings()
     """The roots are absolute."""
+    tenants: Mapping[str, TenantSettings] = {}
+    """By name; a tenant that is not listed has the defaults. The roots are absolute."""
     limits: Limits = Limits()
     retries: Retries = Retries()
     fallback_models: tuple[ModelRef, ...] = ()

@@ -4,6 +4,9 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+TENANT_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+"""Pattern that the whole name of a tenant matches."""
+
 
 class Role(StrEnum):
     """What a caller may do. Each role includes the rights of the roles before it."""

@@ -240,6 +240,15 @@ def test_addresses_that_are_accepted(listen: str) -> None:
         ("[storage]\npath = 3", "test.toml: storage.path: expected a path"),
         ('[storage]\npath = ""', "test.toml: storage.path: names no file"),
         ('[files]\nroots = ["/no/such"]', "test.toml: files.roots[0]: /no/such is not a folder"),
+        ('[tenants.acme]\nroots = ["/no/such"]', "test.toml: tenants.acme.roots[0]: /no/such is not a folder"),
+        ("[tenants.acme]\nroots = 1", "test.toml: tenants.acme.roots: expected `array | null`, got `int`"),
+        ("[tenants.acme]\nroot = []", "test.toml: tenants.acme.root: is not a known key"),
+        ("[tenants]\nacme = 1", "test.toml: tenants.acme: expected `object`, got `int`"),
+        (
+            "[tenants.-acme]",
+            "test.toml: tenants.-acme: is not a name of at most 64 letters, digits, '.', '_' and '-' that starts with "
+            "a letter or digit",
+        ),
         ("[limits]\nmax_steps = 0", "test.toml: limits.max_steps: expected `int` >= 1"),
         (
             '[log]\nlevel = "loud"',

@@ -1,0 +1,51 @@
+"""Reads tenants from a configuration; docs/configuration.md describes their tables."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from turnwire.config.document import Document
+from turnwire.core.settings import TenantSettings
+from turnwire.domain.principal import TENANT_NAME
+
+
+def read_tenants(document: Document) -> dict[str, TenantSettings]:
+    """Returns the settings of the tenants by name. Raises ConfigError."""
+    return {name: _tenant(document, name, table) for name, table in document.table("tenants").items()}
+
+
+def read_roots(document: Document, key: str, roots: Iterable[Path]) -> tuple[Path, ...]:
+    """Returns folders as absolute paths with links resolved.
+
+    Links are resolved once, here, so that nobody who can write to a folder above a root can replace the root later.
+
+    Args:
+        document: Resolves the paths and creates the errors.
+        key: Path of the list.
+        roots: The folders as written.
+
+    Raises:
+        ConfigError: one is not an existing folder.
+    """
+    return tuple(_root(document, f"{key}[{index}]", root) for index, root in enumerate(roots))
+
+
+def _tenant(document: Document, name: str, table: object) -> TenantSettings:
+    key = f"tenants.{name}"
+    if not re.fullmatch(TENANT_NAME, name):
+        raise document.error(
+            key, "is not a name of at most 64 letters, digits, '.', '_' and '-' that starts with a letter or digit"
+        )
+    tenant = document.convert(key, table, TenantSettings)
+    if tenant.roots is None:
+        return tenant
+    return msgspec.structs.replace(tenant, roots=read_roots(document, f"{key}.roots", tenant.roots))
+
+
+def _root(document: Document, key: str, root: Path) -> Path:
+    path = document.path(key, root)
+    if not path.is_dir():
+        raise document.error(key, f"{path} is not a folder")
+    return path.resolve()

@@ -24,15 +24,20 @@ def encode_token(listing: str, *key: int | str) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode([listing, *key])).decode().rstrip("=")
 
 
-def decode_token(token: str, listing: str, length: int) -> tuple[int, ...]:
-    """Returns the sort key, `length` whole numbers, from a token that `encode_token` made for the same listing.
+def decode_token(token: str, listing: str, *kinds: type[int] | type[str]) -> tuple[Any, ...]:
+    """Returns the sort key from a token that `encode_token` made for the same listing.
+
+    Args:
+        token: The token.
+        listing: See `encode_token`.
+        kinds: The types of the key's values: whole numbers and texts.
 
     Raises:
         InvalidRequest: the token is of another listing or is malformed.
     """
     key = _key_in(token, listing)
-    if len(key) != length or not all(type(k) is int and -(2**62) < k < 2**62 for k in key):
-        raise _refusal()
+    if list(map(type, key)) != list(kinds) or not all(type(k) is str or -(2**62) < k < 2**62 for k in key):
+        raise wrong_token()
     return tuple(key)
 
 
@@ -53,18 +58,10 @@ def page_of(
     Raises:
         InvalidRequest: the token is of another listing or is malformed.
     """
-    after = _text_in(token, listing) if token else None
+    after = decode_token(token, listing, str)[0] if token else None
     found = sorted((row for row in rows if after is None or place(row) > after), key=place)
     page = tuple(found[:size])
     return page, encode_token(listing, place(page[-1])) if len(found) > size else ""
-
-
-def _text_in(token: str, listing: str) -> str:
-    match _key_in(token, listing):
-        case [str(text)]:
-            return text
-        case _:
-            raise _refusal()
 
 
 def _key_in(token: str, listing: str) -> list[Any]:
@@ -72,13 +69,14 @@ def _key_in(token: str, listing: str) -> list[Any]:
         padded = token + "=" * (-len(token) % 4)
         name, *key = _decode(base64.b64decode(padded, altchars=b"-_", validate=True))
     except (binascii.Error, msgspec.DecodeError, ValueError, TypeError, RecursionError):
-        raise _refusal() from None
+        raise wrong_token() from None
     if name != listing:
-        raise _refusal()
+        raise wrong_token()
     return key
 
 
-def _refusal() -> InvalidRequest:
+def wrong_token() -> InvalidRequest:
+    """Returns the error for a page token that is not of the listing."""
     return InvalidRequest.of(
         "page_token", "is not from this listing: pass next_page_token unchanged, and repeat the other fields"
     )

@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 
@@ -42,6 +43,15 @@ PRUNE_SLACK = 256
 _encode_json = msgspec.json.Encoder().encode
 
 
+class _SessionRow(NamedTuple):
+    """The session of a commit, as it was before the commit."""
+
+    id: int
+    tenant: str
+    head_sequence: int
+    pruned_through: int
+
+
 class CommitWriter:
     """Applies commits on the writing connection. Not safe for concurrent use: the writer's thread owns it."""
 
@@ -64,44 +74,45 @@ class CommitWriter:
             sqlite3.Error: the database failed.
         """
         row = self._session_row(db, commit)
-        session, before, pruned = row
+        session, before = row.id, row.head_sequence
         removed, previous = False, dict[str, str]()
         for change in commit.changes:
             if isinstance(change, RemoveSession):
                 removed = True
             elif isinstance(change, PutMessage):
-                before_it = self._put_message(db, session, change.message, change.part_indexes)
+                before_it = self._put_message(db, row, change.message, change.part_indexes)
                 previous[change.message.message_id] = before_it
             else:
-                self._carry_out(db, session, before, change)
+                self._carry_out(db, row, change)
         if removed:
             self._remove_session(db, session, commit.session_id)
-        stored = self._append_events(db, session, commit, before, previous)
+        stored = self._append_events(db, row, commit, previous)
         head = before + len(stored)
         if not removed:
             db.execute(
                 "UPDATE sessions SET head_sequence = ?, updated_at_us = ? WHERE id = ?",
                 (head, _microseconds(commit.at), session),
             )
-            if head - pruned > self._retained_events + PRUNE_SLACK:
+            if head - row.pruned_through > self._retained_events + PRUNE_SLACK:
                 self._prune(db, session, commit.session_id, head - self._retained_events)
         return Committed(before, head, {message: other for message, other in previous.items() if other}), stored
 
-    def _session_row(self, db: sqlite3.Connection, commit: Commit) -> tuple[int, int, int]:
-        query = "SELECT id, head_sequence, pruned_through FROM sessions WHERE session_id = ?"
-        row: tuple[int, int, int] | None = db.execute(query, (commit.session_id,)).fetchone()
+    def _session_row(self, db: sqlite3.Connection, commit: Commit) -> _SessionRow:
+        query = "SELECT id, tenant, head_sequence, pruned_through FROM sessions WHERE session_id = ?"
+        row = db.execute(query, (commit.session_id,)).fetchone()
         if row is not None:
-            return row
+            return _SessionRow(*row)
         for change in commit.changes:
             if isinstance(change, PutSession) and change.session.revision == 1:
                 cursor = db.execute(
-                    "INSERT INTO sessions (session_id, body, updated_at_us) VALUES (?, ?, ?)",
-                    (commit.session_id, _text(change.session), _microseconds(commit.at)),
+                    "INSERT INTO sessions (session_id, tenant, body, updated_at_us) VALUES (?, ?, ?, ?)",
+                    (commit.session_id, change.session.tenant, _text(change.session), _microseconds(commit.at)),
                 )
-                return cursor.lastrowid or 0, 0, 0
+                return _SessionRow(cursor.lastrowid or 0, change.session.tenant, 0, 0)
         raise SessionNotFound(commit.session_id)
 
-    def _carry_out(self, db: sqlite3.Connection, session: int, before: int, change: Change) -> None:
+    def _carry_out(self, db: sqlite3.Connection, row: _SessionRow, change: Change) -> None:
+        session = row.id
         match change:
             case PutTurn(turn):
                 db.execute(
@@ -118,20 +129,22 @@ class CommitWriter:
                 _remove_unused(db, files)
             case PutPermission(permission):
                 db.execute(
-                    "INSERT INTO permissions (permission_id, session, open, body) VALUES (?, ?, ?, ?)"
+                    "INSERT INTO permissions (permission_id, session, tenant, open, body) VALUES (?, ?, ?, ?, ?)"
                     " ON CONFLICT (permission_id) DO UPDATE SET open = excluded.open, body = excluded.body",
-                    (permission.permission_id, session, permission.answer is None, _text(permission)),
+                    (permission.permission_id, session, row.tenant, permission.answer is None, _text(permission)),
                 )
             case PutFile(sha256, content):
                 db.execute(
-                    "INSERT INTO files (sha256, content) VALUES (?, ?) ON CONFLICT (sha256) DO NOTHING",
-                    (sha256, content),
+                    "INSERT INTO files (tenant, sha256, content) VALUES (?, ?, ?)"
+                    " ON CONFLICT (tenant, sha256) DO NOTHING",
+                    (row.tenant, sha256, content),
                 )
             case RecordRequest(principal, request_id, fingerprint, receipt_json):
+                values = (request_id, session, fingerprint, receipt_json, row.head_sequence)
                 db.execute(
                     "INSERT INTO requests (tenant, subject, request_id, session, fingerprint, receipt, before_sequence)"
                     " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    (principal.tenant, principal.subject, request_id, session, fingerprint, receipt_json, before),
+                    (principal.tenant, principal.subject, *values),
                 )
 
     def _put_session(self, db: sqlite3.Connection, session: int, value: Session) -> None:
@@ -146,13 +159,13 @@ class CommitWriter:
             raise StaleVersion(f"the session has revision {revision}", {"currentRevision": str(revision)})
 
     def _put_message(
-        self, db: sqlite3.Connection, session: int, message: Message, part_indexes: tuple[int, ...]
+        self, db: sqlite3.Connection, session: _SessionRow, message: Message, part_indexes: tuple[int, ...]
     ) -> str:
         """Writes a message. Returns the id of the message before it; "" when there is none, or while it is queued."""
         queued = message.status is MessageStatus.QUEUED
         values = {
             "message_id": message.message_id,
-            "session": session,
+            "session": session.id,
             "queued": queued,
             "turn_id": message.turn_id,
             "body": _text(msgspec.structs.replace(message, parts=(), previous_message_id="")),
@@ -163,22 +176,23 @@ class CommitWriter:
         if row is None:
             raise StorageError(f"message {message.message_id} belongs to another session", {"id": message.message_id})
         for index in part_indexes:
-            self._put_part(db, row[0], message.parts[index])
+            self._put_part(db, session.tenant, row[0], message.parts[index])
         return str(row[1])
 
-    def _put_part(self, db: sqlite3.Connection, message_row: int, part: Part) -> None:
+    def _put_part(self, db: sqlite3.Connection, tenant: str, message_row: int, part: Part) -> None:
         if isinstance(part.content, ToolUse):
-            self._put_tool_call(db, message_row, part, part.content)
+            self._put_tool_call(db, tenant, message_row, part, part.content)
             return
-        file = part.content.sha256 if isinstance(part.content, File) else None
+        file = _file_row(db, tenant, part.content.sha256) if isinstance(part.content, File) else None
         db.execute(_PUT_PART, (message_row, part.index, _text(part), file, None))
 
-    def _put_tool_call(self, db: sqlite3.Connection, message_row: int, part: Part, call: ToolUse) -> None:
+    def _put_tool_call(self, db: sqlite3.Connection, tenant: str, message_row: int, part: Part, call: ToolUse) -> None:
         """Writes a tool call and the files of its result. Only a call that has or had files needs more statements."""
         query = f"{_PUT_PART} RETURNING id, EXISTS (SELECT 1 FROM part_files WHERE part = parts.id)"
         row, had_files = db.execute(query, (message_row, part.index, _text(part), None, part.part_id)).fetchone()
-        files = {file.sha256 for file in (*call.files, call.full_output) if file is not None}
-        before: set[str] = set()
+        hashes = {file.sha256 for file in (*call.files, call.full_output) if file is not None}
+        files = {_file_row(db, tenant, sha256) for sha256 in hashes}
+        before: set[int] = set()
         if had_files:
             before = {file for (file,) in db.execute("SELECT file FROM part_files WHERE part = ?", (row,))}
         if files == before:
@@ -188,14 +202,14 @@ class CommitWriter:
         _remove_unused(db, before - files)
 
     def _append_events(
-        self, db: sqlite3.Connection, session: int, commit: Commit, before: int, previous: Mapping[str, str]
+        self, db: sqlite3.Connection, session: _SessionRow, commit: Commit, previous: Mapping[str, str]
     ) -> list[StoredEvent]:
         stored = []
         rows = []
-        for sequence, new in enumerate(commit.events, before + 1):
+        for sequence, new in enumerate(commit.events, session.head_sequence + 1):
             event = Event(
                 session_id=commit.session_id,
-                kind=_placed(_numbered(db, session, new.kind, sequence), previous),
+                kind=_placed(_numbered(db, session.id, new.kind, sequence), previous),
                 at=commit.at,
                 turn_id=new.turn_id,
                 sequence=sequence,
@@ -203,10 +217,12 @@ class CommitWriter:
             )
             frame = self._codec.encode_event(event)
             stored.append(StoredEvent(event, frame))
-            rows.append((self.next_position, commit.session_id, sequence, type(new.kind).__name__, frame))
+            kind = type(new.kind).__name__
+            rows.append((self.next_position, commit.session_id, sequence, kind, frame, session.tenant))
             self.next_position += 1
         if rows:
-            db.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?)", rows)
+            columns = "position, session_id, sequence, kind, frame, tenant"
+            db.executemany(f"INSERT INTO events ({columns}) VALUES (?, ?, ?, ?, ?, ?)", rows)
         return stored
 
     def _remove_session(self, db: sqlite3.Connection, session: int, session_id: str) -> None:
@@ -257,8 +273,16 @@ def _placed(kind: DurableKind, previous: Mapping[str, str]) -> DurableKind:
     return type(kind)(msgspec.structs.replace(kind.message, previous_message_id=before_it))
 
 
-def _files_of(db: sqlite3.Connection, where: str, *parameters: object) -> list[str]:
-    """Returns the hashes of the files that some messages use, in their parts and in the results of their tool calls."""
+def _file_row(db: sqlite3.Connection, tenant: str, sha256: str) -> int:
+    """Returns the row of a stored file."""
+    row = db.execute("SELECT id FROM files WHERE tenant = ? AND sha256 = ?", (tenant, sha256)).fetchone()
+    if row is None:
+        raise StorageError(f"file {sha256} is not stored", {"sha256": sha256})
+    return int(row[0])
+
+
+def _files_of(db: sqlite3.Connection, where: str, *parameters: object) -> list[int]:
+    """Returns the rows of the files that some messages use, in their parts and in the results of their tool calls."""
     used = "JOIN messages ON messages.id = parts.message WHERE"
     rows = db.execute(
         f"SELECT file FROM parts {used} file IS NOT NULL AND {where}"
@@ -268,10 +292,10 @@ def _files_of(db: sqlite3.Connection, where: str, *parameters: object) -> list[s
     return [file for (file,) in rows]
 
 
-def _remove_unused(db: sqlite3.Connection, files: Iterable[str]) -> None:
+def _remove_unused(db: sqlite3.Connection, files: Iterable[int]) -> None:
     """Removes the files among these that no message uses any more."""
     db.executemany(
-        "DELETE FROM files WHERE sha256 = ?1 AND NOT EXISTS (SELECT 1 FROM parts WHERE file = ?1)"
+        "DELETE FROM files WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM parts WHERE file = ?1)"
         " AND NOT EXISTS (SELECT 1 FROM part_files WHERE file = ?1)",
         [(file,) for file in files],
     )

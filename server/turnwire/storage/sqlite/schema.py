@@ -182,10 +182,81 @@ UPDATE messages SET body = json_set(messages.body, '$.request_id', requests.requ
 FROM requests WHERE messages.message_id = json_extract(requests.receipt, '$.message_id');
 """
 
+_TENANTS_OF_SESSIONS = """
+-- the owner; before, all sessions were those of the built-in principal
+ALTER TABLE sessions ADD COLUMN tenant TEXT NOT NULL DEFAULT 'default';
+DROP INDEX sessions_by_update;
+CREATE INDEX sessions_by_update ON sessions (tenant, updated_at_us, session_id);
+-- by which one session is found: looking for that of another tenant reads no more than looking for an unknown one
+CREATE UNIQUE INDEX sessions_of_tenants ON sessions (tenant, session_id);
+DROP INDEX sessions_pruned;
+CREATE INDEX sessions_pruned ON sessions (tenant, pruned_position) WHERE pruned_position > 0;
+
+ALTER TABLE permissions ADD COLUMN tenant TEXT NOT NULL DEFAULT 'default';
+DROP INDEX permissions_open;
+CREATE INDEX permissions_open ON permissions (tenant, id) WHERE open = 1;
+"""
+
+_TENANTS_OF_EVENTS = """
+-- an index ends with the position, so this one has a tenant's events in their order
+ALTER TABLE events ADD COLUMN tenant TEXT NOT NULL DEFAULT 'default';
+CREATE INDEX events_of_tenants ON events (tenant);
+"""
+
+_TENANTS_OF_FILES = """
+-- equal bytes of two tenants are two files, so that neither notices the other's. parts refer to the row of a file
+CREATE TABLE files_of_tenants (
+    id      INTEGER PRIMARY KEY,
+    tenant  TEXT NOT NULL,
+    sha256  TEXT NOT NULL,
+    content BLOB NOT NULL,
+    UNIQUE (tenant, sha256)
+) STRICT;
+INSERT INTO files_of_tenants (id, tenant, sha256, content) SELECT id, 'default', sha256, content FROM files;
+
+CREATE TABLE parts_with_files (
+    id            INTEGER PRIMARY KEY,
+    message       INTEGER NOT NULL REFERENCES messages (id) ON DELETE CASCADE,
+    part_index    INTEGER NOT NULL,
+    body          TEXT NOT NULL CHECK (json_valid(body)),
+    file          INTEGER REFERENCES files_of_tenants (id),
+    tool_call_id  TEXT
+) STRICT;
+INSERT INTO parts_with_files (id, message, part_index, body, file, tool_call_id)
+SELECT parts.id, message, part_index, body, files.id, tool_call_id FROM parts LEFT JOIN files ON files.sha256 = file;
+
+CREATE TABLE files_of_parts (
+    id    INTEGER PRIMARY KEY,
+    part  INTEGER NOT NULL REFERENCES parts_with_files (id) ON DELETE CASCADE,
+    file  INTEGER NOT NULL REFERENCES files_of_tenants (id)
+) STRICT;
+INSERT INTO files_of_parts (id, part, file)
+SELECT part_files.id, part, files.id FROM part_files JOIN files ON files.sha256 = file;
+
+-- what refers to a table goes before the table
+DROP TABLE part_files;
+DROP TABLE parts;
+DROP TABLE files;
+ALTER TABLE files_of_tenants RENAME TO files;
+ALTER TABLE parts_with_files RENAME TO parts;
+ALTER TABLE files_of_parts RENAME TO part_files;
+CREATE UNIQUE INDEX parts_in_order ON parts (message, part_index);
+CREATE INDEX parts_by_file ON parts (file) WHERE file IS NOT NULL;
+CREATE INDEX parts_by_tool_call ON parts (tool_call_id) WHERE tool_call_id IS NOT NULL;
+CREATE UNIQUE INDEX part_files_of_part ON part_files (part, file);
+CREATE INDEX part_files_by_file ON part_files (file);
+"""
+
+_TOKEN_KEY = """
+-- seals the resume tokens of this database; see storage/sqlite/timelines.py. Made at the first start
+ALTER TABLE log_state ADD COLUMN token_key BLOB NOT NULL DEFAULT x'';
+"""
+
 MIGRATIONS: tuple[str, ...] = (
     _INITIAL,
     _PERMISSIONS_AND_RESULT_FILES,
     _TOOL_CALLS_BY_ID + _REQUESTS_OF_PRINCIPALS + _TURN_NUMBERS + _TIMELINES + _CODEC_VERSIONS + _MESSAGES_BEFORE,
+    _TENANTS_OF_SESSIONS + _TENANTS_OF_EVENTS + _TENANTS_OF_FILES + _TOKEN_KEY,
 )
 """Migration n (from 1) is element n - 1."""
 

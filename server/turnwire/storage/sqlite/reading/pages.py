@@ -24,7 +24,7 @@ def after_token(session_id: str, page: Page) -> tuple[str, tuple[int, ...]]:
     """
     if not page.token:
         return "", ()
-    key = decode_token(page.token, listing(session_id, page), 2)
+    key = decode_token(page.token, listing(session_id, page), int, int)
     return f"AND (queued, place) {'<' if page.newest_first else '>'} (?, ?)", key
 
 

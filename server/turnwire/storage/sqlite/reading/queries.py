@@ -18,8 +18,8 @@ from turnwire.domain.errors import (
     TurnNotFound,
 )
 from turnwire.domain.money import Usage, add_known, add_usage
-from turnwire.domain.pages import decode_token, encode_token
-from turnwire.domain.principal import Principal
+from turnwire.domain.pages import decode_token, encode_token, wrong_token
+from turnwire.domain.principal import DEFAULT_TENANT, Principal
 from turnwire.ports.store import (
     Bounds,
     EventPage,
@@ -58,20 +58,21 @@ def session(db: sqlite3.Connection, session_id: str) -> Session:
 
 def sessions(db: sqlite3.Connection, page: Page) -> SessionPage:
     """Returns a page of sessions; see `Store.sessions`."""
-    where, parameters = "", []
+    sessions_listed = f"sessions of {DEFAULT_TENANT}"
+    where, parameters = "WHERE tenant = ?", [DEFAULT_TENANT]
     if page.token:
-        where = "WHERE (updated_at_us, id) < (?, ?)"
-        parameters = [*decode_token(page.token, "sessions", 2)]
+        where += " AND (updated_at_us, session_id) < (?, ?)"
+        parameters += decode_token(page.token, sessions_listed, int, str)
     shown = "length(CAST(json_remove(body, '$.tools') AS BLOB))"  # lists leave tools out, which may be large
     found = db.execute(
-        f"SELECT updated_at_us, id, {shown}, {_SESSION_COLUMNS} FROM sessions {where}"
-        " ORDER BY updated_at_us DESC, id DESC LIMIT ?",
+        f"SELECT updated_at_us, session_id, {shown}, {_SESSION_COLUMNS} FROM sessions {where}"
+        " ORDER BY updated_at_us DESC, session_id DESC LIMIT ?",
         (*parameters, limit_of(page)),
     )
     room, is_whole = (page.max_bytes, True) if page.size is None else (MAX_PAGE_BYTES, False)
     rows, left_out = fitting(found, lambda row: row[2], room, refuses=is_whole)
     rows, more = cut(rows, page, left_out)
-    token = encode_token("sessions", rows[-1][0], rows[-1][1]) if more else ""
+    token = encode_token(sessions_listed, rows[-1][0], rows[-1][1]) if more else ""
     return SessionPage(tuple(_session_of(*row[3:]) for row in rows), token, is_whole and left_out)
 
 
@@ -132,15 +133,17 @@ def turns(db: sqlite3.Connection, session_id: str, page: Page, statuses: frozens
     """Returns a page of turns; see `Store.turns`."""
     turns_listed = f"turns of {session_id} {sorted(statuses)} {page.newest_first}"
     where = f"session = ? AND json_extract(body, '$.status') IN ({','.join('?' * len(statuses))})"
-    parameters = [session_row(db, session_id), *statuses]
+    row = session_row(db, session_id)
+    parameters = [row, *statuses]
     if TurnStatus.ENDED not in statuses:
         where += " AND ended = 0"  # has an index, which finds the few without reading the others
     if page.token:
+        [turn_id] = decode_token(page.token, turns_listed, str)
         where += f" AND id {'<' if page.newest_first else '>'} ?"
-        parameters += decode_token(page.token, turns_listed, 1)
+        parameters.append(_turn_row(db, row, turn_id))
     order = "id DESC" if page.newest_first else "id"
     rows = db.execute(
-        f"SELECT {_TURN_COLUMNS}, id FROM turns WHERE {where} ORDER BY {order} LIMIT ?",
+        f"SELECT {_TURN_COLUMNS}, turn_id FROM turns WHERE {where} ORDER BY {order} LIMIT ?",
         (*parameters, limit_of(page)),
     ).fetchall()
     rows, more = cut(rows, page)
@@ -194,7 +197,7 @@ def permission(db: sqlite3.Connection, session_id: str, permission_id: str) -> P
 def open_permissions(db: sqlite3.Connection, session_id: str | None) -> tuple[PermissionRequest, ...]:
     """Returns open permission requests; see `Store.open_permissions`."""
     if session_id is None:
-        rows = db.execute("SELECT body FROM permissions WHERE open = 1 ORDER BY id")
+        rows = db.execute("SELECT body FROM permissions WHERE open = 1 AND tenant = ? ORDER BY id", (DEFAULT_TENANT,))
     else:
         query = "SELECT body FROM permissions WHERE open = 1 AND session = ? ORDER BY id"
         rows = db.execute(query, (session_row(db, session_id),))
@@ -215,17 +218,18 @@ def session_file(db: sqlite3.Connection, session_id: str, sha256: str) -> bytes 
     """Returns the bytes of a session's file; see `Store.session_file`."""
     used = "JOIN messages ON messages.id = parts.message WHERE messages.session = :session"
     row = db.execute(
-        "SELECT content FROM files WHERE sha256 = :sha256 AND ("
-        f"EXISTS (SELECT 1 FROM parts {used} AND parts.file = :sha256) OR EXISTS (SELECT 1 FROM part_files"
-        f" JOIN parts ON parts.id = part_files.part {used} AND part_files.file = :sha256))",
-        {"session": session_row(db, session_id), "sha256": sha256},
+        "SELECT content FROM files WHERE tenant = :tenant AND sha256 = :sha256 AND ("
+        f"EXISTS (SELECT 1 FROM parts {used} AND parts.file = files.id) OR EXISTS (SELECT 1 FROM part_files"
+        f" JOIN parts ON parts.id = part_files.part {used} AND part_files.file = files.id))",
+        {"session": session_row(db, session_id), "tenant": DEFAULT_TENANT, "sha256": sha256},
     ).fetchone()
     return None if row is None else row[0]
 
 
 def files(db: sqlite3.Connection, hashes: Iterable[str]) -> dict[str, bytes]:
     """Returns the bytes of files; see `Store.files`."""
-    found = (db.execute("SELECT sha256, content FROM files WHERE sha256 = ?", (h,)).fetchone() for h in hashes)
+    query = "SELECT sha256, content FROM files WHERE tenant = ? AND sha256 = ?"
+    found = (db.execute(query, (DEFAULT_TENANT, sha256)).fetchone() for sha256 in hashes)
     return dict(row for row in found if row)
 
 
@@ -295,6 +299,14 @@ def _session_of(body: str, head_sequence: int, queue_revision: int, updated_at_u
         queue_revision=queue_revision,
         updated_at=datetime.fromtimestamp(updated_at_us / 1_000_000, UTC),
     )
+
+
+def _turn_row(db: sqlite3.Connection, session_row: int, turn_id: str) -> int:
+    """Returns the row of the turn in a page token. The row itself would show how many turns the server has."""
+    row = db.execute("SELECT id FROM turns WHERE turn_id = ? AND session = ?", (turn_id, session_row)).fetchone()
+    if row is None:
+        raise wrong_token()
+    return int(row[0])
 
 
 def _turn_of(body: str, start_sequence: int, end_sequence: int) -> Turn:

@@ -65,3 +65,19 @@ def add_usage(a: Usage | None, b: Usage | None) -> Usage | None:
         reasoning_tokens=add_known(a.reasoning_tokens, b.reasoning_tokens),
         reported_output_tokens=reported,
     )
+
+
+class Consumption(Struct, frozen=True):
+    """What was used so far. Unreported tokens and unknown prices count as 0."""
+
+    tokens: int = 0
+    cost_pico_usd: int = 0
+
+    def __add__(self, other: "Consumption") -> "Consumption":
+        return Consumption(self.tokens + other.tokens, self.cost_pico_usd + other.cost_pico_usd)
+
+
+def consumption(usage: Usage | None, cost_pico_usd: int | None) -> Consumption:
+    """Returns the tokens of prompt and answer together, and their cost."""
+    tokens = 0 if usage is None else (usage.prompt_total or 0) + (usage.generated_total or 0)
+    return Consumption(tokens, cost_pico_usd or 0)

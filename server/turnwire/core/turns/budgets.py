@@ -5,25 +5,13 @@ They are checked before each step. A step's consumption is known only afterwards
 
 from collections.abc import Iterable
 
-from msgspec import Struct
-
 from turnwire.core.ending.closing import Ending
 from turnwire.core.settings import Limits
 from turnwire.domain.conversation.messages import Failure, FinishReason, Message
 from turnwire.domain.conversation.sessions import Budget
 from turnwire.domain.conversation.turns import Turn
-from turnwire.domain.money import PICO_USD, Usage
+from turnwire.domain.money import PICO_USD, Consumption, consumption
 from turnwire.ports.store import Store
-
-
-class Consumption(Struct, frozen=True):
-    """What was used so far. Unreported tokens and unknown prices count as 0."""
-
-    tokens: int = 0
-    cost_pico_usd: int = 0
-
-    def __add__(self, other: "Consumption") -> "Consumption":
-        return Consumption(self.tokens + other.tokens, self.cost_pico_usd + other.cost_pico_usd)
 
 
 def consumption_of(messages: Iterable[Message]) -> Consumption:
@@ -32,12 +20,6 @@ def consumption_of(messages: Iterable[Message]) -> Consumption:
     for message in messages:
         total += consumption(message.usage, message.cost_pico_usd)
     return total
-
-
-def consumption(usage: Usage | None, cost_pico_usd: int | None) -> Consumption:
-    """Returns the tokens of prompt and answer together, and their cost."""
-    tokens = 0 if usage is None else (usage.prompt_total or 0) + (usage.generated_total or 0)
-    return Consumption(tokens, cost_pico_usd or 0)
 
 
 def minimum_budget(a: Budget, b: Budget) -> Budget:

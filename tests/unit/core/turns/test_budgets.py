@@ -8,13 +8,13 @@ from tests.support.fakes.context import KeepingStore, ScriptedProvider, says
 from tests.support.fakes.core import FakeProviders, make_environment
 from tests.support.fakes.domain_values import make_answer, make_message, make_session, make_turn
 from turnwire.core.settings import Limits
-from turnwire.core.turns.budgets import Consumption, budget_ending, check_budgets, consumption_of, minimum_budget
+from turnwire.core.turns.budgets import budget_ending, check_budgets, consumption_of, minimum_budget
 from turnwire.core.turns.run import TurnRun
 from turnwire.domain.conversation.events import TurnEnded
 from turnwire.domain.conversation.messages import FinishReason
 from turnwire.domain.conversation.sessions import Budget
 from turnwire.domain.conversation.turns import GenerationOptions
-from turnwire.domain.money import PICO_USD, Usage
+from turnwire.domain.money import PICO_USD, Consumption, Usage
 from turnwire.ports.store import Spent
 
 USAGE = Usage(input_tokens=1, cache_read_tokens=2, cache_write_tokens=3, output_tokens=4, reasoning_tokens=5)

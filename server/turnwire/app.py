@@ -39,8 +39,8 @@ from turnwire.core.watches.conflated import ConflatedWatches
 from turnwire.core.watches.watch import Watches
 from turnwire.domain.errors import StorageError
 from turnwire.domain.ids import new_id
-from turnwire.domain.principal import BUILT_IN
 from turnwire.feed.memory.live_feed import LiveFeed
+from turnwire.identity.everybody import Everybody
 from turnwire.ports.clock import utc_now
 from turnwire.ports.codec import Codec
 from turnwire.providers.registry import ConfiguredProviders
@@ -129,8 +129,9 @@ class Server:
         stack.push_async_callback(turns.aclose)
         await turns.recover()
         stack.push_async_callback(use_cases.conversations.aclose)
-        services = all_services(use_cases)
-        await grpc_server.start(services, Gate(BUILT_IN))
+        authenticator = Everybody()
+        services = all_services(use_cases, authenticator.offered)
+        await grpc_server.start(services, Gate(authenticator))
         stack.push_async_callback(grpc_server.stop, timedelta(seconds=config.server.shutdown_grace_seconds))
         stack.callback(feed.close)
         stack.push_async_callback(grpc_server.refuse_work)

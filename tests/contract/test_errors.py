@@ -28,6 +28,8 @@ DETAILS = {
 
 TABLE: dict[type[e.DomainError], tuple[int, str, str]] = {
     e.DomainError: (code_pb2.INTERNAL, "INTERNAL", ""),
+    e.Unauthenticated: (code_pb2.UNAUTHENTICATED, "UNAUTHENTICATED", ""),
+    e.PermissionDenied: (code_pb2.PERMISSION_DENIED, "PERMISSION_DENIED", ""),
     e.InvalidRequest: (code_pb2.INVALID_ARGUMENT, "INVALID_REQUEST", "BadRequest"),
     e.RequestIdReused: (code_pb2.INVALID_ARGUMENT, "REQUEST_ID_REUSED", "BadRequest"),
     e.UnknownModel: (code_pb2.INVALID_ARGUMENT, "MODEL_UNKNOWN", "BadRequest"),
@@ -47,6 +49,7 @@ TABLE: dict[type[e.DomainError], tuple[int, str, str]] = {
     e.StaleVersion: (code_pb2.ABORTED, "STALE_VERSION", ""),
     e.TooManyTurns: (code_pb2.RESOURCE_EXHAUSTED, "CONCURRENCY_LIMIT", "QuotaFailure RetryInfo"),
     e.TooManyWatchers: (code_pb2.RESOURCE_EXHAUSTED, "CONCURRENCY_LIMIT", "QuotaFailure RetryInfo"),
+    e.TooManySignIns: (code_pb2.RESOURCE_EXHAUSTED, "CONCURRENCY_LIMIT", "QuotaFailure RetryInfo"),
     e.AnswerTooLarge: (code_pb2.RESOURCE_EXHAUSTED, "ANSWER_TOO_LARGE", ""),
     e.ProviderRateLimited: (code_pb2.RESOURCE_EXHAUSTED, "PROVIDER_RATE_LIMITED", "RetryInfo"),
     e.ProviderUnavailable: (code_pb2.UNAVAILABLE, "PROVIDER_UNAVAILABLE", "RetryInfo"),
@@ -96,6 +99,8 @@ def _make(kind: type[e.DomainError]) -> e.DomainError:
         arguments = (9, 3)
     elif issubclass(kind, e.ShuttingDown):
         arguments = ()
+    elif issubclass(kind, e.Unauthenticated):
+        arguments = ("the token is expired",)
     return kind(*arguments)
 
 

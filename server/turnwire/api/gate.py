@@ -1,25 +1,27 @@
-"""What every call shares, whichever listener received it: the principal, the log line, and errors as statuses.
+"""What every call shares, whichever listener received it: admission, the log line, and errors as statuses.
 
-Independent of transports. A listener parses the request, calls `Gate.unary` or `Gate.stream`, and writes answers or the
-status of a `CallFailed` in its own form.
+Independent of transports. A listener hands the bytes of the request and what it knows about the caller to `Gate.unary`
+or `Gate.stream`, and writes answers or the status of a `CallFailed` in its own form. A request is parsed after its
+caller has been admitted.
 """
 
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 import structlog
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from google.rpc import status_pb2
 
+from turnwire.api import audit
+from turnwire.api.admission import Admission
 from turnwire.api.services.opening import STREAM_OPEN
 from turnwire.api.wire.status import code_name, internal_status, status_of
-from turnwire.domain.errors import DomainError
+from turnwire.domain.errors import DomainError, InvalidRequest, TooManySignIns, Unauthenticated
 from turnwire.domain.ids import new_id
-from turnwire.domain.principal import Principal
-
-Answer = TypeVar("Answer", bound=Message | bytes)
+from turnwire.domain.principal import Principal, Role
+from turnwire.ports.identity import Authenticator, Caller
 
 log = structlog.get_logger()
 
@@ -49,71 +51,125 @@ class Outlet(Protocol):
         ...
 
 
+class UnaryMethod(NamedTuple):
+    """A method with one answer."""
+
+    name: str
+    """Full name, such as `opencode.message.MessageService.SendMessage`."""
+    least_role: Role
+    parse: Callable[[bytes], Any]
+    """Returns the request. Raises DecodeError."""
+    run: Callable[[Principal, Any], Awaitable[Message | bytes]]
+    """The service's method."""
+
+
+class StreamingMethod(NamedTuple):
+    """A method with a stream of answers."""
+
+    name: str
+    least_role: Role
+    parse: Callable[[bytes], Any]
+    run: Callable[[Principal, Any], AsyncGenerator[Message | bytes]]
+    """The service's method; its generator is always closed."""
+
+
 class Gate:
     """Runs every call. All listeners share one gate; it keeps no state of a call."""
 
-    def __init__(self, principal: Principal) -> None:
-        """Takes the principal of every call: callers are not authenticated yet."""
-        self._principal = principal
+    def __init__(self, authenticator: Authenticator) -> None:
+        """Takes what identifies callers."""
+        self._admission = Admission(authenticator)
 
-    async def unary(
-        self, method: str, implementation: Callable[[Principal, Any], Awaitable[Answer]], request: Any
-    ) -> Answer:
+    async def unary(self, method: UnaryMethod, data: bytes, caller: Caller) -> Message | bytes:
         """Carries out a call and returns its one answer. Cancelling this cancels the implementation.
 
         Args:
-            method: Full name, such as `opencode.message.MessageService.SendMessage`.
-            implementation: The service's method.
-            request: The parsed request.
+            method: What is called.
+            data: The encoded request.
+            caller: Who calls.
 
         Raises:
             CallFailed: the call failed for any reason.
         """
-        call = _Call(method, request)
+        call = _Call(method.name)
         with call.log_outcome():
-            answer = await implementation(self._principal, request)
+            principal = await self._admit(method.name, method.least_role, caller)
+            request = _parsed(method.parse, data)
+            call.note_session(request)
+            answer = await method.run(principal, request)
             call.note_session(answer)
+            audit.record_call(principal, method.name, request)
         return answer
 
-    async def stream(
-        self,
-        method: str,
-        implementation: Callable[[Principal, Any], AsyncGenerator[Message | bytes]],
-        request: Any,
-        outlet: Outlet,
-    ) -> None:
+    async def stream(self, method: StreamingMethod, data: bytes, caller: Caller, outlet: Outlet) -> None:
         """Carries out a call with a stream of answers; returns when the stream has ended or its caller is gone.
 
-        Cancelling this cancels the implementation.
+        The stream fails before its next answer when the caller's credentials are no longer valid. Cancelling this
+        cancels the implementation.
 
         Args:
-            method: As in `unary`.
-            implementation: The service's method; its generator is always closed.
-            request: The parsed request.
+            method: What is called.
+            data: The encoded request.
+            caller: Who calls.
             outlet: Receives the answers.
 
         Raises:
             CallFailed: the implementation or the outlet failed for any reason.
         """
-        call = _Call(method, request)
+        call = _Call(method.name)
         with call.log_outcome():
-            async with contextlib.aclosing(implementation(self._principal, request)) as answers:
+            principal = await self._admit(method.name, method.least_role, caller)
+            request = _parsed(method.parse, data)
+            call.note_session(request)
+            async with contextlib.aclosing(method.run(principal, request)) as answers:
                 async for answer in answers:
+                    self._admission.check_still_valid(caller)
                     if answer is STREAM_OPEN:
                         await outlet.open()
                     else:
                         call.note_session(answer)
                         await outlet.send(answer)
 
+    async def admit(self, name: str, least_role: Role, caller: Caller) -> None:
+        """Lets a caller use what is no service of the contract, such as reflection.
+
+        Raises:
+            CallFailed: the caller may not.
+        """
+        try:
+            await self._admit(name, least_role, caller)
+        except DomainError as error:
+            raise CallFailed(status_of(error)) from error
+
+    async def _admit(self, name: str, least_role: Role, caller: Caller) -> Principal:
+        try:
+            return await self._admission.admit(name, least_role, caller)
+        except Unauthenticated as error:
+            self._admission.refusals.note(name, "UNAUTHENTICATED", error.cause, caller.address())
+            raise _Refused(status_of(error)) from None
+        except TooManySignIns as error:
+            self._admission.refusals.note(name, "RESOURCE_EXHAUSTED", error.message, caller.address())
+            raise _Refused(status_of(error)) from None
+
+
+class _Refused(CallFailed):
+    """The caller was not identified; that is logged already, within a limit."""
+
+
+def _parsed(parse: Callable[[bytes], Any], data: bytes) -> Any:
+    try:
+        return parse(data)
+    except DecodeError:
+        raise InvalidRequest.of("request", "its bytes are not a message of this method") from None
+
 
 class _Call:
     """One call, for its log line and its errors."""
 
-    def __init__(self, method: str, request: Any) -> None:
+    def __init__(self, method: str) -> None:
         self._method = method
         self._session_id = ""
         self._started = time.perf_counter()
-        self.note_session(request)
 
     def note_session(self, value: Any) -> None:
         """Takes the session from a request or an answer, unless an earlier one named it.
@@ -134,6 +190,8 @@ class _Call:
             yield
         except CallerGone:
             self._log("CANCELLED")
+        except _Refused:
+            raise
         except DomainError as error:
             status = status_of(error)
             self._log(code_name(status.code), error.reason)
@@ -156,7 +214,6 @@ class _Call:
             code=code,
             reason=reason,
             milliseconds=round((time.perf_counter() - self._started) * 1000, 1),
-            # callers can send any text here
-            session_id=self._session_id[:64] if self._session_id.isprintable() else "",
+            session_id=audit.printable(self._session_id),
             request_id="",
         )

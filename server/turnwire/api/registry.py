@@ -1,8 +1,10 @@
 """All services of the contract, each with what carries it out, for any listener."""
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message_factory import GetMessageClass
 
 from opencode.agent import agent_pb2
 from opencode.event import event_pb2
@@ -13,6 +15,8 @@ from opencode.server import server_pb2
 from opencode.session import session_pb2
 from opencode.tool import tool_pb2
 from opencode.turn import turn_service_pb2
+from turnwire.api.gate import StreamingMethod, UnaryMethod
+from turnwire.api.rights import LEAST_ROLE
 from turnwire.api.services.catalog import AgentService, ProviderService, ServerService
 from turnwire.api.services.events import EventService
 from turnwire.api.services.files import FileService
@@ -33,9 +37,18 @@ class Service(NamedTuple):
     descriptor: ServiceDescriptor
     servicer: object
 
+    def methods(self) -> Mapping[str, UnaryMethod | StreamingMethod]:
+        """Returns the methods by their short names. Raises KeyError: `LEAST_ROLE` has no row for one."""
+        return {method.name: self._method(method) for method in self.descriptor.methods}
 
-def all_services(use: UseCases) -> tuple[Service, ...]:
-    """Returns the services."""
+    def _method(self, method: MethodDescriptor) -> UnaryMethod | StreamingMethod:
+        kind = StreamingMethod if method.server_streaming else UnaryMethod
+        parse = GetMessageClass(method.input_type).FromString
+        return kind(method.full_name, LEAST_ROLE[method.full_name], parse, getattr(self.servicer, method.name))
+
+
+def all_services(use: UseCases, offered_auth: Sequence[str]) -> tuple[Service, ...]:
+    """Returns the services. `offered_auth` names the ways to sign in."""
     message, tool = message_pb2.DESCRIPTOR.services_by_name, tool_pb2.DESCRIPTOR.services_by_name
     tokens = use.watches.tokens
     return (
@@ -48,5 +61,5 @@ def all_services(use: UseCases) -> tuple[Service, ...]:
         Service(tool["PermissionService"], PermissionService(use.permissions)),
         Service(provider_pb2.DESCRIPTOR.services_by_name["ProviderService"], ProviderService(use.catalog)),
         Service(agent_pb2.DESCRIPTOR.services_by_name["AgentService"], AgentService(use.catalog)),
-        Service(server_pb2.DESCRIPTOR.services_by_name["ServerService"], ServerService(use.catalog)),
+        Service(server_pb2.DESCRIPTOR.services_by_name["ServerService"], ServerService(use.catalog, offered_auth)),
     )

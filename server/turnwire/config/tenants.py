@@ -1,6 +1,5 @@
 """Reads tenants from a configuration; docs/configuration.md describes their tables."""
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -34,7 +33,7 @@ def read_roots(document: Document, key: str, roots: Iterable[Path]) -> tuple[Pat
 
 def _tenant(document: Document, name: str, table: object) -> TenantSettings:
     key = f"tenants.{name}"
-    if not re.fullmatch(TENANT_NAME, name):
+    if not TENANT_NAME.fullmatch(name):
         raise document.error(
             key, "is not a name of at most 64 letters, digits, '.', '_' and '-' that starts with a letter or digit"
         )

@@ -1,6 +1,8 @@
 """All errors, as one tree.
 
     DomainError
+    +-- Unauthenticated                 the credentials are missing or wrong
+    +-- PermissionDenied                the caller's role does not allow the call
     +-- InvalidRequest                  a field of the request is invalid
     |   +-- RequestIdReused
     |   +-- UnknownModel
@@ -14,7 +16,7 @@
     |   +-- EventsCompacted  SequenceInFuture
     +-- StaleVersion
     +-- LimitReached
-    |   +-- TooManyTurns  TooManyWatchers
+    |   +-- TooManyTurns  TooManyWatchers  TooManySignIns
     +-- AnswerTooLarge
     +-- ProviderError
     |   +-- ProviderRateLimited  ProviderUnavailable  ProviderTimeout  ProviderCredentialsRejected
@@ -61,6 +63,29 @@ class FieldViolation:
     description: str
     reason: str = "INVALID"
     """Upper-case word for programs."""
+
+
+class Unauthenticated(DomainError):
+    """The caller's credentials are missing or not valid. Callers cannot see which check failed."""
+
+    reason = "UNAUTHENTICATED"
+
+    def __init__(self, cause: str, *, missing: bool = False) -> None:
+        """Creates the error, which is the same for all wrong credentials.
+
+        Args:
+            cause: Which check failed, for the log; never part of the credentials.
+            missing: Whether the caller presented no credentials at all.
+        """
+        text = "this call needs credentials" if missing else "the credentials are not valid"
+        super().__init__(f"{text}; GetServerInfo lists the ways to sign in")
+        self.cause = cause
+
+
+class PermissionDenied(DomainError):
+    """The caller is known and its role does not allow the call; metadata requiredRole and role."""
+
+    reason = "PERMISSION_DENIED"
 
 
 class InvalidRequest(DomainError):
@@ -242,6 +267,12 @@ class TooManyWatchers(LimitReached):
     """Too many event streams are open."""
 
     subject = "watchers"
+
+
+class TooManySignIns(LimitReached):
+    """Too many credentials are being checked."""
+
+    subject = "sign-ins"
 
 
 class AnswerTooLarge(DomainError):

@@ -1,22 +1,32 @@
 """Principals: the callers for whom use cases act."""
 
+import re
 from enum import StrEnum
 
 from msgspec import Struct
 
-TENANT_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
-"""Pattern that the whole name of a tenant matches."""
+TENANT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""Names of tenants, wherever they come from; to be matched as a whole. Upper and lower case differ."""
 
 
 class Role(StrEnum):
     """What a caller may do. Each role includes the rights of the roles before it."""
 
+    NOBODY = ""
+    """Calls only what is open to everybody: a caller without credentials."""
     READER = "reader"
     """Reads and watches."""
     WRITER = "writer"
     """Also sends, answers and changes."""
     ADMIN = "admin"
-    """Also operates the server."""
+    """Also operates the server, and acts for every tenant."""
+
+    def includes(self, other: "Role") -> bool:
+        """Returns whether this role has all rights of the other one."""
+        return _RANKS[self] >= _RANKS[other]
+
+
+_RANKS = {role: rank for rank, role in enumerate(Role)}
 
 
 class Principal(Struct, frozen=True, kw_only=True):
@@ -34,3 +44,6 @@ DEFAULT_TENANT = "default"
 
 BUILT_IN = Principal(tenant=DEFAULT_TENANT, subject="", role=Role.ADMIN)
 """Every caller of a server that does not identify callers."""
+
+ANONYMOUS = Principal(tenant="", subject="", role=Role.NOBODY)
+"""A caller without credentials where callers are identified. Reaches no use case that reads or changes data."""

@@ -1,7 +1,7 @@
 """What every call passes, whatever listener it came by."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 
 import pytest
 from google.protobuf.message import Message
@@ -16,16 +16,34 @@ from opencode.message.message_pb2 import (
     StreamMessageRequest,
     StreamMessageResponse,
 )
-from turnwire.api.gate import CallerGone, CallFailed, Gate
+from tests.support.fakes.identity import FakeCaller, KnownCallers
+from turnwire.api.gate import CallerGone, CallFailed, Gate, StreamingMethod, UnaryMethod
 from turnwire.api.services.opening import STREAM_OPEN
 from turnwire.domain.errors import MessageNotFound
 from turnwire.domain.principal import Principal, Role
 
 SOMEBODY = Principal(tenant="acme", subject="eve", role=Role.READER)
-REQUEST = GetMessageRequest(session_id="ses_1")
+CALLER = FakeCaller("Bearer eve")
+REQUEST = GetMessageRequest(session_id="ses_1").SerializeToString()
+SENDING = StreamMessageRequest.FromString
 
 
-class Caller:
+def somebodys_gate() -> Gate:
+    """A gate that knows one caller."""
+    return Gate(KnownCallers({"Bearer eve": SOMEBODY}))
+
+
+def one(service: "Service", parse: Callable[[bytes], object] = GetMessageRequest.FromString) -> UnaryMethod:
+    """The method of a service with one answer."""
+    return UnaryMethod("S.One", Role.READER, parse, service.one)
+
+
+def many(service: "Service", parse: Callable[[bytes], object] = GetMessageRequest.FromString) -> StreamingMethod:
+    """The method of a service with many answers."""
+    return StreamingMethod("S.Many", Role.READER, parse, service.many)
+
+
+class Listener:
     """Takes the answers of a stream, and goes away after some."""
 
     def __init__(self, patience: int = 10) -> None:
@@ -75,8 +93,9 @@ async def test_a_call_is_carried_out_for_the_principal_and_logged() -> None:
     """One line, which names the session: that of the request, else that of the answer."""
     service = Service(SendMessageResponse(session_id="ses_new"))
     with capture_logs() as lines:
-        assert await Gate(SOMEBODY).unary("S.One", service.one, object()) == SendMessageResponse(session_id="ses_new")
-        await Gate(SOMEBODY).unary("S.One", service.one, REQUEST)
+        new = await somebodys_gate().unary(one(service), b"", CALLER)
+        assert new == SendMessageResponse(session_id="ses_new")
+        await somebodys_gate().unary(one(service), REQUEST, CALLER)
     assert service.principals == [SOMEBODY, SOMEBODY]
     assert [(line["event"], line["method"], line["code"], line["session_id"]) for line in lines] == [
         ("rpc", "S.One", "OK", "ses_new"),
@@ -90,15 +109,16 @@ async def test_the_line_of_a_stream_that_sends_names_the_session() -> None:
     named = StreamMessageRequest(message=SendMessageRequest(session_id="ses_1"))
     with capture_logs() as lines:
         for request in (StreamMessageRequest(), named):
-            await Gate(SOMEBODY).stream("S.Many", Service(accepted, b"batch").many, request, Caller())
+            method = many(Service(accepted, b"batch"), SENDING)
+            await somebodys_gate().stream(method, request.SerializeToString(), CALLER, Listener())
     assert [line["session_id"] for line in lines] == ["ses_new", "ses_1"]
 
 
 async def test_a_stream_goes_to_the_outlet() -> None:
     """In order; the opening is told apart from the answers."""
-    service, caller = Service(STREAM_OPEN, b"1", b"2"), Caller()
+    service, caller = Service(STREAM_OPEN, b"1", b"2"), Listener()
     with capture_logs() as lines:
-        await Gate(SOMEBODY).stream("S.Many", service.many, REQUEST, caller)
+        await somebodys_gate().stream(many(service), REQUEST, CALLER, caller)
     assert (caller.got, service.principals, service.closed) == (["open", b"1", b"2"], [SOMEBODY], True)
     assert [line["code"] for line in lines] == ["OK"]
 
@@ -106,12 +126,12 @@ async def test_a_stream_goes_to_the_outlet() -> None:
 @pytest.mark.parametrize("streams", [False, True])
 async def test_an_error_of_the_domain_becomes_its_status(streams: bool) -> None:
     """With its code and reason in the log."""
-    service, gate = Service(MessageNotFound("msg_1")), Gate(SOMEBODY)
+    service, gate = Service(MessageNotFound("msg_1")), somebodys_gate()
     with capture_logs() as lines, pytest.raises(CallFailed) as caught:
         if streams:
-            await gate.stream("S.Many", service.many, REQUEST, Caller())
+            await gate.stream(many(service), REQUEST, CALLER, Listener())
         else:
-            await gate.unary("S.One", service.one, REQUEST)
+            await gate.unary(one(service), REQUEST, CALLER)
     assert caught.value.status.code == code_pb2.NOT_FOUND
     assert [(line["code"], line["reason"]) for line in lines] == [("NOT_FOUND", "MESSAGE_NOT_FOUND")]
 
@@ -119,12 +139,12 @@ async def test_an_error_of_the_domain_becomes_its_status(streams: bool) -> None:
 @pytest.mark.parametrize("streams", [False, True])
 async def test_an_unforeseen_error_is_told_by_its_id_alone(streams: bool) -> None:
     """The log has the rest, under the same id."""
-    service, gate = Service(KeyError("secret")), Gate(SOMEBODY)
+    service, gate = Service(KeyError("secret")), somebodys_gate()
     with capture_logs() as lines, pytest.raises(CallFailed) as caught:
         if streams:
-            await gate.stream("S.Many", service.many, REQUEST, Caller())
+            await gate.stream(many(service), REQUEST, CALLER, Listener())
         else:
-            await gate.unary("S.One", service.one, REQUEST)
+            await gate.unary(one(service), REQUEST, CALLER)
     status = caught.value.status
     assert status.code == code_pb2.INTERNAL and b"secret" not in status.SerializeToString()
     info = details.RequestInfo()
@@ -135,9 +155,9 @@ async def test_an_unforeseen_error_is_told_by_its_id_alone(streams: bool) -> Non
 
 async def test_a_caller_that_leaves_ends_the_stream() -> None:
     """That is no error; the service's generator is closed."""
-    service, caller = Service(b"1", b"2", b"3"), Caller(patience=1)
+    service, caller = Service(b"1", b"2", b"3"), Listener(patience=1)
     with capture_logs() as lines:
-        await Gate(SOMEBODY).stream("S.Many", service.many, REQUEST, caller)
+        await somebodys_gate().stream(many(service), REQUEST, CALLER, caller)
     assert (caller.got, service.closed) == ([b"1"], True)
     assert [(line["event"], line["code"]) for line in lines] == [("rpc", "CANCELLED")]
 
@@ -151,8 +171,9 @@ async def test_a_cancelled_call_is_logged() -> None:
         await asyncio.Event().wait()
         return b""
 
+    method = UnaryMethod("S.Waits", Role.READER, GetMessageRequest.FromString, waits)
     with capture_logs() as lines:
-        call = asyncio.create_task(Gate(SOMEBODY).unary("S.Waits", waits, REQUEST))
+        call = asyncio.create_task(somebodys_gate().unary(method, REQUEST, CALLER))
         await began.wait()
         call.cancel()
         await asyncio.wait((call,))
@@ -164,5 +185,41 @@ async def test_a_session_id_that_is_not_printable_stays_out_of_the_log() -> None
     """A caller may write anything into it; what is long is cut."""
     with capture_logs() as lines:
         for session_id in ("a\nb", "x" * 100):
-            await Gate(SOMEBODY).unary("S.One", Service(b"").one, GetMessageRequest(session_id=session_id))
+            request = GetMessageRequest(session_id=session_id).SerializeToString()
+            await somebodys_gate().unary(one(Service(b"")), request, CALLER)
     assert [line["session_id"] for line in lines] == ["", "x" * 64]
+
+
+async def test_a_caller_is_refused_before_its_request_is_parsed() -> None:
+    """Neither the parser nor the service runs; one line has the cause, which the caller does not get."""
+    service, parsed = Service(b""), list[bytes]()
+    with capture_logs() as lines, pytest.raises(CallFailed) as refused:
+        await somebodys_gate().unary(one(service, parsed.append), REQUEST, FakeCaller("Bearer wrong"))
+    assert (refused.value.status.code, parsed, service.principals) == (code_pb2.UNAUTHENTICATED, [], [])
+    assert [(line["event"], line["cause"], line["address"]) for line in lines] == [
+        ("caller_refused", "not known", "192.0.2.1")
+    ]
+    assert "not known" not in str(refused.value.status)
+
+
+async def test_bytes_that_are_no_message_are_an_invalid_request() -> None:
+    """A broken client gets an error that it can act upon, and nothing of the service runs."""
+    service = Service(b"")
+    with pytest.raises(CallFailed) as refused:
+        await somebodys_gate().unary(one(service), b"\xff\xff", CALLER)
+    assert (refused.value.status.code, service.principals) == (code_pb2.INVALID_ARGUMENT, [])
+
+
+async def test_a_stream_ends_when_its_credentials_end() -> None:
+    """Before its next answer: a token that is revoked shows nothing more."""
+    known, listener = {"Bearer eve": SOMEBODY}, Listener()
+
+    async def answers(principal: Principal, request: object) -> AsyncGenerator[bytes]:
+        yield b"1"
+        del known["Bearer eve"]
+        yield b"2"
+
+    method = StreamingMethod("S.Many", Role.READER, GetMessageRequest.FromString, answers)
+    with pytest.raises(CallFailed) as ended:
+        await Gate(KnownCallers(known)).stream(method, REQUEST, CALLER, listener)
+    assert (ended.value.status.code, listener.got) == (code_pb2.UNAUTHENTICATED, [b"1"])

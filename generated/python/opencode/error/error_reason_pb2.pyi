@@ -79,6 +79,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The server failed in an unexpected way; its log has more. Of a call and of a turn."""
     TURN_NOT_FOUND: _ErrorReason.ValueType  # 24
     """The session has no such turn."""
+    UNAUTHENTICATED: _ErrorReason.ValueType  # 26
+    """The credentials of the call are missing or not valid. The error is the same for all credentials that are not valid."""
+    PERMISSION_DENIED: _ErrorReason.ValueType  # 27
+    """The caller's role does not allow the call, or only an admin may act for another tenant. Metadata: role, requiredRole."""
     PROVIDER_CREDENTIALS_REJECTED: _ErrorReason.ValueType  # 40
     """Failures of turns, messages and attempts.
 
@@ -166,6 +170,10 @@ INTERNAL: ErrorReason.ValueType  # 23
 """The server failed in an unexpected way; its log has more. Of a call and of a turn."""
 TURN_NOT_FOUND: ErrorReason.ValueType  # 24
 """The session has no such turn."""
+UNAUTHENTICATED: ErrorReason.ValueType  # 26
+"""The credentials of the call are missing or not valid. The error is the same for all credentials that are not valid."""
+PERMISSION_DENIED: ErrorReason.ValueType  # 27
+"""The caller's role does not allow the call, or only an admin may act for another tenant. Metadata: role, requiredRole."""
 PROVIDER_CREDENTIALS_REJECTED: ErrorReason.ValueType  # 40
 """Failures of turns, messages and attempts.
 

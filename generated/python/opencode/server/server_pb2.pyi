@@ -101,7 +101,9 @@ class GetServerInfoResponse(_message.Message):
 
     @_builtins.property
     def offered_auth(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Ways to sign in that the server offers. Not sent yet: no way exists."""
+        """Ways to sign in that the server offers: "token" and "jwt" (metadata `authorization: Bearer ...`), "mtls" (a client
+        certificate). Words may be added. Empty when the server does not identify its callers.
+        """
 
     def __init__(
         self,

@@ -48,7 +48,8 @@ class ServerServiceServicer:
 
     def GetServerInfo(self, request, context):
         """Returns what the server is. The first call of a client: it also shows that the address and the contract are right.
-        Answers without reading what is stored. Errors: UNAVAILABLE (SERVER_SHUTTING_DOWN).
+        Answers without reading what is stored, and needs no credentials. Errors: UNAUTHENTICATED (wrong credentials),
+        UNAVAILABLE (SERVER_SHUTTING_DOWN).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

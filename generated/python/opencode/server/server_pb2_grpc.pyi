@@ -35,7 +35,8 @@ class ServerServiceStub:
     def __new__(cls, channel: _aio.Channel) -> ServerServiceAsyncStub: ...
     GetServerInfo: _grpc.UnaryUnaryMultiCallable[_server_pb2.GetServerInfoRequest, _server_pb2.GetServerInfoResponse]
     """Returns what the server is. The first call of a client: it also shows that the address and the contract are right.
-    Answers without reading what is stored. Errors: UNAVAILABLE (SERVER_SHUTTING_DOWN).
+    Answers without reading what is stored, and needs no credentials. Errors: UNAUTHENTICATED (wrong credentials),
+    UNAVAILABLE (SERVER_SHUTTING_DOWN).
     """
 
 @_typing.type_check_only
@@ -45,7 +46,8 @@ class ServerServiceAsyncStub(ServerServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetServerInfo: _aio.UnaryUnaryMultiCallable[_server_pb2.GetServerInfoRequest, _server_pb2.GetServerInfoResponse]  # type: ignore[assignment]
     """Returns what the server is. The first call of a client: it also shows that the address and the contract are right.
-    Answers without reading what is stored. Errors: UNAVAILABLE (SERVER_SHUTTING_DOWN).
+    Answers without reading what is stored, and needs no credentials. Errors: UNAUTHENTICATED (wrong credentials),
+    UNAVAILABLE (SERVER_SHUTTING_DOWN).
     """
 
 class ServerServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -58,7 +60,8 @@ class ServerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_server_pb2.GetServerInfoResponse, _abc.Awaitable[_server_pb2.GetServerInfoResponse]]:
         """Returns what the server is. The first call of a client: it also shows that the address and the contract are right.
-        Answers without reading what is stored. Errors: UNAVAILABLE (SERVER_SHUTTING_DOWN).
+        Answers without reading what is stored, and needs no credentials. Errors: UNAUTHENTICATED (wrong credentials),
+        UNAVAILABLE (SERVER_SHUTTING_DOWN).
         """
 
 def add_ServerServiceServicer_to_server(servicer: ServerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

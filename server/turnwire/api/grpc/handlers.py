@@ -1,4 +1,4 @@
-"""Services as gRPC handlers: parse requests, write answers and convert statuses. The gate does the rest.
+"""Services as gRPC handlers: write answers and convert statuses. The gate does the rest.
 
 Handlers are made from service descriptors, so a method may return a message or its encoded bytes.
 """
@@ -7,76 +7,49 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
-from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
-from google.protobuf.message_factory import GetMessageClass
 from grpc_status import rpc_status
 
-from turnwire.api.gate import CallerGone, CallFailed, Gate
+from turnwire.api.gate import CallerGone, CallFailed, Gate, StreamingMethod, UnaryMethod
+from turnwire.api.grpc.caller import Context, GrpcCaller
 from turnwire.api.registry import Service
-
-Context = grpc.aio.ServicerContext[Any, Any]
 
 
 def service_handler(service: Service, gate: Gate) -> "grpc.GenericRpcHandler[Any, Any]":
-    """Returns the handler of a service; its calls run through the gate."""
-    methods = {
-        method.name: _method_handler(method, getattr(service.servicer, method.name), gate)
-        for method in service.descriptor.methods
-    }
-    return grpc.method_handlers_generic_handler(service.descriptor.full_name, methods)
+    """Returns the handler of a service; its calls run through the gate, which also parses the requests."""
+    handlers = {name: _method_handler(method, gate) for name, method in service.methods().items()}
+    return grpc.method_handlers_generic_handler(service.descriptor.full_name, handlers)
 
 
-def _method_handler(
-    method: MethodDescriptor, implementation: Callable[..., Any], gate: Gate
-) -> "grpc.RpcMethodHandler[Any, Any]":
-    parse = GetMessageClass(method.input_type).FromString
-    if method.server_streaming:
-        return grpc.unary_stream_rpc_method_handler(
-            stream_behavior(method.full_name, implementation, gate),
-            request_deserializer=parse,
-            response_serializer=_to_bytes,
-        )
-    return grpc.unary_unary_rpc_method_handler(
-        _unary_behavior(method.full_name, implementation, gate),
-        request_deserializer=parse,
-        response_serializer=_to_bytes,
-    )
+def _method_handler(method: UnaryMethod | StreamingMethod, gate: Gate) -> "grpc.RpcMethodHandler[Any, Any]":
+    if isinstance(method, StreamingMethod):
+        return grpc.unary_stream_rpc_method_handler(stream_behavior(method, gate), response_serializer=_to_bytes)
+    return grpc.unary_unary_rpc_method_handler(_unary_behavior(method, gate), response_serializer=_to_bytes)
 
 
 def _to_bytes(answer: Message | bytes) -> bytes:
     return answer if isinstance(answer, bytes) else answer.SerializeToString()
 
 
-def _unary_behavior(
-    name: str, implementation: Callable[..., Any], gate: Gate
-) -> Callable[[Any, Context], Awaitable[Message | bytes]]:
-    async def handle(request: Any, context: Context) -> Message | bytes:
+def _unary_behavior(method: UnaryMethod, gate: Gate) -> Callable[[bytes, Context], Awaitable[Message | bytes]]:
+    async def handle(data: bytes, context: Context) -> Message | bytes:
         try:
-            return await gate.unary(name, implementation, request)
+            return await gate.unary(method, data, GrpcCaller(context))
         except CallFailed as failed:
-            await _abort(context, failed)
+            await abort(context, failed)
             raise AssertionError("abort raises") from failed
 
     return handle
 
 
-def stream_behavior(
-    name: str, implementation: Callable[..., Any], gate: Gate
-) -> Callable[[Any, Context], Awaitable[None]]:
-    """Returns the function that gRPC calls for a streaming method.
+def stream_behavior(method: StreamingMethod, gate: Gate) -> Callable[[bytes, Context], Awaitable[None]]:
+    """Returns the function that gRPC calls for a streaming method."""
 
-    Args:
-        name: The method's full name.
-        implementation: The servicer's method.
-        gate: Runs the call.
-    """
-
-    async def handle(request: Any, context: Context) -> None:
+    async def handle(data: bytes, context: Context) -> None:
         try:
-            await gate.stream(name, implementation, request, _Outlet(context))
+            await gate.stream(method, data, GrpcCaller(context), _Outlet(context))
         except CallFailed as failed:
-            await _abort(context, failed)
+            await abort(context, failed)
 
     return handle
 
@@ -108,6 +81,6 @@ class _Outlet:
         raise error
 
 
-async def _abort(context: Context, failed: CallFailed) -> None:
+async def abort(context: Context, failed: CallFailed) -> None:
     """Ends the call with the status. Always raises."""
     await context.abort_with_status(rpc_status.to_status(failed.status))  # type: ignore[attr-defined]

@@ -7,10 +7,10 @@ import grpc
 from grpc_health.v1 import health_pb2
 from grpc_health.v1._async import HealthServicer
 from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
-from grpc_reflection.v1alpha import reflection
 
 from turnwire.api.gate import Gate
 from turnwire.api.grpc.handlers import service_handler
+from turnwire.api.grpc.reflection import reflection_handlers
 from turnwire.api.registry import Service
 
 
@@ -50,7 +50,7 @@ class GrpcServer:
         self._server.add_generic_rpc_handlers(tuple(service_handler(service, gate) for service in services))
         add_HealthServicer_to_server(self._health, self._server)
         health_name = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
-        reflection.enable_server_reflection((*names, health_name, reflection.SERVICE_NAME), self._server)
+        self._server.add_generic_rpc_handlers(reflection_handlers((*names, health_name), gate))
         for name in ("", *names):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         await self._server.start()

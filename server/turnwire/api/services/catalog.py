@@ -1,12 +1,14 @@
 """What the server offers: the services ServerService, ProviderService and AgentService."""
 
+from collections.abc import Sequence
+
 from opencode.agent import agent_pb2
 from opencode.model import model_pb2
 from opencode.provider import provider_pb2
 from opencode.server import server_pb2
 from turnwire.api.wire.answers import models, times, tools
 from turnwire.core.use_cases.catalog import AgentDescription, Catalog
-from turnwire.domain.principal import Principal
+from turnwire.domain.principal import Principal, Role
 from turnwire.ports.provider import ModelDescription, ProviderDescription
 
 _ALL_TOOLS = ("*",)
@@ -33,24 +35,30 @@ class ProviderService:
 class ServerService:
     """Tells what the server is."""
 
-    def __init__(self, catalog: Catalog) -> None:
-        """Takes the use cases."""
+    def __init__(self, catalog: Catalog, offered_auth: Sequence[str]) -> None:
+        """Takes the use cases and the ways to sign in."""
         self._catalog = catalog
+        self._offered_auth = offered_auth
 
     async def GetServerInfo(
         self, principal: Principal, _request: server_pb2.GetServerInfoRequest
     ) -> server_pb2.GetServerInfoResponse:
-        """Returns what the server is, and who it takes the caller for."""
+        """Returns what the server is, and who it takes the caller for; less to a caller without credentials."""
         server = await self._catalog.server(principal)
-        return server_pb2.GetServerInfoResponse(
+        answer = server_pb2.GetServerInfoResponse(
             version=server.version,
             features=server.features,
             server_time=times.timestamp(server.time),
             node_id=server.node_id,
-            history_id=server.history_id,
-            limits=server.limits,
-            caller=server_pb2.Caller(tenant=principal.tenant, subject=principal.subject, role=principal.role.value),
+            offered_auth=self._offered_auth,
         )
+        if principal.role is not Role.NOBODY:
+            answer.history_id = server.history_id
+            answer.limits.update(server.limits)
+            answer.caller.CopyFrom(
+                server_pb2.Caller(tenant=principal.tenant, subject=principal.subject, role=principal.role.value)
+            )
+        return answer
 
 
 class AgentService:

@@ -14,6 +14,8 @@ ERROR_DOMAIN = "turnwire"
 """`ErrorInfo.domain` of every error of this server."""
 
 STATUS_CODES: dict[type[e.DomainError], int] = {
+    e.Unauthenticated: code_pb2.UNAUTHENTICATED,
+    e.PermissionDenied: code_pb2.PERMISSION_DENIED,
     e.InvalidRequest: code_pb2.INVALID_ARGUMENT,
     e.NotFound: code_pb2.NOT_FOUND,
     e.WrongState: code_pb2.FAILED_PRECONDITION,

@@ -5,9 +5,10 @@ from collections.abc import AsyncGenerator
 import grpc
 import pytest
 
-from turnwire.api.gate import Gate
+from turnwire.api.gate import Gate, StreamingMethod
 from turnwire.api.grpc.handlers import stream_behavior
-from turnwire.domain.principal import BUILT_IN
+from turnwire.domain.principal import Role
+from turnwire.identity.everybody import Everybody
 
 
 class GoneClient:
@@ -15,6 +16,10 @@ class GoneClient:
 
     def __init__(self) -> None:
         self.aborted = False
+
+    def invocation_metadata(self) -> tuple[()]:
+        """Nothing."""
+        return ()
 
     async def write(self, answer: bytes) -> None:
         """Fails as the pending write of a broken connection does."""
@@ -46,6 +51,7 @@ async def test_a_client_that_leaves_in_mid_write_is_no_error_of_the_server(
             closed.append(True)
 
     client = GoneClient()
-    await stream_behavior("Watch", answers, Gate(BUILT_IN))(object(), client)  # type: ignore[arg-type]
+    method = StreamingMethod("Watch", Role.READER, bytes, answers)
+    await stream_behavior(method, Gate(Everybody()))(b"", client)  # type: ignore[arg-type]
     assert (client.aborted, closed) == (False, [True])
     assert "rpc_failed" not in capsys.readouterr().out

@@ -1,0 +1,54 @@
+"""The audit log: one `audit` line for each change by an admin for others, or by a person's approval.
+
+A line has the event `audit`, who acted (`tenant`, `subject`, `role`) and an `action`, and never any content;
+docs/security.md lists the actions. Tokens are created and revoked by a command on the server's machine, which prints
+what it did; the server logs the ids of tokens that it sees come and go (`tokens_changed`).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import structlog
+
+from turnwire.domain.principal import Principal
+
+log = structlog.get_logger()
+
+
+def _answered_permission(request: Any) -> dict[str, str]:
+    return {"permission_id": printable(request.permission_id), "response": printable(request.response)}
+
+
+AUDITED: Mapping[str, tuple[str, Callable[[Any], dict[str, str]]]] = {
+    "opencode.session.SessionService.DeleteSession": ("session_deleted", lambda _request: {}),
+    "opencode.tool.PermissionService.RespondToPermission": ("permission_answered", _answered_permission),
+}
+"""Maps a method to its action and the facts of its request."""
+
+
+def record_call(principal: Principal, method: str, request: Any) -> None:
+    """Writes the line of a call that succeeded, if its method is audited."""
+    if audited := AUDITED.get(method):
+        action, facts = audited
+        _write(principal, action, session_id=printable(request.session_id), **facts(request))
+
+
+def record_other_tenant(principal: Principal, other_tenant: str, method: str) -> None:
+    """Writes the line of an admin's call for another tenant, before it is carried out."""
+    _write(principal, "acted_for_tenant", for_tenant=other_tenant, method=method)
+
+
+def printable(text: str) -> str:
+    """Returns the first characters of what a caller sent, or "" if it cannot be printed."""
+    return text[:64] if text.isprintable() else ""
+
+
+def _write(principal: Principal, action: str, **facts: str) -> None:
+    log.info(
+        "audit",
+        action=action,
+        tenant=principal.tenant,
+        subject=principal.subject,
+        role=principal.role.value,
+        **facts,
+    )

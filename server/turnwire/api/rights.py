@@ -1,0 +1,38 @@
+"""The least role that may call each method of the contract. A method without a row stops the start of the server."""
+
+from collections.abc import Mapping
+
+from turnwire.domain.principal import Role
+
+REFLECTION = Role.READER
+"""Reflection is no service of the contract. It shows what the server is, so it asks for a reader. Health is open."""
+
+LEAST_ROLE: Mapping[str, Role] = {
+    "opencode.agent.AgentService.ListAgents": Role.READER,
+    "opencode.event.EventService.SubscribeGlobalEvents": Role.READER,
+    "opencode.event.EventService.WatchEvents": Role.READER,
+    "opencode.file.FileService.DownloadFile": Role.READER,
+    "opencode.message.MessageService.AbortSession": Role.WRITER,
+    "opencode.message.MessageService.AppendMessage": Role.WRITER,
+    "opencode.message.MessageService.ExplainContext": Role.READER,
+    "opencode.message.MessageService.GetMessage": Role.READER,
+    "opencode.message.MessageService.GetMessages": Role.READER,
+    "opencode.message.MessageService.ListMessages": Role.READER,
+    "opencode.message.MessageService.SendMessage": Role.WRITER,
+    "opencode.message.MessageService.StreamMessage": Role.WRITER,
+    "opencode.provider.ProviderService.GetProviders": Role.READER,
+    "opencode.server.ServerService.GetServerInfo": Role.NOBODY,
+    "opencode.session.SessionService.CreateSession": Role.WRITER,
+    "opencode.session.SessionService.DeleteSession": Role.WRITER,
+    "opencode.session.SessionService.GetSession": Role.READER,
+    "opencode.session.SessionService.ListSessions": Role.READER,
+    "opencode.session.SessionService.UpdateSession": Role.WRITER,
+    "opencode.session.SessionService.UpdateSessionDirectory": Role.WRITER,
+    "opencode.tool.PermissionService.ListPermissions": Role.READER,
+    "opencode.tool.PermissionService.RespondToPermission": Role.WRITER,
+    "opencode.tool.ToolService.ListTools": Role.READER,
+    "opencode.tool.ToolService.SubmitToolResult": Role.WRITER,
+    "opencode.turn.TurnService.GetTurn": Role.READER,
+    "opencode.turn.TurnService.ListTurns": Role.READER,
+}
+"""Full names of methods. `NOBODY` is open to callers without credentials."""

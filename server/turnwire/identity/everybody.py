@@ -1,0 +1,18 @@
+"""A server that does not identify its callers."""
+
+from turnwire.domain.principal import BUILT_IN, Principal
+from turnwire.ports.identity import Caller
+
+
+class Everybody:
+    """Takes every caller for the built-in principal. Implements `ports.identity.Authenticator`."""
+
+    offered: tuple[str, ...] = ()
+
+    def recall(self, caller: Caller) -> Principal:
+        """Returns the built-in principal."""
+        return BUILT_IN
+
+    async def verify(self, caller: Caller) -> Principal:
+        """Returns the built-in principal."""
+        return BUILT_IN

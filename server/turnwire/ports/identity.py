@@ -1,0 +1,72 @@
+"""Who calls: credentials that a listener received become a `Principal`."""
+
+from typing import Protocol
+
+from msgspec import Struct
+
+from turnwire.domain.principal import Principal
+
+MAX_CREDENTIAL_BYTES = 8192
+"""Longer values of `authorization` are refused unread. Tokens of large organisations have up to about 5 KiB."""
+
+
+class ClientCertificate(Struct, frozen=True):
+    """A client certificate whose chain the listener has verified. Equal values are the same identity."""
+
+    common_name: str
+    """CN of the certificate's subject, or ""."""
+    alternative_names: tuple[str, ...]
+    """Subject alternative names in the order of the certificate: host names, addresses, URIs, e-mail addresses."""
+
+
+class Caller(Protocol):
+    """What a listener knows about the sender of one call. Methods are cheap to skip, not cheap to call."""
+
+    @property
+    def authorization(self) -> str | None:
+        """The value of the `authorization` metadata, such as "Bearer ..."; None if it is absent.
+
+        A caller that sends it more than once has the value "", which is never valid.
+        """
+        ...
+
+    @property
+    def tenant(self) -> str | None:
+        """The value of the `turnwire-tenant` metadata: the tenant to act for; None if it is absent."""
+        ...
+
+    def certificate(self) -> ClientCertificate | None:
+        """Returns the verified certificate of the connection; None if the client presented none."""
+        ...
+
+    def address(self) -> str:
+        """Returns the network address without the port, or "" if it is unknown. Only for limits and logs."""
+        ...
+
+
+class Authenticator(Protocol):
+    """Identifies callers. Every listener uses the same one."""
+
+    @property
+    def offered(self) -> tuple[str, ...]:
+        """The ways to sign in: "token", "jwt", "mtls". Empty when callers are not identified."""
+        ...
+
+    def recall(self, caller: Caller) -> Principal | None:
+        """Returns the principal if the credentials are known to be valid now, without reading anything from a disk.
+
+        Returns `ANONYMOUS` for a caller without credentials, and None when only `verify` can decide.
+
+        Raises:
+            Unauthenticated: the credentials are known to be wrong, expired or revoked.
+        """
+        ...
+
+    async def verify(self, caller: Caller) -> Principal:
+        """Returns the principal after checking the credentials. Safe to cancel and to repeat.
+
+        Raises:
+            Unauthenticated: the credentials are wrong, expired or revoked.
+            TooManySignIns: too many credentials are being checked.
+        """
+        ...

@@ -1,0 +1,42 @@
+"""The lines of the audit log."""
+
+from structlog.testing import capture_logs
+
+from opencode.session.session_pb2 import DeleteSessionRequest
+from opencode.tool.tool_pb2 import PermissionResponse
+from turnwire.api.audit import AUDITED, record_call
+from turnwire.api.rights import LEAST_ROLE
+from turnwire.domain.principal import Principal, Role
+
+EVE = Principal(tenant="acme", subject="eve", role=Role.WRITER)
+WHO = {"event": "audit", "log_level": "info", "tenant": "acme", "subject": "eve", "role": "writer"}
+
+
+def test_audited_methods_are_methods() -> None:
+    """A name that is misspelt would never be logged."""
+    assert set(AUDITED) < set(LEAST_ROLE)
+
+
+def test_an_answered_permission_is_recorded() -> None:
+    """Who answered what; the person's words are content and stay out."""
+    request = PermissionResponse(session_id="ses_1", permission_id="prm_1", response="always", reason="because")
+    with capture_logs() as lines:
+        record_call(EVE, "opencode.tool.PermissionService.RespondToPermission", request)
+    facts = {"action": "permission_answered", "session_id": "ses_1", "permission_id": "prm_1", "response": "always"}
+    assert lines == [WHO | facts]
+
+
+def test_a_deleted_session_is_recorded() -> None:
+    """What the caller sent is cut, and left out if it cannot be printed."""
+    with capture_logs() as lines:
+        for session_id in ("ses_1", "x" * 100, "a\nb"):
+            request = DeleteSessionRequest(session_id=session_id)
+            record_call(EVE, "opencode.session.SessionService.DeleteSession", request)
+    assert [line["session_id"] for line in lines] == ["ses_1", "x" * 64, ""]
+
+
+def test_other_calls_leave_no_line() -> None:
+    """They are in the log of calls."""
+    with capture_logs() as lines:
+        record_call(EVE, "opencode.session.SessionService.GetSession", DeleteSessionRequest(session_id="ses_1"))
+    assert lines == []

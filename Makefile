@@ -12,7 +12,9 @@ BIN := $(VENV)/bin
 RUN := PATH="$(CURDIR)/$(BIN):$$PATH" PYTHON="$(CURDIR)/$(BIN)/python"
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 UV_VERSION := 0.13.9
-LOCK := $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes --upgrade \
+# Empty keeps each pinned version that still fits: make lock UPGRADE=
+UPGRADE ?= --upgrade
+LOCK := $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes $(UPGRADE) \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 FIXED := tests/contract/fixed
 ARGS ?=
@@ -42,6 +44,11 @@ $(VENV)/runtime: $(VENV)/created requirements.txt pyproject.toml
 $(VENV)/dev: $(VENV)/runtime requirements-dev.txt
 	@echo "Installing what the checks need"
 	@$(PIP) install --require-hashes -r requirements-dev.txt
+	@touch $@
+
+$(VENV)/release: $(VENV)/runtime requirements-release.txt
+	@echo "Installing what a release needs"
+	@$(PIP) install --require-hashes -r requirements-release.txt
 	@touch $@
 
 # buf alone, for those who only generate clients: the pinned version, checked by its hash as all packages are.
@@ -101,8 +108,9 @@ proto-breaking: $(VENV)/dev ## Compares the contract with the main branch (or BA
 check-generate: $(VENV)/dev ## Checks that generated/ is what proto/ gives.
 	@$(RUN) ./proto/check_generated.sh
 
-check-requirements: $(VENV)/dev ## Checks that the pinned requirements satisfy pyproject.toml and that no lock file names an address.
+check-requirements: $(VENV)/release $(VENV)/dev ## Checks that the lock files are those of pyproject.toml and name no address.
 	@$(PIP) check
+	@$(BIN)/python -m release.requirements check
 	@if grep -nE '://|--(index-url|extra-index-url|find-links|trusted-host)|(^|[ @])(file:|\.{0,2}/)' \
 		requirements*.txt examples/typescript/package-lock.json; then \
 		echo "The lock files name an address or a path." >&2; exit 1; fi
@@ -125,15 +133,18 @@ generate: $(VENV)/dev ## Writes generated/ from proto/, and the documents that a
 fixed-image: $(VENV)/dev ## Writes the descriptor image of the fixed contract.
 	@$(BIN)/buf build $(FIXED) --exclude-source-info --output $(FIXED)_contract.binpb
 
-lock: $(VENV)/dev ## Writes requirements*.txt from pyproject.toml with the newest versions allowed.
+lock: $(VENV)/created ## Writes requirements*.txt from pyproject.toml with the newest versions allowed.
 	@$(PIP) install uv==$(UV_VERSION)
 	@$(LOCK) --group build --extra uvloop --output-file requirements.txt
 	@$(LOCK) --group dev --constraint requirements.txt --output-file requirements-dev.txt
+	@$(LOCK) --group release --constraint requirements-dev.txt --output-file requirements-release.txt
+	@$(LOCK) --extra uvloop --constraint requirements-dev.txt --output-file requirements-server.txt
+	@$(LOCK) --all-extras --constraint requirements-dev.txt --output-file requirements-extras.txt
+	@$(MAKE) --no-print-directory $(VENV)/release
+	@$(BIN)/python -m release.requirements stamp
 
-build: $(VENV)/runtime ## Builds the wheel into dist/.
-	@rm -rf dist
-	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
-	@ls dist
+build: $(VENV)/release ## Builds what operators install into dist/: wheel, sources, requirements, bill of materials.
+	@$(BIN)/python -m release.build
 
 clean: ## Removes .venv, dist and caches.
 	@rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -8,7 +8,7 @@ TESTS = ROOT / "tests"
 UNIT = TESTS / "unit"
 LAYERS = ("tests.unit", "tests.contract", "tests.e2e", "tests.fault")
 
-MIRRORED = {"bench": ROOT / "bench", "support": TESTS / "support"}
+MIRRORED = {"bench": ROOT / "bench", "release": ROOT / "release", "support": TESTS / "support"}
 """What folders of unit tests mirror; all others mirror the package."""
 
 WITHOUT_MODULE = {

@@ -1,0 +1,111 @@
+"""Builds what operators install into dist/, and checks it.
+
+    turnwire-VERSION-py3-none-any.whl   the server
+    turnwire-VERSION.tar.gz             its sources, with what a deployment needs
+    turnwire-VERSION.cdx.json           the bill of materials (CycloneDX) of the server with every extra
+    requirements-server.txt             what the server needs, each package pinned with its hashes
+    requirements-extras.txt             the same with every extra
+    SHA256SUMS                          for `sha256sum --check`
+
+The same commit gives the same bytes: times are those of the commit, or of SOURCE_DATE_EPOCH. The bill of materials is
+that of the machine that builds, because some packages are installed on some systems only.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+
+from release.requirements import ROOT, pinned_here
+
+DIST = ROOT / "dist"
+REQUIREMENTS = ("requirements-server.txt", "requirements-extras.txt")
+
+
+def main() -> None:
+    """Builds everything; raises when a step fails or two builds differ."""
+    shutil.rmtree(DIST, ignore_errors=True)
+    os.environ["SOURCE_DATE_EPOCH"] = _time_of_sources()
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        _hatchling(ROOT, DIST, "sdist", "wheel")
+        [sources], [wheel] = DIST.glob("*.tar.gz"), DIST.glob("*.whl")
+        _build_again(sources, wheel, work)
+        _write_bill(wheel, DIST / sources.name.replace(".tar.gz", ".cdx.json"), work)
+    for name in REQUIREMENTS:
+        shutil.copyfile(ROOT / name, DIST / name)
+    lines = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}" for file in sorted(DIST.iterdir())]
+    (DIST / "SHA256SUMS").write_text("\n".join(lines) + "\n")
+    print("\n".join(lines))
+
+
+def _time_of_sources() -> str:
+    """Returns the time that everything in the packages gets, in seconds since 1970."""
+    if given := os.environ.get("SOURCE_DATE_EPOCH"):
+        return given
+    found = subprocess.run(
+        ["git", "log", "-1", "--format=%ct"], cwd=ROOT, check=False, capture_output=True, text=True
+    ).stdout.strip()
+    return found or "1580601600"  # what hatchling takes where there is no commit
+
+
+def _hatchling(sources: Path, target: Path, *kinds: str) -> None:
+    options = [option for kind in kinds for option in ("--target", kind)]
+    command = [sys.executable, "-m", "hatchling", "build", "--directory", str(target), *options]
+    done = subprocess.run(command, cwd=sources, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(done.stdout + done.stderr)
+
+
+def _build_again(sources: Path, wheel: Path, work: Path) -> None:
+    """Builds the wheel from the packed sources, in another folder with other permissions, and compares the bytes."""
+    with tarfile.open(sources) as archive:
+        archive.extractall(work, filter="data")
+    [unpacked] = (path for path in work.iterdir() if path.is_dir())
+    before = os.umask(0o077)
+    try:
+        _hatchling(unpacked, work / "again", "sdist", "wheel")
+    finally:
+        os.umask(before)
+    for built in (wheel, sources):
+        if built.read_bytes() != (work / "again" / built.name).read_bytes():
+            raise SystemExit(f"{built.name} differs when it is built again from the packed sources")
+
+
+def _write_bill(wheel: Path, target: Path, work: Path) -> None:
+    """Installs the release as an operator does, lists what is there, and compares the list with the pins."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(work / "venv")], check=True)
+    python = work / "venv/bin/python"
+    described = work / "pyproject.toml"  # the tool reads no version that the build backend finds
+    version = f'version = "{wheel.name.split("-")[1]}"'
+    described.write_text((ROOT / "pyproject.toml").read_text().replace('dynamic = ["version"]', version))
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "--python",
+        str(python),
+        "install",
+        "--quiet",
+    ]
+    subprocess.run([*install, "--require-hashes", "-r", str(ROOT / REQUIREMENTS[-1])], check=True)
+    subprocess.run([*install, "--no-deps", "--no-index", str(wheel)], check=True)
+    command = [sys.executable, "-m", "cyclonedx_py", "environment", "--pyproject", str(described)]
+    options = ["--output-reproducible", "--validate", "--output-format", "JSON", "--output-file", str(target)]
+    subprocess.run([*command, *options, str(python)], check=True)
+    listed = {canonicalize_name(part["name"]): part["version"] for part in json.loads(target.read_text())["components"]}
+    pinned = pinned_here((ROOT / REQUIREMENTS[-1]).read_text())
+    if listed != pinned:
+        raise SystemExit(f"the bill of materials and the pins differ: {sorted(listed.items() ^ pinned.items())}")
+
+
+if __name__ == "__main__":
+    main()

@@ -2,10 +2,11 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,10 +31,13 @@ def run(*arguments: str, cwd: Path, text: str | None = None) -> subprocess.Compl
 
 
 @contextmanager
-def serving(cwd: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def serving(
+    cwd: Path, *arguments: str, environ: Mapping[str, str] | None = None
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Starts `turnwire serve` on a free port; gives the process and the address from its line."""
     command = [*TURNWIRE, "serve", "--listen", "127.0.0.1:0", "--db", "t.db", *arguments]
-    process = subprocess.Popen(command, cwd=cwd, env=ENVIRON, stderr=subprocess.PIPE, text=True)
+    variables = {**ENVIRON, **(environ or {})}
+    process = subprocess.Popen(command, cwd=cwd, env=variables, stderr=subprocess.PIPE, text=True)
     assert process.stderr
     try:
         line = process.stderr.readline()
@@ -80,6 +84,50 @@ def test_serve_stops_within_two_seconds_while_an_answer_streams(tmp_path: Path) 
             process.send_signal(signal.SIGTERM)
             assert process.wait(10) == 0
             assert time.monotonic() - started < 2
+
+
+def test_health_follows_the_server(tmp_path: Path) -> None:
+    """Exit code 0 while it serves, 1 with one line when it does not."""
+    with serving(tmp_path) as (process, address):
+        done = run("health", "--target", address, cwd=tmp_path)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "SERVING\n", "")
+        process.send_signal(signal.SIGTERM)
+        process.wait(10)
+        done = run("health", "--target", address, "--timeout", "3", cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith(f"turnwire: {address} does not serve: ")
+        assert done.stderr.count("\n") == 1
+
+
+def test_health_waits_no_longer_than_told(tmp_path: Path) -> None:
+    """A server that takes the connection and never answers is not healthy."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        done = run("health", "--target", address, "--timeout", "0.5", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"turnwire: {address} does not serve: DEADLINE_EXCEEDED")
+
+
+@pytest.mark.parametrize("abstract", [False, True])
+def test_serve_notifies_the_service_manager(tmp_path: Path, abstract: bool) -> None:
+    """Once when requests are answered, once when the stop begins; at a path or an abstract address."""
+    path = f"@turnwire-{os.getpid()}" if abstract else str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind("\0" + path[1:] if abstract else path)
+        manager.settimeout(10)
+        with serving(tmp_path, environ={"NOTIFY_SOCKET": path}) as (process, address):
+            assert manager.recv(100) == b"READY=1"
+            assert run("health", "--target", address, cwd=tmp_path).returncode == 0
+            process.send_signal(signal.SIGTERM)
+            assert manager.recv(100) == b"STOPPING=1"
+            assert process.wait(10) == 0
+
+
+def test_serve_needs_no_service_manager_that_listens(tmp_path: Path) -> None:
+    """A socket that is gone stops nothing."""
+    with serving(tmp_path, environ={"NOTIFY_SOCKET": str(tmp_path / "gone")}) as (process, _):
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
 
 
 def test_chat_goes_on_with_a_session(tmp_path: Path) -> None:

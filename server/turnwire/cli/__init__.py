@@ -1,4 +1,4 @@
-"""The command line: `turnwire serve`, `turnwire demo`, `turnwire chat`.
+"""The command line: `turnwire serve`, `turnwire demo`, `turnwire chat`, `turnwire health`.
 
 `commands` declares the commands and their options. The work of each is in a module of its own, imported when it runs,
 so `turnwire --help` does not wait for gRPC and SQLite. Commands that talk to a server use the generated stubs, as any

@@ -72,3 +72,14 @@ def chat(
     if model and not all(model.partition("/")):
         raise typer.BadParameter("must be of the form PROVIDER/MODEL", param_hint="--model")
     raise typer.Exit(run_chat(target, session, model, " ".join(words or ())))
+
+
+@app.command()
+def health(
+    target: Annotated[str, typer.Option(help="Address of the server.")] = "127.0.0.1:50051",
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for the answer.", min=0.1)] = 5.0,
+) -> None:
+    """Ask a running server whether it serves. Exits with 0 if it does and 1 if not: for health checks and scripts."""
+    from turnwire.cli.health import run_health
+
+    raise typer.Exit(run_health(target, timeout))

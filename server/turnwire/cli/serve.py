@@ -1,8 +1,10 @@
 """`turnwire serve`: runs the server until it is asked to stop."""
 
 import asyncio
+import contextlib
 import gc
 import signal
+import socket
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
@@ -56,9 +58,11 @@ async def _serve(config: Config, environ: Mapping[str, str]) -> int:
             return 1
         _calm_garbage_collection()
         _announce(config, server.address)
+        _notify(environ, "READY=1")
         ended = asyncio.create_task(server.wait_ended())
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait((ended, stopping), return_when=asyncio.FIRST_COMPLETED)
+        _notify(environ, "STOPPING=1")
     ended.cancel()
     stopping.cancel()
     await asyncio.gather(ended, stopping, return_exceptions=True)
@@ -95,3 +99,14 @@ def _announce(config: Config, address: str) -> None:
         structlog.get_logger().info(f"listening on {address}", address=address)
     else:
         print(f"listening on {address}", file=sys.stderr, flush=True)
+
+
+def _notify(environ: Mapping[str, str], state: str) -> None:
+    """Reports a state to the service manager (sd_notify), if one listens. Nothing depends on whether it arrives."""
+    path = environ.get("NOTIFY_SOCKET", "")
+    if not path:
+        return
+    address = "\0" + path[1:] if path.startswith("@") else path
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.setblocking(False)
+        manager.sendto(state.encode(), address)

@@ -106,7 +106,7 @@ async def test_configured_root_may_be_read(tmp_path: Path) -> None:
         assert (await send_file(client, path=str(root / "a.txt"))).size_bytes == 5
 
 
-async def test_nothing_outside_the_directory_is_read(client: Client, tmp_path: Path) -> None:
+async def test_nothing_outside_the_roots_is_read(tmp_path: Path) -> None:
     """Dots, absolute paths, links to files and to folders, pipes and missing files are refused with the same words."""
     folder, secret = tmp_path / "work", tmp_path / "secret.txt"
     folder.mkdir()
@@ -115,20 +115,53 @@ async def test_nothing_outside_the_directory_is_read(client: Client, tmp_path: P
     (tmp_path / "work-neighbour" / "a.txt").write_text("secret")
     (folder / "link.txt").symlink_to(secret)
     (folder / "up").symlink_to(tmp_path)
+    (folder / "null").symlink_to("/dev/null")
+    (folder / "environ").symlink_to("/proc/self/environ")
     (folder / "loop").symlink_to(folder / "loop")
     os.mkfifo(folder / "pipe")
-    session_id = await new_session(client, directory=str(folder))
     words = set()
-    for path in (
-        *("../secret.txt", str(secret), "link.txt", "up/secret.txt", "loop", "pipe", "missing", ".", "/etc/passwd"),
-        "../work-neighbour/a.txt",
+    async with (
+        running_server(tmp_path, f'[files]\nroots = ["{folder}"]') as server,
+        connect(server.address) as client,
     ):
-        request = SendMessageRequest(session_id=session_id, parts=[text("look"), file(path=path)])
-        refusal = await refused(client.messages.SendMessage(request))
-        assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ["parts[1].file.path"]), path
-        words.add(refusal.message)
-    assert len(words) == 1
-    assert await messages_of(client, session_id) == []
+        session_id = await new_session(client, directory=str(folder))
+        for path in (
+            *("../secret.txt", str(secret), "link.txt", "up/secret.txt", "loop", "pipe", "missing", ".", "/etc/passwd"),
+            *("../work-neighbour/a.txt", "null", "environ", "/dev/zero", "/proc/self/environ", "/proc/self/cwd/work/x"),
+        ):
+            request = SendMessageRequest(session_id=session_id, parts=[text("look"), file(path=path)])
+            refusal = await refused(client.messages.SendMessage(request))
+            assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ["parts[1].file.path"]), path
+            words.add(refusal.message)
+        assert len(words) == 1
+        assert await messages_of(client, session_id) == []
+
+
+async def test_local_server_reads_below_the_folder_where_it_was_started(client: Client, tmp_path: Path) -> None:
+    """Without any configuration, by absolute paths too; nothing above it."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "a.txt").write_text("hello")
+    assert (await send_file(client, path=str(tmp_path / "sub" / "a.txt"))).size_bytes == 5
+    above = tmp_path.parent / f"{tmp_path.name}.txt"
+    above.write_text("secret")
+    refusal = await refused(client.messages.SendMessage(SendMessageRequest(parts=[file(path=str(above))])))
+    assert "is not a readable file below a folder that the server may read" in refusal.message
+
+
+async def test_tenant_without_roots_reads_no_file(tmp_path: Path) -> None:
+    """Neither by a path nor with a directory; the errors say so. Files that are sent with a message work."""
+    (tmp_path / "a.txt").write_text("hello")
+    toml = f'[files]\nroots = ["{tmp_path}"]\n[tenants.default]\nroots = []'
+    async with running_server(tmp_path, toml) as server, connect(server.address) as client:
+        for path in ("a.txt", str(tmp_path / "a.txt"), "missing"):
+            refusal = await refused(client.messages.SendMessage(SendMessageRequest(parts=[file(path=path)])))
+            assert refusal.fields == ["parts[0].file.path"]
+            assert "names a file of the server, which lets you read none" in refusal.message
+        refusal = await refused(new_session(client, directory=str(tmp_path)))
+        assert refusal.fields == ["settings.directory"]
+        assert "is set, but the server lets you read no files" in refusal.message
+        assert not (await client.sessions.ListSessions(ListSessionsRequest())).sessions
+        assert (await send_file(client, data=b"hello")).size_bytes == 5
 
 
 async def test_link_inside_the_directory_is_followed(client: Client, tmp_path: Path) -> None:
@@ -206,13 +239,15 @@ async def test_model_is_told_of_the_file(client: Client) -> None:
     assert "cat.png" in (await displayed(client, accepted.session_id))[1].text_parts[-1]
 
 
-async def test_files_of_the_kernel_are_refused(client: Client) -> None:
-    """A session's directory may be anything, but the server's environment, with its keys, is never read."""
-    session_id = await new_session(client, directory="/proc/self")
-    request = ask("read", session_id)
-    request.parts.append(file(path="environ"))
-    refusal = await refused(client.messages.SendMessage(request))
-    assert refusal.fields == ["parts[1].file.path"]
+async def test_files_of_the_kernel_are_refused(tmp_path: Path) -> None:
+    """The server's environment, with its keys, is never read, though the roots hold everything."""
+    async with running_server(tmp_path, '[files]\nroots = ["/"]') as server, connect(server.address) as client:
+        session_id = await new_session(client, directory="/proc/self")
+        for path in ("environ", "/proc/self/environ", "/proc/cpuinfo", "/sys/kernel/uevent_seqnum", "/dev/null"):
+            request = ask("read", session_id)
+            request.parts.append(file(path=path))
+            refusal = await refused(client.messages.SendMessage(request))
+            assert refusal.fields == ["parts[1].file.path"]
 
 
 async def download(client: Client, session_id: str, sha256: str) -> list[DownloadFileResponse]:

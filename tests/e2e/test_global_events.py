@@ -126,14 +126,15 @@ async def test_aborted_answer_finishes_as_error(client: Client) -> None:
 
 async def test_directory_of_the_session_stands_beside(client: Client, tmp_path: Path) -> None:
     """It follows a change of the directory."""
-    session_id = await new_session(client, directory="/one")
+    one, two = str(tmp_path / "one"), str(tmp_path / "two")
+    session_id = await new_session(client, directory=one)
     async with subscribed(client) as stream:
         await client.messages.SendMessage(ask("hello", session_id))
         await stream.until_finish("stop")
-        assert {e.directory for e in stream.events} == {"/one"}
-        await client.sessions.UpdateSessionDirectory(UpdateDirectoryRequest(session_id=session_id, directory="/two"))
+        assert {e.directory for e in stream.events} == {one}
+        await client.sessions.UpdateSessionDirectory(UpdateDirectoryRequest(session_id=session_id, directory=two))
         await client.messages.SendMessage(ask("hello", session_id))
-        assert (await stream.until_finish("stop")).directory == "/two"
+        assert (await stream.until_finish("stop")).directory == two
 
 
 async def test_filter_by_session(client: Client) -> None:

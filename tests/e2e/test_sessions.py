@@ -1,12 +1,13 @@
 """Creating, listing, changing and deleting sessions."""
 
 import asyncio
+from pathlib import Path
 
 import grpc
 import pytest
 from google.protobuf.field_mask_pb2 import FieldMask
 
-from opencode.message.message_pb2 import GetMessagesRequest, ListMessagesRequest
+from opencode.message.message_pb2 import GetMessagesRequest, ListMessagesRequest, SendMessageRequest
 from opencode.session.session_pb2 import (
     COMPACTION_MODE_OFF,
     COMPACTION_MODE_ON,
@@ -29,6 +30,7 @@ from tests.support.clients.conversation import (
     answer_to,
     ask,
     change_of,
+    file,
     model,
     model_name,
     new_session,
@@ -39,7 +41,7 @@ from tests.support.clients.conversation import (
     watching,
     words_of,
 )
-from tests.support.servers.running import Client
+from tests.support.servers.running import Client, connect, running_server
 
 
 async def update(
@@ -56,15 +58,15 @@ async def create(client: Client, **settings: object) -> SessionInfo:
     return await client.sessions.CreateSession(CreateSessionRequest(settings=SessionSettings(**settings)))
 
 
-async def test_new_session_is_idle_and_empty(client: Client) -> None:
+async def test_new_session_is_idle_and_empty(client: Client, tmp_path: Path) -> None:
     """CreateSession answers what GetSession answers."""
-    created = await create(client, title="t", directory="/tmp")
+    created = await create(client, title="t", directory=str(tmp_path))
     assert created == await session_of(client, created.id)
-    assert (created.title, created.directory, created.status) == ("t", "/tmp", SESSION_STATUS_IDLE)
+    assert (created.title, created.directory, created.status) == ("t", str(tmp_path), SESSION_STATUS_IDLE)
     assert (created.head_sequence, created.revision, created.queued_messages) == (1, 1, 0)
     assert created.time.created == created.time.updated > 0
     assert not created.HasField("active_turn_id")
-    assert created.settings == SessionSettings(title="t", directory="/tmp")
+    assert created.settings == SessionSettings(title="t", directory=str(tmp_path))
     assert not created.HasField("version")
 
 
@@ -98,11 +100,11 @@ async def test_pages_of_sessions_join_to_the_whole(client: Client) -> None:
     assert found == [s.id for s in (await client.sessions.ListSessions(ListSessionsRequest())).sessions]
 
 
-async def test_update_changes_what_is_present(client: Client) -> None:
+async def test_update_changes_what_is_present(client: Client, tmp_path: Path) -> None:
     """Other fields stay; the revision grows; session_updated tells."""
-    session_id = await new_session(client, title="old", directory="/tmp")
+    session_id = await new_session(client, title="old", directory=str(tmp_path))
     changed = await update(client, session_id, title="new")
-    assert (changed.title, changed.directory, changed.revision) == ("new", "/tmp", 2)
+    assert (changed.title, changed.directory, changed.revision) == ("new", str(tmp_path), 2)
     assert changed == await session_of(client, session_id)
     async with watching(client, session_id, after_sequence=1) as watch:
         told = (await watch.until_kind("session_updated")).session_updated.session
@@ -156,21 +158,21 @@ async def test_one_of_concurrent_updates_wins(client: Client) -> None:
     assert (await session_of(client, session_id)).title == won[0].title
 
 
-async def test_concurrent_updates_of_other_fields_are_both_kept(client: Client) -> None:
+async def test_concurrent_updates_of_other_fields_are_both_kept(client: Client, tmp_path: Path) -> None:
     """A change of the title and one of the directory do not undo each other."""
     session_id = await new_session(client)
-    await asyncio.gather(update(client, session_id, title="t"), update(client, session_id, directory="/tmp"))
+    await asyncio.gather(update(client, session_id, title="t"), update(client, session_id, directory=str(tmp_path)))
     session = await session_of(client, session_id)
-    assert (session.title, session.directory, session.revision) == ("t", "/tmp", 3)
+    assert (session.title, session.directory, session.revision) == ("t", str(tmp_path), 3)
 
 
-async def test_directory_can_be_set_alone(client: Client) -> None:
+async def test_directory_can_be_set_alone(client: Client, tmp_path: Path) -> None:
     """UpdateSessionDirectory answers the changed session."""
     session_id = await new_session(client)
     changed = await client.sessions.UpdateSessionDirectory(
-        UpdateDirectoryRequest(session_id=session_id, directory="/srv")
+        UpdateDirectoryRequest(session_id=session_id, directory=str(tmp_path))
     )
-    assert changed.directory == "/srv"
+    assert changed.directory == str(tmp_path)
     assert changed == await session_of(client, session_id)
 
 
@@ -240,11 +242,11 @@ async def test_session_keeps_tools_compaction_and_budget(client: Client) -> None
     assert (emptied.settings, emptied.revision) == (SessionSettings(), 3)
 
 
-async def test_every_setting_can_be_set_and_unset(client: Client) -> None:
+async def test_every_setting_can_be_set_and_unset(client: Client, tmp_path: Path) -> None:
     """By a mask, by the whole, and field by field inside budget and options."""
     settings = SessionSettings(
         title="t",
-        directory="/tmp",
+        directory=str(tmp_path),
         model=model_name("refuse"),
         agent="",
         tools=[tool("look", "{}")],
@@ -360,3 +362,49 @@ async def test_get_session_says_what_was_spent(client: Client) -> None:
         assert getattr(after.usage, bucket) == sum(getattr(answer.usage, bucket) for answer in answers) > 0
     assert after.cost_pico_usd == sum(answer.cost_pico_usd for answer in answers)
     assert after.HasField("cost_pico_usd") == answers[0].HasField("cost_pico_usd")
+
+
+async def test_directory_outside_the_roots_is_refused(client: Client, tmp_path: Path) -> None:
+    """By every method that sets it, by its path and by a link; nothing is stored."""
+    outside = str(tmp_path.parent)
+    (tmp_path / "out").symlink_to("..")
+    session_id = await new_session(client, directory=str(tmp_path / "new"))
+    before = await session_of(client, session_id)
+    for directory in (outside, "/", "/etc", str(tmp_path / "out"), f"{tmp_path}/.."):
+        whole = UpdateSessionRequest(session_id=session_id, settings=SessionSettings(title="t", directory=directory))
+        alone = UpdateDirectoryRequest(session_id=session_id, directory=directory)
+        for call, field in (
+            (create(client, directory=directory), "settings.directory"),
+            (client.sessions.UpdateSession(whole), "settings.directory"),
+            (client.sessions.UpdateSessionDirectory(alone), "directory"),
+        ):
+            refusal = await refused(call)
+            assert (refusal.code, refusal.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST")
+            assert (refusal.fields, refusal.metadata["field"]) == ([field], field)
+            assert "is not below a folder that the server may read" in refusal.message
+    assert await session_of(client, session_id) == before
+    assert len((await client.sessions.ListSessions(ListSessionsRequest())).sessions) == 1
+
+
+async def test_session_whose_directory_is_no_longer_allowed_works_on(tmp_path: Path) -> None:
+    """Its messages are answered and its settings change; only its relative paths are refused, until it moves."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    for folder in (one, two):
+        folder.mkdir()
+        (folder / "a.txt").write_text(folder.name)
+    async with running_server(tmp_path) as server, connect(server.address) as client:
+        session_id = await new_session(client, directory=str(one))
+    async with (
+        running_server(tmp_path, f'[files]\nroots = ["{two}"]') as server,
+        connect(server.address) as client,
+    ):
+        assert words_of(await answer_to(client, await talk(client, "hello", session_id))) == "hello"
+        read = SendMessageRequest(session_id=session_id, parts=[file(path="a.txt")])
+        refusal = await refused(client.messages.SendMessage(read))
+        assert (refusal.fields, refusal.reason) == (["parts[0].file.path"], "INVALID_REQUEST")
+        assert "the session's directory is not below a folder that the server may read" in refusal.message
+        kept = SessionSettings(title="new", directory=str(one))
+        request = UpdateSessionRequest(session_id=session_id, settings=kept)
+        assert (await client.sessions.UpdateSession(request)).session.settings == kept
+        await update(client, session_id, directory=str(two))
+        await client.messages.SendMessage(read)

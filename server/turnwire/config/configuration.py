@@ -17,7 +17,7 @@ from turnwire.config.document import ConfigError, Document
 from turnwire.config.mcp import read_mcp
 from turnwire.config.providers import ConfiguredModels, read_models
 from turnwire.config.sections import DefaultsSection, LogConfig, ServerConfig, StorageConfig
-from turnwire.config.tenants import read_roots, read_tenants
+from turnwire.config.tenants import default_roots, read_roots, read_tenants
 from turnwire.core.settings import (
     Agent,
     CompactionSettings,
@@ -53,6 +53,8 @@ class Config(Struct, frozen=True, kw_only=True):
     files: FileSettings = FileSettings()
     """Its `roots` are absolute, with links resolved."""
     tenants: Mapping[str, TenantSettings] = {}
+    default_roots: tuple[Path, ...] = ()
+    """Takes the place of `files.roots` when these are empty."""
     limits: Limits = Limits()
     retries: Retries = Retries()
     fallback_models: tuple[ModelRef, ...] = ()
@@ -78,6 +80,7 @@ class Config(Struct, frozen=True, kw_only=True):
             agents=self.agents,
             files=self.files,
             tenants=self.tenants,
+            default_roots=self.default_roots,
             limits=self.limits,
             retries=self.retries,
             fallback_models=self.fallback_models,
@@ -103,8 +106,9 @@ def load_config(path: Path | None, environ: Mapping[str, str], options: Mapping[
     defaults = document.section("defaults", DefaultsSection)
     limits = document.section("limits", Limits)
     models = read_models(document, defaults.builtin_providers)
+    server = _server(document, limits.max_message_bytes)
     return Config(
-        server=_server(document, limits.max_message_bytes),
+        server=server,
         storage=_storage(document),
         log=document.section("log", LogConfig),
         default_model=models.ref("defaults.model", defaults.model),
@@ -115,6 +119,7 @@ def load_config(path: Path | None, environ: Mapping[str, str], options: Mapping[
         permissions=read_permissions(document, "permissions", document.table("permissions")),
         files=_files(document),
         tenants=read_tenants(document),
+        default_roots=default_roots(server.listen, identifies_callers=False),
         limits=limits,
         retries=document.section("retries", Retries),
         fallback_models=models.refs("defaults.fallback_models", defaults.fallback_models),

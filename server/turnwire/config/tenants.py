@@ -1,5 +1,6 @@
 """Reads tenants from a configuration; docs/configuration.md describes their tables."""
 
+import ipaddress
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -29,6 +30,34 @@ def read_roots(document: Document, key: str, roots: Iterable[Path]) -> tuple[Pat
         ConfigError: one is not an existing folder.
     """
     return tuple(_root(document, f"{key}[{index}]", root) for index, root in enumerate(roots))
+
+
+def default_roots(listen: str, *, identifies_callers: bool) -> tuple[Path, ...]:
+    """Returns the folders whose files messages may name when the configuration names none.
+
+    It is the folder where the server is started, if only this machine can call and callers are not told apart: then
+    the server is most often a tool of the person who started it. There is none otherwise, nor if the folder is the
+    whole disk, where systems start services.
+
+    Args:
+        listen: `server.listen`.
+        identifies_callers: Whether callers need a credential.
+    """
+    folder = Path.cwd().resolve()
+    if identifies_callers or not is_local(listen) or folder == Path(folder.anchor):
+        return ()
+    return (folder,)
+
+
+def is_local(listen: str) -> bool:
+    """Returns whether only programs of this machine can reach an address of the form of `server.listen`."""
+    if listen.startswith("unix:"):
+        return True
+    host = listen.rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _tenant(document: Document, name: str, table: object) -> TenantSettings:

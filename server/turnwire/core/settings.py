@@ -145,7 +145,9 @@ class FileSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Which files on the server's disk a message may name, and how large a file may be."""
 
     roots: tuple[Path, ...] = ()
-    """Folders whose files messages may name, in addition to the session's directory."""
+    """Folders whose files messages may name, and below which directories of sessions are. Empty: the folder where the
+    server is started, if it does not identify callers, listens on a loopback address or a Unix socket, and this folder
+    is not `/`; else no file of the server."""
     max_bytes: Count = 20 * 2**20
     """Largest file: an attachment, or a file in a tool's result."""
 
@@ -154,7 +156,7 @@ class TenantSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """What one tenant may use. A server that does not identify callers has one tenant, `default`."""
 
     roots: tuple[Path, ...] | None = None
-    """Folders whose files the tenant's messages may name. If omitted: `files.roots`; empty: no file of the server."""
+    """As `files.roots`, for this tenant alone. If omitted: `files.roots`; empty: no file of the server."""
 
 
 class CompactionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -191,6 +193,13 @@ class CoreSettings(Struct, frozen=True, kw_only=True):
     """Whether errors, aborts and compactions leave a HOST message in the conversation."""
     max_list_bytes: int = 32 * 2**20
     """Largest list that a caller gets without asking for pages."""
+    default_roots: tuple[Path, ...] = ()
+    """Folders whose files may be read when the configuration names none: absolute, with links resolved."""
+
+    def roots(self, tenant: str) -> tuple[Path, ...]:
+        """Returns the folders whose files a tenant's messages may name; empty when they may name none."""
+        own = self.tenants.get(tenant, TenantSettings()).roots
+        return (self.files.roots or self.default_roots) if own is None else own
 
     def bounded(self, page: Page) -> Page:
         """Returns the page, bounded in bytes when it has no size."""

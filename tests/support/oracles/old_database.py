@@ -128,7 +128,7 @@ PICTURE = "data:image/png;base64,iVBORw0KGgo="
 async def make(folder: Path) -> Path:
     """Makes a database in the folder and returns its path; the server that wrote it was killed."""
     # as version 1 had none: notes of turns that did not end in order
-    quiet = "[defaults]\nhost_messages = false\n"
+    quiet = '[defaults]\nhost_messages = false\n[files]\nroots = ["/tmp"]\n'
     async with server_process(folder, quiet) as server, connect(server.address) as client:
         session_id = await new_session(client, title="Old conversation", directory="/tmp")
         await talk(client, "/reason I think.\nI answer.", session_id)

@@ -49,7 +49,7 @@ async def connect(address: str) -> AsyncIterator[Client]:
 async def running_server(
     folder: Path, toml: str = "", environ: Mapping[str, str] | None = None
 ) -> AsyncIterator[Server]:
-    """Runs a server whose database is `folder/turnwire.db`.
+    """Runs a server that is started in a folder, with the database `turnwire.db` there.
 
     Args:
         folder: Where configuration and database live; an existing database is opened.
@@ -59,5 +59,7 @@ async def running_server(
     file = folder / "turnwire.toml"
     file.write_text(toml)
     options = {"--listen": "127.0.0.1:0", "--db": str(folder / "turnwire.db")}
-    async with create_server(load_config(file, environ or {}, options), environ or {}) as server:
+    with contextlib.chdir(folder):
+        config = load_config(file, environ or {}, options)
+    async with create_server(config, environ or {}) as server:
         yield server

@@ -31,6 +31,7 @@ def test_without_any_file_the_offline_provider_answers() -> None:
         default_model=ModelRef("offline", "echo"),
         providers={"offline": OFFLINE},
         provider_sources={"offline": "builtin"},
+        default_roots=(Path.cwd(),),
         limits=Limits(),
     )
 
@@ -107,6 +108,7 @@ def test_core_settings_hold_what_the_core_needs(tmp_path: Path) -> None:
         default_model=ModelRef("router", "vendor/model"),
         agents={"poet": Agent(system="Rhyme.", model=ModelRef("offline", "lorem"), color="#00ff00")},
         files=FileSettings(roots=(tmp_path / "shared",), max_bytes=5),
+        default_roots=(tmp_path,),
         limits=Limits(max_steps=3, flush_interval_seconds=0.1, client_tool_timeout_seconds=5.0),
         compaction=CompactionSettings(enabled=False, threshold=0.5, keep=0.05, model=ModelRef("offline", "echo")),
         host_messages=False,

@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.fakes.config_file import load
 from turnwire.config import ConfigError
+from turnwire.config.tenants import default_roots
 from turnwire.core.settings import TenantSettings
 
 
@@ -41,3 +42,44 @@ def test_names_that_are_refused(name: str) -> None:
     """The error names the table."""
     with pytest.raises(ConfigError, match=r"(?s)test.toml: tenants\..* is not a name of at most 64 letters"):
         load(f'[tenants."{name}"]')
+
+
+@pytest.mark.parametrize(
+    "listen", ["127.0.0.1:1", "127.8.8.8:1", "localhost:1", "[::1]:1", "unix:t.sock", "unix:///run/t.sock"]
+)
+def test_local_server_has_its_folder_for_a_root(listen: str, tmp_path: Path) -> None:
+    """Where it is started, with links resolved; not when it identifies callers."""
+    assert default_roots(listen, identifies_callers=False) == (tmp_path.resolve(),)
+    assert default_roots(listen, identifies_callers=True) == ()
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:1", "[::]:1", "192.168.1.1:1", "example.com:1", "[2001:db8::1]:1"])
+def test_open_server_has_no_root(listen: str) -> None:
+    """Other machines would read the folder."""
+    assert default_roots(listen, identifies_callers=False) == ()
+
+
+def test_server_that_starts_in_the_root_folder_has_no_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be the whole disk; services start there."""
+    monkeypatch.chdir("/")
+    assert default_roots("127.0.0.1:1", identifies_callers=False) == ()
+
+
+def test_roots_of_a_tenant_come_before_those_of_all(tmp_path: Path) -> None:
+    """Its own, an empty list of its own too, then `files.roots`, then the default."""
+    for name in ("shared", "own"):
+        (tmp_path / name).mkdir()
+    tenants = "[tenants.acme]\nroots = ['own']\n[tenants.none]\nroots = []\n[tenants.other]\n"
+    settings = load(tenants).core_settings()
+    assert [settings.roots(name) for name in ("acme", "none", "other", "default")] == [
+        (tmp_path / "own",),
+        (),
+        (tmp_path,),
+        (tmp_path,),
+    ]
+    settings = load("[files]\nroots = ['shared']\n" + tenants).core_settings()
+    assert [settings.roots(name) for name in ("acme", "none", "other")] == [
+        (tmp_path / "own",),
+        (),
+        (tmp_path / "shared",),
+    ]

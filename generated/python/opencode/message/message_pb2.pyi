@@ -363,7 +363,7 @@ class FilePart(_message.Message):
     url: _builtins.str
     """Data URI (base64 encoded)."""
     path: _builtins.str
-    """A file inside the session's directory or a root that the configuration allows; relative paths start at the session's
+    """A regular file on the server, below a folder that the server may read; relative paths start at the session's
     directory. Read once, when the message is sent.
     """
     data: _builtins.bytes

@@ -98,7 +98,9 @@ class SessionInfo(_message.Message):
     title: _builtins.str
     """Title to show to people; "" when nobody set one."""
     directory: _builtins.str
-    """Working directory: an absolute path on the server's machine, or "" for none."""
+    """Working directory, where relative paths of file parts start: an absolute path on the server's machine, or "" for
+    none. It was below a folder that the server may read when it was set.
+    """
     version: _builtins.str
     """Reserved for clients of the fixed contract; this server does not fill it."""
     status: Global___SessionStatus.ValueType
@@ -241,7 +243,9 @@ class SessionSettings(_message.Message):
     title: _builtins.str
     """Title to show to people; "" for none. At most 1,024 characters."""
     directory: _builtins.str
-    """Working directory: an absolute path on the server's machine, or "" for none."""
+    """Working directory, where relative paths of file parts start: an absolute path on the server's machine, or "" for
+    none. A new one must be below a folder that the server may read; it need not exist. INVALID_ARGUMENT otherwise.
+    """
     agent: _builtins.str
     """The agent, unless a message names another. "": "default"."""
     compaction: Global___CompactionMode.ValueType
@@ -499,7 +503,7 @@ class UpdateDirectoryRequest(_message.Message):
     session_id: _builtins.str
     """The session. Required."""
     directory: _builtins.str
-    """Absolute path, or "" for none."""
+    """Absolute path below a folder that the server may read, or "" for none. The folder need not exist."""
     def __init__(
         self,
         *,

@@ -98,8 +98,9 @@ class SessionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UpdateSessionDirectory(self, request, context):
-        """Sets the working directory: the folder from which file parts with a path are read. Returns the changed session.
-        Errors: NOT_FOUND; INVALID_ARGUMENT when the directory is not absolute.
+        """Sets the working directory: the folder where relative paths of file parts start. Returns the changed session.
+        Errors: NOT_FOUND; INVALID_ARGUMENT when the directory is not absolute or not below a folder that the server may
+        read.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

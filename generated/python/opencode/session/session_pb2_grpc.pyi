@@ -48,8 +48,9 @@ class SessionServiceStub:
     that is gone already is NOT_FOUND.
     """
     UpdateSessionDirectory: _grpc.UnaryUnaryMultiCallable[_session_pb2.UpdateDirectoryRequest, _session_pb2.SessionInfo]
-    """Sets the working directory: the folder from which file parts with a path are read. Returns the changed session.
-    Errors: NOT_FOUND; INVALID_ARGUMENT when the directory is not absolute.
+    """Sets the working directory: the folder where relative paths of file parts start. Returns the changed session.
+    Errors: NOT_FOUND; INVALID_ARGUMENT when the directory is not absolute or not below a folder that the server may
+    read.
     """
     GetSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.GetSessionRequest, _session_pb2.GetSessionResponse]
     """Returns one session. Errors: NOT_FOUND (SESSION_NOT_FOUND)."""
@@ -80,8 +81,9 @@ class SessionServiceAsyncStub(SessionServiceStub):
     that is gone already is NOT_FOUND.
     """
     UpdateSessionDirectory: _aio.UnaryUnaryMultiCallable[_session_pb2.UpdateDirectoryRequest, _session_pb2.SessionInfo]  # type: ignore[assignment]
-    """Sets the working directory: the folder from which file parts with a path are read. Returns the changed session.
-    Errors: NOT_FOUND; INVALID_ARGUMENT when the directory is not absolute.
+    """Sets the working directory: the folder where relative paths of file parts start. Returns the changed session.
+    Errors: NOT_FOUND; INVALID_ARGUMENT when the directory is not absolute or not below a folder that the server may
+    read.
     """
     GetSession: _aio.UnaryUnaryMultiCallable[_session_pb2.GetSessionRequest, _session_pb2.GetSessionResponse]  # type: ignore[assignment]
     """Returns one session. Errors: NOT_FOUND (SESSION_NOT_FOUND)."""
@@ -133,8 +135,9 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.UpdateDirectoryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.SessionInfo, _abc.Awaitable[_session_pb2.SessionInfo]]:
-        """Sets the working directory: the folder from which file parts with a path are read. Returns the changed session.
-        Errors: NOT_FOUND; INVALID_ARGUMENT when the directory is not absolute.
+        """Sets the working directory: the folder where relative paths of file parts start. Returns the changed session.
+        Errors: NOT_FOUND; INVALID_ARGUMENT when the directory is not absolute or not below a folder that the server may
+        read.
         """
 
     @_abc_1.abstractmethod

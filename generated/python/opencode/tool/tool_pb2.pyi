@@ -544,7 +544,9 @@ class ToolResultFile(_message.Message):
     url: _builtins.str
     """Data URI (base64 encoded)."""
     path: _builtins.str
-    """A file inside the session's directory or a root that the configuration allows."""
+    """A regular file on the server, below a folder that the server may read; relative paths start at the session's
+    directory.
+    """
     data: _builtins.bytes
     """The bytes themselves. May be empty."""
     upload_id: _builtins.str

@@ -69,6 +69,8 @@ class SessionChange(NamedRequest, frozen=True, kw_only=True):
     """The new values of those that change."""
     paths: frozenset[str] = frozenset()
     """What changes: names of settings, or of fields in them, such as "budget.max_tokens"."""
+    settings_field: str = "settings"
+    """Field of the request that holds the settings, for errors; "" if they are fields of the request itself."""
     expected_revision: int | None = None
     """Refuse unless the session has this revision; None takes any."""
 

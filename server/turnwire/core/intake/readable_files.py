@@ -1,4 +1,7 @@
-"""Files on the server's disk that a caller may name: decides which, and opens them safely.
+"""Files on the server's disk that a caller may name: decides which, and reads them.
+
+A path is resolved, the resolved path must be below a root, and the file is opened without following a link
+(`core/disk/opening.py`), so what was checked is what is read.
 
 The database must never be opened for reading here. POSIX locks belong to the process: closing any descriptor of a file
 gives up all locks that the process holds on it, including SQLite's. The next program that closes the database would
@@ -13,30 +16,34 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from turnwire.core.disk.file_systems import kernel_interface
+from turnwire.core.disk.opening import LOOK_ONLY, open_without_links
 from turnwire.core.environment import Environment
+from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import InvalidRequest, MessageTooLarge
 from turnwire.ports.store import FileIdentity
 
 KERNEL_FOLDERS = (Path("/proc"), Path("/sys"), Path("/dev"))
-"""Never read, even inside an allowed folder: the server's environment, with its keys, is a file there."""
+"""Never read, even below a root, on systems too that do not report the type of a file system. Their other mounts are
+known by that type."""
 
 DESCRIPTORS = Path("/proc/self/fd")
 """Where Linux lists the process's descriptors as paths."""
 
-LOOK_ONLY: int | None = getattr(os, "O_PATH", None)
-"""Flag that opens a file without access to its content, so that closing it gives up no lock; None if unsupported."""
+_NO_EFFECT = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+"""Opens for reading without waiting for a pipe's writer and without taking a terminal; neither should get so far."""
 
 
 class ReadableFiles(Struct, frozen=True, kw_only=True):
-    """The files that a session may name by path. Nothing outside `directory` and `roots` is ever opened.
+    """The files that a session may name by path. Nothing outside `roots` is ever opened.
 
     Symbolic links are resolved first, and the resolved path decides.
     """
 
     directory: str = ""
-    """The session's working directory; "" for none."""
+    """The session's working directory, where relative paths start; "" for none."""
     roots: tuple[Path, ...] = ()
-    """Further folders whose files may be read."""
+    """Folders whose files may be read: absolute, with links resolved."""
     max_bytes: int
     """Size limit of one file, inclusive."""
     own_files: Callable[[], Set[FileIdentity]] = frozenset
@@ -50,8 +57,8 @@ class ReadableFiles(Struct, frozen=True, kw_only=True):
             field: Path of the field in the request, for errors.
 
         Raises:
-            InvalidRequest: the path is not allowed, not a regular file, or one of the store's own files.
-            MessageTooLarge: the file is over the limit.
+            InvalidRequest: the path is not allowed, not a regular file with data, or one of the store's own files.
+            MessageTooLarge: the file is over the limit, or grows over it while it is read.
         """
         with os.fdopen(self._open(self._resolve(path, field), field), "rb") as file:
             try:
@@ -63,36 +70,48 @@ class ReadableFiles(Struct, frozen=True, kw_only=True):
         return content
 
     def _resolve(self, path: str, field: str) -> Path:
-        """Returns the path with links resolved. Raises InvalidRequest unless it is inside an allowed folder."""
+        """Returns the path with links resolved. Raises InvalidRequest unless it is below a root."""
         if "\0" in path:
             raise InvalidRequest.of(field, "holds a NUL character")
-        folders = [Path(self.directory), *self.roots] if self.directory else [*self.roots]
-        allowed = [folder.resolve() for folder in folders]
-        named = Path(path)
-        if not named.is_absolute() and not self.directory:
-            raise InvalidRequest.of(field, "is relative and the session has no directory")
+        if not self.roots:
+            raise InvalidRequest.of(field, "names a file of the server, which lets you read none", "PATH_NOT_ALLOWED")
+        if not Path(path).is_absolute():
+            self._check_directory(field)
         try:
-            target = (Path(self.directory) / named).resolve(strict=True)
+            target = (Path(self.directory) / path).resolve(strict=True)
         except (OSError, RuntimeError) as error:
             # one error for "missing" and "not allowed", or a caller could explore the disk
             raise _not_readable(field) from error
-        inside = any(target.is_relative_to(folder) for folder in allowed)
-        if not inside or any(target.is_relative_to(folder) for folder in KERNEL_FOLDERS):
+        if not _is_below(target, self.roots) or _is_below(target, KERNEL_FOLDERS):
             raise _not_readable(field)
         return target
+
+    def _check_directory(self, field: str) -> None:
+        """Raises InvalidRequest unless a relative path may start at the session's directory."""
+        if not self.directory:
+            raise InvalidRequest.of(field, "is relative and the session has no directory")
+        if not is_allowed_directory(self.directory, self.roots):
+            # the configuration may have changed since the session got its directory
+            raise InvalidRequest.of(
+                field,
+                "is relative, but the session's directory is not below a folder that the server may read; "
+                "change the directory",
+                "PATH_NOT_ALLOWED",
+            )
 
     def _open(self, target: Path, field: str) -> int:
         """Returns a descriptor for reading. It is of the file that was checked, even if files are moved meanwhile."""
         if LOOK_ONLY is None or not DESCRIPTORS.is_dir():
             return self._open_by_path(target, field)
         try:
-            # O_NOFOLLOW: the path is resolved, so a link here was put there just now
-            seen = os.open(target, LOOK_ONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            seen = open_without_links(target, LOOK_ONLY)
         except OSError as error:
             raise _not_readable(field) from error
         try:
             self._check(os.fstat(seen), field)
-            return os.open(DESCRIPTORS / str(seen), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            if kernel_interface(seen):
+                raise _not_readable(field)
+            return os.open(DESCRIPTORS / str(seen), _NO_EFFECT)
         except OSError as error:
             raise _not_readable(field) from error
         finally:
@@ -106,17 +125,17 @@ class ReadableFiles(Struct, frozen=True, kw_only=True):
         """
         try:
             self._check(target.lstat(), field)
-            # O_NONBLOCK: a pipe may have replaced the file
-            descriptor = os.open(target, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            descriptor = open_without_links(target, _NO_EFFECT)
         except OSError as error:
             raise _not_readable(field) from error
-        status = os.fstat(descriptor)
         try:
-            self._check(status, field)
-        except InvalidRequest:
-            if FileIdentity.of(status) not in self.own_files():
+            self._check(os.fstat(descriptor), field)
+            if kernel_interface(descriptor):
+                raise _not_readable(field)
+        except (InvalidRequest, OSError) as error:
+            if FileIdentity.of(os.fstat(descriptor)) not in self.own_files():
                 os.close(descriptor)
-            raise
+            raise error if isinstance(error, InvalidRequest) else _not_readable(field) from error
         return descriptor
 
     def _check(self, status: os.stat_result, field: str) -> None:
@@ -129,14 +148,29 @@ class ReadableFiles(Struct, frozen=True, kw_only=True):
             raise too_large(field, status.st_size, self.max_bytes)
 
 
-def readable_files(environment: Environment, directory: str) -> ReadableFiles:
-    """Returns the files that a session may name by path; `directory` is "" when the session has none."""
+def readable_files(environment: Environment, session: Session) -> ReadableFiles:
+    """Returns the files that messages and results of a session may name by path."""
     return ReadableFiles(
-        directory=directory,
-        roots=environment.settings.files.roots,
+        directory=session.directory,
+        roots=environment.settings.roots(session.tenant),
         max_bytes=environment.settings.files.max_bytes,
         own_files=environment.store.own_files,
     )
+
+
+def is_allowed_directory(directory: str, roots: tuple[Path, ...]) -> bool:
+    """Returns whether a session may have a directory: it is below a root or one, or will be when it is made.
+
+    Links are resolved as far as they exist. Blocks; call it in a thread.
+
+    Args:
+        directory: An absolute path.
+        roots: Absolute, with links resolved.
+    """
+    try:
+        return _is_below(Path(directory).resolve(), roots)
+    except (OSError, RuntimeError):  # a loop of links
+        return False
 
 
 def too_large(field: str, actual_bytes: int, max_bytes: int) -> MessageTooLarge:
@@ -150,7 +184,11 @@ def too_large(field: str, actual_bytes: int, max_bytes: int) -> MessageTooLarge:
     )
 
 
+def _is_below(path: Path, folders: tuple[Path, ...]) -> bool:
+    return any(path.is_relative_to(folder) for folder in folders)
+
+
 def _not_readable(field: str) -> InvalidRequest:
     return InvalidRequest.of(
-        field, "is not a readable file inside the session's directory or an allowed root", "PATH_NOT_ALLOWED"
+        field, "is not a readable file below a folder that the server may read", "PATH_NOT_ALLOWED"
     )

@@ -1,9 +1,11 @@
 """Chooses model, agent and tools of a turn; refuses unknown and unusable ones before anything is stored."""
 
+import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
+from turnwire.core.intake.readable_files import is_allowed_directory
 from turnwire.core.settings import CoreSettings
 from turnwire.core.tools.schemas import problem_of_schema
 from turnwire.domain.conversation.messages import ModelRef
@@ -15,10 +17,12 @@ from turnwire.ports.provider import Providers
 
 @contextmanager
 def settings_in(field: str) -> Iterator[None]:
-    """Prefixes the fields of an InvalidRequest with the request field that holds the settings."""
+    """Prefixes the fields of an InvalidRequest with the request field that holds the settings; "" for the request."""
     try:
         yield
     except InvalidRequest as error:
+        if not field:
+            raise
         raise error.within(field) from error
 
 
@@ -78,6 +82,25 @@ def check_directory(directory: str, field: str = "directory") -> str:
     if directory and (not PurePosixPath(directory).is_absolute() or "\0" in directory):
         raise InvalidRequest.of(field, "is not an absolute path")
     return directory
+
+
+async def check_allowed_directory(directory: str, roots: tuple[Path, ...]) -> None:
+    """Checks that a session may have a directory; it need not exist.
+
+    Args:
+        directory: As the caller gave it; "" for none.
+        roots: Folders whose files the session may name.
+
+    Raises:
+        InvalidRequest: it is not an absolute path, or not below a root.
+    """
+    if check_directory(directory) and not await asyncio.to_thread(is_allowed_directory, directory, roots):
+        problem = (
+            "is not below a folder that the server may read"
+            if roots
+            else "is set, but the server lets you read no files"
+        )
+        raise InvalidRequest.of("directory", problem, "PATH_NOT_ALLOWED")
 
 
 async def check_schemas(tools: Iterable[ToolDefinition], field: str = "tools") -> None:

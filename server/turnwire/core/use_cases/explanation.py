@@ -78,9 +78,7 @@ class ContextExplainer:
             model = choose_model(environment.settings, environment.providers, request.turn.model, agent, session)
             await check_schemas(request.turn.tools)
             turn = self._turn(request.turn, session, agent, model)
-        contents = await load_contents(
-            request.parts, readable_files(environment, session.directory), environment.settings.limits
-        )
+        contents = await load_contents(request.parts, readable_files(environment, session), environment.settings.limits)
         history = await environment.store.history(session.session_id)
         if contents.contents:
             history = (*history, self._message(turn, contents))

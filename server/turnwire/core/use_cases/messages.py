@@ -191,7 +191,7 @@ class Conversations:
         return session, Work((PutSession(session),), (NewEvent(SessionCreated(SessionView(session))),))
 
     async def _contents(self, new: NewMessage, session: Session) -> Contents:
-        readable = readable_files(self._environment, session.directory)
+        readable = readable_files(self._environment, session)
         limits = self._environment.settings.limits
         return await load_contents(new.parts, readable, limits, len(new.metadata_json))
 

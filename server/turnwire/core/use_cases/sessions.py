@@ -13,7 +13,7 @@ from turnwire.core.intake.once import NamedRequests, receipt_record
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.turns.registry import Turns
 from turnwire.core.uncancelled import Uncancelled
-from turnwire.core.use_cases.choices import check_agent, check_directory, check_schemas, settings_in
+from turnwire.core.use_cases.choices import check_agent, check_allowed_directory, check_schemas, settings_in
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import SessionCreated, SessionDeleted, SessionUpdated, SessionView
 from turnwire.domain.conversation.sessions import Session
@@ -51,6 +51,7 @@ class Sessions:
             InvalidRequest: a setting is wrong, or the request's name was used for another one.
         """
         await self._check_schemas(new)
+        await self._check_directory(principal.tenant, "", new)
         return await self._once(principal, new, lambda: self._create(principal, new))
 
     async def get(self, principal: Principal, session_id: str) -> SessionView:
@@ -80,6 +81,9 @@ class Sessions:
             StaleVersion: the session has another revision than expected.
         """
         await self._check_schemas(change)
+        if "directory" in change.paths:
+            session = await self._environment.store.session(session_id)
+            await self._check_directory(session.tenant, session.directory, change)
         return await self._once(principal, change, lambda: self._update_alone(principal, session_id, change))
 
     async def _once(
@@ -153,9 +157,7 @@ class Sessions:
     def _changed(self, session: Session, change: SessionChange) -> Session:
         """Returns the session with the new settings, checked."""
         changed = change.apply_to(session)
-        with settings_in("settings"):
-            if "directory" in change.paths:
-                check_directory(changed.directory)
+        with settings_in(change.settings_field):
             if "model" in change.paths and changed.model is not None:
                 self._environment.providers.check(changed.model)
             if "agent" in change.paths:
@@ -163,8 +165,14 @@ class Sessions:
                 changed = msgspec.structs.replace(changed, agent=agent)
         return changed
 
+    async def _check_directory(self, tenant: str, current: str, change: SessionChange) -> None:
+        """Checks a new directory. The current one may stay, though the configuration no longer allows it."""
+        if "directory" in change.paths and change.settings.directory != current:
+            with settings_in(change.settings_field):
+                await check_allowed_directory(change.settings.directory, self._environment.settings.roots(tenant))
+
     @staticmethod
     async def _check_schemas(change: SessionChange) -> None:
         if "tools" in change.paths:
-            with settings_in("settings"):
+            with settings_in(change.settings_field):
                 await check_schemas(change.settings.tools)

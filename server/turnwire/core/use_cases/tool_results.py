@@ -41,7 +41,7 @@ class ToolResults:
             InvalidRequest: a file is invalid, or the result is too large.
         """
         session = await self._environment.store.session(session_id)
-        readable = readable_files(self._environment, session.directory)
+        readable = readable_files(self._environment, session)
         result = await client_result(new, readable, self._environment.settings.limits)
         part, sequence = await self._turns.deliver_result(session_id, part_id, result)
         return part, sequence or session.head_sequence

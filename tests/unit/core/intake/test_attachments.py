@@ -19,7 +19,9 @@ DESCRIPTORS = Path("/proc/self/fd")
 
 
 def _load(new: NewFile, directory: str = "", roots: tuple[Path, ...] = ()) -> LoadedFile:
-    return asyncio.run(load_file(new, FIELD, ReadableFiles(directory=directory, roots=roots, max_bytes=100)))
+    """Loads with a directory that is a root itself, unless roots are given."""
+    below = roots or ((Path(directory).resolve(),) if directory else ())
+    return asyncio.run(load_file(new, FIELD, ReadableFiles(directory=directory, roots=below, max_bytes=100)))
 
 
 def _violation(new: NewFile, directory: str = "", roots: tuple[Path, ...] = ()) -> tuple[str, str]:

@@ -4,13 +4,16 @@ import fcntl
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from turnwire.core.disk import file_systems, opening
 from turnwire.core.intake import readable_files
-from turnwire.core.intake.readable_files import ReadableFiles
+from turnwire.core.intake.readable_files import ReadableFiles, is_allowed_directory
 from turnwire.domain.errors import InvalidRequest, MessageTooLarge
 from turnwire.ports.store import FileIdentity
 
@@ -37,6 +40,15 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
+@pytest.fixture(params=["by one system call", "by steps"])
+def opening_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways of opening without links."""
+    if request.param == "by steps":
+        monkeypatch.setattr(opening, "kernel_refuses_links", lambda: False)
+    elif not opening.kernel_refuses_links():
+        pytest.skip("this system has no openat2")
+
+
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
     """A file of the store."""
@@ -45,9 +57,14 @@ def own(tmp_path: Path) -> Path:
     return path
 
 
+def _below(root: Path, **settings: Any) -> ReadableFiles:
+    """Returns the files below a folder, which is the session's directory too."""
+    return ReadableFiles(**{"directory": str(root), "roots": (root,), "max_bytes": 100, **settings})
+
+
 def _readable(own: Path, max_bytes: int = 100) -> ReadableFiles:
     identity = FileIdentity.of(own.stat())
-    return ReadableFiles(directory=str(own.parent), max_bytes=max_bytes, own_files=lambda: frozenset((identity,)))
+    return _below(own.parent, max_bytes=max_bytes, own_files=lambda: frozenset((identity,)))
 
 
 def _hard_link(own: Path) -> str:
@@ -98,7 +115,7 @@ def test_own_files_are_asked_for_at_each_opening(own: Path) -> None:
     later = own.with_name("later")
     later.write_bytes(b"text")
     known: set[FileIdentity] = set()
-    readable = ReadableFiles(directory=str(own.parent), max_bytes=100, own_files=lambda: known)
+    readable = _below(own.parent, own_files=lambda: known)
     assert readable.read("later", FIELD) == b"text"
     known.add(FileIdentity.of(later.stat()))
     with pytest.raises(InvalidRequest, match="own database"):
@@ -155,7 +172,7 @@ def _swap_when_looked_at(own: Path, target: Path) -> ReadableFiles:
             target.hardlink_to(own)
         return frozenset((identity,))
 
-    return ReadableFiles(directory=str(own.parent), max_bytes=100, own_files=own_files)
+    return _below(own.parent, own_files=own_files)
 
 
 def test_own_file_that_takes_the_place_of_another_is_not_closed(own: Path, way: str) -> None:
@@ -170,3 +187,187 @@ def test_own_file_that_takes_the_place_of_another_is_not_closed(own: Path, way: 
             with pytest.raises(InvalidRequest, match="own database"):
                 _swap_when_looked_at(own, target).read("notes.txt", FIELD)
         assert subprocess.run([sys.executable, "-c", LOCKED_ELSEWHERE, str(own)], check=False).returncode == 7
+
+
+@pytest.fixture
+def swapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ReadableFiles:
+    """A folder that a link to another folder replaces between the check of a path and the opening."""
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    for folder in (root / "sub" / "deep", outside / "deep"):
+        folder.mkdir(parents=True)
+    (root / "sub" / "deep" / "a.txt").write_text("inside")
+    (outside / "deep" / "a.txt").write_text("secret")
+    resolve = ReadableFiles._resolve
+
+    def resolve_and_swap(self: ReadableFiles, path: str, field: str) -> Path:
+        found = resolve(self, path, field)
+        (root / "sub").rename(root / "moved")
+        (root / "sub").symlink_to(outside)
+        return found
+
+    monkeypatch.setattr(ReadableFiles, "_resolve", resolve_and_swap)
+    return _below(root)
+
+
+@pytest.mark.usefixtures("way", "opening_way")
+def test_folder_that_becomes_a_link_after_the_check_is_not_followed(swapped: ReadableFiles) -> None:
+    """The file outside has the same name; nothing of it is returned."""
+    with pytest.raises(InvalidRequest, match="not a readable file"):
+        swapped.read("sub/deep/a.txt", FIELD)
+
+
+@pytest.mark.usefixtures("way", "opening_way")
+def test_folder_that_is_swapped_all_the_time_never_leads_out(tmp_path: Path) -> None:
+    """Each reading returns the file inside or is refused, whenever the swap comes."""
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    for folder, text in ((root / "sub", "inside"), (outside, "secret")):
+        folder.mkdir(parents=True)
+        (folder / "a.txt").write_text(text)
+
+    def swap() -> None:
+        for _ in range(2_000):
+            (root / "sub").rename(root / "moved")
+            (root / "sub").symlink_to(outside)
+            (root / "sub").unlink()
+            (root / "moved").rename(root / "sub")
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    found = set()
+    while swapping.is_alive():
+        try:
+            found.add(_below(root).read("sub/a.txt", FIELD))
+        except InvalidRequest:
+            found.add(b"refused")
+    swapping.join()
+    assert found <= {b"inside", b"refused"}
+    assert _below(root).read("sub/a.txt", FIELD) == b"inside"
+
+
+@pytest.mark.usefixtures("way", "opening_way")
+def test_file_of_the_kernel_is_refused_by_its_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever its path is; a file system that cannot be asked counts as one."""
+    (tmp_path / "environ").write_text("KEY=secret")
+
+    def unknown(descriptor: int) -> int:
+        raise OSError
+
+    for kind in (lambda _: 0x9FA0, unknown):
+        monkeypatch.setattr(file_systems, "file_system_type", kind)
+        with pytest.raises(InvalidRequest, match="not a readable file"):
+            _below(tmp_path).read("environ", FIELD)
+    monkeypatch.setattr(file_systems, "file_system_type", lambda _: 0xEF53)
+    assert _below(tmp_path).read("environ", FIELD) == b"KEY=secret"
+
+
+READ_A_SECOND_PROCFS = """
+import os, sys
+from pathlib import Path
+from turnwire.core.intake.readable_files import ReadableFiles
+from turnwire.domain.errors import InvalidRequest
+root = Path(sys.argv[1])
+assert b"TURNWIRE_TEST_KEY" in (root / "proc/self/environ").read_bytes()
+files = ReadableFiles(roots=(root,), max_bytes=1_000_000)
+for name in ("self/environ", "1/environ", "cpuinfo", "self/root/etc/passwd"):
+    try:
+        files.read(str(root / "proc" / name), "path")
+    except InvalidRequest as error:
+        print(error)
+    else:
+        sys.exit(f"{name} was read")
+print(files.read(str(root / "a.txt"), "path"))
+"""
+
+
+def test_second_mount_of_procfs_is_refused(tmp_path: Path) -> None:
+    """The server's environment, with its keys, is a file there too, and no folder's name shows it."""
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "a.txt").write_text("data")
+    mounted = f'mount -t proc proc "$0/proc" || exit 77; exec "{sys.executable}" -c "$1" "$0"'
+    try:
+        ended = subprocess.run(
+            ["unshare", "-rmpf", "sh", "-c", mounted, str(tmp_path), READ_A_SECOND_PROCFS],
+            env={**os.environ, "TURNWIRE_TEST_KEY": "secret"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=30,
+        )
+    except FileNotFoundError:
+        pytest.skip("this system has no unshare")
+    if ended.returncode == 77 or ended.stderr.startswith("unshare:"):
+        pytest.skip("this user may not mount procfs")
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines()[-1] == "b'data'"
+
+
+@pytest.mark.usefixtures("way")
+def test_file_that_grows_while_it_is_read_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit counts what is read, not only what the file had when it was opened."""
+    file = tmp_path / "log.txt"
+    file.write_bytes(bytes(100))
+    check = ReadableFiles._check
+
+    def check_and_grow(self: ReadableFiles, status: os.stat_result, field: str) -> None:
+        check(self, status, field)
+        if status.st_size == 100:
+            os.truncate(file, 5_000_000_000)
+
+    monkeypatch.setattr(ReadableFiles, "_check", check_and_grow)
+    with pytest.raises(MessageTooLarge) as caught:
+        _below(tmp_path).read("log.txt", FIELD)
+    assert caught.value.metadata["maxBytes"] == "100"
+
+
+@pytest.mark.usefixtures("way", "opening_way")
+def test_root_that_is_gone_is_refused(tmp_path: Path) -> None:
+    """With the words for any file that cannot be read; it may come back."""
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "a.txt").write_text("one")
+    assert _below(root).read("a.txt", FIELD) == b"one"
+    root.rename(tmp_path / "gone")
+    with pytest.raises(InvalidRequest, match="not a readable file"):
+        _below(root).read("a.txt", FIELD)
+    root.symlink_to(tmp_path / "gone")
+    with pytest.raises(InvalidRequest, match="not below a folder"):
+        _below(root).read("a.txt", FIELD)
+    root.unlink()
+    (tmp_path / "gone").rename(root)
+    assert _below(root).read("a.txt", FIELD) == b"one"
+
+
+def test_directory_outside_the_roots_reads_nothing(tmp_path: Path) -> None:
+    """The error names the directory as the reason, and paths below a root are read."""
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    for folder in (root, outside):
+        folder.mkdir()
+        (folder / "a.txt").write_text(folder.name)
+    files = _below(root, directory=str(outside))
+    with pytest.raises(InvalidRequest, match="the session's directory is not below a folder"):
+        files.read("a.txt", FIELD)
+    with pytest.raises(InvalidRequest, match="not a readable file"):
+        files.read(str(outside / "a.txt"), FIELD)
+    assert files.read(str(root / "a.txt"), FIELD) == b"root"
+
+
+def test_without_roots_the_error_says_so(tmp_path: Path) -> None:
+    """Whether the file is there or not."""
+    for name in ("a.txt", str(tmp_path), "/etc/passwd"):
+        with pytest.raises(InvalidRequest, match="names a file of the server, which lets you read none"):
+            _below(tmp_path, roots=()).read(name, FIELD)
+
+
+def test_directories_below_a_root_are_allowed(tmp_path: Path) -> None:
+    """Links are resolved, and the folder need not exist yet."""
+    root = tmp_path.resolve() / "root"
+    root.mkdir()
+    (root / "out").symlink_to("..")
+    (root / "in").symlink_to(root)
+    (root / "loop").symlink_to("loop")
+    (root.parent / "alias").symlink_to("root")
+    for name in (".", "sub/deep", "in", "in/sub", "../alias", "../root/sub"):
+        assert is_allowed_directory(str(root / name), (root,)), name
+    for name in ("..", "out", "out/sub", "loop", "../rootless", "x/../../y"):
+        assert not is_allowed_directory(str(root / name), (root,)), name
+    assert not is_allowed_directory(str(root), ())

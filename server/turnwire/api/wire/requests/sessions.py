@@ -73,7 +73,7 @@ def update_directory_request(request: session_pb2.UpdateDirectoryRequest) -> Ses
     settings = SessionSettings(directory=checks.at_most("directory", request.directory, 4096))
     checks.done()
     check_directory(settings.directory)
-    return SessionChange(settings=settings, paths=frozenset(("directory",)))
+    return SessionChange(settings=settings, paths=frozenset(("directory",)), settings_field="")
 
 
 def _paths(checks: Checks, request: session_pb2.UpdateSessionRequest) -> frozenset[str]:

@@ -1,0 +1,118 @@
+"""Opening without links: in both ways the same files, and the same refusals."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from turnwire.core.disk import opening
+from turnwire.core.disk.opening import open_without_links
+
+DESCRIPTORS = Path("/dev/fd")
+READ = os.O_RDONLY
+LOOK = opening.LOOK_ONLY
+UNCACHED = opening.kernel_refuses_links.__wrapped__
+
+
+@pytest.fixture(params=["by one system call", "by steps"], autouse=True)
+def opening_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways of opening."""
+    if request.param == "by steps":
+        monkeypatch.setattr(opening, "kernel_refuses_links", lambda: False)
+    elif not opening.kernel_refuses_links():
+        pytest.skip("this system has no openat2")
+    return str(request.param)
+
+
+@pytest.fixture(params=["to read", "to look"])
+def flags(request: pytest.FixtureRequest) -> int:
+    """Flags that read a file and flags that only look at it."""
+    if request.param == "to look":
+        if LOOK is None:
+            pytest.skip("this system has no O_PATH")
+        return LOOK
+    return READ
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three folders deep: a file, and links of each kind."""
+    root = tmp_path.resolve()
+    deep = root / "one" / "two"
+    deep.mkdir(parents=True)
+    (deep / "a.txt").write_text("hello")
+    (deep / "link.txt").symlink_to("a.txt")
+    (root / "near").symlink_to("one")
+    (root / "far").symlink_to(deep)
+    return root
+
+
+def test_file_is_opened(folder: Path, flags: int) -> None:
+    """The descriptor is of that file and goes to no program."""
+    path = folder / "one" / "two" / "a.txt"
+    descriptor = open_without_links(path, flags)
+    try:
+        assert os.path.samestat(os.fstat(descriptor), path.stat())
+        assert not os.get_inheritable(descriptor)
+        if flags == READ:
+            assert os.read(descriptor, 9) == b"hello"
+    finally:
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize("path", ["one/two/link.txt", "near/two/a.txt", "far/a.txt", "near/two/link.txt"])
+def test_link_anywhere_is_refused(folder: Path, flags: int, path: str) -> None:
+    """Relative or absolute, at the end or on the way, though it leads to a file that could be opened."""
+    with pytest.raises(OSError, match=r"symbolic links|Not a directory") as caught:
+        open_without_links(folder / path, flags)
+    assert caught.value.errno in (errno.ELOOP, errno.ENOTDIR)
+
+
+def test_link_of_procfs_is_refused(folder: Path, flags: int) -> None:
+    """Its target is no path, so nothing would check it."""
+    with (folder / "one" / "two" / "a.txt").open() as file:
+        link = Path(f"/proc/{os.getpid()}/fd/{file.fileno()}")
+        if not link.exists():
+            pytest.skip("this system has no procfs")
+        with pytest.raises(OSError, match="symbolic links"):
+            open_without_links(link, flags)
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("missing", errno.ENOENT),
+        ("missing/a.txt", errno.ENOENT),
+        ("one/two/a.txt/x", errno.ENOTDIR),
+        ("x" * 256, errno.ENAMETOOLONG),
+    ],
+)
+def test_what_is_not_there_has_the_usual_error(folder: Path, flags: int, path: str, code: int) -> None:
+    """As `os.open` reports it."""
+    with pytest.raises(OSError, match=r".") as caught:
+        open_without_links(folder / path, flags)
+    assert caught.value.errno == code
+
+
+def test_refusals_leave_no_open_descriptor(folder: Path, flags: int) -> None:
+    """Neither of the file nor of a folder on the way."""
+    before = len(list(DESCRIPTORS.iterdir()))
+    for path in ("one/two/link.txt", "far/a.txt", "missing/a.txt", "one/two/a.txt/x"):
+        with pytest.raises(OSError, match=r"."):
+            open_without_links(folder / path, flags)
+    assert len(list(DESCRIPTORS.iterdir())) == before
+
+
+@pytest.mark.parametrize("code", [errno.ENOSYS, errno.EPERM])
+def test_without_the_system_call_files_are_opened_by_steps(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """An old kernel does not know it, a container may forbid it."""
+
+    def refuse(path: Path, flags: int) -> int:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(opening, "_open_at_once", refuse)
+    monkeypatch.setattr(opening, "kernel_refuses_links", UNCACHED)
+    os.close(open_without_links(folder / "one" / "two" / "a.txt", READ))

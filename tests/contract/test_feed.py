@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from tests.support.fakes.core import RecordingObserver
 from tests.support.fakes.domain_values import NOW, make_message
 from tests.support.fakes.loop import settled
 from tests.support.fakes.opened_store import events_in, kinds_in
@@ -114,8 +115,10 @@ def test_watchers_at_different_places_get_their_own_frames(feed: LiveFeed) -> No
     assert [e.sequence for e in events_in(ahead.take(1 << 16).frames)] == [2]
 
 
-def test_a_watcher_that_falls_behind_knows(feed: LiveFeed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It skips to the end and reads the store; the others are not disturbed."""
+def test_a_watcher_that_falls_behind_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It skips to the end and reads the store, which is reported; the others are not disturbed."""
+    observer = RecordingObserver()
+    feed = LiveFeed(CODEC, max_watchers=3, tick=timedelta(hours=1), observer=observer)
     monkeypatch.setattr(live_feed, "SESSION_RING_BYTES", 100)
     slow, quick = feed.subscribe("ses_1"), feed.subscribe("ses_1")
     seen = []
@@ -124,6 +127,8 @@ def test_a_watcher_that_falls_behind_knows(feed: LiveFeed, monkeypatch: pytest.M
         seen += _orders(quick)
     assert (slow.lagging, quick.lagging, seen) == (True, False, list(range(1, 20)))
     slow.skip()
+    quick.skip()
+    assert observer.fell_behind == 1
     assert (slow.lagging, _orders(slow), slow.head) == (False, [], 19)
     feed.publish_stored([_stored(20, 20)])
     assert _orders(slow) == [20]

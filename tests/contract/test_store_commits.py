@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.support.fakes.core import RecordingObserver
 from tests.support.fakes.domain_values import NOW, adding, creating, make_message, put
 from tests.support.fakes.opened_store import OpenedStore, opened_store
 from turnwire.api.wire.codec import ProtoCodec
@@ -191,3 +192,14 @@ async def test_reading_a_closed_store_is_a_storage_error(opened: OpenedStore) ->
     await opened.store.aclose()
     with pytest.raises(StorageError):
         await opened.store.sessions(Page())
+
+
+async def test_each_transaction_is_reported(tmp_path: Path) -> None:
+    """With the units that waited together, and how many of them failed."""
+    observer = RecordingObserver()
+    async with opened_store(tmp_path, observer=observer) as opened:
+        await opened.store.commit(creating())
+        units = [adding(make_message("msg_1", "a")), adding(make_message("msg_2", "b", session_id="ses_none"))]
+        await asyncio.gather(*map(opened.store.commit, units), return_exceptions=True)
+    assert [(batch.commits, batch.failed) for batch in observer.batches] == [(1, 0), (2, 1)]
+    assert all(batch.longest_seconds >= batch.seconds > 0 for batch in observer.batches)

@@ -22,6 +22,7 @@ from turnwire.domain.errors import DomainError, InvalidRequest, TooManySignIns, 
 from turnwire.domain.ids import new_id
 from turnwire.domain.principal import Principal, Role
 from turnwire.ports.identity import Authenticator, Caller
+from turnwire.ports.observer import NoObserver, Observer
 
 log = structlog.get_logger()
 
@@ -76,9 +77,14 @@ class StreamingMethod(NamedTuple):
 class Gate:
     """Runs every call. All listeners share one gate; it keeps no state of a call."""
 
-    def __init__(self, authenticator: Authenticator) -> None:
-        """Takes what identifies callers."""
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        observer: Observer = NoObserver(),  # noqa: B008 - has no state
+    ) -> None:
+        """Takes what identifies callers, and what gets a report of each call."""
         self._admission = Admission(authenticator)
+        self._observer = observer
 
     async def unary(self, method: UnaryMethod, data: bytes, caller: Caller) -> Message | bytes:
         """Carries out a call and returns its one answer. Cancelling this cancels the implementation.
@@ -91,7 +97,7 @@ class Gate:
         Raises:
             CallFailed: the call failed for any reason.
         """
-        call = _Call(method.name)
+        call = _Call(method.name, self._observer)
         with call.log_outcome():
             principal = await self._admit(method.name, method.least_role, caller)
             request = _parsed(method.parse, data)
@@ -116,7 +122,7 @@ class Gate:
         Raises:
             CallFailed: the implementation or the outlet failed for any reason.
         """
-        call = _Call(method.name)
+        call = _Call(method.name, self._observer)
         with call.log_outcome():
             principal = await self._admit(method.name, method.least_role, caller)
             request = _parsed(method.parse, data)
@@ -166,10 +172,12 @@ def _parsed(parse: Callable[[bytes], Any], data: bytes) -> Any:
 class _Call:
     """One call, for its log line and its errors."""
 
-    def __init__(self, method: str) -> None:
+    def __init__(self, method: str, observer: Observer) -> None:
         self._method = method
+        self._observer = observer
         self._session_id = ""
         self._started = time.perf_counter()
+        observer.call_started(method)
 
     def note_session(self, value: Any) -> None:
         """Takes the session from a request or an answer, unless an earlier one named it.
@@ -190,7 +198,8 @@ class _Call:
             yield
         except CallerGone:
             self._log("CANCELLED")
-        except _Refused:
+        except _Refused as refused:
+            self._report(code_name(refused.status.code))
             raise
         except DomainError as error:
             status = status_of(error)
@@ -199,6 +208,7 @@ class _Call:
         except Exception as error:
             request_id = new_id("rpc")
             log.error("rpc_failed", method=self._method, request_id=request_id, exc_info=error)
+            self._report("INTERNAL")
             raise CallFailed(internal_status(request_id)) from error
         except BaseException:
             self._log("CANCELLED")
@@ -208,12 +218,19 @@ class _Call:
 
     def _log(self, code: str, reason: str = "") -> None:
         """Writes the log line, without any content of the request."""
+        seconds = self._report(code)
         log.info(
             "rpc",
             method=self._method,
             code=code,
             reason=reason,
-            milliseconds=round((time.perf_counter() - self._started) * 1000, 1),
+            milliseconds=round(seconds * 1000, 1),
             session_id=audit.printable(self._session_id),
             request_id="",
         )
+
+    def _report(self, code: str) -> float:
+        """Reports the end of the call. Returns how many seconds it took."""
+        seconds = time.perf_counter() - self._started
+        self._observer.call_ended(self._method, code, seconds)
+        return seconds

@@ -11,6 +11,7 @@ from turnwire.domain.ids import IdMaker
 from turnwire.ports.clock import Clock
 from turnwire.ports.commit import Commit, Committed
 from turnwire.ports.feed import Feed
+from turnwire.ports.observer import NoObserver, Observer
 from turnwire.ports.provider import Providers
 from turnwire.ports.store import Store
 from turnwire.ports.tools import NoServerTools, ServerTools
@@ -27,6 +28,7 @@ class Environment:
     clock: Clock
     new_id: IdMaker
     tools: ServerTools = NoServerTools()  # noqa: RUF009 - has no state
+    observer: Observer = NoObserver()  # noqa: RUF009 - has no state
 
     def commit(self, session_id: str, work: Work, at: datetime) -> Future[Committed]:
         """Stores work in one session in one transaction; see `Store.commit`."""

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from tests.support.fakes.context import KeepingStore, ScriptedProvider
-from tests.support.fakes.core import FakeProviders, RecordingFeed, make_environment
+from tests.support.fakes.core import FakeProviders, RecordingFeed, RecordingObserver, make_environment
 from tests.support.fakes.domain_values import make_answer, make_message, make_session, make_turn
 from turnwire.core.context.next_request import StepRequests
 from turnwire.core.settings import CompactionSettings
@@ -47,10 +47,12 @@ class World:
             conversation=tuple(history), sessions_by_id={"ses_1": make_session(compaction=compaction)}
         )
         self.provider = ScriptedProvider(*answers)
+        self.observer = RecordingObserver()
         self.environment = make_environment(
             self.store,
             FakeProviders(self.provider, window),
             settings={"compaction": CompactionSettings(**{"threshold": 0.5, "keep": 0.2, **settings})},
+            observer=self.observer,
         )
         self.turn = turn or make_turn()
         self.requests = StepRequests(self.environment, self.turn)

@@ -24,6 +24,7 @@ from turnwire.domain.principal import Principal
 from turnwire.feed.memory.live_feed import LiveFeed
 from turnwire.ports.codec import Codec
 from turnwire.ports.commit import Commit, Committed, PutPermission
+from turnwire.ports.observer import BatchEnd, ModelCallEnd, NoObserver, Observer, ToolCallEnd
 from turnwire.ports.provider import PreparedRequest, ProviderRequest, StreamItem
 from turnwire.ports.store import (
     Bounds,
@@ -312,6 +313,59 @@ class RecordingFeed(LiveFeed):
         super().publish(event)
 
 
+class RecordingObserver:
+    """Keeps what was reported, in order, as the name of the method with its arguments."""
+
+    def __init__(self) -> None:
+        """Begins with nothing."""
+        self.calls: list[tuple[str, str, str]] = []
+        self.turns: list[tuple[str, Turn]] = []
+        self.first_outputs: list[float | None] = []
+        self.answers: list[tuple[Message, bool]] = []
+        self.model_calls: list[ModelCallEnd] = []
+        self.tool_calls: list[ToolCallEnd] = []
+        self.batches: list[BatchEnd] = []
+        self.fell_behind = 0
+
+    def call_started(self, method: str) -> None:
+        """Keeps it."""
+        self.calls.append(("started", method, ""))
+
+    def call_ended(self, method: str, code: str, seconds: float) -> None:
+        """Keeps it."""
+        assert seconds >= 0
+        self.calls.append(("ended", method, code))
+
+    def turn_started(self, turn: Turn) -> None:
+        """Keeps it."""
+        self.turns.append(("started", turn))
+
+    def turn_ended(self, turn: Turn, first_output_seconds: float | None) -> None:
+        """Keeps it."""
+        self.turns.append(("ended", turn))
+        self.first_outputs.append(first_output_seconds)
+
+    def answer_ended(self, turn: Turn, message: Message, *, is_summary: bool) -> None:
+        """Keeps it."""
+        self.answers.append((message, is_summary))
+
+    def model_call_ended(self, call: ModelCallEnd) -> None:
+        """Keeps it."""
+        self.model_calls.append(call)
+
+    def tool_call_ended(self, call: ToolCallEnd) -> None:
+        """Keeps it."""
+        self.tool_calls.append(call)
+
+    def batch_ended(self, batch: BatchEnd) -> None:
+        """Keeps it."""
+        self.batches.append(batch)
+
+    def watcher_fell_behind(self) -> None:
+        """Counts it."""
+        self.fell_behind += 1
+
+
 def make_environment(
     store: FakeStore | None = None,
     providers: FakeProviders | None = None,
@@ -319,6 +373,7 @@ def make_environment(
     clock: ManualClock | None = None,
     settings: Mapping[str, object] | None = None,
     tools: ServerTools | None = None,
+    observer: Observer | None = None,
 ) -> Environment:
     """Returns an environment of fakes."""
     return Environment(
@@ -332,4 +387,5 @@ def make_environment(
         clock=clock or ManualClock(),
         new_id=numbered_ids(),
         tools=tools or NoServerTools(),
+        observer=observer or NoObserver(),
     )

@@ -10,6 +10,7 @@ from opencode.event.session_event_pb2 import SessionEvent
 from opencode.message.message_pb2 import DisplayMessage, MessageList
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.ports.codec import Codec
+from turnwire.ports.observer import NoObserver, Observer
 from turnwire.ports.store import StoredEvent
 from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
 
@@ -31,13 +32,16 @@ class OpenedStore:
 
 @contextlib.asynccontextmanager
 async def opened_store(
-    folder: Path, retained_events: int = 10_000, codec: Codec = _CODEC
+    folder: Path,
+    retained_events: int = 10_000,
+    codec: Codec = _CODEC,
+    observer: Observer = NoObserver(),  # noqa: B008 - has no state
 ) -> AsyncIterator[OpenedStore]:
     """Opens `folder/turnwire.db` and closes it afterwards."""
     path = folder / "turnwire.db"
     published: list[StoredEvent] = []
     settings = StorageSettings(path=path, retained_events_per_session=retained_events)
-    store = await SqliteStore.open(settings, codec, published.extend)
+    store = await SqliteStore.open(settings, codec, published.extend, observer=observer)
     try:
         yield OpenedStore(store, path, published)
     finally:

@@ -1,6 +1,7 @@
 """What every call passes, whatever listener it came by."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Callable
 
 import pytest
@@ -16,7 +17,9 @@ from opencode.message.message_pb2 import (
     StreamMessageRequest,
     StreamMessageResponse,
 )
+from tests.support.fakes.core import RecordingObserver
 from tests.support.fakes.identity import FakeCaller, KnownCallers
+from tests.support.fakes.loop import settled
 from turnwire.api.gate import CallerGone, CallFailed, Gate, StreamingMethod, UnaryMethod
 from turnwire.api.services.opening import STREAM_OPEN
 from turnwire.domain.errors import MessageNotFound
@@ -223,3 +226,33 @@ async def test_a_stream_ends_when_its_credentials_end() -> None:
     with pytest.raises(CallFailed) as ended:
         await Gate(KnownCallers(known)).stream(method, REQUEST, CALLER, listener)
     assert (ended.value.status.code, listener.got) == (code_pb2.UNAUTHENTICATED, [b"1"])
+
+
+async def test_every_call_is_reported_from_its_start_to_its_end() -> None:
+    """However it ends."""
+    observer = RecordingObserver()
+    gate = Gate(KnownCallers({"Bearer eve": SOMEBODY}), observer)
+    for service in (Service(b""), Service(MessageNotFound("msg_1")), Service(KeyError("bug"))):
+        with capture_logs(), contextlib.suppress(CallFailed):
+            await gate.unary(one(service), REQUEST, CALLER)
+    with capture_logs(), contextlib.suppress(CallFailed):
+        await gate.unary(one(Service(b"")), REQUEST, FakeCaller("Bearer wrong"))
+
+    async def waits(principal: Principal, request: object) -> bytes:
+        await asyncio.Event().wait()
+        return b""
+
+    method = UnaryMethod("S.Waits", Role.READER, GetMessageRequest.FromString, waits)
+    call = asyncio.create_task(gate.unary(method, REQUEST, CALLER))
+    await settled()
+    assert observer.calls[-1] == ("started", "S.Waits", "")
+    call.cancel()
+    with capture_logs():
+        await asyncio.wait((call,))
+    assert [(name, code) for what, name, code in observer.calls if what == "ended"] == [
+        ("S.One", "OK"),
+        ("S.One", "NOT_FOUND"),
+        ("S.One", "INTERNAL"),
+        ("S.One", "UNAUTHENTICATED"),
+        ("S.Waits", "CANCELLED"),
+    ]

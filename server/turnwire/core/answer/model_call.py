@@ -15,8 +15,10 @@ from turnwire.core.answer.slots import Slot
 from turnwire.core.environment import Environment
 from turnwire.domain.conversation.events import RetryScheduled
 from turnwire.domain.conversation.messages import Failure, ModelRef
+from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import ProviderError, ProviderStreamFailed, UnknownModel
 from turnwire.ports.commit import Committed
+from turnwire.ports.observer import ModelCallEnd
 from turnwire.ports.provider import ProviderRequest, Providers
 
 
@@ -32,18 +34,27 @@ class ModelCall:
     def __init__(
         self,
         environment: Environment,
+        turn: Turn,
         stream: MessageStream,
         journal: StepJournal,
-        publish: Callable[[RetryScheduled], None],
+        *,
         slot: Slot,
+        publish: Callable[[RetryScheduled], None],
+        on_output: Callable[[], None],
     ) -> None:
         """Args:
         environment: Ports and settings.
+        turn: The turn that needs the answer.
         stream: Takes the answer.
         journal: Saves it.
-        publish: Publishes to watchers that the call will be tried again.
         slot: The place among concurrent model calls; held by the caller.
+        publish: Publishes to watchers that the call will be tried again.
+        on_output: Called when the first content arrives.
         """
+        self._turn = turn
+        self._on_output = on_output
+        self._started_at = 0.0  # of the current attempt, by the loop's clock
+        self._first_output_at: float | None = None
         self._slot = slot
         self._environment = environment
         self._stream = stream
@@ -77,10 +88,12 @@ class ModelCall:
             for attempt in itertools.count(1):
                 failure = await self._attempt(request, model, announced)
                 if failure is None or self._stream.has_parts:
+                    self._report(model, attempt, failure)
                     return failure
                 delay = delay_before_retry(self._environment.settings.retries, failure, attempt)
                 if delay is None:
                     break
+                self._report(model, attempt, failure, delay=delay)
                 self.pending_notice = await self._tell(failure, attempt, delay, model, announced)
                 try:
                     self._slot.leave()  # another call may run while this one waits
@@ -88,10 +101,12 @@ class ModelCall:
                     await self._slot.take()
                 finally:
                     self.pending_notice = None
-            if failure is None or not may_fall_back(failure):
+            is_last = failure is None or not may_fall_back(failure) or index + 1 == len(models)
+            fallback = None if is_last else models[index + 1]
+            self._report(model, attempt, failure, fallback=fallback)
+            if failure is None or fallback is None:
                 break
-            if index + 1 < len(models):
-                await self._tell(failure, attempt, None, models[index + 1], announced)
+            await self._tell(failure, attempt, None, fallback, announced)
         return failure
 
     async def _tell(
@@ -112,6 +127,7 @@ class ModelCall:
         self, request: ProviderRequest, model: ModelRef, announced: asyncio.Future[Committed]
     ) -> ProviderError | None:
         self._stream.begin_attempt(model)
+        self._started_at, self._first_output_at = asyncio.get_running_loop().time(), None
         limit = self._environment.settings.limits.max_answer_bytes
         watchers_know = False
         try:
@@ -125,6 +141,9 @@ class ModelCall:
                         await asyncio.shield(announced)  # raises when the message could not be stored
                         watchers_know = True
                     self._stream.apply(item)
+                    if self._first_output_at is None and self._stream.has_parts:
+                        self._first_output_at = asyncio.get_running_loop().time()
+                        self._on_output()
                     self._journal.note_change()
                     if self._stream.size_bytes > limit:
                         return ProviderStreamFailed(f"the answer is larger than {limit} bytes", {"limit": str(limit)})
@@ -133,6 +152,28 @@ class ModelCall:
         self._stream.end_answer()
         self._journal.note_change()
         return None
+
+    def _report(
+        self,
+        model: ModelRef,
+        attempt: int,
+        failure: ProviderError | None,
+        delay: timedelta | None = None,
+        fallback: ModelRef | None = None,
+    ) -> None:
+        first = self._first_output_at
+        self._environment.observer.model_call_ended(
+            ModelCallEnd(
+                turn=self._turn,
+                model=model,
+                attempt=attempt,
+                failure=failure,
+                retry_delay=delay,
+                fallback=fallback,
+                seconds=asyncio.get_running_loop().time() - self._started_at,
+                first_output_seconds=None if first is None else first - self._started_at,
+            )
+        )
 
     def _is_configured(self, model: ModelRef) -> bool:
         try:

@@ -1,5 +1,6 @@
 """Asking a model to summarise a conversation."""
 
+import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
 
@@ -20,7 +21,8 @@ from turnwire.domain.conversation.messages import (
     Text,
 )
 from turnwire.domain.conversation.turns import GenerationOptions, Turn
-from turnwire.domain.errors import ProviderContextFull, ProviderStreamCut, ProviderStreamFailed
+from turnwire.domain.errors import ProviderContextFull, ProviderError, ProviderStreamCut, ProviderStreamFailed
+from turnwire.ports.observer import ModelCallEnd
 from turnwire.ports.provider import ProviderRequest
 
 INSTRUCTION = """\
@@ -127,6 +129,7 @@ class Summariser:
         )
         stream = MessageStream(self._message(MessageType.ASSISTANT, ""), lambda _: None, environment.new_id)
         stream.begin_attempt(model)
+        started_at = asyncio.get_running_loop().time()
         try:
             provider = await environment.providers.get(model.provider_id)
             async with contextlib.aclosing(provider.stream(provider.prepare(request))) as items:
@@ -134,17 +137,28 @@ class Summariser:
                     stream.apply(item)
                     if stream.size_bytes > environment.settings.limits.max_answer_bytes:
                         raise ProviderStreamFailed("the summary is too large")
+            if stream.finished is None:
+                raise ProviderStreamCut("the stream of the summary ended without its end marker")
+        except ProviderError as error:
+            self._report(started_at, error)
+            raise
+        else:
+            self._report(started_at, None)
         finally:
             answer = with_cost(stream.snapshot(), environment.providers)
             self._answers.append(answer)
             self.run = answer.model_run or self.run
-        if stream.finished is None:
-            raise ProviderStreamCut("the stream of the summary ended without its end marker")
+            environment.observer.answer_ended(self._turn, answer, is_summary=True)
         text = "\n\n".join(part.content.text for part in answer.parts if isinstance(part.content, Text)).strip()
         reason = stream.finished.reason
         if reason in (FinishReason.REFUSAL, FinishReason.CONTENT_FILTER) or not (text or reason is FinishReason.LENGTH):
             raise ProviderStreamFailed(f"the model wrote no summary: {reason}")
         return text
+
+    def _report(self, started_at: float, failure: ProviderError | None) -> None:
+        seconds = asyncio.get_running_loop().time() - started_at
+        ended = ModelCallEnd(turn=self._turn, model=self._model, failure=failure, seconds=seconds)
+        self._environment.observer.model_call_ended(ended)
 
     def _message(self, kind: MessageType, words: str) -> Message:
         now = self._environment.clock()

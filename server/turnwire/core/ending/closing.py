@@ -160,6 +160,11 @@ def end_turn(
     return work + (further or Work()) + Work((PutTurn(over),), (NewEvent(TurnEnded(over), turn.turn_id),))
 
 
+def ended_turns(work: Work) -> tuple[Turn, ...]:
+    """Returns the turns that the work ends, as they are after it."""
+    return tuple(event.kind.turn for event in work.events if isinstance(event.kind, TurnEnded))
+
+
 def _close_part(part: Part, ending: Ending, now: datetime) -> Part:
     orderly = ending.status is MessageStatus.COMPLETE
     open_still = part.status is PartStatus.STREAMING

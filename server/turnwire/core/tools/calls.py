@@ -37,7 +37,9 @@ class ToolCalls:
         self._client_tools = client_tools
         self._calls = calls = StoredCalls(environment, message)
         self._permissions = PermissionAnswers(calls, permissions, environment.clock)
-        self._client = ClientCalls(calls, client_tools, environment.settings.limits.client_tool_timeout)
+        self._client = ClientCalls(
+            calls, client_tools, environment.settings.limits.client_tool_timeout, environment.observer
+        )
         self._server = ServerCalls(environment, calls, client_tools, agent)
 
     @property

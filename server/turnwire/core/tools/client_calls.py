@@ -11,6 +11,7 @@ from turnwire.core.settings import Limits
 from turnwire.core.tools.results import CallResult, StoredCalls
 from turnwire.domain.errors import ToolCallAlreadySettled, ToolCallNotReady
 from turnwire.ports.commit import PutFile
+from turnwire.ports.observer import CLIENT_TOOLS, Observer, ToolCallEnd
 
 
 async def client_result(new: NewToolResult, readable: ReadableFiles, limits: Limits) -> CallResult:
@@ -48,15 +49,19 @@ class ClientCalls:
     permission has no entry.
     """
 
-    def __init__(self, calls: StoredCalls, client_tools: frozenset[str], timeout: timedelta) -> None:
+    def __init__(
+        self, calls: StoredCalls, client_tools: frozenset[str], timeout: timedelta, observer: Observer
+    ) -> None:
         """Args:
         calls: All calls of the message, including those of server tools.
         client_tools: Names of the tools that the client runs.
         timeout: How long the client may take for a call, counted from when it may answer.
+        observer: Receives a report of each result.
         """
         self._calls = calls
         self._client_tools = client_tools
         self._timeout_seconds = timeout.total_seconds()
+        self._observer = observer
         self._ready_since: dict[int, float] = {}
         self._note_ready()
 
@@ -78,6 +83,7 @@ class ClientCalls:
             if not self._is_ready(index):
                 missing = f"permission {call.permission_id!r}" if call.permission_id else "the answer to be stored"
                 raise ToolCallNotReady(f"tool call {part_id!r} waits for {missing}", part_id)
+            self._report(index, is_error=result.is_error)
             return (await asyncio.shield(self._calls.settle({index: result}))).sequence
         if not result.is_of(call):
             raise ToolCallAlreadySettled(
@@ -102,6 +108,8 @@ class ClientCalls:
             ready = [index for index in waiting if self._is_ready(index)]
             left = {index: self._ready_since[index] + limit - loop.time() for index in ready}
             if overdue := [index for index in ready if left[index] <= 0]:
+                for index in overdue:
+                    self._report(index, is_error=True)
                 await asyncio.shield(self._calls.settle(dict.fromkeys(overdue, late)))
                 continue
             with contextlib.suppress(TimeoutError):
@@ -118,6 +126,11 @@ class ClientCalls:
     def _open_indexes(self) -> list[int]:
         calls = self._calls.message.tool_calls()
         return [part.index for part, call in calls if call.name in self._client_tools and not call.status.settled]
+
+    def _report(self, index: int, *, is_error: bool) -> None:
+        now = asyncio.get_running_loop().time()
+        seconds = now - self._ready_since.get(index, now)
+        self._observer.tool_call_ended(ToolCallEnd(source=CLIENT_TOOLS, is_error=is_error, seconds=seconds))
 
     def _note_ready(self) -> None:
         now = asyncio.get_running_loop().time()

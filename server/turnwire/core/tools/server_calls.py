@@ -12,11 +12,12 @@ from turnwire.core.tools.permission_requests import denial
 from turnwire.core.tools.results import CallResult, StoredCalls
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import ToolLog
-from turnwire.domain.conversation.messages import File, ToolStatus
+from turnwire.domain.conversation.messages import File, ToolStatus, ToolUse
 from turnwire.domain.conversation.permissions import PermissionAction
 from turnwire.domain.errors import StorageBusy, StorageFull
 from turnwire.domain.text import join_surrogates
 from turnwire.ports.commit import Committed, PutFile, PutMessage
+from turnwire.ports.observer import ToolCallEnd
 from turnwire.ports.tools import ToolOutcome
 
 MAX_LOG_LINES = 200
@@ -141,10 +142,19 @@ class ServerCalls:
             running = msgspec.structs.replace(call, status=ToolStatus.RUNNING, started_at=now)
             # durable before it runs: after a crash, a call that is not RUNNING has not been run
             await asyncio.shield(calls.replace({index: running}))
-            outcome = await self._environment.tools.call(call.name, call.input_json or "{}", partial(self._log, index))
+            outcome = await self._call(call, index)
             settings = self._environment.settings
             result = server_result(outcome, settings.limits.max_tool_output_bytes, settings.files.max_bytes)
             await self._settle_surely(index, result)
+
+    async def _call(self, call: ToolUse, index: int) -> ToolOutcome:
+        loop = asyncio.get_running_loop()
+        started_at = loop.time()
+        outcome = await self._environment.tools.call(call.name, call.input_json or "{}", partial(self._log, index))
+        source = call.name.partition(".")[0]
+        ended = ToolCallEnd(source=source, is_error=outcome.is_error, seconds=loop.time() - started_at)
+        self._environment.observer.tool_call_ended(ended)
+        return outcome
 
     async def _settle(self, index: int, result: CallResult) -> None:
         self._unsaved_logs.discard(index)

@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 import structlog
 
-from turnwire.core.ending.closing import Ending, end_turn
+from turnwire.core.ending.closing import Ending, end_turn, ended_turns
 from turnwire.core.environment import Environment
 from turnwire.core.turns.recovery import Resumption, end_stored_turn
 from turnwire.core.turns.run import TurnRun
@@ -210,6 +210,7 @@ class SessionTurns:
         while place is not None:
             try:
                 if await self._start(place, run):
+                    self._environment.observer.turn_started(run.turn)
                     await self._run_turn(run)
             except Exception as error:  # a bug in one turn must not block the queue
                 log.error("turn_not_ended", session_id=self._session_id, exc_info=error)
@@ -278,6 +279,7 @@ class SessionTurns:
             try:
                 queue = Work((), (self._queue_event(),) if with_queue_event else ())
                 await self._environment.commit(self._session_id, work + queue, self._environment.clock())
+                self._report_ended(work)
                 return True
             except StorageError as error:
                 passes = isinstance(error, StorageBusy | StorageFull) or attempt < len(RETRY_SECONDS)
@@ -292,6 +294,11 @@ class SessionTurns:
                 log.error("turn_not_saved", session_id=self._session_id, exc_info=error)
                 return False
         raise AssertionError("count never ends")
+
+    def _report_ended(self, work: Work) -> None:
+        for turn in ended_turns(work):
+            run = self.run if self.run is not None and self.run.turn.turn_id == turn.turn_id else None
+            self._environment.observer.turn_ended(turn, run.first_output_seconds if run is not None else None)
 
     async def _is_durable(self, place: Place) -> bool:
         if place.durable is None:

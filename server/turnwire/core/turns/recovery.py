@@ -5,7 +5,7 @@ import structlog
 from msgspec import Struct
 
 from turnwire.core.answer.costs import with_cost
-from turnwire.core.ending.closing import Ending, end_turn
+from turnwire.core.ending.closing import Ending, end_turn, ended_turns
 from turnwire.core.ending.host_messages import note_ending
 from turnwire.core.environment import Environment
 from turnwire.core.tools.permission_requests import closing_work
@@ -51,7 +51,8 @@ async def resume_or_end(environment: Environment, turn: Turn, *, is_newest: bool
         if is_newest:
             work += Work((), (NewEvent(SessionStatusChanged(False)),))
         await environment.commit(turn.session_id, work, now)
-        log.info("turn_ended_after_restart", session_id=turn.session_id, turn_id=turn.turn_id)
+        for ended in ended_turns(work):
+            environment.observer.turn_ended(ended, None)
         return None
     attempts = turn.resumes if turn.steps == len(point.steps) else 0
     resumed = msgspec.structs.replace(turn, steps=len(point.steps), resumes=attempts + (not point.waits_for_calls))

@@ -45,6 +45,24 @@ class Aborted(msgspec.Struct, frozen=True):
     """Waiting messages that were dropped, in queue order."""
 
 
+class TurnLoad(msgspec.Struct, frozen=True):
+    """How much the server has to do."""
+
+    running: int
+    """Turns that run, the waiting ones included."""
+    waiting: int
+    """Running turns that wait for a person or for a tool of the client."""
+    queued: int
+    """Messages that wait behind a running turn."""
+
+
+class LeftTurns(msgspec.Struct, frozen=True):
+    """What the next start continues."""
+
+    running: int
+    queued: int
+
+
 class Turns:
     """All sessions that have a turn running or waiting. Used on the event loop only.
 
@@ -150,7 +168,7 @@ class Turns:
             if owner.run is None:
                 owner.start_next()
 
-    async def aclose(self) -> None:
+    async def aclose(self) -> LeftTurns:
         """Stops all turns and returns when all their content is durable. Waiting messages stay stored.
 
         A turn between two steps, or waiting for tools, permissions or the start of an answer, continues at the next
@@ -158,11 +176,19 @@ class Turns:
         """
         self._is_closing = True
         owners = list(self._owners.values())
+        runs = [owner.run for owner in owners if owner.run is not None]
         for owner in owners:
             owner.suspend(RESTARTED)
         for owner in owners:
             await owner.idle()
         await self._uncancelled.settle()
+        return LeftTurns(sum(run.is_left for run in runs), sum(len(owner.queue) for owner in owners))
+
+    def load(self) -> TurnLoad:
+        """Returns how many turns run and wait now."""
+        runs = list(self._runs(None))
+        waiting = sum(run.open_requests > 0 for run in runs)
+        return TurnLoad(len(runs), waiting, sum(len(owner.queue) for owner in self._owners.values()))
 
     def view(self, session: Session) -> SessionView:
         """Returns the session with its running turn and queue as they are now."""

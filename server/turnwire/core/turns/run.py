@@ -58,6 +58,12 @@ class TurnRun:
         self._stopped_with: Ending | None = None
         self._is_suspended = False
         self._is_ending = False
+        self._started_at: float | None = None  # by the loop's clock; stays None for a resumed turn
+        self._is_resumed = resume is not None
+        self.first_output_seconds: float | None = None
+        """From the start of the turn to its first content; None before that, and for a resumed turn."""
+        self.is_left = False
+        """True when the turn was suspended and continues at the next start."""
         self.ended = asyncio.Event()
         """Set by the owner once the turn's end is durable, or once the owner gave up storing it."""
 
@@ -67,6 +73,8 @@ class TurnRun:
         Never raises. Returns the work that ends the turn, which the caller must commit; None when it was suspended and
         continues at the next start.
         """
+        if not self._is_resumed:
+            self._started_at = asyncio.get_running_loop().time()
         if self._stopped_with is None:
             self._task = asyncio.create_task(self._steps(slots), name=f"turn {self.turn.turn_id}")
             await asyncio.wait((self._task,))
@@ -76,6 +84,7 @@ class TurnRun:
         if self._is_suspended and ending is self._stopped_with and (self._end is None or self._end.is_resumable):
             if self._phase is not None:
                 await self._phase.flush()  # log lines of running tools
+            self.is_left = True
             return None
         self._is_ending = True
         self._phase = None  # a reader's flush must not write the open message over the ended one
@@ -166,11 +175,15 @@ class TurnRun:
     async def _ask(self, slot: Slot) -> StepEnd:
         """Asks the model for the next step."""
         request = await self._requests.next()
-        self._phase = step = Step(self._environment, self.turn, request, self._reopened)
+        self._phase = step = Step(self._environment, self.turn, request, self._reopened, self._note_output)
         self._reopened = None
         end = await step.run(slot, self._requests)
         self._phase = None
         return end
+
+    def _note_output(self) -> None:
+        if self.first_output_seconds is None and self._started_at is not None:
+            self.first_output_seconds = asyncio.get_running_loop().time() - self._started_at
 
     def _ending_of(self, task: asyncio.Task[Ending] | None) -> Ending:
         if self._stopped_with is not None and (task is None or task.cancelled() or task.exception() is not None):

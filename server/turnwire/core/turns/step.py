@@ -5,6 +5,7 @@ is left when the turn is stopped. The end of a step is a value, `StepEnd`: the t
 """
 
 import asyncio
+from collections.abc import Callable
 
 import msgspec
 from msgspec import Struct
@@ -61,7 +62,14 @@ class StepEnd(Struct, frozen=True):
 class Step:
     """Asks the model once. One task calls `run`; others on the same event loop may read and flush meanwhile."""
 
-    def __init__(self, environment: Environment, turn: Turn, request: StepRequest, reopened: Message | None) -> None:
+    def __init__(
+        self,
+        environment: Environment,
+        turn: Turn,
+        request: StepRequest,
+        reopened: Message | None,
+        on_output: Callable[[], None],
+    ) -> None:
         """Adds the step's message; its commit has begun when this returns.
 
         Args:
@@ -69,11 +77,13 @@ class Step:
             turn: The turn.
             request: The request to the model.
             reopened: The message of a step that an earlier process began; None makes a new one.
+            on_output: Called when the first content of the answer arrives.
         """
         self._environment = environment
         self._turn = turn
         self._request = request
         self._call: ModelCall | None = None
+        self._on_output = on_output
         self._is_reopened = reopened is not None
         message, work = self._begin(request.sent, reopened)
         self._added: asyncio.Future[Committed] = environment.commit(turn.session_id, work, message.updated_at)
@@ -111,7 +121,9 @@ class Step:
             StorageError: the message, or a summary, could not be stored.
         """
         environment, turn, stream, request = self._environment, self._turn, self._stream, self._request
-        self._call = call = ModelCall(environment, stream, self._journal, self._publish, slot)
+        self._call = call = ModelCall(
+            environment, turn, stream, self._journal, slot=slot, publish=self._publish, on_output=self._on_output
+        )
         models = (turn.model, *environment.settings.fallbacks(turn.agent))
         failure = await call.run(request.request, models, self._added)
         if isinstance(failure, ProviderContextFull) and not stream.has_parts:
@@ -129,6 +141,7 @@ class Step:
         if ending.finish_reason is FinishReason.TOOL_USE:
             answer, permissions = await ask_permissions(environment, turn, answer)
         ended, closing = close_message(answer, ending, environment.clock())
+        environment.observer.answer_ended(turn, ended, is_summary=False)
         return StepEnd(ended, permissions, closing + opening_work(permissions))
 
     async def flush(self) -> None:
@@ -140,6 +153,7 @@ class Step:
         await self._journal.settle()
         await asyncio.wait((self._added,))
         message = with_cost(self._answer(), self._environment.providers)
+        self._environment.observer.answer_ended(self._turn, message, is_summary=False)
         was_added = self._added.exception() is None
         return StepEnd(message, work=Work() if was_added else Work((), (_added_event(message),)))
 

@@ -9,6 +9,7 @@ from turnwire.domain.errors import ShuttingDown, TooManyWatchers
 from turnwire.feed.memory.ring import Ring
 from turnwire.ports.codec import Codec
 from turnwire.ports.feed import Entry, Taken
+from turnwire.ports.observer import NoObserver, Observer
 from turnwire.ports.store import StoredEvent
 
 SESSION_RING_BYTES = 8 << 20
@@ -63,6 +64,8 @@ class LiveSubscription:
 
     def skip(self) -> None:
         """Moves the cursor to the end."""
+        if self.lagging:
+            self._feed.observer.watcher_fell_behind()
         self._cursor.position = self._ring.end
 
     async def wait(self) -> None:
@@ -81,18 +84,27 @@ class LiveSubscription:
 class LiveFeed:
     """Implements `ports.feed.Feed`; see there. `run` must be running while there are watchers."""
 
-    def __init__(self, codec: Codec, max_watchers: int, tick: timedelta) -> None:
+    def __init__(
+        self,
+        codec: Codec,
+        max_watchers: int,
+        tick: timedelta,
+        observer: Observer = NoObserver(),  # noqa: B008 - has no state
+    ) -> None:
         """Args:
         codec: Frames the ephemeral events.
         max_watchers: Subscriptions that may be open at once.
         tick: How often idle watchers wake to see whether a heartbeat is due; a fraction of the heartbeat.
+        observer: Receives a report when a watcher falls behind.
         """
         self._tick_seconds = tick.total_seconds()
         self._codec = codec
         self._max_watchers = max_watchers
         self._all = Ring(ALL_RING_BYTES)
         self._sessions: dict[str, Ring] = {}
-        self._watchers = 0
+        self.observer = observer
+        self.watchers = 0
+        """Subscriptions that are open."""
         self.closed = False
         """True once `close` was called."""
 
@@ -125,10 +137,10 @@ class LiveFeed:
         """Watches one session or all."""
         if self.closed:
             raise ShuttingDown
-        if self._watchers >= self._max_watchers:
+        if self.watchers >= self._max_watchers:
             limit = str(self._max_watchers)
             raise TooManyWatchers(f"{limit} event streams are open already", {"limit": limit})
-        self._watchers += 1
+        self.watchers += 1
         if session_id is None:
             return LiveSubscription(self, None, self._all)
         ring = self._sessions.setdefault(session_id, Ring(SESSION_RING_BYTES))
@@ -136,7 +148,7 @@ class LiveFeed:
 
     def unsubscribe(self, session_id: str | None, ring: Ring) -> None:
         """Called by a subscription when it closes. A ring without subscribers is dropped."""
-        self._watchers -= 1
+        self.watchers -= 1
         if ring.is_watched:
             return
         if session_id is None:

@@ -17,6 +17,7 @@ from turnwire.domain.errors import StorageError
 from turnwire.domain.principal import Principal
 from turnwire.ports.codec import Codec
 from turnwire.ports.commit import Commit, Committed
+from turnwire.ports.observer import NoObserver, Observer
 from turnwire.ports.store import (
     Bounds,
     DisplayPage,
@@ -93,6 +94,7 @@ class SqliteStore:
         codec: Codec,
         publish: Publisher,
         on_loss: Callable[[StorageError], None] = lambda _: None,
+        observer: Observer = NoObserver(),  # noqa: B008 - has no state
     ) -> "SqliteStore":
         """Opens the file, creates it if needed, and migrates it to the newest schema. Close with `aclose`.
 
@@ -102,6 +104,7 @@ class SqliteStore:
             publish: Called with the events that were committed.
             on_loss: Called once, on the event loop, when a file of the database was deleted or replaced. Nothing can be
                 stored from then on; closing saves what can be saved.
+            observer: Receives a report of each transaction.
 
         Raises:
             StorageBusy: another server has the file open.
@@ -120,7 +123,7 @@ class SqliteStore:
             opened.append(reading := await open_connection(settings.path, read_only=True))
             files.remember()
             sessions, changes = SessionCache(), CommitWriter(codec, settings.retained_events_per_session)
-            writer = GroupWriter(writing, files, changes, sessions, publish=publish, on_loss=on_loss)
+            writer = GroupWriter(writing, files, changes, sessions, publish=publish, on_loss=on_loss, observer=observer)
             await writer.start()
             timelines = await run(writing, Timelines.begin, writer.published_position)
             renewal = Renewal(writing, codec)

@@ -13,6 +13,7 @@ import aiosqlite
 
 from turnwire.domain.errors import ShuttingDown, StorageError
 from turnwire.ports.commit import Commit, Committed
+from turnwire.ports.observer import BatchEnd, Observer
 from turnwire.ports.store import Publisher, StoredEvent
 from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.changes import CommitWriter
@@ -24,6 +25,9 @@ MAX_BATCH = 512
 
 Outcome = Committed | Exception
 """Result of one commit. An exception other than a DomainError is a bug and reaches the caller unchanged."""
+
+Waiting = tuple[Commit, asyncio.Future[Committed], float]
+"""A commit, its future, and when it was called by the loop's clock."""
 
 Apply = Callable[[sqlite3.Connection, Commit], tuple[Outcome, list[StoredEvent]]]
 
@@ -44,6 +48,7 @@ class GroupWriter:
         *,
         publish: Publisher,
         on_loss: Callable[[StorageError], None],
+        observer: Observer,
     ) -> None:
         """Takes the connection to write on, which the caller closes after `aclose`; see `SqliteStore.open`."""
         self._files = files
@@ -53,7 +58,8 @@ class GroupWriter:
         self._connection = connection
         self._changes = changes
         self._publish = publish
-        self._waiting: deque[tuple[Commit, asyncio.Future[Committed]]] = deque()
+        self._observer = observer
+        self._waiting: deque[Waiting] = deque()
         self._wake = asyncio.Event()
         self._batch: asyncio.Future[None] | None = None  # done when the current batch is published
         self._closing = False
@@ -69,11 +75,12 @@ class GroupWriter:
 
     def commit(self, commit: Commit) -> asyncio.Future[Committed]:
         """Stores one unit of work; see `Store.commit`."""
-        future: asyncio.Future[Committed] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Committed] = loop.create_future()
         if self._closing:
             future.set_exception(ShuttingDown())
             return future
-        self._waiting.append((commit, future))
+        self._waiting.append((commit, future, loop.time()))
         self._wake.set()
         return future
 
@@ -102,25 +109,35 @@ class GroupWriter:
             if self._closing:
                 return
 
-    async def _write_batch(self, batch: list[tuple[Commit, asyncio.Future[Committed]]]) -> None:
-        was_whole = self._loss is None
+    async def _write_batch(self, batch: list[Waiting]) -> None:
+        loop = asyncio.get_running_loop()
+        started_at, was_whole = loop.time(), self._loss is None
         try:
-            outcomes, stored = await run(self._connection, self._transact, [commit for commit, _ in batch])
+            outcomes, stored = await run(self._connection, self._transact, [commit for commit, *_ in batch])
         except Exception as error:  # the writer must outlive every failure: the whole server waits for it
             outcomes, stored = [error] * len(batch), []
+        ended_at = loop.time()
         if was_whole and self._loss is not None:
             self._on_loss(self._loss)
-        self._sessions.forget_changed(commit for commit, _ in batch)
+        self._sessions.forget_changed(commit for commit, *_ in batch)
         if stored:
             self._publish(stored)
             self.published_position = stored[-1].event.position
-        for (_, future), outcome in zip(batch, outcomes, strict=True):
+        for (_, future, _), outcome in zip(batch, outcomes, strict=True):
             if future.done():  # its caller was cancelled
                 continue
             if isinstance(outcome, Exception):
                 future.set_exception(outcome)
             else:
                 future.set_result(outcome)
+        self._observer.batch_ended(
+            BatchEnd(
+                commits=len(batch),
+                failed=sum(isinstance(outcome, Exception) for outcome in outcomes),
+                seconds=ended_at - started_at,
+                longest_seconds=ended_at - batch[0][2],
+            )
+        )
 
     def _transact(self, db: sqlite3.Connection, commits: list[Commit]) -> tuple[list[Outcome], list[StoredEvent]]:
         """Applies the commits in one transaction. Runs on the writer's thread.

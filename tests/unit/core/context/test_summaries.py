@@ -52,6 +52,9 @@ async def test_a_summary_that_fails_lets_the_step_go_on(answer: Sequence[StreamI
     step = await world.requests.next()
     assert (len(step.request.messages), step.is_compacted, world.store.commits) == (5, False, [])
     assert [message.usage for message in world.requests.paid_summaries()] == [USAGE]
+    assert [(message.usage, is_summary) for message, is_summary in world.observer.answers] == [(USAGE, True)]
+    failed = isinstance(answer[-1], Exception) or len(answer) == 1
+    assert [call.failure is not None for call in world.observer.model_calls] == [failed]
 
 
 async def test_a_stopped_summary_stores_nothing() -> None:

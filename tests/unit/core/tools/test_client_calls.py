@@ -6,7 +6,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from tests.support.fakes.core import FakeStore, make_environment
+from tests.support.fakes.core import FakeStore, RecordingObserver, make_environment
 from tests.support.fakes.domain_values import NOW, make_answer
 from tests.support.fakes.loop import elapse, settled
 from turnwire.core.settings import Limits
@@ -21,10 +21,14 @@ CLIENT_TOOLS = frozenset({"read"})
 NEVER = timedelta(hours=1)
 
 
-def _calls(*calls: ToolUse, store: FakeStore | None = None, timeout: timedelta = NEVER) -> ToolCalls:
-    environment = make_environment(
-        store, settings={"limits": Limits(client_tool_timeout_seconds=timeout.total_seconds())}
-    )
+def _calls(
+    *calls: ToolUse,
+    store: FakeStore | None = None,
+    timeout: timedelta = NEVER,
+    observer: RecordingObserver | None = None,
+) -> ToolCalls:
+    limits = Limits(client_tool_timeout_seconds=timeout.total_seconds())
+    environment = make_environment(store, settings={"limits": limits}, observer=observer)
     return ToolCalls(environment, make_answer("msg_1", *calls), CLIENT_TOOLS)
 
 
@@ -55,8 +59,9 @@ async def test_the_turn_goes_on_when_every_call_has_its_result() -> None:
 
 
 async def test_a_client_that_does_not_answer_is_answered_for() -> None:
-    """After the limit the open calls get an error; those with a result keep it."""
-    calls = _calls(READ, READ, timeout=timedelta(seconds=5))
+    """After the limit the open calls get an error; those with a result keep it. Both are reported."""
+    observer = RecordingObserver()
+    calls = _calls(READ, READ, timeout=timedelta(seconds=5), observer=observer)
     settling = asyncio.create_task(calls.settle())
     await settled()
     await calls.submit(0, CallResult(output="ok"))
@@ -68,6 +73,9 @@ async def test_a_client_that_does_not_answer_is_answered_for() -> None:
         (ToolStatus.SUCCESS, "ok", None),
         (ToolStatus.ERROR, None, "the client did not answer within 5 seconds"),
     ]
+    reported = [(call.source, call.is_error) for call in observer.tool_calls]
+    assert reported == [("client", False), ("client", True)]
+    assert observer.tool_calls[1].seconds >= 5
 
 
 async def test_the_first_result_wins() -> None:

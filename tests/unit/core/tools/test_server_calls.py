@@ -11,6 +11,7 @@ from tests.support.fakes.core import (
     FakeStore,
     PlainCodec,
     RecordingFeed,
+    RecordingObserver,
     make_environment,
     server_tool,
 )
@@ -33,10 +34,12 @@ def _results(message: Message) -> list[tuple[ToolStatus, str | None, str | None]
 
 
 def _server_calls(
-    count: int, store: FakeStore | None = None, **limits: int
+    count: int, store: FakeStore | None = None, observer: RecordingObserver | None = None, **limits: int
 ) -> tuple[ToolCalls, FakeServerTools, RecordingFeed]:
     tools, feed = FakeServerTools(server_tool("fs.read")), RecordingFeed(PlainCodec())
-    environment = make_environment(store, feed=feed, settings={"limits": Limits(**limits)}, tools=tools)
+    environment = make_environment(
+        store, feed=feed, settings={"limits": Limits(**limits)}, tools=tools, observer=observer
+    )
     call = ToolUse(name="fs.read", call_id="c1", input_json="{}")
     return ToolCalls(environment, make_answer("msg_1", *[call] * count), frozenset()), tools, feed
 
@@ -236,3 +239,19 @@ def test_all_of_a_cut_output_is_kept_as_a_file() -> None:
     assert [file.content.decode() for file in kept.contents] == ["é" * 11]
     assert server_result(outcome, 20, 10).full_output is None
     assert server_result(outcome, 1000, 1000).full_output is None
+
+
+async def test_each_result_is_reported_with_its_source_and_time() -> None:
+    """Calls that were cancelled are not."""
+    observer = RecordingObserver()
+    calls, tools, _ = _server_calls(3, observer=observer)
+    settling = asyncio.create_task(calls.settle())
+    await tools.until_called(3)
+    tools.calls[0][3].set_result(ToolOutcome(output="first"))
+    await elapse(timedelta(seconds=2))
+    tools.calls[1][3].set_result(ToolOutcome(output="broken", is_error=True))
+    await settled()
+    settling.cancel()
+    await asyncio.wait((settling,))
+    found = [(call.source, call.is_error, int(call.seconds)) for call in observer.tool_calls]
+    assert found == [("fs", False, 0), ("fs", True, 2)]

@@ -6,12 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.fakes.core import FakeProvider, FakeProviders, FakeStore, make_environment
+from tests.support.fakes.core import FakeProvider, FakeProviders, FakeStore, RecordingObserver, make_environment
 from tests.support.fakes.domain_values import make_message, make_session, make_turn
 from tests.support.fakes.loop import elapse, settled
 from turnwire.core.settings import Limits
 from turnwire.core.turns.owner import RETRY_SECONDS, Place
-from turnwire.core.turns.registry import Turns
+from turnwire.core.turns.registry import LeftTurns, TurnLoad, Turns
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import QueueChanged, SessionStatusChanged, TurnStarted
 from turnwire.domain.conversation.messages import FinishReason, MessageStatus
@@ -188,3 +188,48 @@ async def test_a_start_that_is_stored_late_tells_the_queue_as_it_is_then() -> No
     c, d = QueueEntry("msg_c", "trn_c"), QueueEntry("msg_d", "trn_d")
     assert told[-3:] == [QueueChanged((c,)), QueueChanged((c, d)), QueueChanged((c, d))]
     await turns.aclose()
+
+
+async def test_turns_are_reported_when_they_run_and_when_their_end_is_stored() -> None:
+    """Each once; a message that is dropped from the queue ends a turn that never ran."""
+    store, observer = FakeStore(sessions_by_id=SESSIONS), RecordingObserver()
+    turns = Turns(make_environment(store, FakeProviders(FakeProvider([None])), observer=observer))
+    _send(turns, "a")
+    _send(turns, "b")
+    await settled()
+    assert [(what, turn.turn_id) for what, turn in observer.turns] == [("started", "trn_a")]
+    assert turns.load() == TurnLoad(running=1, waiting=0, queued=1)
+    await turns.abort("ses_1", "", keep_queue=False)
+    await settled()
+    ended = {turn.turn_id: turn.finish_reason for what, turn in observer.turns if what == "ended"}
+    assert ended == {"trn_a": FinishReason.ABORTED, "trn_b": FinishReason.ABORTED}
+    assert [what for what, _ in observer.turns] == ["started", "ended", "ended"]
+    assert turns.load() == TurnLoad(running=0, waiting=0, queued=0)
+
+
+async def test_an_end_that_is_not_stored_yet_is_not_reported() -> None:
+    """A full disk delays it."""
+    store, observer = FakeStore(automatic=False, sessions_by_id=SESSIONS), RecordingObserver()
+    provider = FakeProvider([StepFinished(FinishReason.STOP, "stop")])
+    turns = Turns(make_environment(store, FakeProviders(provider), observer=observer))
+    _send(turns, "a")
+    store.futures[0].set_result(Committed(0, 1))
+    await settled()
+    store.futures[1].set_result(Committed(1, 2))  # the assistant message
+    await settled()
+    store.futures[2].set_exception(StorageBusy("held"))
+    await settled()
+    assert [what for what, _ in observer.turns] == ["started"]
+    await elapse(timedelta(seconds=RETRY_SECONDS[0]))
+    store.futures[3].set_result(Committed(2, 3))
+    await settled()
+    assert [what for what, _ in observer.turns] == ["started", "ended"]
+
+
+async def test_what_a_stop_leaves_is_counted() -> None:
+    """A turn whose model has not begun goes on at the next start, and so do the messages behind it."""
+    turns = _turns()
+    for name in "abc":
+        _send(turns, name)
+    await settled()
+    assert await turns.aclose() == LeftTurns(running=1, queued=2)

@@ -6,7 +6,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from tests.support.fakes.core import FakeProvider, FakeProviders, FakeStore, make_environment
+from tests.support.fakes.core import FakeProvider, FakeProviders, FakeStore, RecordingObserver, make_environment
 from tests.support.fakes.domain_values import make_answer, make_message, make_session, make_turn, open_part, outcome
 from tests.support.fakes.loop import elapse, settled
 from turnwire.core.tools.results import CallResult
@@ -65,8 +65,9 @@ async def test_the_cost_of_a_step_that_died_is_counted() -> None:
         usage=Usage(input_tokens=2),
         model_run=RUN,
     )
-    store = FakeStore(conversation=(STEP, streaming), unfinished=(make_turn(),))
-    await Turns(make_environment(store)).recover()
+    store, observer = FakeStore(conversation=(STEP, streaming), unfinished=(make_turn(),)), RecordingObserver()
+    await Turns(make_environment(store, observer=observer)).recover()
+    assert [(what, turn.turn_id) for what, turn in observer.turns] == [("ended", "trn_1")]
     [message] = [change.message for change in store.commits[0].changes if isinstance(change, PutMessage)]
     ended = store.commits[0].events[-2].kind
     assert isinstance(ended, TurnEnded)

@@ -1,0 +1,107 @@
+"""What is reported of model calls and of the turn that made them: each attempt once, with what follows it."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from datetime import timedelta
+
+import pytest
+
+from tests.support.fakes.context import ScriptedProvider
+from tests.support.fakes.core import FakeProvider, FakeProviders, FakeStore, RecordingObserver, make_environment
+from tests.support.fakes.domain_values import make_message, make_session, make_turn
+from tests.support.fakes.loop import elapse, settled
+from turnwire.core.ending.closing import Ending
+from turnwire.core.settings import Retries
+from turnwire.core.turns.run import TurnRun
+from turnwire.domain.conversation.messages import FinishReason, MessageStatus, ModelRef
+from turnwire.domain.errors import ProviderRefusedRequest, ProviderStreamCut, ProviderUnavailable
+from turnwire.domain.money import Usage
+from turnwire.ports.provider import PreparedRequest, StepFinished, StreamItem, TextDelta, UsageReported
+
+DOWN = ProviderUnavailable("down", retry_after=timedelta(seconds=2))
+STOP = StepFinished(FinishReason.STOP, "stop")
+OTHER = ModelRef("offline", "other")
+
+
+def _run(observer: RecordingObserver, *answers: Sequence[StreamItem | Exception | None], **settings: object) -> TurnRun:
+    store = FakeStore(conversation=(make_message("msg_user", "hi"),), sessions_by_id={"ses_1": make_session()})
+    provider = ScriptedProvider(*answers) if len(answers) > 1 else FakeProvider(answers[0])
+    environment = make_environment(
+        store, FakeProviders(provider), settings={"retries": Retries(max_retries=1), **settings}, observer=observer
+    )
+    return TurnRun(environment, make_turn())
+
+
+async def test_each_attempt_is_reported_with_what_follows_it() -> None:
+    """A retry after its wait, then a fallback at once, then the answer."""
+    observer = RecordingObserver()
+    run = _run(observer, [DOWN], [DOWN], [TextDelta(0, "here"), STOP], fallback_models=(OTHER,))
+    running = asyncio.create_task(run.run(asyncio.Semaphore(1)))
+    await elapse(timedelta(seconds=2))
+    await running
+    assert [
+        (call.model.model_id, call.attempt, call.failure, call.retry_delay, call.fallback)
+        for call in observer.model_calls
+    ] == [
+        ("echo", 1, DOWN, timedelta(seconds=2), None),
+        ("echo", 2, DOWN, None, OTHER),
+        ("other", 1, None, None, None),
+    ]
+    assert {call.turn for call in observer.model_calls} == {make_turn()}
+    first = [call.first_output_seconds is None for call in observer.model_calls]
+    assert first == [True, True, False]
+    assert run.first_output_seconds is not None and run.first_output_seconds >= 2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [(ProviderRefusedRequest("no"),), (TextDelta(0, "half"), ProviderStreamCut("cut"))],
+    ids=["refused", "cut"],
+)
+async def test_a_call_that_is_not_tried_again_is_reported_so(answer: Sequence[StreamItem | Exception]) -> None:
+    """Though fallback models are configured: another request would fail as well, or text would be joined."""
+    observer = RecordingObserver()
+    await _run(observer, answer, fallback_models=(OTHER,)).run(asyncio.Semaphore(1))
+    [call] = observer.model_calls
+    assert (call.failure, call.retry_delay, call.fallback) == (answer[-1], None, None)
+
+
+async def test_times_are_those_of_the_loop() -> None:
+    """From the request to the first content and to the end."""
+    observer, begins, ends = RecordingObserver(), asyncio.Event(), asyncio.Event()
+
+    class Slow(FakeProvider):
+        async def stream(self, prepared: PreparedRequest) -> AsyncGenerator[StreamItem]:
+            await begins.wait()
+            yield TextDelta(0, "word")
+            await ends.wait()
+            yield STOP
+
+    store = FakeStore(conversation=(make_message("msg_user", "hi"),), sessions_by_id={"ses_1": make_session()})
+    run = TurnRun(make_environment(store, FakeProviders(Slow([])), observer=observer), make_turn())
+    running = asyncio.create_task(run.run(asyncio.Semaphore(1)))
+    await elapse(timedelta(seconds=3))
+    begins.set()
+    await elapse(timedelta(seconds=4))
+    ends.set()
+    await running
+    [call] = observer.model_calls
+    assert call.first_output_seconds is not None
+    assert (int(call.first_output_seconds), int(call.seconds)) == (3, 7)
+    assert run.first_output_seconds is not None and int(run.first_output_seconds) == 3
+
+
+async def test_every_answer_is_reported_once_with_its_usage() -> None:
+    """One that was stopped too, though its attempt is no failure of the provider."""
+    observer, usage = RecordingObserver(), Usage(input_tokens=3, output_tokens=4)
+    run = _run(observer, [UsageReported(usage), TextDelta(0, "so far"), None])
+    running = asyncio.create_task(run.run(asyncio.Semaphore(1)))
+    await settled()
+    run.stop(Ending(FinishReason.ABORTED))
+    await running
+    [(message, is_summary)] = observer.answers
+    assert (message.usage, message.cost_pico_usd, message.status, is_summary) == (
+        *(usage, 7),
+        *(MessageStatus.STREAMING, False),
+    )
+    assert observer.model_calls == []

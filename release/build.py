@@ -5,6 +5,7 @@
     turnwire-VERSION.cdx.json           the bill of materials (CycloneDX) of the server with every extra
     requirements-server.txt             what the server needs, each package pinned with its hashes
     requirements-extras.txt             the same with every extra
+    Containerfile                       makes a container image of these files
     SHA256SUMS                          for `sha256sum --check`
 
 The same commit gives the same bytes: times are those of the commit, or of SOURCE_DATE_EPOCH. The bill of materials is
@@ -27,6 +28,7 @@ from release.requirements import ROOT, pinned_here
 
 DIST = ROOT / "dist"
 REQUIREMENTS = ("requirements-server.txt", "requirements-extras.txt")
+COPIED = (*REQUIREMENTS, "Containerfile")
 
 
 def main() -> None:
@@ -39,7 +41,7 @@ def main() -> None:
         [sources], [wheel] = DIST.glob("*.tar.gz"), DIST.glob("*.whl")
         _build_again(sources, wheel, work)
         _write_bill(wheel, DIST / sources.name.replace(".tar.gz", ".cdx.json"), work)
-    for name in REQUIREMENTS:
+    for name in COPIED:
         shutil.copyfile(ROOT / name, DIST / name)
     lines = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}" for file in sorted(DIST.iterdir())]
     (DIST / "SHA256SUMS").write_text("\n".join(lines) + "\n")

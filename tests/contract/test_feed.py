@@ -22,6 +22,7 @@ from turnwire.domain.conversation.events import (
 )
 from turnwire.domain.conversation.turns import QueueEntry
 from turnwire.domain.errors import ShuttingDown, TooManyWatchers
+from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.feed.memory import live_feed
 from turnwire.feed.memory.live_feed import LiveFeed
 from turnwire.feed.memory.ring import Ring
@@ -45,7 +46,7 @@ def _stored(sequence: int, position: int, session_id: str = "ses_1", kind: Durab
         sequence=sequence,
         position=position,
     )
-    return StoredEvent(event, CODEC.encode_event(event))
+    return StoredEvent(event, CODEC.encode_event(event), DEFAULT_TENANT)
 
 
 def _delta(text: str, session_id: str = "ses_1") -> Event:
@@ -58,20 +59,20 @@ def _orders(subscription: Subscription) -> list[int]:
 
 def test_a_watch_begins_with_the_next_event(feed: LiveFeed) -> None:
     """What was published before is the store's to tell."""
-    first = feed.subscribe("ses_1")
+    first = feed.subscribe(DEFAULT_TENANT, "ses_1")
     feed.publish_stored([_stored(1, 1)])
-    second = feed.subscribe("ses_1")
+    second = feed.subscribe(DEFAULT_TENANT, "ses_1")
     feed.publish_stored([_stored(2, 2)])
     assert (_orders(first), _orders(second)) == ([1, 2], [2])
 
 
 def test_a_session_watcher_sees_only_its_session(feed: LiveFeed) -> None:
     """Durable events with their sequence; ephemeral ones without order; the order of publishing."""
-    watch = feed.subscribe("ses_1")
+    watch = feed.subscribe(DEFAULT_TENANT, "ses_1")
     stored = _stored(1, 7)
     feed.publish_stored([_stored(1, 6, "ses_2"), stored, _stored(2, 8, "ses_2")])
-    feed.publish(_delta("a"))
-    feed.publish(_delta("b", "ses_2"))
+    feed.publish(DEFAULT_TENANT, _delta("a"))
+    feed.publish(DEFAULT_TENANT, _delta("b", "ses_2"))
     delta = _delta("a")
     assert watch.take_entries() == [Entry(stored.event, stored.frame, 1), Entry(delta, CODEC.encode_event(delta), 0)]
     assert watch.head == 1
@@ -79,17 +80,17 @@ def test_a_session_watcher_sees_only_its_session(feed: LiveFeed) -> None:
 
 def test_a_watcher_of_all_sees_every_session_by_position(feed: LiveFeed) -> None:
     """Sequences of sessions overlap; positions do not."""
-    watch = feed.subscribe(None)
+    watch = feed.subscribe(DEFAULT_TENANT, None)
     feed.publish_stored([_stored(1, 6, "ses_2"), _stored(1, 7)])
-    feed.publish(_delta("a"))
+    feed.publish(DEFAULT_TENANT, _delta("a"))
     assert (_orders(watch), watch.head) == ([6, 7, 0], 7)
 
 
 def test_taken_frames_are_a_batch(feed: LiveFeed) -> None:
     """Joined frames read as a WatchEventsResponse, and the order is that of the newest durable one."""
-    watch = feed.subscribe("ses_1")
+    watch = feed.subscribe(DEFAULT_TENANT, "ses_1")
     feed.publish_stored([_stored(1, 1), _stored(2, 2, kind=MessageAdded(make_message("msg_1", "a")))])
-    feed.publish(_delta("a"))
+    feed.publish(DEFAULT_TENANT, _delta("a"))
     taken = watch.take(1 << 16)
     assert (kinds_in(taken.frames), taken.order) == (["queue_changed", "message_added", "part_delta"], 2)
     assert watch.take(1 << 16) == Taken(b"", 0)
@@ -97,7 +98,7 @@ def test_taken_frames_are_a_batch(feed: LiveFeed) -> None:
 
 def test_a_take_is_bounded_and_goes_on(feed: LiveFeed) -> None:
     """At least one event each; nothing twice, nothing left out."""
-    watch = feed.subscribe("ses_1")
+    watch = feed.subscribe(DEFAULT_TENANT, "ses_1")
     feed.publish_stored([_stored(i, i) for i in range(1, 6)])
     sequences = []
     while frames := watch.take(1).frames:
@@ -107,7 +108,7 @@ def test_a_take_is_bounded_and_goes_on(feed: LiveFeed) -> None:
 
 def test_watchers_at_different_places_get_their_own_frames(feed: LiveFeed) -> None:
     """One that took before and one that did not each get what they lack."""
-    ahead, behind = feed.subscribe("ses_1"), feed.subscribe("ses_1")
+    ahead, behind = feed.subscribe(DEFAULT_TENANT, "ses_1"), feed.subscribe(DEFAULT_TENANT, "ses_1")
     feed.publish_stored([_stored(1, 1)])
     ahead.take(1 << 16)
     feed.publish_stored([_stored(2, 2)])
@@ -120,7 +121,7 @@ def test_a_watcher_that_falls_behind_knows(monkeypatch: pytest.MonkeyPatch) -> N
     observer = RecordingObserver()
     feed = LiveFeed(CODEC, max_watchers=3, tick=timedelta(hours=1), observer=observer)
     monkeypatch.setattr(live_feed, "SESSION_RING_BYTES", 100)
-    slow, quick = feed.subscribe("ses_1"), feed.subscribe("ses_1")
+    slow, quick = feed.subscribe(DEFAULT_TENANT, "ses_1"), feed.subscribe(DEFAULT_TENANT, "ses_1")
     seen = []
     for sequence in range(1, 20):
         feed.publish_stored([_stored(sequence, sequence)])
@@ -137,7 +138,11 @@ def test_a_watcher_that_falls_behind_knows(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_quiet_session_is_not_crowded_out_by_a_loud_one(feed: LiveFeed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each session has its ring, and all have one of their own."""
     monkeypatch.setattr(live_feed, "SESSION_RING_BYTES", 100)
-    quiet, loud, everything = feed.subscribe("ses_1"), feed.subscribe("ses_2"), feed.subscribe(None)
+    quiet, loud, everything = (
+        feed.subscribe(DEFAULT_TENANT, "ses_1"),
+        feed.subscribe(DEFAULT_TENANT, "ses_2"),
+        feed.subscribe(DEFAULT_TENANT, None),
+    )
     feed.publish_stored([_stored(1, 1)])
     feed.publish_stored([_stored(i, i + 1, "ses_2") for i in range(1, 20)])
     assert (quiet.lagging, loud.lagging, everything.lagging) == (False, True, False)
@@ -146,13 +151,13 @@ def test_a_quiet_session_is_not_crowded_out_by_a_loud_one(feed: LiveFeed, monkey
 
 async def test_a_wait_ends_with_the_next_event(feed: LiveFeed) -> None:
     """And at once when something waits already."""
-    watch = feed.subscribe("ses_1")
+    watch = feed.subscribe(DEFAULT_TENANT, "ses_1")
     waiting = asyncio.create_task(watch.wait())
     await settled()
-    feed.publish(_delta("a", "ses_2"))
+    feed.publish(DEFAULT_TENANT, _delta("a", "ses_2"))
     await settled()
     assert not waiting.done()
-    feed.publish(_delta("a"))
+    feed.publish(DEFAULT_TENANT, _delta("a"))
     await waiting
     await watch.wait()
 
@@ -161,7 +166,7 @@ async def test_a_wait_ends_with_a_tick() -> None:
     """So that each watcher can keep its heartbeat without a timer of its own."""
     feed = LiveFeed(CODEC, max_watchers=3, tick=timedelta(milliseconds=1))
     ticking = asyncio.create_task(feed.run())
-    watches = [feed.subscribe("ses_1"), feed.subscribe(None)]
+    watches = [feed.subscribe(DEFAULT_TENANT, "ses_1"), feed.subscribe(DEFAULT_TENANT, None)]
     await asyncio.gather(*[watch.wait() for watch in watches])
     assert [watch.take(100) for watch in watches] == [Taken(b"", 0)] * 2
     ticking.cancel()
@@ -170,7 +175,7 @@ async def test_a_wait_ends_with_a_tick() -> None:
 
 async def test_a_cancelled_wait_loses_nothing(feed: LiveFeed) -> None:
     """The next take has what came meanwhile."""
-    watch = feed.subscribe("ses_1")
+    watch = feed.subscribe(DEFAULT_TENANT, "ses_1")
     waiting = asyncio.create_task(watch.wait())
     await settled()
     waiting.cancel()
@@ -181,7 +186,7 @@ async def test_a_cancelled_wait_loses_nothing(feed: LiveFeed) -> None:
 
 async def test_a_deleted_session_ends_its_watches(feed: LiveFeed) -> None:
     """After its last event was taken; watchers of all go on."""
-    watch, everything = feed.subscribe("ses_1"), feed.subscribe(None)
+    watch, everything = feed.subscribe(DEFAULT_TENANT, "ses_1"), feed.subscribe(DEFAULT_TENANT, None)
     feed.publish_stored([_stored(1, 1, kind=SessionDeleted())])
     assert watch.closed is False
     assert _orders(watch) == [1]
@@ -191,7 +196,7 @@ async def test_a_deleted_session_ends_its_watches(feed: LiveFeed) -> None:
 
 async def test_a_closed_feed_ends_all_watches(feed: LiveFeed) -> None:
     """They wake, learn why, and no new one can be had."""
-    watches = [feed.subscribe("ses_1"), feed.subscribe(None)]
+    watches = [feed.subscribe(DEFAULT_TENANT, "ses_1"), feed.subscribe(DEFAULT_TENANT, None)]
     waits = [asyncio.create_task(watch.wait()) for watch in watches]
     await settled()
     feed.close()
@@ -199,20 +204,24 @@ async def test_a_closed_feed_ends_all_watches(feed: LiveFeed) -> None:
     await asyncio.gather(*waits)
     assert [(watch.closed, watch.shutting_down) for watch in watches] == [(True, True)] * 2
     with pytest.raises(ShuttingDown):
-        feed.subscribe("ses_1")
+        feed.subscribe(DEFAULT_TENANT, "ses_1")
 
 
 def test_watchers_are_limited(feed: LiveFeed) -> None:
     """One too many is refused with the limit; closing makes room, once for each."""
-    watches = [feed.subscribe("ses_1"), feed.subscribe("ses_2"), feed.subscribe(None)]
+    watches = [
+        feed.subscribe(DEFAULT_TENANT, "ses_1"),
+        feed.subscribe(DEFAULT_TENANT, "ses_2"),
+        feed.subscribe(DEFAULT_TENANT, None),
+    ]
     with pytest.raises(TooManyWatchers) as caught:
-        feed.subscribe("ses_1")
+        feed.subscribe(DEFAULT_TENANT, "ses_1")
     assert caught.value.metadata == {"limit": "3"}
     watches[0].close()
     watches[0].close()
-    feed.subscribe("ses_1")
+    feed.subscribe(DEFAULT_TENANT, "ses_1")
     with pytest.raises(TooManyWatchers):
-        feed.subscribe("ses_1")
+        feed.subscribe(DEFAULT_TENANT, "ses_1")
 
 
 def test_nothing_is_kept_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,31 +238,24 @@ def test_nothing_is_kept_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     rings: weakref.WeakSet[Ring] = weakref.WeakSet()
     monkeypatch.setattr(live_feed, "Ring", CountedRing)
     feed = LiveFeed(NoCodec(), max_watchers=3, tick=timedelta(hours=1))  # type: ignore[arg-type]
-    feed.publish(_delta("a"))
+    feed.publish(DEFAULT_TENANT, _delta("a"))
     stored = _stored(1, 1)
     references = sys.getrefcount(stored.event)
-    watch, everything = feed.subscribe("ses_1"), feed.subscribe(None)
+    watch, everything = feed.subscribe(DEFAULT_TENANT, "ses_1"), feed.subscribe(DEFAULT_TENANT, None)
     feed.publish_stored([stored])
     assert (sys.getrefcount(stored.event), len(rings)) == (references + 2, 2)
     watch.close()
     everything.close()
     del watch, everything
-    assert (sys.getrefcount(stored.event), len(rings)) == (references, 1)
-
-
-def test_a_new_watcher_of_all_knows_the_head(feed: LiveFeed) -> None:
-    """Even when nobody watched while it was reached."""
-    feed.publish_stored([_stored(1, 41)])
-    watch = feed.subscribe(None)
-    assert (watch.head, _orders(watch), watch.lagging) == (41, [], False)
+    assert (sys.getrefcount(stored.event), len(rings)) == (references, 0)
 
 
 def test_a_ring_that_was_left_starts_anew(feed: LiveFeed) -> None:
     """Who comes back to all sessions sees nothing old."""
-    first = feed.subscribe(None)
+    first = feed.subscribe(DEFAULT_TENANT, None)
     feed.publish_stored([_stored(1, 1)])
     first.close()
     feed.publish_stored([_stored(2, 2)])
-    second = feed.subscribe(None)
+    second = feed.subscribe(DEFAULT_TENANT, None)
     feed.publish_stored([_stored(3, 3)])
     assert (second.lagging, _orders(second)) == (False, [3])

@@ -25,6 +25,7 @@ from tests.support.oracles import old_database as old
 from tests.support.servers.running import connect, running_server
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.domain.conversation.sessions import Budget
+from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.store import Page
 from turnwire.storage.sqlite.schema import MIGRATIONS
 from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
@@ -88,17 +89,19 @@ async def test_old_display_forms_are_those_of_today(database: Path, tmp_path: Pa
     store = await SqliteStore.open(StorageSettings(path=tmp_path / "turnwire.db"), codec, lambda _: None)
     try:
         assert store._renewal.is_done == (database.stem >= FRAMES_KEPT_SINCE)
-        for session in (await store.sessions(Page())).sessions:
-            stored = MessageList.FromString((await store.display(session.session_id, Page())).frames).messages
-            messages = (await store.messages(session.session_id, Page())).messages
+        for session in (await store.of(DEFAULT_TENANT).sessions(Page())).sessions:
+            stored = MessageList.FromString(
+                (await store.of(DEFAULT_TENANT).display(session.session_id, Page())).frames
+            ).messages
+            messages = (await store.of(DEFAULT_TENANT).messages(session.session_id, Page())).messages
             made = MessageList.FromString(b"".join(map(codec.encode_display, messages))).messages
             assert len(stored) >= 3
             assert list(stored) == list(made)
         while not store._renewal.is_done:
             await asyncio.sleep(0.01)
-        for session in (await store.sessions(Page())).sessions:
-            messages = (await store.messages(session.session_id, Page())).messages
-            frames = (await store.display(session.session_id, Page())).frames
+        for session in (await store.of(DEFAULT_TENANT).sessions(Page())).sessions:
+            messages = (await store.of(DEFAULT_TENANT).messages(session.session_id, Page())).messages
+            frames = (await store.of(DEFAULT_TENANT).display(session.session_id, Page())).frames
             assert frames == b"".join(map(codec.encode_display, messages))
     finally:
         await store.aclose()
@@ -110,19 +113,19 @@ async def test_old_approvals_are_there(database: Path, tmp_path: Path) -> None:
     shutil.copy(database, tmp_path / "turnwire.db")
     store = await SqliteStore.open(StorageSettings(path=tmp_path / "turnwire.db"), ProtoCodec(), lambda _: None)
     try:
-        assert await store.open_permissions(None) == (old.OPEN,)
-        assert await store.permission(old.APPROVALS, "per_answered") == old.ANSWERED
-        assert await store.always_allowed(old.APPROVALS) == {"draw"}
-        assert await store.history(old.APPROVALS) == old.IN_ORDER
-        assert await store.message_of_call(old.APPROVALS, "prt_asks") == old.IN_ORDER[2]
+        assert await store.of(DEFAULT_TENANT).open_permissions(None) == (old.OPEN,)
+        assert await store.of(DEFAULT_TENANT).permission(old.APPROVALS, "per_answered") == old.ANSWERED
+        assert await store.of(DEFAULT_TENANT).always_allowed(old.APPROVALS) == {"draw"}
+        assert await store.of(DEFAULT_TENANT).history(old.APPROVALS) == old.IN_ORDER
+        assert await store.of(DEFAULT_TENANT).message_of_call(old.APPROVALS, "prt_asks") == old.IN_ORDER[2]
         for file in old.FILES:
-            assert await store.session_file(old.APPROVALS, file.sha256) == file.content
-        session = await store.session(old.APPROVALS)
+            assert await store.of(DEFAULT_TENANT).session_file(old.APPROVALS, file.sha256) == file.content
+        session = await store.of(DEFAULT_TENANT).session(old.APPROVALS)
         assert (session.tools, session.budget) == (old.TURN.tools, Budget(max_tokens=9000))
         assert old.TURN in await store.unfinished_turns()
         await store.commit(removing(old.APPROVALS))
-        assert await store.files(file.sha256 for file in old.FILES) == {}
-        assert await store.open_permissions(None) == ()
+        assert await store.of(DEFAULT_TENANT).files(file.sha256 for file in old.FILES) == {}
+        assert await store.of(DEFAULT_TENANT).open_permissions(None) == ()
     finally:
         await store.aclose()
 

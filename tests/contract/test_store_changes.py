@@ -25,7 +25,7 @@ from turnwire.domain.conversation.events import MessageFinished, SessionUpdated,
 from turnwire.domain.conversation.messages import File, FinishReason, MessageStatus, Text
 from turnwire.domain.conversation.turns import TurnStatus
 from turnwire.domain.errors import MessageNotFound, SessionNotFound, StorageError
-from turnwire.domain.principal import BUILT_IN, Principal, Role
+from turnwire.domain.principal import BUILT_IN, DEFAULT_TENANT, Principal, Role
 from turnwire.ports.commit import (
     Commit,
     Committed,
@@ -53,7 +53,7 @@ def _file(content: bytes) -> tuple[PutFile, File]:
 
 
 async def _message_ids(opened: OpenedStore, session_id: str = "ses_1") -> list[str]:
-    page = await opened.store.messages(session_id, Page())
+    page = await opened.store.of(DEFAULT_TENANT).messages(session_id, Page())
     return [message.message_id for message in page.messages]
 
 
@@ -69,9 +69,9 @@ async def test_queued_messages_stand_last_until_they_start(opened: OpenedStore) 
     await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutMessage(started, ()),)))
     await opened.store.commit(adding(make_message("msg_2", "b")))
     assert await _message_ids(opened) == ["msg_1", "msg_q2", "msg_2", "msg_q1"]
-    history = await opened.store.history("ses_1")
+    history = await opened.store.of(DEFAULT_TENANT).history("ses_1")
     assert history == in_order(make_message("msg_1", "a"), started, make_message("msg_2", "b"))
-    assert await opened.store.message("ses_1", "msg_q2") == history[1]
+    assert await opened.store.of(DEFAULT_TENANT).message("ses_1", "msg_q2") == history[1]
 
 
 async def test_a_message_and_its_events_name_the_message_before(opened: OpenedStore) -> None:
@@ -95,7 +95,7 @@ async def test_a_message_and_its_events_name_the_message_before(opened: OpenedSt
     started = PutMessage(msgspec.structs.replace(waiting, status=MessageStatus.COMPLETE), ())
     moving = await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(started,)))
     assert moving.previous_message_ids == {"msg_q": "msg_3"}
-    assert (await opened.store.message("ses_1", "msg_q")).previous_message_id == "msg_3"
+    assert (await opened.store.of(DEFAULT_TENANT).message("ses_1", "msg_q")).previous_message_id == "msg_3"
 
 
 async def test_only_the_named_parts_are_written(opened: OpenedStore) -> None:
@@ -105,7 +105,7 @@ async def test_only_the_named_parts_are_written(opened: OpenedStore) -> None:
     await opened.store.commit(adding(first))
     grown = msgspec.structs.replace(first, parts=(first.parts[0], open_part(1, Text("bc"))), updated_at=later(1))
     await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutMessage(grown, (1,)),)))
-    assert await opened.store.message("ses_1", "msg_1") == grown
+    assert await opened.store.of(DEFAULT_TENANT).message("ses_1", "msg_1") == grown
 
 
 async def test_a_message_id_belongs_to_one_session(opened: OpenedStore) -> None:
@@ -116,9 +116,9 @@ async def test_a_message_id_belongs_to_one_session(opened: OpenedStore) -> None:
     await opened.store.commit(adding(mine))
     with pytest.raises(StorageError):
         await opened.store.commit(adding(make_message("msg_1", "theirs", session_id="ses_2")))
-    assert await opened.store.message("ses_1", "msg_1") == mine
+    assert await opened.store.of(DEFAULT_TENANT).message("ses_1", "msg_1") == mine
     with pytest.raises(MessageNotFound):
-        await opened.store.message("ses_2", "msg_1")
+        await opened.store.of(DEFAULT_TENANT).message("ses_2", "msg_1")
 
 
 async def test_removed_messages_are_gone_with_their_parts(opened: OpenedStore) -> None:
@@ -132,7 +132,7 @@ async def test_removed_messages_are_gone_with_their_parts(opened: OpenedStore) -
         await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(RemoveMessage("msg_1"),)))
     assert await _message_ids(opened) == []
     await opened.store.commit(adding(again := make_message("msg_1", "again")))
-    assert await opened.store.message("ses_1", "msg_1") == again
+    assert await opened.store.of(DEFAULT_TENANT).message("ses_1", "msg_1") == again
 
 
 async def test_sessions_are_replaced_and_keep_their_head(opened: OpenedStore) -> None:
@@ -141,7 +141,7 @@ async def test_sessions_are_replaced_and_keep_their_head(opened: OpenedStore) ->
     changed = make_session(title="new", revision=2, head_sequence=77)
     event = NewEvent(SessionUpdated(SessionView(changed)))
     await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutSession(changed),), events=(event,)))
-    assert await opened.store.session("ses_1") == msgspec.structs.replace(changed, head_sequence=2)
+    assert await opened.store.of(DEFAULT_TENANT).session("ses_1") == msgspec.structs.replace(changed, head_sequence=2)
 
 
 async def test_a_removed_session_is_not_made_again_by_a_late_change(opened: OpenedStore) -> None:
@@ -206,11 +206,11 @@ async def test_files_are_stored_once_and_go_with_the_last_session(opened: Opened
         await opened.store.commit(creating(session_id))
         message = make_message(f"msg_{session_id}", reference, session_id=session_id)
         await opened.store.commit(adding(message, NOW, (change,)))
-    assert await opened.store.files([reference.sha256, "0" * 64]) == {reference.sha256: b"hello"}
+    assert await opened.store.of(DEFAULT_TENANT).files([reference.sha256, "0" * 64]) == {reference.sha256: b"hello"}
     await opened.store.commit(removing("ses_1"))
-    assert await opened.store.files([reference.sha256]) == {reference.sha256: b"hello"}
+    assert await opened.store.of(DEFAULT_TENANT).files([reference.sha256]) == {reference.sha256: b"hello"}
     await opened.store.commit(removing("ses_2"))
-    assert await opened.store.files([reference.sha256]) == {}
+    assert await opened.store.of(DEFAULT_TENANT).files([reference.sha256]) == {}
 
 
 async def test_files_of_a_removed_message_go_too(opened: OpenedStore) -> None:
@@ -221,7 +221,7 @@ async def test_files_of_a_removed_message_go_too(opened: OpenedStore) -> None:
     await opened.store.commit(adding(queued, NOW, (change,)))
     await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(RemoveMessage("msg_1"),)))
     await opened.store.commit(removing())
-    assert await opened.store.files([reference.sha256]) == {}
+    assert await opened.store.of(DEFAULT_TENANT).files([reference.sha256]) == {}
 
 
 async def test_a_message_needs_its_files(opened: OpenedStore) -> None:
@@ -240,18 +240,18 @@ async def test_a_removed_session_keeps_only_its_last_event(opened: OpenedStore) 
     await opened.store.commit(adding(make_message("msg_1", "a"), NOW, (), PutTurn(make_turn())))
     assert await opened.store.commit(removing()) == Committed(2, 3)
     for read in (
-        opened.store.session("ses_1"),
-        opened.store.message("ses_1", "msg_1"),
-        opened.store.messages("ses_1", Page()),
-        opened.store.history("ses_1"),
-        opened.store.display("ses_1", Page()),
-        opened.store.session_bounds("ses_1"),
+        opened.store.of(DEFAULT_TENANT).session("ses_1"),
+        opened.store.of(DEFAULT_TENANT).message("ses_1", "msg_1"),
+        opened.store.of(DEFAULT_TENANT).messages("ses_1", Page()),
+        opened.store.of(DEFAULT_TENANT).history("ses_1"),
+        opened.store.of(DEFAULT_TENANT).display("ses_1", Page()),
+        opened.store.of(DEFAULT_TENANT).session_bounds("ses_1"),
     ):
         with pytest.raises(SessionNotFound):
             await read
     assert await opened.store.turn_messages("trn_1") == ()
     assert await opened.store.unfinished_turns() == ()
-    page = await opened.store.session_events("ses_1", 0, None)
+    page = await opened.store.of(DEFAULT_TENANT).session_events("ses_1", 0, None)
     assert [(e.sequence, e.WhichOneof("kind")) for e in events_in(page.frames)] == [(3, "session_deleted")]
-    log = await opened.store.log_events(0, None)
+    log = await opened.store.of(DEFAULT_TENANT).log_events(0, None)
     assert kinds_in(log.frames) == ["session_created", "session_deleted"]

@@ -14,7 +14,7 @@ from turnwire.api.wire.codec import ProtoCodec
 from turnwire.domain.conversation.events import QueueChanged
 from turnwire.domain.conversation.turns import QueueEntry
 from turnwire.domain.errors import SessionNotFound, ShuttingDown, StorageError
-from turnwire.domain.principal import BUILT_IN
+from turnwire.domain.principal import BUILT_IN, DEFAULT_TENANT
 from turnwire.ports.commit import Commit, Committed, NewEvent, RecordRequest
 from turnwire.ports.store import Bounds, Page, StoredRequest
 
@@ -27,7 +27,7 @@ async def opened(tmp_path: Path) -> AsyncIterator[OpenedStore]:
 
 
 async def _message_ids(opened: OpenedStore, session_id: str = "ses_1") -> list[str]:
-    page = await opened.store.messages(session_id, Page())
+    page = await opened.store.of(DEFAULT_TENANT).messages(session_id, Page())
     return [message.message_id for message in page.messages]
 
 
@@ -127,8 +127,8 @@ async def test_published_frames_are_the_stored_ones(opened: OpenedStore) -> None
     """The log gives the same bytes as the feed got."""
     await opened.store.commit(creating())
     await opened.store.commit(adding(make_message("msg_1", "a")))
-    page = await opened.store.session_events("ses_1", 0, None)
-    log = await opened.store.log_events(0, None)
+    page = await opened.store.of(DEFAULT_TENANT).session_events("ses_1", 0, None)
+    log = await opened.store.of(DEFAULT_TENANT).log_events(0, None)
     frames = tuple(s.frame for s in opened.published)
     assert (page.frames, page.last) == (frames, 2)
     assert (log.frames, log.last) == (frames, 2)
@@ -140,7 +140,7 @@ async def test_nothing_is_published_of_a_failed_unit(opened: OpenedStore) -> Non
     with pytest.raises(SessionNotFound):
         await opened.store.commit(adding(make_message("msg_1", "a")))
     assert opened.published == []
-    assert await opened.store.log_bounds() == Bounds(0, 0)
+    assert await opened.store.of(DEFAULT_TENANT).log_bounds() == Bounds(0, 0)
 
 
 async def test_positions_are_not_used_up_by_failed_units(opened: OpenedStore) -> None:
@@ -191,7 +191,7 @@ async def test_reading_a_closed_store_is_a_storage_error(opened: OpenedStore) ->
     await opened.store.aclose()
     await opened.store.aclose()
     with pytest.raises(StorageError):
-        await opened.store.sessions(Page())
+        await opened.store.of(DEFAULT_TENANT).sessions(Page())
 
 
 async def test_each_transaction_is_reported(tmp_path: Path) -> None:

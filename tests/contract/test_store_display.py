@@ -38,6 +38,7 @@ from turnwire.domain.conversation.messages import (
     ToolUse,
 )
 from turnwire.domain.money import Usage
+from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import Commit, PutMessage
 from turnwire.ports.store import Page
 
@@ -122,9 +123,9 @@ async def test_stored_display_forms_are_the_recomputed_ones(tmp_path: Path) -> N
     async with opened_store(tmp_path) as opened:
         await opened.store.commit(creating())
         await asyncio.gather(*[opened.store.commit(adding(message)) for message in examples])
-        page = await opened.store.messages("ses_1", Page())
+        page = await opened.store.of(DEFAULT_TENANT).messages("ses_1", Page())
         assert page.messages == in_order(*examples)
-        display = await opened.store.display("ses_1", Page())
+        display = await opened.store.of(DEFAULT_TENANT).display("ses_1", Page())
         assert display.frames == b"".join(map(codec.encode_display, page.messages))
         shown = [m for m in page.messages if codec.encode_display(m)]
         assert [d.message_id for d in displays_in(display.frames)] == [m.message_id for m in shown]
@@ -139,5 +140,5 @@ async def test_the_display_form_follows_every_change(opened: OpenedStore) -> Non
     changed = make_answer("msg_1", "text", settled)
     commit = Commit(session_id="ses_1", at=NOW, changes=(PutMessage(changed, (1,)),), events=(added(changed),))
     await opened.store.commit(commit)
-    display = await opened.store.display("ses_1", Page())
+    display = await opened.store.of(DEFAULT_TENANT).display("ses_1", Page())
     assert display.frames == ProtoCodec().encode_display(changed)

@@ -11,6 +11,7 @@ from tests.support.fakes.domain_values import NOW, adding, creating, make_answer
 from tests.support.fakes.opened_store import OpenedStore, opened_store
 from turnwire.domain.conversation.messages import File, Message, MessageStatus, ToolStatus, ToolUse
 from turnwire.domain.errors import SessionNotFound, StorageError
+from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import Commit, PutFile, PutMessage, RemoveMessage
 
 PLOT, PLOT_BYTES = make_file(b"plot", "plot.png"), b"plot"
@@ -40,7 +41,7 @@ def _stored(path: Path) -> set[bytes]:
 
 
 async def _readable(opened: OpenedStore, session_id: str = "ses_1") -> list[bytes | None]:
-    return [await opened.store.session_file(session_id, file.sha256) for file in (PLOT, LOG, ALL)]
+    return [await opened.store.of(DEFAULT_TENANT).session_file(session_id, file.sha256) for file in (PLOT, LOG, ALL)]
 
 
 async def _put(opened: OpenedStore, message: Message, *indexes: int) -> None:
@@ -52,7 +53,7 @@ async def test_a_call_refers_to_several_files(opened: OpenedStore) -> None:
     """To those of its result, and to its full output; all come back with the message."""
     answer = make_answer("msg_1", "look", _call(PLOT, LOG, full_output=ALL))
     await opened.store.commit(adding(answer, NOW, FILES))
-    assert await opened.store.message("ses_1", "msg_1") == answer
+    assert await opened.store.of(DEFAULT_TENANT).message("ses_1", "msg_1") == answer
     assert await _readable(opened) == [PLOT_BYTES, LOG_BYTES, ALL_BYTES]
 
 
@@ -63,14 +64,14 @@ async def test_a_session_reads_the_files_of_its_own_messages(opened: OpenedStore
     assert await _readable(opened) == [PLOT_BYTES, LOG_BYTES, None]
     assert await _readable(opened, "ses_2") == [None, None, None]
     with pytest.raises(SessionNotFound):
-        await opened.store.session_file("ses_none", PLOT.sha256)
+        await opened.store.of(DEFAULT_TENANT).session_file("ses_none", PLOT.sha256)
 
 
 async def test_an_empty_file_is_no_missing_one(opened: OpenedStore) -> None:
     """Its bytes are no bytes, not None."""
     empty = make_file(b"", "empty")
     await opened.store.commit(adding(make_message("msg_1", empty), NOW, (PutFile(empty.sha256, b""),)))
-    assert await opened.store.session_file("ses_1", empty.sha256) == b""
+    assert await opened.store.of(DEFAULT_TENANT).session_file("ses_1", empty.sha256) == b""
 
 
 async def test_files_of_a_result_come_when_it_does(opened: OpenedStore) -> None:
@@ -81,7 +82,7 @@ async def test_files_of_a_result_come_when_it_does(opened: OpenedStore) -> None:
     assert await _readable(opened) == [PLOT_BYTES, None, None]
     again = make_answer("msg_1", "looks", _call(PLOT))
     await _put(opened, again, 0, 1)
-    assert await opened.store.message("ses_1", "msg_1") == again
+    assert await opened.store.of(DEFAULT_TENANT).message("ses_1", "msg_1") == again
     assert await _readable(opened) == [PLOT_BYTES, None, None]
 
 
@@ -99,7 +100,7 @@ async def test_a_result_needs_its_files(opened: OpenedStore) -> None:
     """A reference to bytes that are not stored is refused as a whole."""
     with pytest.raises(StorageError):
         await opened.store.commit(adding(make_answer("msg_1", _call(PLOT))))
-    assert await opened.store.history("ses_1") == ()
+    assert await opened.store.of(DEFAULT_TENANT).history("ses_1") == ()
 
 
 async def test_a_file_stays_as_long_as_anything_refers_to_it(opened: OpenedStore) -> None:

@@ -10,6 +10,7 @@ from tests.support.fakes.domain_values import adding, creating, make_message
 from tests.support.fakes.opened_store import opened_store
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.domain.errors import StorageCorrupt, StorageError
+from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.store import FileIdentity, Page, StoredEvent
 from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
 
@@ -62,7 +63,7 @@ async def test_loss_is_told_once_and_ends_all_storing(losing: Losing, tmp_path: 
     with pytest.raises(StorageCorrupt):
         await losing.store.commit(messages[0])
     assert [type(loss) for loss in losing.losses] == [StorageCorrupt]
-    assert (await losing.store.messages("ses_1", Page())).messages == ()
+    assert (await losing.store.of(DEFAULT_TENANT).messages("ses_1", Page())).messages == ()
     assert len(losing.published) == 1
 
 
@@ -71,7 +72,7 @@ async def test_unit_is_rolled_back_when_the_loss_is_seen_before_it(losing: Losin
     losing.lose(looks=0)
     with pytest.raises(StorageCorrupt):
         await losing.store.commit(adding(make_message("msg_1", "a")))
-    assert (await losing.store.messages("ses_1", Page())).messages == ()
+    assert (await losing.store.of(DEFAULT_TENANT).messages("ses_1", Page())).messages == ()
 
 
 async def test_unit_is_not_confirmed_when_the_loss_is_seen_after_it(losing: Losing) -> None:

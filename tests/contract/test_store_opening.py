@@ -21,7 +21,7 @@ from turnwire.domain.errors import (
     StorageFull,
     StorageSchemaTooNew,
 )
-from turnwire.domain.principal import BUILT_IN
+from turnwire.domain.principal import BUILT_IN, DEFAULT_TENANT
 from turnwire.ports.commit import Commit, Committed, NewEvent, PutTurn, RecordRequest
 from turnwire.ports.store import Bounds, Page
 from turnwire.storage.sqlite import schema
@@ -54,16 +54,16 @@ async def test_reopening_keeps_everything(tmp_path: Path) -> None:
     async def read(opened: OpenedStore) -> list[object]:
         store = opened.store
         return [
-            await store.session("ses_1"),
-            await store.sessions(Page()),
-            await store.messages("ses_1", Page()),
-            await store.display("ses_1", Page()),
+            await store.of(DEFAULT_TENANT).session("ses_1"),
+            await store.of(DEFAULT_TENANT).sessions(Page()),
+            await store.of(DEFAULT_TENANT).messages("ses_1", Page()),
+            await store.of(DEFAULT_TENANT).display("ses_1", Page()),
             await store.unfinished_turns(),
             await store.turn_messages("trn_1"),
             await store.request(BUILT_IN, "req"),
-            await store.session_bounds("ses_1"),
-            await store.log_bounds(),
-            await store.session_events("ses_1", 0, None),
+            await store.of(DEFAULT_TENANT).session_bounds("ses_1"),
+            await store.of(DEFAULT_TENANT).log_bounds(),
+            await store.of(DEFAULT_TENANT).session_events("ses_1", 0, None),
         ]
 
     async with opened_store(tmp_path) as opened:
@@ -93,7 +93,7 @@ async def test_positions_are_not_reused_after_pruning_and_removal(tmp_path: Path
         await opened.store.commit(removing())
         last = opened.published[-1].event.position
     async with opened_store(tmp_path) as opened:
-        assert (await opened.store.log_bounds()).head == last
+        assert (await opened.store.of(DEFAULT_TENANT).log_bounds()).head == last
         await opened.store.commit(creating("ses_2"))
         assert opened.sequences() == [("ses_2", 1, last + 1)]
 
@@ -154,7 +154,7 @@ async def test_a_second_opening_is_refused(tmp_path: Path) -> None:
         assert str(os.getpid()) in caught.value.message
         await opened.store.commit(creating())
     async with opened_store(tmp_path) as opened:
-        assert (await opened.store.session("ses_1")).session_id == "ses_1"
+        assert (await opened.store.of(DEFAULT_TENANT).session("ses_1")).session_id == "ses_1"
 
 
 @contextmanager
@@ -190,8 +190,8 @@ async def test_a_foreign_process_that_holds_the_database_makes_it_busy(tmp_path:
                 return_exceptions=True,
             )
             assert [type(answer) for answer in answers] == [StorageBusy] * 3
-            assert await opened.store.session_bounds("ses_1") == Bounds(0, 1)
-        assert (await opened.store.messages("ses_1", Page())).messages == ()
+            assert await opened.store.of(DEFAULT_TENANT).session_bounds("ses_1") == Bounds(0, 1)
+        assert (await opened.store.of(DEFAULT_TENANT).messages("ses_1", Page())).messages == ()
         assert await opened.store.commit(adding(make_message("msg_1", "a"))) == Committed(1, 2)
         assert opened.sequences() == [("ses_1", 1, 1), ("ses_1", 2, 2)]
 
@@ -210,8 +210,8 @@ async def test_a_full_disk_fails_the_unit_and_leaves_the_store_working(tmp_path:
         for _ in range(2):
             with pytest.raises(StorageFull):
                 await opened.store.commit(big)
-        assert (await opened.store.messages("ses_1", Page())).messages == ()
-        assert await opened.store.session_bounds("ses_1") == Bounds(0, 1)
+        assert (await opened.store.of(DEFAULT_TENANT).messages("ses_1", Page())).messages == ()
+        assert await opened.store.of(DEFAULT_TENANT).session_bounds("ses_1") == Bounds(0, 1)
         await run(opened.store._writing, _limit_pages, None)
         assert await opened.store.commit(big) == Committed(1, 2)
         assert opened.sequences() == [("ses_1", 1, 1), ("ses_1", 2, 2)]
@@ -229,7 +229,7 @@ async def test_a_full_disk_gives_every_unit_of_the_batch_an_answer(tmp_path: Pat
         stored = [m for m, answer in zip(messages, answers, strict=True) if isinstance(answer, Committed)]
         assert {type(answer) for answer in answers} <= {Committed, StorageFull}
         assert isinstance(answers[2], StorageFull)
-        assert (await opened.store.messages("ses_1", Page())).messages == tuple(stored)
+        assert (await opened.store.of(DEFAULT_TENANT).messages("ses_1", Page())).messages == tuple(stored)
         assert [s.event.sequence for s in opened.published] == list(range(1, len(stored) + 2))
         await run(opened.store._writing, _limit_pages, None)
         await opened.store.commit(adding(make_message("msg_after", "a")))
@@ -249,5 +249,5 @@ async def test_a_migration_that_fails_leaves_nothing(tmp_path: Path, monkeypatch
     assert _schema(opened.path) == before
     monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, broken.splitlines()[0]))
     async with opened_store(tmp_path) as opened:
-        assert (await opened.store.session("ses_1")).session_id == "ses_1"
+        assert (await opened.store.of(DEFAULT_TENANT).session("ses_1")).session_id == "ses_1"
     assert "extra" in dict(row[:2] for row in _schema(opened.path))

@@ -25,6 +25,7 @@ from turnwire.domain.conversation.events import QueueChanged
 from turnwire.domain.conversation.messages import Message, MessageStatus, ToolStatus, ToolUse
 from turnwire.domain.conversation.turns import QueueEntry, ToolDefinition
 from turnwire.domain.errors import AnswerTooLarge, InvalidRequest, SessionNotFound, ToolCallNotFound
+from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import Commit, NewEvent, PutMessage, PutSession
 from turnwire.ports.store import Bounds, EventPage, Page, PrunedSession
 from turnwire.storage.sqlite.changes import PRUNE_SLACK
@@ -49,7 +50,9 @@ async def opened(tmp_path: Path) -> AsyncIterator[OpenedStore]:
 async def _message_pages(opened: OpenedStore, size: int, newest_first: bool) -> list[list[str]]:
     pages, token = [], ""
     while True:
-        page = await opened.store.messages("ses_1", Page(size=size, token=token, newest_first=newest_first))
+        page = await opened.store.of(DEFAULT_TENANT).messages(
+            "ses_1", Page(size=size, token=token, newest_first=newest_first)
+        )
         pages.append([message.message_id for message in page.messages])
         token = page.next_token
         if not token:
@@ -59,7 +62,9 @@ async def _message_pages(opened: OpenedStore, size: int, newest_first: bool) -> 
 async def _display_pages(opened: OpenedStore, size: int, newest_first: bool) -> list[list[str]]:
     pages, token = [], ""
     while True:
-        page = await opened.store.display("ses_1", Page(size=size, token=token, newest_first=newest_first))
+        page = await opened.store.of(DEFAULT_TENANT).display(
+            "ses_1", Page(size=size, token=token, newest_first=newest_first)
+        )
         pages.append([message.message_id for message in displays_in(page.frames)])
         token = page.next_token
         if not token:
@@ -78,42 +83,46 @@ async def test_pages_cover_the_conversation_once(opened: OpenedStore, size: int,
 
 async def test_without_a_size_all_come_at_once(opened: OpenedStore) -> None:
     """The whole conversation, without a token, and the head of that moment."""
-    page = await opened.store.messages("ses_1", Page())
+    page = await opened.store.of(DEFAULT_TENANT).messages("ses_1", Page())
     assert ([m.message_id for m in page.messages], page.next_token, page.sequence) == (IDS, "", 8)
 
 
 async def test_new_messages_do_not_disturb_paging(opened: OpenedStore) -> None:
     """A page token names a place, so what is added meanwhile shifts nothing."""
-    first = await opened.store.messages("ses_1", Page(size=3, newest_first=True))
+    first = await opened.store.of(DEFAULT_TENANT).messages("ses_1", Page(size=3, newest_first=True))
     await opened.store.commit(adding(make_message("msg_5", "new")))
-    second = await opened.store.messages("ses_1", Page(size=9, token=first.next_token, newest_first=True))
+    second = await opened.store.of(DEFAULT_TENANT).messages(
+        "ses_1", Page(size=9, token=first.next_token, newest_first=True)
+    )
     assert [m.message_id for m in second.messages] == ["msg_3", "msg_2", "msg_1", "msg_0"]
 
 
 async def test_an_empty_session_has_an_empty_page(opened: OpenedStore) -> None:
     """No messages, no token, no bytes."""
     await opened.store.commit(creating("ses_2"))
-    page = await opened.store.messages("ses_2", Page(size=3))
-    display = await opened.store.display("ses_2", Page(size=3))
+    page = await opened.store.of(DEFAULT_TENANT).messages("ses_2", Page(size=3))
+    display = await opened.store.of(DEFAULT_TENANT).display("ses_2", Page(size=3))
     assert (page.messages, page.next_token, page.sequence) == ((), "", 1)
     assert (display.frames, display.next_token) == (b"", "")
 
 
 async def test_a_list_without_pages_has_the_newest_that_fit(opened: OpenedStore) -> None:
     """In the order of the conversation, and says that it is not all; one that does not fit alone is refused."""
-    whole = await opened.store.display("ses_1", Page())
+    whole = await opened.store.of(DEFAULT_TENANT).display("ses_1", Page())
     frames = [len(displays.SerializeToString()) + 2 for displays in displays_in(whole.frames)]
     assert sum(frames) == len(whole.frames)
     for count in range(1, len(IDS) + 1):
         size = sum(frames[-count:])
         for room in (0, 1) if count < len(IDS) else (0,):
-            page = await opened.store.display("ses_1", Page(max_bytes=size + room))
+            page = await opened.store.of(DEFAULT_TENANT).display("ses_1", Page(max_bytes=size + room))
             assert [m.message_id for m in displays_in(page.frames)] == IDS[-count:]
             assert page.truncated == (count < len(IDS))
-            newest = await opened.store.display("ses_1", Page(max_bytes=size + room, newest_first=True))
+            newest = await opened.store.of(DEFAULT_TENANT).display(
+                "ses_1", Page(max_bytes=size + room, newest_first=True)
+            )
             assert [m.message_id for m in displays_in(newest.frames)] == IDS[-count:][::-1]
     with pytest.raises(AnswerTooLarge) as caught:
-        await opened.store.display("ses_1", Page(max_bytes=frames[-1] - 1))
+        await opened.store.of(DEFAULT_TENANT).display("ses_1", Page(max_bytes=frames[-1] - 1))
     assert caught.value.metadata == {"maxBytes": str(frames[-1] - 1), "actualBytes": str(frames[-1])}
 
 
@@ -137,14 +146,14 @@ async def test_sessions_without_pages_are_those_that_fit(opened: OpenedStore) ->
     """The most recently updated first, by what is stored of them."""
     for number in range(2, 5):
         await opened.store.commit(creating(f"ses_{number}", later(number)))
-    listed = [session.session_id for session in (await opened.store.sessions(Page())).sessions]
+    listed = [session.session_id for session in (await opened.store.of(DEFAULT_TENANT).sessions(Page())).sessions]
     one = len(msgspec.json.encode(make_session("ses_4")))
     for max_bytes, count in ((one, 1), (2 * one - 1, 1), (2 * one, 2), (10 * one, 4)):
-        page = await opened.store.sessions(Page(max_bytes=max_bytes))
+        page = await opened.store.of(DEFAULT_TENANT).sessions(Page(max_bytes=max_bytes))
         assert [session.session_id for session in page.sessions] == listed[:count]
         assert page.truncated == (count < 4)
     with pytest.raises(AnswerTooLarge):
-        await opened.store.sessions(Page(max_bytes=one - 1))
+        await opened.store.of(DEFAULT_TENANT).sessions(Page(max_bytes=one - 1))
 
 
 @pytest.mark.parametrize("page", [Page(max_bytes=100_000), Page(size=10)])
@@ -154,40 +163,40 @@ async def test_lists_of_sessions_do_not_count_tools(opened: OpenedStore, page: P
     for number in range(2, 5):
         session = make_session(f"ses_{number}", tools=(tool,))
         await opened.store.commit(Commit(session_id=session.session_id, at=NOW, changes=(PutSession(session),)))
-    found = await opened.store.sessions(page)
+    found = await opened.store.of(DEFAULT_TENANT).sessions(page)
     assert [session.session_id for session in found.sessions] == ["ses_4", "ses_3", "ses_2", "ses_1"]
     assert not found.truncated
     assert found.next_token == ""
     titled = make_session("ses_5", title="é" * 60_000)
     await opened.store.commit(Commit(session_id="ses_5", at=NOW, changes=(PutSession(titled),)))
     with pytest.raises(AnswerTooLarge):
-        await opened.store.sessions(Page(max_bytes=100_000))
+        await opened.store.of(DEFAULT_TENANT).sessions(Page(max_bytes=100_000))
 
 
 async def test_a_token_of_another_session_is_refused(opened: OpenedStore) -> None:
     """A token belongs to all that was asked for with it."""
     await opened.store.commit(creating("ses_2"))
     token = await _messages_token(opened)
-    for read in (opened.store.messages, opened.store.display):
+    for read in (opened.store.of(DEFAULT_TENANT).messages, opened.store.of(DEFAULT_TENANT).display):
         with pytest.raises(InvalidRequest, match="page_token"):
             await read("ses_2", Page(size=1, token=token))
 
 
 async def _messages_token(opened: OpenedStore) -> str:
-    return (await opened.store.messages("ses_1", Page(size=1))).next_token
+    return (await opened.store.of(DEFAULT_TENANT).messages("ses_1", Page(size=1))).next_token
 
 
 async def test_a_token_of_another_listing_is_refused(opened: OpenedStore) -> None:
     """Messages, messages newest first and sessions do not take each other's tokens."""
     await opened.store.commit(creating("ses_2"))
     oldest = await _messages_token(opened)
-    newest = (await opened.store.messages("ses_1", Page(size=1, newest_first=True))).next_token
-    sessions = (await opened.store.sessions(Page(size=1))).next_token
+    newest = (await opened.store.of(DEFAULT_TENANT).messages("ses_1", Page(size=1, newest_first=True))).next_token
+    sessions = (await opened.store.of(DEFAULT_TENANT).sessions(Page(size=1))).next_token
     for read in (
-        opened.store.messages("ses_1", Page(size=1, token=newest)),
-        opened.store.messages("ses_1", Page(size=1, token=oldest, newest_first=True)),
-        opened.store.display("ses_1", Page(size=1, token=sessions)),
-        opened.store.sessions(Page(size=1, token=oldest)),
+        opened.store.of(DEFAULT_TENANT).messages("ses_1", Page(size=1, token=newest)),
+        opened.store.of(DEFAULT_TENANT).messages("ses_1", Page(size=1, token=oldest, newest_first=True)),
+        opened.store.of(DEFAULT_TENANT).display("ses_1", Page(size=1, token=sessions)),
+        opened.store.of(DEFAULT_TENANT).sessions(Page(size=1, token=oldest)),
     ):
         with pytest.raises(InvalidRequest) as caught:
             await read
@@ -223,11 +232,11 @@ def _encoded(text: bytes) -> str:
 )
 async def test_a_made_up_token_is_refused(opened: OpenedStore, token: str) -> None:
     """Whatever a caller sends as a token, the answer is InvalidRequest on page_token, and reading goes on."""
-    for read in (opened.store.messages, opened.store.display):
+    for read in (opened.store.of(DEFAULT_TENANT).messages, opened.store.of(DEFAULT_TENANT).display):
         with pytest.raises(InvalidRequest) as caught:
             await read("ses_1", Page(size=1, token=token))
         assert caught.value.violations[0].field == "page_token"
-    assert len((await opened.store.messages("ses_1", Page())).messages) == len(IDS)
+    assert len((await opened.store.of(DEFAULT_TENANT).messages("ses_1", Page())).messages) == len(IDS)
 
 
 async def test_sessions_come_most_recently_updated_first(opened: OpenedStore) -> None:
@@ -237,7 +246,7 @@ async def test_sessions_come_most_recently_updated_first(opened: OpenedStore) ->
     await opened.store.commit(Commit(session_id="ses_3", at=later(100), events=(NewEvent(QueueChanged(())),)))
     found, token = [], ""
     while True:
-        page = await opened.store.sessions(Page(size=2, token=token))
+        page = await opened.store.of(DEFAULT_TENANT).sessions(Page(size=2, token=token))
         found.append([session.session_id for session in page.sessions])
         token = page.next_token
         if not token:
@@ -251,7 +260,7 @@ async def test_sessions_of_one_moment_are_paged_without_loss(opened: OpenedStore
         await opened.store.commit(creating(f"ses_{index}"))
     found, token = set[str](), ""
     for _ in range(7):
-        page = await opened.store.sessions(Page(size=1, token=token))
+        page = await opened.store.of(DEFAULT_TENANT).sessions(Page(size=1, token=token))
         found.update(session.session_id for session in page.sessions)
         token = page.next_token
     assert (found, token) == ({f"ses_{i}" for i in range(1, 8)}, "")
@@ -260,8 +269,8 @@ async def test_sessions_of_one_moment_are_paged_without_loss(opened: OpenedStore
 async def test_a_session_tells_its_last_change(opened: OpenedStore) -> None:
     """The time of update is that of the newest commit, as the contract says of SessionTime.updated."""
     await opened.store.commit(adding(make_message("msg_new", "n"), later(60)))
-    session = await opened.store.session("ses_1")
-    listed = (await opened.store.sessions(Page())).sessions
+    session = await opened.store.of(DEFAULT_TENANT).session("ses_1")
+    listed = (await opened.store.of(DEFAULT_TENANT).sessions(Page())).sessions
     assert session == make_session(updated_at=later(60), head_sequence=9)
     assert listed == (session,)
 
@@ -269,13 +278,13 @@ async def test_a_session_tells_its_last_change(opened: OpenedStore) -> None:
 async def test_reads_of_an_unknown_session_say_so(opened: OpenedStore) -> None:
     """Every read of one session raises SessionNotFound."""
     for read in (
-        opened.store.session("ses_x"),
-        opened.store.message("ses_x", "msg_0"),
-        opened.store.message_of_call("ses_x", "prt_0"),
-        opened.store.messages("ses_x", Page()),
-        opened.store.history("ses_x"),
-        opened.store.display("ses_x", Page()),
-        opened.store.session_bounds("ses_x"),
+        opened.store.of(DEFAULT_TENANT).session("ses_x"),
+        opened.store.of(DEFAULT_TENANT).message("ses_x", "msg_0"),
+        opened.store.of(DEFAULT_TENANT).message_of_call("ses_x", "prt_0"),
+        opened.store.of(DEFAULT_TENANT).messages("ses_x", Page()),
+        opened.store.of(DEFAULT_TENANT).history("ses_x"),
+        opened.store.of(DEFAULT_TENANT).display("ses_x", Page()),
+        opened.store.of(DEFAULT_TENANT).session_bounds("ses_x"),
     ):
         with pytest.raises(SessionNotFound) as caught:
             await read
@@ -288,7 +297,7 @@ async def test_turn_messages_are_those_of_the_turn(opened: OpenedStore) -> None:
     waiting = make_message("msg_w", "w", turn_id="trn_2", status=MessageStatus.QUEUED)
     await opened.store.commit(adding(answer))
     await opened.store.commit(adding(waiting))
-    before = (await opened.store.history("ses_1"))[-2].message_id
+    before = (await opened.store.of(DEFAULT_TENANT).history("ses_1"))[-2].message_id
     assert await opened.store.turn_messages("trn_1") == (msgspec.structs.replace(answer, previous_message_id=before),)
     assert await opened.store.turn_messages("trn_2") == (waiting,)
     assert await opened.store.turn_messages("") == ()
@@ -297,17 +306,17 @@ async def test_turn_messages_are_those_of_the_turn(opened: OpenedStore) -> None:
 
 async def test_events_are_read_after_a_sequence(opened: OpenedStore) -> None:
     """Exclusive, in order; `last` says up to where the log was read."""
-    page = await opened.store.session_events("ses_1", 6, None)
+    page = await opened.store.of(DEFAULT_TENANT).session_events("ses_1", 6, None)
     assert [event.sequence for event in events_in(page.frames)] == [7, 8]
     assert page.last == 8
-    assert await opened.store.session_events("ses_1", 8, None) == EventPage((), 8)
+    assert await opened.store.of(DEFAULT_TENANT).session_events("ses_1", 8, None) == EventPage((), 8)
 
 
 async def test_events_are_filtered_by_kind(opened: OpenedStore) -> None:
     """`last` moves over what the filter left out, so that nobody reads it again."""
-    page = await opened.store.session_events("ses_1", 0, frozenset({"SessionCreated"}))
+    page = await opened.store.of(DEFAULT_TENANT).session_events("ses_1", 0, frozenset({"SessionCreated"}))
     assert (kinds_in(page.frames), page.last) == (["session_created"], 8)
-    log = await opened.store.log_events(0, frozenset({"TurnEnded"}))
+    log = await opened.store.of(DEFAULT_TENANT).log_events(0, frozenset({"TurnEnded"}))
     assert (log.frames, log.last) == ((), 8)
 
 
@@ -317,7 +326,7 @@ async def test_event_pages_are_bounded_by_bytes(opened: OpenedStore) -> None:
     for index, size in enumerate(sizes):
         await opened.store.commit(adding(make_message(f"msg_big{index}", "x" * size)))
     pages, after = [], 8
-    while (page := await opened.store.session_events("ses_1", after, None)).last != after:
+    while (page := await opened.store.of(DEFAULT_TENANT).session_events("ses_1", after, None)).last != after:
         pages.append([event.sequence for event in events_in(page.frames)])
         after = page.last
     assert pages == [[9], [10, 11], [12]]
@@ -327,11 +336,11 @@ async def test_the_log_of_all_sessions_is_in_commit_order(opened: OpenedStore) -
     """Positions count over all sessions."""
     await opened.store.commit(creating("ses_2"))
     await opened.store.commit(adding(make_message("msg_5", "x")))
-    page = await opened.store.log_events(7, None)
+    page = await opened.store.of(DEFAULT_TENANT).log_events(7, None)
     assert [(e.session_id, e.sequence) for e in events_in(page.frames)] == [("ses_1", 8), ("ses_2", 1), ("ses_1", 9)]
     assert page.last == 10
-    assert await opened.store.log_bounds() == Bounds(0, 10)
-    assert await opened.store.session_bounds("ses_2") == Bounds(0, 1)
+    assert await opened.store.of(DEFAULT_TENANT).log_bounds() == Bounds(0, 10)
+    assert await opened.store.of(DEFAULT_TENANT).session_bounds("ses_2") == Bounds(0, 1)
 
 
 async def test_old_events_are_pruned_and_the_bounds_say_so(tmp_path: Path) -> None:
@@ -342,15 +351,15 @@ async def test_old_events_are_pruned_and_the_bounds_say_so(tmp_path: Path) -> No
         events = tuple(NewEvent(QueueChanged((QueueEntry(str(i), "t"),))) for i in range(10 + PRUNE_SLACK))
         await opened.store.commit(Commit(session_id="ses_1", at=NOW, events=events))
         head = 1 + len(events)
-        assert await opened.store.session_bounds("ses_1") == Bounds(head - 10, head)
-        assert await opened.store.session_bounds("ses_2") == Bounds(0, 1)
-        assert await opened.store.log_bounds() == Bounds(0, 1 + head)
+        assert await opened.store.of(DEFAULT_TENANT).session_bounds("ses_1") == Bounds(head - 10, head)
+        assert await opened.store.of(DEFAULT_TENANT).session_bounds("ses_2") == Bounds(0, 1)
+        assert await opened.store.of(DEFAULT_TENANT).log_bounds() == Bounds(0, 1 + head)
         lost = PrunedSession("ses_1", head - 10, 1 + head - 10)
-        assert [(await opened.store.log_events(after, None)).pruned for after in (0, lost.position - 1)] == [
-            (lost,)
-        ] * 2
-        assert (await opened.store.log_events(lost.position, None)).pruned == ()
-        page = await opened.store.session_events("ses_1", 0, None)
+        assert [
+            (await opened.store.of(DEFAULT_TENANT).log_events(after, None)).pruned for after in (0, lost.position - 1)
+        ] == [(lost,)] * 2
+        assert (await opened.store.of(DEFAULT_TENANT).log_events(lost.position, None)).pruned == ()
+        page = await opened.store.of(DEFAULT_TENANT).session_events("ses_1", 0, None)
         assert [event.sequence for event in events_in(page.frames)] == list(range(head - 9, head + 1))
 
 
@@ -360,7 +369,7 @@ async def test_a_session_is_pruned_only_past_the_slack(tmp_path: Path) -> None:
         await opened.store.commit(creating())
         events = tuple(NewEvent(QueueChanged((QueueEntry(str(i), "t"),))) for i in range(9 + PRUNE_SLACK))
         await opened.store.commit(Commit(session_id="ses_1", at=NOW, events=events))
-        assert await opened.store.session_bounds("ses_1") == Bounds(0, 10 + PRUNE_SLACK)
+        assert await opened.store.of(DEFAULT_TENANT).session_bounds("ses_1") == Bounds(0, 10 + PRUNE_SLACK)
 
 
 async def test_reading_the_log_never_runs_ahead_of_publishing(opened: OpenedStore) -> None:
@@ -369,8 +378,8 @@ async def test_reading_the_log_never_runs_ahead_of_publishing(opened: OpenedStor
     async def reader() -> list[tuple[int, int]]:
         found = []
         for _ in range(40):
-            page = await opened.store.log_events(0, None)
-            bounds = await opened.store.log_bounds()
+            page = await opened.store.of(DEFAULT_TENANT).log_events(0, None)
+            bounds = await opened.store.of(DEFAULT_TENANT).log_bounds()
             found.append((max(page.last, bounds.head), opened.published[-1].event.position))
         return found
 
@@ -387,7 +396,7 @@ async def test_settings_survive_in_the_session(opened: OpenedStore) -> None:
     """All settings of a session come back as they were written."""
     session = make_session(title="t", directory="/d", agent="review", revision=2)
     await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutSession(session),)))
-    assert await opened.store.session("ses_1") == msgspec.structs.replace(session, head_sequence=8)
+    assert await opened.store.of(DEFAULT_TENANT).session("ses_1") == msgspec.structs.replace(session, head_sequence=8)
 
 
 async def _store_call(opened: OpenedStore, session_id: str, message_id: str, part_id: str) -> Message:
@@ -401,11 +410,11 @@ async def test_a_tool_call_is_found_by_the_id_of_its_part(opened: OpenedStore) -
     """With the whole message, and with what became of the call since it was added."""
     await _store_call(opened, "ses_1", "msg_a", "prt_a")
     asking = msgspec.structs.replace(await _store_call(opened, "ses_1", "msg_b", "prt_b"), previous_message_id="msg_a")
-    assert await opened.store.message_of_call("ses_1", "prt_b") == asking
+    assert await opened.store.of(DEFAULT_TENANT).message_of_call("ses_1", "prt_b") == asking
     ran = ToolUse(name="look", call_id="c1", input_json="{}", status=ToolStatus.SUCCESS, output="found")
     settled = msgspec.structs.replace(asking, parts=(asking.parts[0], make_part(1, ran, part_id="prt_b")))
     await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutMessage(settled, (1,)),)))
-    assert await opened.store.message_of_call("ses_1", "prt_b") == settled
+    assert await opened.store.of(DEFAULT_TENANT).message_of_call("ses_1", "prt_b") == settled
 
 
 @pytest.mark.parametrize("part_id", ["prt_none", "prt_0", "prt_elsewhere", ""])
@@ -415,7 +424,7 @@ async def test_only_tool_calls_of_the_session_are_found(opened: OpenedStore, par
     await _store_call(opened, "ses_1", "msg_a", "prt_a")
     await _store_call(opened, "ses_2", "msg_b", "prt_elsewhere")
     with pytest.raises(ToolCallNotFound):
-        await opened.store.message_of_call("ses_1", part_id)
+        await opened.store.of(DEFAULT_TENANT).message_of_call("ses_1", part_id)
 
 
 async def test_a_tool_call_is_found_without_reading_the_conversation(opened: OpenedStore) -> None:
@@ -424,7 +433,7 @@ async def test_a_tool_call_is_found_without_reading_the_conversation(opened: Ope
     with closing(sqlite3.connect(opened.path)) as db:
         statements: list[str] = []
         db.set_trace_callback(statements.append)
-        queries.message_of_call(db, "ses_1", "prt_a")
+        queries.message_of_call(db, DEFAULT_TENANT, "ses_1", "prt_a")
         plan = " ".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {statements[-1]}"))
     assert "parts_by_tool_call" in plan
     assert "SCAN" not in plan

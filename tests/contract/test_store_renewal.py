@@ -15,6 +15,7 @@ from tests.support.fakes.opened_store import OpenedStore, displays_in, opened_st
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType, ToolResult, ToolUse
 from turnwire.domain.errors import StorageError
+from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import Commit, PutMessage
 from turnwire.ports.store import Bounds, DisplayPage, Page
 from turnwire.storage.sqlite import renewal
@@ -80,7 +81,9 @@ async def _finished(opened: OpenedStore) -> None:
 
 async def _made(opened: OpenedStore, codec: ProtoCodec) -> bytes:
     """Returns what the codec makes of the first session."""
-    return b"".join(map(codec.encode_display, (await opened.store.messages("ses_1", Page())).messages))
+    return b"".join(
+        map(codec.encode_display, (await opened.store.of(DEFAULT_TENANT).messages("ses_1", Page())).messages)
+    )
 
 
 async def test_reading_shows_the_new_forms_at_once(folder: Path) -> None:
@@ -88,13 +91,13 @@ async def test_reading_shows_the_new_forms_at_once(folder: Path) -> None:
     async with opened_store(folder, codec=NEW) as opened:
         made = await _made(opened, NEW)
         assert made != await _made(opened, OLD)
-        assert (await opened.store.display("ses_1", Page())).frames == made
+        assert (await opened.store.of(DEFAULT_TENANT).display("ses_1", Page())).frames == made
         frames, token = b"", ""
         while token or not frames:
-            page = await opened.store.display("ses_1", Page(size=2, token=token))
+            page = await opened.store.of(DEFAULT_TENANT).display("ses_1", Page(size=2, token=token))
             frames, token = frames + page.frames, page.next_token
         assert frames == made
-        newest = await opened.store.display("ses_1", Page(size=1, newest_first=True))
+        newest = await opened.store.of(DEFAULT_TENANT).display("ses_1", Page(size=1, newest_first=True))
         assert [(d.message_id, d.sender_name) for d in displays_in(newest.frames)] == [("msg_6", "version 3")]
         assert set(_versions(opened.path).values()) == {OLD.version}
 
@@ -103,9 +106,9 @@ async def test_limits_count_the_new_forms(folder: Path) -> None:
     """An answer that the older forms would fit into leaves out what the new ones have no room for."""
     async with opened_store(folder, codec=NEW) as opened:
         made = await _made(opened, NEW)
-        whole = await opened.store.display("ses_1", Page(max_bytes=len(made)))
+        whole = await opened.store.of(DEFAULT_TENANT).display("ses_1", Page(max_bytes=len(made)))
         assert whole == DisplayPage(made, "")
-        cut = await opened.store.display("ses_1", Page(max_bytes=len(made) - 1))
+        cut = await opened.store.of(DEFAULT_TENANT).display("ses_1", Page(max_bytes=len(made) - 1))
         assert cut.truncated
         assert [d.message_id for d in displays_in(cut.frames)] == ["msg_1", "msg_2", "msg_3", "msg_4", "msg_6"]
 
@@ -114,11 +117,11 @@ async def test_all_forms_are_made_anew_without_a_commit(folder: Path, unhurried:
     """What is stored becomes what the codec makes; no event, no new time, no new sequence."""
     unhurried(0)
     async with opened_store(folder, codec=NEW) as opened:
-        before = await opened.store.sessions(Page())
+        before = await opened.store.of(DEFAULT_TENANT).sessions(Page())
         await _finished(opened)
         assert set(_versions(opened.path).values()) == {NEW.version}
-        assert (await opened.store.display("ses_1", Page())).frames == await _made(opened, NEW)
-        assert await opened.store.sessions(Page()) == before
+        assert (await opened.store.of(DEFAULT_TENANT).display("ses_1", Page())).frames == await _made(opened, NEW)
+        assert await opened.store.of(DEFAULT_TENANT).sessions(Page()) == before
         assert opened.published == []
     async with opened_store(folder, codec=NEW) as opened:
         assert opened.store._renewal.is_done
@@ -140,19 +143,22 @@ async def test_a_crash_between_steps_loses_nothing(
             shutil.copy(file, crashed)
     assert set(_versions(crashed / "turnwire.db").values()) == {OLD.version, NEW.version}
     async with opened_store(crashed, codec=NEW) as opened:
-        assert (await opened.store.display("ses_1", Page())).frames == await _made(opened, NEW)
+        assert (await opened.store.of(DEFAULT_TENANT).display("ses_1", Page())).frames == await _made(opened, NEW)
     unhurried(0)
     async with opened_store(crashed, codec=NEW) as opened:
         await _finished(opened)
         assert set(_versions(opened.path).values()) == {NEW.version}
-        assert (await opened.store.display("ses_1", Page())).frames == await _made(opened, NEW)
+        assert (await opened.store.of(DEFAULT_TENANT).display("ses_1", Page())).frames == await _made(opened, NEW)
 
 
 async def test_changes_meanwhile_win(folder: Path, unhurried: Callable[[float], None]) -> None:
     """Messages that are written, start or go while others are made anew are as their commits left them."""
     unhurried(0)
     async with opened_store(folder, codec=NEW) as opened:
-        old = {message.message_id: message for message in (await opened.store.messages("ses_1", Page())).messages}
+        old = {
+            message.message_id: message
+            for message in (await opened.store.of(DEFAULT_TENANT).messages("ses_1", Page())).messages
+        }
         for second in range(1, 20):
             at = later(second)
             for message_id in ("msg_0", "msg_3"):
@@ -164,11 +170,11 @@ async def test_changes_meanwhile_win(folder: Path, unhurried: Callable[[float], 
                 started = msgspec.structs.replace(old["msg_6"], status=MessageStatus.COMPLETE)
                 await opened.store.commit(Commit(session_id="ses_1", at=at, changes=(PutMessage(started, ()),)))
                 await opened.store.commit(removing("ses_2"))
-            shown = displays_in((await opened.store.display("ses_1", Page())).frames)
+            shown = displays_in((await opened.store.of(DEFAULT_TENANT).display("ses_1", Page())).frames)
             assert {d.sender_name for d in shown} == {"version 3"}
             assert {d.sender for d in shown if d.message_id in ("msg_0", "msg_3")} == {f"sender {second}"}
         await _finished(opened)
-        assert (await opened.store.display("ses_1", Page())).frames == await _made(opened, NEW)
+        assert (await opened.store.of(DEFAULT_TENANT).display("ses_1", Page())).frames == await _made(opened, NEW)
         assert set(_versions(opened.path)) == {f"msg_{number}" for number in range(7)}
 
 
@@ -197,7 +203,7 @@ async def test_a_step_that_fails_is_repeated(
         await failed.wait()
         with pytest.raises(StorageError):
             await opened.store.commit(creating("ses_3"))
-        assert (await opened.store.display("ses_1", Page())).frames == await _made(opened, NEW)
+        assert (await opened.store.of(DEFAULT_TENANT).display("ses_1", Page())).frames == await _made(opened, NEW)
         assert set(_versions(opened.path).values()) == {OLD.version}
         await run(opened.store._writing, lambda db: db.execute("PRAGMA query_only=OFF").close())
         await _finished(opened)
@@ -207,18 +213,18 @@ async def test_a_step_that_fails_is_repeated(
 async def test_events_of_an_older_codec_are_dropped_once(folder: Path) -> None:
     """Sequences and positions go on, what is told from then on is kept."""
     async with opened_store(folder, codec=NEW) as opened:
-        head = (await opened.store.session_bounds("ses_1")).head
-        last = (await opened.store.log_bounds()).head
+        head = (await opened.store.of(DEFAULT_TENANT).session_bounds("ses_1")).head
+        last = (await opened.store.of(DEFAULT_TENANT).log_bounds()).head
         assert head >= 8
-        assert await opened.store.session_bounds("ses_1") == Bounds(head, head)
-        assert await opened.store.log_bounds() == Bounds(last, last)
-        assert (await opened.store.session_events("ses_1", 0, None)).frames == ()
+        assert await opened.store.of(DEFAULT_TENANT).session_bounds("ses_1") == Bounds(head, head)
+        assert await opened.store.of(DEFAULT_TENANT).log_bounds() == Bounds(last, last)
+        assert (await opened.store.of(DEFAULT_TENANT).session_events("ses_1", 0, None)).frames == ()
         committed = await opened.store.commit(adding(make_message("msg_8", "a")))
         assert (committed.before_sequence, committed.sequence) == (head, head + 1)
         assert opened.sequences() == [("ses_1", head + 1, last + 1)]
     async with opened_store(folder, codec=NEW) as opened:
-        assert await opened.store.session_bounds("ses_1") == Bounds(head, head + 1)
-        assert len((await opened.store.log_events(last, None)).frames) == 1
+        assert await opened.store.of(DEFAULT_TENANT).session_bounds("ses_1") == Bounds(head, head + 1)
+        assert len((await opened.store.of(DEFAULT_TENANT).log_events(last, None)).frames) == 1
 
 
 async def test_an_older_server_keeps_what_a_newer_one_made(folder: Path) -> None:
@@ -227,13 +233,13 @@ async def test_an_older_server_keeps_what_a_newer_one_made(folder: Path) -> None
         await opened.store.commit(adding(make_message("msg_8", "a")))
     async with opened_store(folder, codec=OLD) as opened:
         assert opened.store._renewal.is_done
-        kept = (await opened.store.session_events("ses_1", 8, None)).frames
+        kept = (await opened.store.of(DEFAULT_TENANT).session_events("ses_1", 8, None)).frames
         assert len(kept) == 1
         await opened.store.commit(adding(make_message("msg_9", "b")))
-        assert len((await opened.store.session_events("ses_1", 8, None)).frames) == 2
+        assert len((await opened.store.of(DEFAULT_TENANT).session_events("ses_1", 8, None)).frames) == 2
     async with opened_store(folder, codec=NEW) as opened:
-        assert (await opened.store.session_events("ses_1", 0, None)).frames == ()
-        assert (await opened.store.display("ses_1", Page())).frames == await _made(opened, NEW)
+        assert (await opened.store.of(DEFAULT_TENANT).session_events("ses_1", 0, None)).frames == ()
+        assert (await opened.store.of(DEFAULT_TENANT).display("ses_1", Page())).frames == await _made(opened, NEW)
 
 
 async def test_what_is_outdated_is_found_by_an_index(folder: Path) -> None:
@@ -256,5 +262,5 @@ async def test_the_same_version_changes_nothing(folder: Path) -> None:
     """Events stay, and nothing is made anew."""
     async with opened_store(folder, codec=OLD) as opened:
         assert opened.store._renewal.is_done
-        assert (await opened.store.session_bounds("ses_1")).earliest == 0
-        assert len((await opened.store.session_events("ses_1", 0, None)).frames) == 8
+        assert (await opened.store.of(DEFAULT_TENANT).session_bounds("ses_1")).earliest == 0
+        assert len((await opened.store.of(DEFAULT_TENANT).session_events("ses_1", 0, None)).frames) == 8

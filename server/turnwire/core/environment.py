@@ -7,7 +7,10 @@ from datetime import datetime
 from turnwire.core.settings import CoreSettings
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import EphemeralKind, Event
+from turnwire.domain.conversation.sessions import Session
+from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.ids import IdMaker
+from turnwire.domain.principal import Principal
 from turnwire.ports.clock import Clock
 from turnwire.ports.commit import Commit, Committed
 from turnwire.ports.feed import Feed
@@ -30,10 +33,19 @@ class Environment:
     tools: ServerTools = NoServerTools()  # noqa: RUF009 - has no state
     observer: Observer = NoObserver()  # noqa: RUF009 - has no state
 
+    async def session(self, principal: Principal, session_id: str) -> Session:
+        """Returns a caller's session. Every use case and watch of one session calls this before anything else.
+
+        Raises:
+            SessionNotFound: there is no such session, or another tenant has it.
+            StorageError: the session could not be read.
+        """
+        return await self.store.of(principal.tenant).cached_session(session_id)
+
     def commit(self, session_id: str, work: Work, at: datetime) -> Future[Committed]:
         """Stores work in one session in one transaction; see `Store.commit`."""
         return self.store.commit(Commit(session_id=session_id, at=at, changes=work.changes, events=work.events))
 
-    def publish(self, session_id: str, kind: EphemeralKind) -> None:
-        """Publishes an event that is not stored to the watchers of a session."""
-        self.feed.publish(Event(session_id=session_id, kind=kind))
+    def publish(self, turn: Turn, kind: EphemeralKind) -> None:
+        """Publishes an event of a turn that is not stored to the watchers of its session, and of all of its tenant."""
+        self.feed.publish(turn.tenant, Event(session_id=turn.session_id, kind=kind))

@@ -83,12 +83,12 @@ class Feed(Protocol):
         """Publishes durable events."""
         ...
 
-    def publish(self, event: Event) -> None:
-        """Publishes an ephemeral event. Costs almost nothing when nobody watches."""
+    def publish(self, tenant: str, event: Event) -> None:
+        """Publishes an ephemeral event of a tenant. Costs almost nothing when nobody watches."""
         ...
 
-    def subscribe(self, session_id: str | None) -> Subscription:
-        """Watches one session, or all when None.
+    def subscribe(self, tenant: str, session_id: str | None) -> Subscription:
+        """Watches one session of a tenant, or all its sessions when None.
 
         Raises:
             TooManyWatchers: the limit on open subscriptions is reached.

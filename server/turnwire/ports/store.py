@@ -4,6 +4,8 @@ A write is one `Commit`, a unit of work as a value, stored completely or not at 
 the calls of `commit`: they get their sequences and are published in that order, after they are durable and before their
 futures are done. A read never sees half a commit. A read of events or their bounds never shows an event that is not yet
 published, so a watcher that has read the log and joins the feed sees each event once.
+
+What is read by the id of a session is read for a tenant (`Store.of`): that of a caller, or of a turn that runs.
 """
 
 import os
@@ -29,6 +31,8 @@ class StoredEvent(Struct, frozen=True):
 
     event: Event
     frame: bytes
+    tenant: str
+    """The owner of its session."""
 
 
 class StoredRequest(Struct, frozen=True):
@@ -165,25 +169,12 @@ Publisher = Callable[[Sequence[StoredEvent]], None]
 """Called on the event loop with the events of commits that became durable, in commit order. Must not raise."""
 
 
-class Store(Protocol):
-    """Keeps sessions.
+class TenantStore(Protocol):
+    """Reads what one tenant has. A session of another tenant is not found, at the same cost as an unknown one.
 
     Every method may raise a `StorageError`; every read of one session raises `SessionNotFound`. Reads are safe to
     cancel.
     """
-
-    def commit(self, commit: Commit) -> "Future[Committed]":
-        """Stores one unit of work. This call fixes its place in the order; await the future to know that it is durable.
-
-        Commits waiting at the same time share one transaction, but each succeeds or fails alone. The future is done
-        when the unit is durable and published. Cancelling the future changes nothing: the unit is
-        stored whole or not at all.
-
-        Raises:
-            SessionNotFound: the session does not exist (any more) and the commit does not create it.
-            StaleVersion: the session's settings were changed since they were read.
-        """
-        ...
 
     async def session(self, session_id: str) -> Session:
         """Returns a session."""
@@ -194,7 +185,7 @@ class Store(Protocol):
         ...
 
     async def sessions(self, page: Page) -> SessionPage:
-        """Returns sessions, most recently updated first.
+        """Returns sessions of the tenant, most recently updated first.
 
         `Page.max_bytes` counts what is stored of them, without their tools.
 
@@ -224,10 +215,6 @@ class Store(Protocol):
         """Returns all messages of the conversation in order, without queued ones."""
         ...
 
-    async def turn_messages(self, turn_id: str) -> tuple[Message, ...]:
-        """Returns the messages of a turn in order; empty for an unknown turn."""
-        ...
-
     async def display(self, session_id: str, page: Page) -> DisplayPage:
         """Returns display forms in conversation order, queued ones last.
 
@@ -249,14 +236,6 @@ class Store(Protocol):
         """
         ...
 
-    async def unfinished_turns(self) -> tuple[Turn, ...]:
-        """Returns the turns of all sessions that have not ended, in the order in which they were accepted."""
-        ...
-
-    async def request(self, principal: Principal, request_id: str) -> StoredRequest | None:
-        """Returns what is remembered of a request of that name by the principal's tenant and subject."""
-        ...
-
     async def spent(self, session_id: str) -> Spent:
         """Returns what the ended turns of a session have used."""
         ...
@@ -270,7 +249,7 @@ class Store(Protocol):
         ...
 
     async def open_permissions(self, session_id: str | None) -> tuple[PermissionRequest, ...]:
-        """Returns the open permission requests of a session, or of all when None, oldest first."""
+        """Returns the open permission requests of a session, or of all the tenant's when None, oldest first."""
         ...
 
     async def always_allowed(self, session_id: str) -> frozenset[str]:
@@ -282,7 +261,7 @@ class Store(Protocol):
         ...
 
     async def files(self, hashes: Iterable[str]) -> Mapping[str, bytes]:
-        """Returns the bytes of the stored files among these, by hash."""
+        """Returns the bytes of the tenant's stored files among these, by hash."""
         ...
 
     async def session_bounds(self, session_id: str) -> Bounds:
@@ -290,19 +269,7 @@ class Store(Protocol):
         ...
 
     async def log_bounds(self) -> Bounds:
-        """Returns which positions of the log of all sessions are kept, but for single sessions that lost old ones."""
-        ...
-
-    def moment(self) -> Moment:
-        """Returns the newest moment: all that is published by now has happened by then."""
-        ...
-
-    async def moment_after_reads(self) -> Moment:
-        """Returns a moment by which all had happened that a read has answered by now, published or not."""
-        ...
-
-    def standing(self, moment: Moment) -> Standing:
-        """Returns whether a moment, of this run or an earlier one, belongs to the history of the log."""
+        """Returns which positions of the tenant's log are kept, but for single sessions that lost old ones."""
         ...
 
     async def session_events(self, session_id: str, after: int, kinds: frozenset[str] | None) -> EventPage:
@@ -318,7 +285,57 @@ class Store(Protocol):
         ...
 
     async def log_events(self, after: int, kinds: frozenset[str] | None) -> EventPage:
-        """Returns a page of all sessions' events after a position; otherwise as `session_events`."""
+        """Returns a page of the events of all the tenant's sessions after a position; otherwise as `session_events`."""
+        ...
+
+
+class Store(Protocol):
+    """Keeps the sessions of all tenants. Every method may raise a `StorageError`. Reads are safe to cancel."""
+
+    def of(self, tenant: str) -> TenantStore:
+        """Returns the reads of what a tenant has. There is no other way to read a session by its id."""
+        ...
+
+    def commit(self, commit: Commit) -> "Future[Committed]":
+        """Stores one unit of work. This call fixes its place in the order; await the future to know that it is durable.
+
+        Commits waiting at the same time share one transaction, but each succeeds or fails alone. The future is done
+        when the unit is durable and published. Cancelling the future changes nothing: the unit is
+        stored whole or not at all.
+
+        Raises:
+            SessionNotFound: the session does not exist (any more) and the commit does not create it.
+            StaleVersion: the session's settings were changed since they were read.
+        """
+        ...
+
+    async def unfinished_turns(self) -> tuple[Turn, ...]:
+        """Returns the turns of all sessions that have not ended, in the order in which they were accepted."""
+        ...
+
+    async def turn_messages(self, turn_id: str) -> tuple[Message, ...]:
+        """Returns the messages of a turn in order; empty for an unknown turn."""
+        ...
+
+    async def request(self, principal: Principal, request_id: str) -> StoredRequest | None:
+        """Returns what is remembered of a request of that name by the principal's tenant and subject."""
+        ...
+
+    @property
+    def token_key(self) -> bytes:
+        """32 random bytes that stay the same for as long as the data is kept: seals what callers give back."""
+        ...
+
+    def moment(self) -> Moment:
+        """Returns the newest moment: all that is published by now has happened by then."""
+        ...
+
+    async def moment_after_reads(self) -> Moment:
+        """Returns a moment by which all had happened that a read has answered by now, published or not."""
+        ...
+
+    def standing(self, moment: Moment) -> Standing:
+        """Returns whether a moment, of this run or an earlier one, belongs to the history of the log."""
         ...
 
     def own_files(self) -> frozenset[FileIdentity]:

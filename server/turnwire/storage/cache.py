@@ -22,11 +22,12 @@ class SessionCache:
         self._sessions: OrderedDict[str, Session] = OrderedDict()
         self._changes = 0
 
-    def get(self, session_id: str) -> Session | None:
-        """Returns the session; None when it is not cached."""
+    def get(self, tenant: str, session_id: str) -> Session | None:
+        """Returns the session of a tenant; None when it is not cached, or is the session of another tenant."""
         session = self._sessions.get(session_id)
-        if session is not None:
-            self._sessions.move_to_end(session_id)
+        if session is None or session.tenant != tenant:
+            return None
+        self._sessions.move_to_end(session_id)
         return session
 
     def mark(self) -> int:

@@ -98,6 +98,12 @@ class FakeStore:
     on_read: Callable[[], None] = lambda: None
     """Called at the end of each read of the log: what happens meanwhile."""
 
+    token_key = bytes(32)
+
+    def of(self, tenant: str) -> "FakeStore":
+        """Returns the same store, which has one tenant."""
+        return self
+
     def commit(self, commit: Commit) -> asyncio.Future[Committed]:
         """Remembers the commit."""
         future: asyncio.Future[Committed] = asyncio.get_running_loop().create_future()
@@ -307,10 +313,10 @@ class RecordingFeed(LiveFeed):
         super().__init__(codec, 100, TICK)
         self.published: list[Event] = []
 
-    def publish(self, event: Event) -> None:
+    def publish(self, tenant: str, event: Event) -> None:
         """Publishes and remembers."""
         self.published.append(event)
-        super().publish(event)
+        super().publish(tenant, event)
 
 
 class RecordingObserver:

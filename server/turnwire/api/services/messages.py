@@ -30,7 +30,7 @@ class MessageService:
     async def SendMessage(self, principal: Principal, request: pb.SendMessageRequest) -> pb.SendMessageResponse:
         """Accepts a message."""
         message, turn = send_request(request)
-        return self._accepted(await self._conversations.send(principal, message, turn))
+        return self._accepted(principal, await self._conversations.send(principal, message, turn))
 
     async def StreamMessage(
         self, principal: Principal, request: pb.StreamMessageRequest
@@ -41,7 +41,7 @@ class MessageService:
             receipt = await self._conversations.send(principal, message, turn)
         except InvalidRequest as error:
             raise error.within("message") from error
-        yield pb.StreamMessageResponse(accepted=self._accepted(receipt))
+        yield pb.StreamMessageResponse(accepted=self._accepted(principal, receipt))
         async with contextlib.aclosing(events_of_turn(self._watches, principal, receipt)) as batches:
             async for batch in batches:
                 yield batch
@@ -81,14 +81,14 @@ class MessageService:
             messages=map(messages.message, found.messages),
             next_page_token=found.next_token,
             sequence=found.sequence,
-            resume_token=await self._watches.tokens.give_reader(request.session_id, found.sequence),
+            resume_token=await self._watches.tokens.give_reader(principal.tenant, request.session_id, found.sequence),
         )
 
     async def AppendMessage(self, principal: Principal, request: pb.AppendMessageRequest) -> pb.AppendMessageResponse:
         """Stores a message without a turn."""
         receipt = await self._conversations.append(principal, append_request(request))
         return pb.AppendMessageResponse(
-            message_id=receipt.message_id, sequence=receipt.sequence, resume_token=self._token(receipt)
+            message_id=receipt.message_id, sequence=receipt.sequence, resume_token=self._token(principal, receipt)
         )
 
     async def ExplainContext(
@@ -97,10 +97,10 @@ class MessageService:
         """Returns what a model would be sent."""
         return explanations.explanation(await self._explainer.explain(principal, explain_request(request)))
 
-    def _token(self, receipt: Receipt) -> str:
-        return self._watches.tokens.give(receipt.session_id, receipt.sequence)
+    def _token(self, principal: Principal, receipt: Receipt) -> str:
+        return self._watches.tokens.give(principal.tenant, receipt.session_id, receipt.sequence)
 
-    def _accepted(self, receipt: Receipt) -> pb.SendMessageResponse:
+    def _accepted(self, principal: Principal, receipt: Receipt) -> pb.SendMessageResponse:
         disposition = pb.DISPOSITION_QUEUED if receipt.queued else pb.DISPOSITION_STARTED
         return pb.SendMessageResponse(
             session_id=receipt.session_id,
@@ -109,5 +109,5 @@ class MessageService:
             disposition=pb.DISPOSITION_DUPLICATE if receipt.duplicate else disposition,
             queue_position=receipt.queue_position,
             sequence=receipt.sequence,
-            resume_token=self._token(receipt),
+            resume_token=self._token(principal, receipt),
         )

@@ -50,7 +50,9 @@ class SessionService:
             session=sessions.session(view, with_tools=True),
             usage=outcomes.usage(spent.usage),
             cost_pico_usd=spent.cost_pico_usd,
-            resume_token=await self._tokens.give_reader(request.session_id, view.session.head_sequence),
+            resume_token=await self._tokens.give_reader(
+                principal.tenant, request.session_id, view.session.head_sequence
+            ),
         )
 
     async def UpdateSession(self, principal: Principal, request: pb.UpdateSessionRequest) -> pb.UpdateSessionResponse:

@@ -29,7 +29,7 @@ class ToolService:
         part, sequence = await self._tool_results.submit(principal, session_id, call_id, result)
         state = tools.tool_call(part.part_id, part.content) if isinstance(part.content, ToolUse) else None
         return pb.SubmitToolResultResponse(
-            tool_call=state, sequence=sequence, resume_token=self._tokens.give(session_id, sequence)
+            tool_call=state, sequence=sequence, resume_token=self._tokens.give(principal.tenant, session_id, sequence)
         )
 
     async def ListTools(self, principal: Principal, request: pb.ListToolsRequest) -> pb.ListToolsResponse:

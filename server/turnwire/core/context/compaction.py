@@ -53,7 +53,7 @@ async def plan_before_step(environment: Environment, draft: Draft) -> Plan | Non
     if window is None:
         return None
     allowed = allowance(window, draft.turn, environment.settings.compaction)
-    if draft.tokens <= allowed.prompt or not await _is_wanted(environment, draft.turn.session_id):
+    if draft.tokens <= allowed.prompt or not await _is_wanted(environment, draft.turn):
         return None
     cut = choose_cut(draft.request.messages, draft.turn, allowed, draft.fixed_tokens, draft.tokens_of)
     return Plan(cut, allowed) if cut is not None else None
@@ -65,7 +65,7 @@ async def plan_after_refusal(environment: Environment, draft: Draft) -> Plan | N
     Keeps half as much as `plan_before_step`. The estimate was too low, so it is scaled up to at least the window. When
     the window is unknown, the estimate itself is taken as the window.
     """
-    if not await _is_wanted(environment, draft.turn.session_id):
+    if not await _is_wanted(environment, draft.turn):
         return None
     settings = environment.settings.compaction
     window = environment.providers.context_window_tokens(draft.turn.model) or draft.tokens
@@ -81,8 +81,8 @@ async def plan_after_refusal(environment: Environment, draft: Draft) -> Plan | N
     return Plan(cut, allowed) if cut is not None else None
 
 
-async def _is_wanted(environment: Environment, session_id: str) -> bool:
-    session = await environment.store.cached_session(session_id)
+async def _is_wanted(environment: Environment, turn: Turn) -> bool:
+    session = await environment.store.of(turn.tenant).cached_session(turn.session_id)
     return environment.settings.compaction.enabled if session.compaction is None else session.compaction
 
 
@@ -113,7 +113,7 @@ class Compactor:
         model = environment.settings.compaction.model or turn.model
         covered = [message for message in plan.cut.covered if message.compaction is None]
         self.pending_notice = CompactionStarted(len(covered), draft.tokens, plan.allowed.window)
-        environment.publish(turn.session_id, self.pending_notice)
+        environment.publish(turn, self.pending_notice)
         summariser = Summariser(environment, turn, model, plan.allowed.summary)
         text = ""
         try:
@@ -125,7 +125,7 @@ class Compactor:
             # images are large, and the transcript only names them
             named = (file for message in covered for file in (*message.files(), *message.result_files()))
             hashes = {file.sha256 for file in named if is_text(file)}
-            files = await environment.store.files(hashes) if hashes else {}
+            files = await environment.store.of(turn.tenant).files(hashes) if hashes else {}
             # the question of a divided turn comes before its steps, so that the summary makes sense of them
             question = () if plan.cut.question is None else (plan.cut.question,)
             text = await summariser.summarise(_in_order(draft, (*plan.cut.covered, *question)), files, window)

@@ -14,7 +14,7 @@ from turnwire.domain.conversation.messages import Message, ModelRef, SentContext
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.repairs import Repair
 from turnwire.ports.provider import ProviderRequest
-from turnwire.ports.store import Store
+from turnwire.ports.store import TenantStore
 from turnwire.ports.tools import ServerTools
 
 
@@ -72,8 +72,8 @@ async def draft_request(
     return _draft(tuple(history), turn, _system_prompt(settings, turn), toolbox)
 
 
-async def with_files(store: Store, request: ProviderRequest) -> ProviderRequest:
-    """Returns the request with the bytes of those of its files that are stored."""
+async def with_files(store: TenantStore, request: ProviderRequest) -> ProviderRequest:
+    """Returns the request with the bytes of those of its files that the turn's tenant has stored."""
     hashes = file_hashes(request)
     return msgspec.structs.replace(request, files=await store.files(hashes)) if hashes else request
 

@@ -75,9 +75,9 @@ class StepRequests:
         return await self._finish(await self._draft(), is_compacted=True)
 
     async def _draft(self) -> Draft:
-        history = await self._environment.store.history(self._turn.session_id)
+        history = await self._environment.store.of(self._turn.tenant).history(self._turn.session_id)
         return await draft_request(self._environment.settings, self._environment.tools, self._turn, history)
 
     async def _finish(self, draft: Draft, *, is_compacted: bool) -> StepRequest:
-        request = await with_files(self._environment.store, draft.request)
+        request = await with_files(self._environment.store.of(self._turn.tenant), draft.request)
         return StepRequest(request, draft.toolbox, draft.sent, draft, is_compacted)

@@ -14,6 +14,7 @@ from turnwire.core.tools.results import CallResult, StoredCalls
 from turnwire.core.tools.server_calls import ServerCalls
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionRequest
+from turnwire.domain.conversation.turns import Turn
 
 
 class ToolCalls:
@@ -22,17 +23,17 @@ class ToolCalls:
     def __init__(
         self,
         environment: Environment,
+        turn: Turn,
         message: Message,
         client_tools: frozenset[str],
         permissions: Iterable[PermissionRequest] = (),
-        agent: str = "",
     ) -> None:
         """Args:
         environment: Ports and settings.
+        turn: The turn of the message.
         message: The ended message with the calls; calls that cannot run already have a result.
         client_tools: Names of the tools that the client runs; all others are the server's.
         permissions: Open requests of these calls.
-        agent: Agent of the turn; "" for the default one.
         """
         self._client_tools = client_tools
         self._calls = calls = StoredCalls(environment, message)
@@ -40,7 +41,7 @@ class ToolCalls:
         self._client = ClientCalls(
             calls, client_tools, environment.settings.limits.client_tool_timeout, environment.observer
         )
-        self._server = ServerCalls(environment, calls, client_tools, agent)
+        self._server = ServerCalls(environment, turn, calls, client_tools)
 
     @property
     def message(self) -> Message:

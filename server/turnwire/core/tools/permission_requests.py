@@ -53,7 +53,7 @@ async def ask_permissions(
     ]
     if not asking:
         return message, ()
-    allowed = await environment.store.always_allowed(turn.session_id)
+    allowed = await environment.store.of(turn.tenant).always_allowed(turn.session_id)
     permissions = tuple(
         _request(environment, turn, message, part, call)
         for part, call in asking

@@ -14,6 +14,7 @@ from turnwire.core.work import Work
 from turnwire.domain.conversation.events import ToolLog
 from turnwire.domain.conversation.messages import File, ToolStatus, ToolUse
 from turnwire.domain.conversation.permissions import PermissionAction
+from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import StorageBusy, StorageFull
 from turnwire.domain.text import join_surrogates
 from turnwire.ports.commit import Committed, PutFile, PutMessage
@@ -82,17 +83,17 @@ class ServerCalls:
     are not stored yet. `_is_over` is set by `end`, because a cancelled tool may still send log lines.
     """
 
-    def __init__(self, environment: Environment, calls: StoredCalls, client_tools: frozenset[str], agent: str) -> None:
+    def __init__(self, environment: Environment, turn: Turn, calls: StoredCalls, client_tools: frozenset[str]) -> None:
         """Args:
         environment: Ports and settings.
+        turn: The turn of the message.
         calls: All calls of the message, including those of client tools.
         client_tools: Names of the tools that the client runs; all others are the server's.
-        agent: Agent of the turn; "" for the default one.
         """
         self._environment = environment
         self._calls = calls
         self._client_tools = client_tools
-        self._agent = agent
+        self._turn = turn
         self._slots = asyncio.Semaphore(environment.settings.limits.max_parallel_tool_calls)
         self._unsaved_logs: set[int] = set()
         self._is_over = False
@@ -173,8 +174,8 @@ class ServerCalls:
 
     def _is_denied(self, tool: str) -> bool:
         settings = self._environment.settings
-        may_use = settings.agent(self._agent).may_use(tool)
-        return not may_use or settings.permission(self._agent, tool) is PermissionAction.DENY
+        may_use = settings.agent(self._turn.agent).may_use(tool)
+        return not may_use or settings.permission(self._turn.agent, tool) is PermissionAction.DENY
 
     def _log(self, index: int, line: str) -> None:
         """Keeps and publishes a log line of a tool; drops lines beyond the limit."""
@@ -185,7 +186,7 @@ class ServerCalls:
         text = join_surrogates(line[:MAX_LOG_CHARS]) if number < MAX_LOG_LINES - 1 else "further lines are not kept"
         self._calls.amend(index, msgspec.structs.replace(call, logs=(*call.logs, text)))
         self._unsaved_logs.add(index)
-        self._environment.publish(message.session_id, ToolLog(message.message_id, index, number, text))
+        self._environment.publish(self._turn, ToolLog(message.message_id, index, number, text))
 
     def _finish_flush(self, indexes: tuple[int, ...], saving: "asyncio.Future[Committed]") -> None:
         if saving.cancelled() or saving.exception() is not None:

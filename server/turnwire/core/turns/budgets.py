@@ -68,11 +68,12 @@ async def check_budgets(turn: Turn, messages: Iterable[Message], limits: Limits,
     ending = budget_ending(minimum_budget(asked, limits.turn_budget), this_turn, "turn")
     if ending is not None:
         return ending
-    session = await store.cached_session(turn.session_id)
+    reads = store.of(turn.tenant)
+    session = await reads.cached_session(turn.session_id)
     of_session = minimum_budget(session.budget, limits.session_budget)
     if of_session == Budget():
         return None
-    spent = await store.spent(turn.session_id)
+    spent = await reads.spent(turn.session_id)
     return budget_ending(of_session, consumption(spent.usage, spent.cost_pico_usd) + this_turn, "session")
 
 

@@ -44,7 +44,7 @@ async def resume_or_end(environment: Environment, turn: Turn, *, is_newest: bool
     """
     store, now = environment.store, environment.clock()
     stored = await store.turn_messages(turn.turn_id)
-    permissions = await store.open_permissions(turn.session_id)
+    permissions = await store.of(turn.tenant).open_permissions(turn.session_id)
     point = resume_point(turn, stored, permissions) if is_newest else None
     if point is None:
         work = await end_stored_turn(environment, turn, RESTARTED)
@@ -70,7 +70,7 @@ async def end_stored_turn(environment: Environment, turn: Turn, ending: Ending) 
     """
     now = environment.clock()
     stored = await environment.store.turn_messages(turn.turn_id)
-    asked = await environment.store.open_permissions(turn.session_id)
+    asked = await environment.store.of(turn.tenant).open_permissions(turn.session_id)
     permissions = [permission for permission in asked if permission.turn_id == turn.turn_id]
     further = closing_work(permissions, PermissionAnswer(PermissionChoice.CANCELLED))
     further += note_ending(turn, ending, now, environment.settings, environment.new_id)

@@ -34,6 +34,7 @@ from turnwire.domain.errors import (
     ToolCallNotReady,
 )
 from turnwire.ports.commit import Committed
+from turnwire.ports.store import TenantStore
 
 
 class Aborted(msgspec.Struct, frozen=True):
@@ -162,7 +163,7 @@ class Turns:
                 if resumption is not None:
                     self._owner(turn.session_id).resume(resumption)
             else:
-                message = await self._environment.store.message(turn.session_id, turn.user_message_id)
+                message = await self._environment.store.of(turn.tenant).message(turn.session_id, turn.user_message_id)
                 self._owner(turn.session_id).queue.append(Place(turn, message))
         for owner in list(self._owners.values()):
             if owner.run is None:
@@ -186,7 +187,7 @@ class Turns:
 
     def load(self) -> TurnLoad:
         """Returns how many turns run and wait now."""
-        runs = list(self._runs(None))
+        runs = [owner.run for owner in self._owners.values() if owner.run is not None]
         waiting = sum(run.open_requests > 0 for run in runs)
         return TurnLoad(len(runs), waiting, sum(len(owner.queue) for owner in self._owners.values()))
 
@@ -201,7 +202,7 @@ class Turns:
         """Returns read access to the running turn of a session; None when no turn runs."""
         return self._run(session_id)
 
-    async def deliver_result(self, session_id: str, part_id: str, result: CallResult) -> tuple[Part, int]:
+    async def deliver_result(self, session: Session, part_id: str, result: CallResult) -> tuple[Part, int]:
         """Stores the result of a client tool call; its turn continues when all calls of the step have one.
 
         Idempotent: submitting the same result again succeeds. Safe to cancel: a commit that has begun completes.
@@ -216,14 +217,14 @@ class Turns:
             ToolCallNotReady: the call is still being written, or waits for a permission.
             StorageError: the result was not stored.
         """
-        run = self._run(session_id)
+        run = self._run(session.session_id)
         calls = run.calls if run is not None else None
         if calls is not None and (index := calls.index_of(part_id)) is not None:
             sequence = await calls.submit(index, result)
             return calls.message.parts[index], sequence
         if run is not None and calls is None and _has_part(run.open_message(), part_id):
             raise ToolCallNotReady(f"tool call {part_id!r} is not complete: wait for its tool_call_updated", part_id)
-        message = await self._environment.store.message_of_call(session_id, part_id)
+        message = await self._reads(session).message_of_call(session.session_id, part_id)
         part, call = next((part, call) for part, call in message.tool_calls() if part.part_id == part_id)
         if not result.is_of(call):
             raise ToolCallAlreadySettled(
@@ -231,7 +232,7 @@ class Turns:
             )
         return part, 0
 
-    async def answer_permission(self, session_id: str, permission_id: str, answer: PermissionAnswer) -> None:
+    async def answer_permission(self, session: Session, permission_id: str, answer: PermissionAnswer) -> None:
         """Answers a permission request and returns when that is durable. The first answer wins.
 
         Idempotent: giving the same answer again succeeds. Safe to cancel: a commit that has begun completes.
@@ -241,28 +242,30 @@ class Turns:
             PermissionAlreadyAnswered: it has another answer, or its turn has ended.
             StorageError: the answer was not stored.
         """
-        run = self._run(session_id)
+        run = self._run(session.session_id)
         calls = run.calls if run is not None else None
         if calls is not None and calls.has_permission(permission_id):
             await calls.reply(permission_id, answer)
             return
-        request = await self._environment.store.permission(session_id, permission_id)
+        request = await self._reads(session).permission(session.session_id, permission_id)
         if request.answer is None or request.answer.response is not answer.response:
             raise other_answer(request)
 
-    def open_permissions(self, session_id: str | None) -> tuple[PermissionRequest, ...]:
-        """Returns the unanswered permission requests of one session, or of all sessions for None."""
-        return tuple(asked for run in self._runs(session_id) for asked in run.open_permissions)
+    def open_permissions(self, tenant: str, session_id: str | None) -> tuple[PermissionRequest, ...]:
+        """Returns the unanswered permission requests of a tenant's session, or of all its sessions for None."""
+        return tuple(asked for run in self._runs(tenant, session_id) for asked in run.open_permissions)
 
-    def pending_notices(self, session_id: str | None) -> Iterator[tuple[str, CompactionStarted | RetryScheduled]]:
-        """Returns each session id with its `LiveTurn.pending_notice`, for one session, or for all sessions for None."""
-        for run in self._runs(session_id):
+    def pending_notices(
+        self, tenant: str, session_id: str | None
+    ) -> Iterator[tuple[str, CompactionStarted | RetryScheduled]]:
+        """Returns session ids with their `LiveTurn.pending_notice`, of a tenant's session, or of all for None."""
+        for run in self._runs(tenant, session_id):
             if (notice := run.pending_notice) is not None:
                 yield run.turn.session_id, notice
 
-    def open_messages(self, session_id: str | None = None) -> Iterator[Message]:
-        """Returns the open messages (`LiveTurn.open_message`) of one session, or of all sessions for None."""
-        for run in self._runs(session_id):
+    def open_messages(self, tenant: str, session_id: str | None) -> Iterator[Message]:
+        """Returns the open messages (`LiveTurn.open_message`) of a tenant's session, or of all for None."""
+        for run in self._runs(tenant, session_id):
             if (message := run.open_message()) is not None:
                 yield message
 
@@ -276,10 +279,13 @@ class Turns:
         owner = self._owners.get(session_id)
         return owner.run if owner is not None else None
 
-    def _runs(self, session_id: str | None) -> Iterator[TurnRun]:
-        """Returns the running turn of one session, or the running turns of all for None."""
+    def _runs(self, tenant: str, session_id: str | None) -> Iterator[TurnRun]:
+        """Returns the running turn of a tenant's session, or all its running turns for None."""
         owners = self._owners.values() if session_id is None else filter(None, (self._owners.get(session_id),))
-        return (owner.run for owner in owners if owner.run is not None)
+        return (owner.run for owner in owners if owner.run is not None and owner.run.turn.tenant == tenant)
+
+    def _reads(self, session: Session) -> TenantStore:
+        return self._environment.store.of(session.tenant)
 
     def _owner(self, session_id: str) -> SessionTurns:
         """Returns the session's owner; creates one if it has none."""

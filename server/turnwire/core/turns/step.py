@@ -190,7 +190,7 @@ class Step:
         return await self._request.toolbox.problem(call)
 
     def _publish(self, kind: EphemeralKind) -> None:
-        self._environment.publish(self._turn.session_id, kind)
+        self._environment.publish(self._turn, kind)
 
 
 class EndedStep:
@@ -208,7 +208,7 @@ class EndedStep:
         self._calls: ToolCalls | None = None
         if end.message.finish_reason is FinishReason.TOOL_USE:
             client_tools = frozenset(tool.name for tool in turn.tools)
-            self._calls = ToolCalls(environment, end.message, client_tools, end.permissions, turn.agent)
+            self._calls = ToolCalls(environment, turn, end.message, client_tools, end.permissions)
         self._storing: asyncio.Future[Committed] | None = None
         if end.work.changes:
             self._storing = environment.commit(turn.session_id, end.work, end.message.updated_at)

@@ -117,7 +117,7 @@ class Catalog:
         environment, settings = self._environment, self._environment.settings
         agent, agent_name = Agent(), DEFAULT_AGENT
         if session_id:
-            agent_name = (await environment.store.cached_session(session_id)).agent or DEFAULT_AGENT
+            agent_name = (await environment.session(principal, session_id)).agent or DEFAULT_AGENT
             agent = settings.agent(agent_name)
         usable = (tool for tool in environment.tools.tools() if agent.may_use(tool.name))
         tools, next_token = page_of(usable, lambda tool: tool.name, f"tools of {session_id}", size=size, token=token)

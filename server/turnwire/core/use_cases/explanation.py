@@ -72,19 +72,19 @@ class ContextExplainer:
             StorageError: the conversation could not be read.
         """
         environment = self._environment
-        session = await environment.store.cached_session(request.session_id)
+        session = await environment.session(principal, request.session_id)
         with settings_in("settings"):
             agent = choose_agent(environment.settings, request.turn.agent, session)
             model = choose_model(environment.settings, environment.providers, request.turn.model, agent, session)
             await check_schemas(request.turn.tools)
             turn = self._turn(request.turn, session, agent, model)
         contents = await load_contents(request.parts, readable_files(environment, session), environment.settings.limits)
-        history = await environment.store.history(session.session_id)
+        history = await environment.store.of(session.tenant).history(session.session_id)
         if contents.contents:
             history = (*history, self._message(turn, contents))
         draft = await draft_request(environment.settings, environment.tools, turn, history)
         plan = await plan_before_step(environment, draft)
-        full = await with_files(environment.store, draft.request)
+        full = await with_files(environment.store.of(session.tenant), draft.request)
         unsaved = {file.reference.sha256: file.content for file in contents.files}
         provider = await environment.providers.get(model.provider_id)
         full = msgspec.structs.replace(full, files={**full.files, **unsaved})

@@ -20,7 +20,7 @@ class Files:
             StoredFileNotFound: no message of the session refers to such a file.
             StorageError: the file could not be read.
         """
-        content = await self._environment.store.session_file(session_id, sha256)
+        content = await self._environment.store.of(principal.tenant).session_file(session_id, sha256)
         if content is None:
             raise StoredFileNotFound(sha256)
         return content

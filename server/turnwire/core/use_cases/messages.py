@@ -68,27 +68,32 @@ class Conversations:
 
     async def message(self, principal: Principal, session_id: str, message_id: str) -> Message:
         """Returns a message with the content received so far. Raises MessageNotFound."""
-        await self._turns.flush(session_id)
-        return await self._environment.store.message(session_id, message_id)
+        await self._flush(principal, session_id)
+        return await self._environment.store.of(principal.tenant).message(session_id, message_id)
 
     async def messages(self, principal: Principal, session_id: str, page: Page) -> MessagePage:
         """Returns messages in conversation order; one that streams has the content received so far."""
-        await self._turns.flush(session_id)
-        return await self._environment.store.messages(session_id, page)
+        await self._flush(principal, session_id)
+        return await self._environment.store.of(principal.tenant).messages(session_id, page)
 
     async def display(self, principal: Principal, session_id: str, page: Page) -> DisplayPage:
         """Returns display forms in conversation order; otherwise like `messages`.
 
         A page without a size has the newest that fit into `CoreSettings.max_list_bytes`. Raises AnswerTooLarge.
         """
-        await self._turns.flush(session_id)
+        await self._flush(principal, session_id)
         page = self._environment.settings.bounded(page)
-        return await self._environment.store.display(session_id, page)
+        return await self._environment.store.of(principal.tenant).display(session_id, page)
 
     async def abort(self, principal: Principal, session_id: str, expected_turn_id: str, *, keep_queue: bool) -> Aborted:
         """Ends the running turn and returns when its end is durable; see `Turns.abort`. Idempotent."""
-        await self._environment.store.cached_session(session_id)
+        await self._environment.session(principal, session_id)
         return await self._turns.abort(session_id, expected_turn_id, keep_queue=keep_queue)
+
+    async def _flush(self, principal: Principal, session_id: str) -> None:
+        """Makes durable what has streamed so far in a session of the caller."""
+        await self._environment.session(principal, session_id)
+        await self._turns.flush(session_id)
 
     async def _accept(self, principal: Principal, new: NewMessage, answer: NewTurn | None) -> Receipt:
         """Carries out a request. A named one outlives its caller, so that a retry finds its receipt."""
@@ -152,7 +157,7 @@ class Conversations:
     async def _append(self, principal: Principal, new: NewMessage) -> Receipt:
         environment = self._environment
         now = environment.clock()
-        session = await environment.store.cached_session(new.session_id)
+        session = await environment.session(principal, new.session_id)
         contents = await self._contents(new, session)
         files = contents.changes()
         message = self._new_message(new, environment.new_id("msg"), session, contents, now)
@@ -164,7 +169,7 @@ class Conversations:
         self, principal: Principal, new: NewMessage, message: Message, files: tuple[Change, ...]
     ) -> Receipt:
         """Not for cancelling: the next results would be folded into calls whose results are on their way."""
-        async with self._tool_results.folding(message, message.created_at) as (folded, settling):
+        async with self._tool_results.folding(principal, message, message.created_at) as (folded, settling):
             return await self._store_appended(principal, new, folded, files, settling)
 
     async def _store_appended(
@@ -185,7 +190,7 @@ class Conversations:
     async def _session_for(self, principal: Principal, new: NewMessage, now: datetime) -> tuple[Session, Work]:
         """Returns the message's session; creates one, with the returned work, when the message names none."""
         if new.session_id:
-            return await self._environment.store.cached_session(new.session_id), Work()
+            return await self._environment.session(principal, new.session_id), Work()
         session_id = self._environment.new_id("ses")
         session = Session(session_id=session_id, tenant=principal.tenant, created_at=now, updated_at=now)
         return session, Work((PutSession(session),), (NewEvent(SessionCreated(SessionView(session))),))

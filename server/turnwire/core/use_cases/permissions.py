@@ -26,8 +26,8 @@ class Permissions:
             PermissionRequestNotFound: the session never had such a request.
             PermissionAlreadyAnswered: it has another answer, or its turn has ended.
         """
-        await self._environment.store.cached_session(session_id)
-        await self._turns.answer_permission(session_id, permission_id, answer)
+        session = await self._environment.session(principal, session_id)
+        await self._turns.answer_permission(session, permission_id, answer)
 
     async def open(
         self, principal: Principal, session_id: str, *, size: int, token: str
@@ -36,7 +36,7 @@ class Permissions:
 
         Args:
             principal: The caller.
-            session_id: The session; "" for all sessions.
+            session_id: The session; "" for all sessions of the caller's tenant.
             size: Most requests to return, at least 1.
             token: The token from the previous page; "" for the first.
 
@@ -44,9 +44,10 @@ class Permissions:
             InvalidRequest: the token is not from this listing.
         """
         if session_id:
-            await self._environment.store.cached_session(session_id)
-        found = await self._environment.store.open_permissions(session_id or None)
-        return page_of(found, _place, f"permissions of {session_id}", size=size, token=token)
+            await self._environment.session(principal, session_id)
+        found = await self._environment.store.of(principal.tenant).open_permissions(session_id or None)
+        listing = f"permissions of {session_id}" if session_id else f"all permissions of {principal.tenant}"
+        return page_of(found, _place, listing, size=size, token=token)
 
 
 def _place(permission: PermissionRequest) -> str:

@@ -20,7 +20,7 @@ from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import StaleVersion
 from turnwire.domain.principal import Principal
 from turnwire.ports.commit import NewEvent, PutSession, RemoveSession
-from turnwire.ports.store import Page, Spent
+from turnwire.ports.store import Page, Spent, TenantStore
 
 
 class SessionViews(Struct, frozen=True):
@@ -56,21 +56,21 @@ class Sessions:
 
     async def get(self, principal: Principal, session_id: str) -> SessionView:
         """Returns a session with its running turn and queue."""
-        return self._turns.view(await self._environment.store.session(session_id))
+        return self._turns.view(await self._of(principal).session(session_id))
 
     async def spent(self, principal: Principal, session_id: str) -> Spent:
         """Returns what the ended turns of a session have used."""
-        return await self._environment.store.spent(session_id)
+        return await self._of(principal).spent(session_id)
 
     async def list(self, principal: Principal, page: Page) -> SessionViews:
-        """Returns sessions, most recently updated first.
+        """Returns the sessions of the caller's tenant, most recently updated first.
 
         A page without size has those that fit into `CoreSettings.max_list_bytes`.
 
         Raises:
             InvalidRequest: the page token is not of this listing.
         """
-        found = await self._environment.store.sessions(self._environment.settings.bounded(page))
+        found = await self._of(principal).sessions(self._environment.settings.bounded(page))
         return SessionViews(tuple(map(self._turns.view, found.sessions)), found.next_token, found.truncated)
 
     async def update(self, principal: Principal, session_id: str, change: SessionChange) -> SessionView:
@@ -82,7 +82,7 @@ class Sessions:
         """
         await self._check_schemas(change)
         if "directory" in change.paths:
-            session = await self._environment.store.session(session_id)
+            session = await self._of(principal).session(session_id)
             await self._check_directory(session.tenant, session.directory, change)
         return await self._once(principal, change, lambda: self._update_alone(principal, session_id, change))
 
@@ -120,12 +120,15 @@ class Sessions:
 
     async def delete(self, principal: Principal, session_id: str) -> None:
         """Ends the running turn, then removes the session with all that belongs to it. Goes on when it is cancelled."""
-        await self._environment.store.session(session_id)
+        await self._of(principal).session(session_id)
         await self._uncancelled.run(self._delete(session_id))
 
     async def aclose(self) -> None:
         """Waits for changes and deletions whose callers are gone. Idempotent."""
         await self._uncancelled.settle()
+
+    def _of(self, principal: Principal) -> TenantStore:
+        return self._environment.store.of(principal.tenant)
 
     async def _delete(self, session_id: str) -> None:
         self._turns.refuse_messages(session_id)
@@ -137,7 +140,7 @@ class Sessions:
             self._turns.accept_messages(session_id)
 
     async def _update(self, principal: Principal, session_id: str, change: SessionChange) -> SessionView:
-        session = await self._environment.store.session(session_id)
+        session = await self._of(principal).session(session_id)
         if change.expected_revision not in (None, session.revision):
             raise StaleVersion(
                 f"the session has revision {session.revision}", {"currentRevision": str(session.revision)}

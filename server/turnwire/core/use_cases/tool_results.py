@@ -40,14 +40,16 @@ class ToolResults:
             ToolCallNotReady: the call is still being written, or waits for a permission.
             InvalidRequest: a file is invalid, or the result is too large.
         """
-        session = await self._environment.store.session(session_id)
+        session = await self._environment.store.of(principal.tenant).session(session_id)
         readable = readable_files(self._environment, session)
         result = await client_result(new, readable, self._environment.settings.limits)
-        part, sequence = await self._turns.deliver_result(session_id, part_id, result)
+        part, sequence = await self._turns.deliver_result(session, part_id, result)
         return part, sequence or session.head_sequence
 
     @contextlib.asynccontextmanager
-    async def folding(self, message: Message, now: datetime) -> AsyncIterator[tuple[Message, Work]]:
+    async def folding(
+        self, principal: Principal, message: Message, now: datetime
+    ) -> AsyncIterator[tuple[Message, Work]]:
         """Yields a TOOL_RESULT message, folded into the calls it answers, and the work that updates these.
 
         Store both inside the context: until it ends, no other result is folded into the same calls.
@@ -58,7 +60,7 @@ class ToolResults:
         """
         async with self._folding:
             changing = self._refuse_awaited(message)
-            history = await self._environment.store.history(message.session_id)
+            history = await self._environment.store.of(principal.tenant).history(message.session_id)
             ended = [stored for stored in history if stored.turn_id not in changing]
             yield fold_results(name_calls(message, history), ended, now)
 

@@ -19,7 +19,7 @@ class TurnRecords:
 
     async def get(self, principal: Principal, session_id: str, turn_id: str) -> Turn:
         """Returns the current state of a turn. Raises TurnNotFound."""
-        return self._as_it_is(await self._environment.store.turn(session_id, turn_id))
+        return self._as_it_is(await self._environment.store.of(principal.tenant).turn(session_id, turn_id))
 
     async def list(
         self, principal: Principal, session_id: str, page: Page, statuses: frozenset[TurnStatus]
@@ -35,11 +35,12 @@ class TurnRecords:
         Raises:
             InvalidRequest: the page token is not from this listing.
         """
+        await self._environment.session(principal, session_id)
         running = TurnStatus.WAITING if self._is_waiting(session_id) else TurnStatus.RUNNING
         stored = statuses & {TurnStatus.QUEUED, TurnStatus.ENDED}
         if running in statuses:
             stored |= {TurnStatus.RUNNING}
-        found = await self._environment.store.turns(session_id, page, stored)
+        found = await self._environment.store.of(principal.tenant).turns(session_id, page, stored)
         return TurnPage(tuple(map(self._as_it_is, found.turns)), found.next_token)
 
     def _as_it_is(self, turn: Turn) -> Turn:

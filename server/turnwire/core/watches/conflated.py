@@ -33,7 +33,7 @@ from turnwire.domain.errors import SessionNotFound
 from turnwire.domain.principal import Principal
 from turnwire.ports.codec import Codec
 from turnwire.ports.feed import Entry, Subscription
-from turnwire.ports.store import Bounds, EventPage, PrunedSession
+from turnwire.ports.store import Bounds, EventPage, PrunedSession, TenantStore
 
 UPDATE_SECONDS = 0.05
 """Shortest time between two updates of one part: 20 a second look continuous."""
@@ -103,39 +103,48 @@ class ConflatedWatches:
 
         Args:
             principal: The caller.
-            session_ids: The sessions to watch; empty for all.
+            session_ids: The sessions to watch; empty for all of the tenant. Unknown ones have no changes.
 
         Raises:
             TooManyWatchers: max_watchers streams are open.
             ShuttingDown: the server stops; this also ends a running stream.
             StorageError: the log could not be read.
         """
-        subscription = self.environment.feed.subscribe(None)
+        tenant = principal.tenant
+        store = self.environment.store.of(tenant)
+        subscription = self.environment.feed.subscribe(tenant, None)
         try:
-            join = Join(self.environment.store, subscription, None, _KINDS)
+            join = Join(store, subscription, None, _KINDS)
             await join.begin(None)
             yield None
-            stream = _ConflatedWatch(self, session_ids, subscription, join)
+            stream = _ConflatedWatch(self, tenant, session_ids, subscription, join)
             async with contextlib.aclosing(join.follow(stream)) as changes:
                 async for session_id, kind in changes:
-                    yield Change(session_id, await self._directory(session_id), kind)
+                    yield Change(session_id, await _directory(store, session_id), kind)
         finally:
             subscription.close()
 
-    async def _directory(self, session_id: str) -> str:
-        try:
-            return (await self.environment.store.cached_session(session_id)).directory
-        except SessionNotFound:
-            return ""
+
+async def _directory(store: TenantStore, session_id: str) -> str:
+    try:
+        return (await store.cached_session(session_id)).directory
+    except SessionNotFound:
+        return ""
 
 
 class _ConflatedWatch:
     """The state of one stream: the parts that changed since they were delivered. Implements `Follower`."""
 
     def __init__(
-        self, made_by: ConflatedWatches, session_ids: frozenset[str], subscription: Subscription, join: Join
+        self,
+        made_by: ConflatedWatches,
+        tenant: str,
+        session_ids: frozenset[str],
+        subscription: Subscription,
+        join: Join,
     ) -> None:
-        self._store = made_by.environment.store
+        self._tenant = tenant
+        self._store = made_by.environment.store.of(tenant)
         self._turns = made_by.turns
         self._decode = made_by.codec.decode_events
         self._seconds = made_by.seconds
@@ -177,7 +186,7 @@ class _ConflatedWatch:
     def join(self, entries: Sequence[Entry]) -> Sequence[_Found]:
         """Returns the changes since the replay, and marks all parts of open messages."""
         found = self._changes(entry.event for entry in entries)
-        for message in self._turns.open_messages(None):
+        for message in self._turns.open_messages(self._tenant, None):
             if self._is_wanted(message.session_id):
                 self._changed |= {(message.session_id, message.message_id, p.index): None for p in message.parts}
         return found

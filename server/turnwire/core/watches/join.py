@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 from turnwire.domain.errors import SequenceInFuture, ShuttingDown
 from turnwire.ports.feed import Entry, Subscription
-from turnwire.ports.store import Bounds, EventPage, PrunedSession, Store
+from turnwire.ports.store import Bounds, EventPage, PrunedSession, TenantStore
 
 Item = TypeVar("Item")
 Item_co = TypeVar("Item_co", covariant=True)
@@ -66,12 +66,16 @@ class Join:
     """The position of one watch in the log and in the feed. Used by one task."""
 
     def __init__(
-        self, store: Store, subscription: Subscription, session_id: str | None, kinds: frozenset[str] | None = None
+        self,
+        store: TenantStore,
+        subscription: Subscription,
+        session_id: str | None,
+        kinds: frozenset[str] | None = None,
     ) -> None:
         """Args:
-        store: The store with the log.
+        store: The reads of the watcher's tenant, with the log.
         subscription: A subscription to the same session or sessions; its owner closes it.
-        session_id: The session; None for all.
+        session_id: The session; None for all of the tenant.
         kinds: Class names of the durable events to replay; None replays all.
         """
         self._store = store

@@ -52,7 +52,7 @@ class WatchRequest(Struct, frozen=True, kw_only=True):
     """What to watch."""
 
     session_id: str | None
-    """None watches all sessions."""
+    """None watches all sessions of the caller's tenant."""
     after: int | None = None
     """Begin after this sequence; for all sessions only 0. None: begin with a snapshot, then live events."""
     resume_token: str = ""
@@ -105,10 +105,13 @@ class Watches:
             ShuttingDown: the server stops; this also ends a running watch.
             StorageError: the log could not be read.
         """
-        subscription = self.environment.feed.subscribe(request.session_id)
+        tenant = principal.tenant
+        if request.session_id is not None:
+            await self.environment.session(principal, request.session_id)
+        subscription = self.environment.feed.subscribe(tenant, request.session_id)
         try:
-            join = Join(self.environment.store, subscription, request.session_id, request.kinds)
-            watch = _Watch(self, request, subscription, join)
+            join = Join(self.environment.store.of(tenant), subscription, request.session_id, request.kinds)
+            watch = _Watch(self, tenant, request, subscription, join)
             await watch.begin()
             async with contextlib.aclosing(join.follow(watch)) as batches:
                 async for batch in batches:
@@ -120,7 +123,10 @@ class Watches:
 class _Watch:
     """The state of one watch. Implements `core.watches.join.Follower`."""
 
-    def __init__(self, made_by: Watches, request: WatchRequest, subscription: Subscription, join: Join) -> None:
+    def __init__(
+        self, made_by: Watches, tenant: str, request: WatchRequest, subscription: Subscription, join: Join
+    ) -> None:
+        self._tenant = tenant
         self._environment = made_by.environment
         self._turns = made_by.turns
         self._codec = made_by.codec
@@ -139,7 +145,7 @@ class _Watch:
         """Sets the place where the request begins."""
         after = self._request.after
         if self._request.resume_token:
-            point = self._tokens.read(self._request.resume_token, self._request.session_id)
+            point = self._tokens.read(self._request.resume_token, self._tenant, self._request.session_id)
             self._lost_place = _LOST_PLACES.get(point.standing)
             after = point.after if self._lost_place is None else None
         await self._join.begin(after)
@@ -178,7 +184,7 @@ class _Watch:
         """Reads the session."""
         if self._request.session_id is not None:
             with contextlib.suppress(SessionNotFound):  # deleted meanwhile: its last event is in the feed
-                self._session = await self._environment.store.session(self._request.session_id)
+                self._session = await self._environment.store.of(self._tenant).session(self._request.session_id)
 
     def join(self, entries: Sequence[Entry]) -> Sequence[bytes]:
         """Returns the session, undelivered events, snapshots of everything open, and the caught-up marker.
@@ -190,11 +196,11 @@ class _Watch:
         if self._subscription.closed:
             return self._batches(stored)
         opening = [(self._session_snapshot(), None), *stored]
-        messages = self._turns.open_messages(self._request.session_id)
+        messages = self._turns.open_messages(self._tenant, self._request.session_id)
         frames = [self._frame(MessageSnapshot(message), message.session_id) for message in messages]
-        asked = self._turns.open_permissions(self._request.session_id)
+        asked = self._turns.open_permissions(self._tenant, self._request.session_id)
         frames += [self._frame(PermissionSnapshot(permission), permission.session_id) for permission in asked]
-        notices = self._turns.pending_notices(self._request.session_id)
+        notices = self._turns.pending_notices(self._tenant, self._request.session_id)
         frames += [self._frame(notice, session_id) for session_id, notice in notices]
         batches = self._batches([*opening, *((frame, None) for frame in frames)])
         caught_up = self._frame(CaughtUp(self._head())) + self._token(self._join.position)
@@ -228,7 +234,7 @@ class _Watch:
 
     def _token(self, order: int) -> bytes:
         """Returns the encoded token of a place, to append to a batch that ends there."""
-        return self._codec.encode_resume_token(self._tokens.give(self._request.session_id, order))
+        return self._codec.encode_resume_token(self._tokens.give(self._tenant, self._request.session_id, order))
 
     def _head(self) -> int | None:
         """Returns the newest sequence; None in a watch of all sessions."""

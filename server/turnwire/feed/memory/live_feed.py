@@ -16,16 +16,18 @@ SESSION_RING_BYTES = 8 << 20
 """How far the slowest watcher of a session may fall behind before it reads the store: about 13,000 deltas, minutes of a
 fast model. A ring grows this large only while a watcher is behind."""
 
-ALL_RING_BYTES = 32 << 20
-"""The same for all sessions together; there is one such ring."""
+ALL_RINGS_BYTES = 32 << 20
+"""The same for the watchers of all sessions of a tenant. All rings of tenants share it in equal parts, so that a slow
+watcher of one tenant takes nothing from another tenant."""
 
 
 class LiveSubscription:
     """Implements `ports.feed.Subscription`; see there."""
 
-    def __init__(self, feed: "LiveFeed", session_id: str | None, ring: Ring) -> None:
+    def __init__(self, feed: "LiveFeed", tenant: str, session_id: str | None, ring: Ring) -> None:
         """Called by `LiveFeed.subscribe`."""
         self._feed = feed
+        self._tenant = tenant
         self._session_id = session_id
         self._ring = ring
         self._cursor = ring.open_cursor()
@@ -78,7 +80,7 @@ class LiveSubscription:
         if not self._ended:
             self._ended = True
             self._ring.close_cursor(self._cursor)
-            self._feed.unsubscribe(self._session_id, self._ring)
+            self._feed.unsubscribe(self._tenant, self._session_id, self._ring)
 
 
 class LiveFeed:
@@ -100,8 +102,8 @@ class LiveFeed:
         self._tick_seconds = tick.total_seconds()
         self._codec = codec
         self._max_watchers = max_watchers
-        self._all = Ring(ALL_RING_BYTES)
-        self._sessions: dict[str, Ring] = {}
+        self._tenants: dict[str, Ring] = {}  # of all sessions of a tenant; only while watched
+        self._sessions: dict[tuple[str, str], Ring] = {}  # by tenant and session; only while watched
         self.observer = observer
         self.watchers = 0
         """Subscriptions that are open."""
@@ -112,59 +114,70 @@ class LiveFeed:
         """Publishes durable events."""
         for stored in events:
             event = stored.event
-            if self._all.is_watched:
-                self._all.append(Entry(event, stored.frame, event.position))
-            else:
-                self._all.head = event.position
-            ring = self._sessions.get(event.session_id)
+            of_tenant = self._tenants.get(stored.tenant)
+            if of_tenant is not None:
+                of_tenant.append(Entry(event, stored.frame, event.position))
+            ring = self._sessions.get((stored.tenant, event.session_id))
             if ring is not None:
                 ring.append(Entry(event, stored.frame, event.sequence))
                 if isinstance(event.kind, SessionDeleted):
                     ring.close()
 
-    def publish(self, event: Event) -> None:
+    def publish(self, tenant: str, event: Event) -> None:
         """Publishes an ephemeral event."""
-        ring = self._sessions.get(event.session_id)
-        if ring is None and not self._all.is_watched:
+        ring, of_tenant = self._sessions.get((tenant, event.session_id)), self._tenants.get(tenant)
+        if ring is None and of_tenant is None:
             return
         entry = Entry(event, self._codec.encode_event(event), 0)
         if ring is not None:
             ring.append(entry)
-        if self._all.is_watched:
-            self._all.append(entry)
+        if of_tenant is not None:
+            of_tenant.append(entry)
 
-    def subscribe(self, session_id: str | None) -> LiveSubscription:
-        """Watches one session or all."""
+    def subscribe(self, tenant: str, session_id: str | None) -> LiveSubscription:
+        """Watches one session of a tenant, or all."""
         if self.closed:
             raise ShuttingDown
         if self.watchers >= self._max_watchers:
             limit = str(self._max_watchers)
             raise TooManyWatchers(f"{limit} event streams are open already", {"limit": limit})
         self.watchers += 1
-        if session_id is None:
-            return LiveSubscription(self, None, self._all)
-        ring = self._sessions.setdefault(session_id, Ring(SESSION_RING_BYTES))
-        return LiveSubscription(self, session_id, ring)
+        return LiveSubscription(self, tenant, session_id, self._ring(tenant, session_id))
 
-    def unsubscribe(self, session_id: str | None, ring: Ring) -> None:
+    def unsubscribe(self, tenant: str, session_id: str | None, ring: Ring) -> None:
         """Called by a subscription when it closes. A ring without subscribers is dropped."""
         self.watchers -= 1
         if ring.is_watched:
             return
         if session_id is None:
-            ring.clear()
-        elif self._sessions.get(session_id) is ring:
-            del self._sessions[session_id]
+            del self._tenants[tenant]
+            self._share()
+        elif self._sessions.get((tenant, session_id)) is ring:
+            del self._sessions[tenant, session_id]
 
     async def run(self) -> None:
         """Wakes idle watchers once per tick, so that heartbeats need no timer per watcher. Runs until cancelled."""
         while True:
             await asyncio.sleep(self._tick_seconds)
-            for ring in (self._all, *self._sessions.values()):
+            for ring in (*self._tenants.values(), *self._sessions.values()):
                 ring.wake()
 
     def close(self) -> None:
         """Closes every subscription."""
         self.closed = True
-        for ring in (self._all, *self._sessions.values()):
+        for ring in (*self._tenants.values(), *self._sessions.values()):
             ring.close()
+
+    def _ring(self, tenant: str, session_id: str | None) -> Ring:
+        """Returns the ring to watch; makes it for the first watcher."""
+        if session_id is not None:
+            return self._sessions.setdefault((tenant, session_id), Ring(SESSION_RING_BYTES))
+        if tenant not in self._tenants:
+            self._tenants[tenant] = Ring(ALL_RINGS_BYTES)
+            self._share()
+        return self._tenants[tenant]
+
+    def _share(self) -> None:
+        """Gives each ring of a tenant its part of the memory."""
+        for ring in self._tenants.values():
+            ring.limit(ALL_RINGS_BYTES // len(self._tenants))

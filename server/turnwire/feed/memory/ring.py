@@ -81,8 +81,8 @@ class Ring:
         self._bytes += len(entry.frame) + self._entry_bytes
         if entry.order:
             self.head = entry.order
-        while self._bytes > self._max_bytes and self.end - self.start > 1:
-            self._drop_oldest()
+        if self._bytes > self._max_bytes:
+            self._drop_beyond()
         self._untrimmed += 1
         if self._untrimmed >= TRIM_EVERY:
             self._drop_passed()
@@ -91,6 +91,11 @@ class Ring:
             self._base += self._dropped
             self._dropped = 0
         self.wake()
+
+    def limit(self, max_bytes: int) -> None:
+        """Sets another memory limit, and drops entries beyond it at once."""
+        self._max_bytes = max_bytes
+        self._drop_beyond()
 
     def slice(self, position: int, max_bytes: int) -> tuple[Taken, int]:
         """Returns the frames from a position on, about max_bytes at most, and the position after them.
@@ -133,17 +138,14 @@ class Ring:
                 if not future.done():
                     future.set_result(None)
 
-    def clear(self) -> None:
-        """Drops all entries. Only for a ring without readers."""
-        self._base = self.end
-        self._entries = []
-        self._bytes = self._dropped = 0
-        self._last_slice = None
-
     def close(self) -> None:
         """Closes the ring and wakes its watchers. Nothing may be appended afterwards."""
         self.closed = True
         self.wake()
+
+    def _drop_beyond(self) -> None:
+        while self._bytes > self._max_bytes and self.end - self.start > 1:
+            self._drop_oldest()
 
     def _drop_passed(self) -> None:
         self._untrimmed = 0

@@ -216,7 +216,7 @@ class CommitWriter:
                 position=self.next_position,
             )
             frame = self._codec.encode_event(event)
-            stored.append(StoredEvent(event, frame))
+            stored.append(StoredEvent(event, frame, session.tenant))
             kind = type(new.kind).__name__
             rows.append((self.next_position, commit.session_id, sequence, kind, frame, session.tenant))
             self.next_position += 1

@@ -6,14 +6,17 @@ next start begins a timeline there. Moments after the backup then lie beyond the
 not have their timeline at all.
 """
 
+import contextlib
 import secrets
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from turnwire.ports.store import Moment, Standing
 
 KEPT_TIMELINES = 1000
 """How many starts of the server are remembered. What is older than that many starts is taken for unknown."""
+
+TOKEN_KEY_BYTES = 32
 
 
 class Timelines:
@@ -35,11 +38,8 @@ class Timelines:
         run counts as replaced in the next one.
         """
         name = secrets.token_hex(8)
-        try:
+        with _unless_full():
             _store(db, name, position)
-        except sqlite3.OperationalError as error:
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_FULL:
-                raise
         rows = db.execute("SELECT id, timeline, start_position FROM timelines ORDER BY id").fetchall()
         if not rows or rows[-1][1] != name:
             rows.append((rows[-1][0] + 1 if rows else 1, name, position))
@@ -53,6 +53,30 @@ class Timelines:
         if end is not None:
             return Standing.PAST if moment.position <= end else Standing.REPLACED
         return Standing.REPLACED if self._is_complete else Standing.UNKNOWN
+
+
+def token_key(db: sqlite3.Connection) -> bytes:
+    """Returns the key that seals resume tokens; makes it at the first start.
+
+    It is a part of the data, so tokens are good for a copy and for a restored backup too. On a full disk it lasts for
+    this run, and the tokens of this run are unknown to the next one.
+    """
+    (key,) = db.execute("SELECT token_key FROM log_state").fetchone()
+    if not key:
+        key = secrets.token_bytes(TOKEN_KEY_BYTES)
+        with _unless_full():
+            db.execute("UPDATE log_state SET token_key = ?", (key,))
+    return bytes(key)
+
+
+@contextlib.contextmanager
+def _unless_full() -> Iterator[None]:
+    """Suppresses the error of a full disk."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_FULL:
+            raise
 
 
 def _store(db: sqlite3.Connection, name: str, position: int) -> None:

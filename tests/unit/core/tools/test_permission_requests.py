@@ -58,7 +58,7 @@ def _asking(
     environment = make_environment(
         store, settings={"limits": Limits(client_tool_timeout_seconds=timeout.total_seconds())}, tools=tools
     )
-    return ToolCalls(environment, message, CLIENT_TOOLS, permissions), tools
+    return ToolCalls(environment, make_turn(), message, CLIENT_TOOLS, permissions), tools
 
 
 ONCE, ALWAYS, REJECT = map(PermissionAnswer, (PermissionChoice.ONCE, PermissionChoice.ALWAYS, PermissionChoice.REJECT))

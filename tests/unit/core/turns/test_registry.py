@@ -28,6 +28,7 @@ from turnwire.domain.conversation.messages import (
 from turnwire.domain.conversation.turns import ToolDefinition
 from turnwire.domain.errors import StorageError, ToolCallAlreadySettled, ToolCallNotFound, ToolCallNotReady
 from turnwire.domain.money import Usage
+from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import Commit, Committed, NewEvent, PutMessage, PutTurn
 from turnwire.ports.provider import StepFinished, TextDelta, ToolCallDelta
 
@@ -101,8 +102,8 @@ async def test_a_turn_whose_call_is_open_waits_on() -> None:
     [commit] = store.commits
     assert commit.changes == (PutTurn(msgspec.structs.replace(turn, steps=1)),)
     await settled()
-    assert list(turns.open_messages("ses_1")) == [calling]
-    part, _ = await turns.deliver_result("ses_1", "prt_0", CallResult(output="42"))
+    assert list(turns.open_messages(DEFAULT_TENANT, "ses_1")) == [calling]
+    part, _ = await turns.deliver_result(make_session(), "prt_0", CallResult(output="42"))
     assert part.content.status is ToolStatus.SUCCESS  # type: ignore[union-attr]
     await turns.aclose()
     assert not [e for c in store.commits for e in c.events if isinstance(e.kind, TurnEnded | SessionStatusChanged)]
@@ -129,7 +130,7 @@ async def test_of_two_turns_that_were_left_running_only_the_newer_goes_on() -> N
     turns = Turns(make_environment(store))
     await turns.recover()
     await settled()
-    assert list(turns.open_messages()) == [newer]
+    assert list(turns.open_messages(DEFAULT_TENANT, None)) == [newer]
     ended = [(e.turn_id, type(e.kind)) for c in store.commits for e in c.events if not isinstance(e.kind, MessageAdded)]
     assert ended[-1] == ("trn_1", TurnEnded)
     assert (await turns.abort("ses_1", "", keep_queue=True)).turn_id == "trn_2"
@@ -144,12 +145,12 @@ async def test_a_result_for_a_call_that_is_not_live_is_compared_with_the_stored_
     settled = CallResult(output="42").apply_to(CALL)
     store = FakeStore(conversation=(make_answer("msg_1", settled),))
     turns = Turns(make_environment(store))
-    part, sequence = await turns.deliver_result("ses_1", "prt_0", CallResult(output="42"))
+    part, sequence = await turns.deliver_result(make_session(), "prt_0", CallResult(output="42"))
     assert (part.content, sequence) == (settled, 0)
     with pytest.raises(ToolCallAlreadySettled):
-        await turns.deliver_result("ses_1", "prt_0", CallResult(output="43"))
+        await turns.deliver_result(make_session(), "prt_0", CallResult(output="43"))
     with pytest.raises(ToolCallNotFound):
-        await turns.deliver_result("ses_1", "prt_9", CallResult(output="42"))
+        await turns.deliver_result(make_session(), "prt_9", CallResult(output="42"))
     assert store.commits == []
 
 
@@ -164,9 +165,9 @@ async def test_a_result_for_a_call_that_the_model_is_writing_is_refused() -> Non
     turns = Turns(make_environment(store, FakeProviders(provider)))
     await turns.recover()
     await provider.waiting.wait()
-    [message] = turns.open_messages()
+    [message] = turns.open_messages(DEFAULT_TENANT, None)
     with pytest.raises(ToolCallNotReady):
-        await turns.deliver_result("ses_1", message.parts[0].part_id, CallResult(output="42"))
+        await turns.deliver_result(make_session(), message.parts[0].part_id, CallResult(output="42"))
     live = turns.live("ses_1")
     assert live is not None
     assert live.awaited_call_ids == {"c1", message.parts[0].part_id}

@@ -39,10 +39,10 @@ async def test_results_are_folded_one_after_the_other() -> None:
     results = ToolResults(environment, Turns(environment))
 
     async def fold() -> Work:
-        async with results.folding(APPENDED, NOW) as (_, work):
+        async with results.folding(BUILT_IN, APPENDED, NOW) as (_, work):
             return work
 
-    async with results.folding(APPENDED, NOW) as (message, work):
+    async with results.folding(BUILT_IN, APPENDED, NOW) as (message, work):
         second = asyncio.create_task(fold())
         for _ in range(5):
             await asyncio.sleep(0)

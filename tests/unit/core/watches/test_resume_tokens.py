@@ -1,5 +1,8 @@
 """Resume tokens: what they say, and what is none."""
 
+import base64
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +10,7 @@ from hypothesis import strategies as st
 from tests.support.fakes.core import FakeStore
 from turnwire.core.watches.resume_tokens import ResumeTokens, TokenPlace
 from turnwire.domain.errors import InvalidRequest
+from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.store import Moment, Standing
 
 LARGEST = 2**64 - 1
@@ -33,10 +37,10 @@ def test_a_token_gives_back_what_went_in(session_id: str | None, order: int, pos
     log = Log()
     log.position = position
     tokens = ResumeTokens(log)
-    token = tokens.give(session_id, order)
+    token = tokens.give(DEFAULT_TENANT, session_id, order)
     assert len(token) < 60
     assert token.replace("-", "").replace("_", "").isalnum()
-    assert tokens.read(token, session_id) == TokenPlace(order, Standing.PAST)
+    assert tokens.read(token, DEFAULT_TENANT, session_id) == TokenPlace(order, Standing.PAST)
     assert log.asked == Moment(log.timeline, order if session_id is None else position)
 
 
@@ -50,7 +54,7 @@ async def test_a_reader_gets_a_token_of_after_its_read() -> None:
 
     log.moment_after_reads = publish
     tokens = ResumeTokens(log)
-    tokens.read(await tokens.give_reader("ses_1", 4), "ses_1")
+    tokens.read(await tokens.give_reader(DEFAULT_TENANT, "ses_1", 4), DEFAULT_TENANT, "ses_1")
     assert log.asked.position == 9
 
 
@@ -58,20 +62,20 @@ async def test_a_reader_gets_a_token_of_after_its_read() -> None:
 def test_a_token_of_another_timeline_says_so(standing: Standing) -> None:
     """As the store sees it."""
     log = Log(other_timelines=standing)
-    token = ResumeTokens(log).give("ses_1", 3)
+    token = ResumeTokens(log).give(DEFAULT_TENANT, "ses_1", 3)
     log.timeline = "f" * 16
-    assert ResumeTokens(log).read(token, "ses_1") == TokenPlace(3, standing)
+    assert ResumeTokens(log).read(token, DEFAULT_TENANT, "ses_1") == TokenPlace(3, standing)
 
 
 def test_the_same_place_later_has_another_token() -> None:
     """What many watchers share is the token of one moment, not of one place."""
     log = Log()
     tokens = ResumeTokens(log)
-    first = tokens.give("ses_1", 3)
-    assert tokens.give("ses_1", 3) == first
+    first = tokens.give(DEFAULT_TENANT, "ses_1", 3)
+    assert tokens.give(DEFAULT_TENANT, "ses_1", 3) == first
     log.position = 4
-    assert tokens.give("ses_1", 3) != first
-    assert tokens.give("ses_2", 3) != tokens.give("ses_1", 3)
+    assert tokens.give(DEFAULT_TENANT, "ses_1", 3) != first
+    assert tokens.give(DEFAULT_TENANT, "ses_2", 3) != tokens.give(DEFAULT_TENANT, "ses_1", 3)
 
 
 @pytest.mark.parametrize(("given_to", "shown_for"), [("ses_1", "ses_2"), ("ses_1", None), (None, "ses_1")])
@@ -79,15 +83,34 @@ def test_a_token_counts_for_what_it_was_given_for(given_to: str | None, shown_fo
     """One session, or all."""
     tokens = ResumeTokens(Log())
     with pytest.raises(InvalidRequest) as caught:
-        tokens.read(tokens.give(given_to, 3), shown_for)
+        tokens.read(tokens.give(DEFAULT_TENANT, given_to, 3), DEFAULT_TENANT, shown_for)
     assert caught.value.metadata["field"] == "resume_token"
 
 
 def test_what_is_changed_or_cut_is_no_token() -> None:
     """Every character counts."""
     tokens = ResumeTokens(Log())
-    token = tokens.give("ses_1", 3)
+    token = tokens.give(DEFAULT_TENANT, "ses_1", 3)
     other = [token[:place] + ("A" if token[place] != "A" else "B") + token[place + 1 :] for place in range(len(token))]
     for nonsense in (*other, token[:-1], token[:-4], token + "A", token + "AAAA", token + "\n", "é", "%%%%", "AAAA"):
         with pytest.raises(InvalidRequest):
-            tokens.read(nonsense, "ses_1")
+            tokens.read(nonsense, DEFAULT_TENANT, "ses_1")
+
+
+@pytest.mark.parametrize("session_id", ["ses_1", None])
+def test_the_token_of_another_tenant_is_unknown(session_id: str | None) -> None:
+    """So is that of another database."""
+    token = ResumeTokens(Log()).give(DEFAULT_TENANT, session_id, 3)
+    assert ResumeTokens(Log()).read(token, "other", session_id) == TokenPlace(0, Standing.UNKNOWN)
+    other = Log()
+    other.token_key = bytes(range(32))
+    assert ResumeTokens(other).read(token, DEFAULT_TENANT, session_id) == TokenPlace(0, Standing.UNKNOWN)
+
+
+def test_tokens_do_not_show_their_place() -> None:
+    """Those of two places that follow each other have no more in common than any two."""
+    log = Log()
+    tokens = ResumeTokens(log)
+    shown = [base64.urlsafe_b64decode(tokens.give(DEFAULT_TENANT, None, order))[1:-2] for order in range(500, 600)]
+    for one, next_one in itertools.pairwise(shown):
+        assert sum(a == b for a, b in zip(one, next_one, strict=True)) < len(one) // 3

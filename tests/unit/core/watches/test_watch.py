@@ -25,7 +25,7 @@ from turnwire.domain.conversation.messages import Message, MessageStatus
 from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import EventsCompacted, SequenceInFuture, SessionNotFound, ShuttingDown, TooManyWatchers
-from turnwire.domain.principal import BUILT_IN
+from turnwire.domain.principal import BUILT_IN, DEFAULT_TENANT
 from turnwire.feed.memory import live_feed
 from turnwire.ports.store import PrunedSession, Standing, StoredEvent
 
@@ -40,11 +40,11 @@ class FakeTurns:
     permissions: tuple[PermissionRequest, ...] = ()
     notice: CompactionStarted | None = None
 
-    def open_permissions(self, session_id: str | None) -> tuple[PermissionRequest, ...]:
+    def open_permissions(self, tenant: str, session_id: str | None) -> tuple[PermissionRequest, ...]:
         """Returns the requests."""
         return self.permissions
 
-    def pending_notices(self, session_id: str | None) -> Sequence[tuple[str, CompactionStarted]]:
+    def pending_notices(self, tenant: str, session_id: str | None) -> Sequence[tuple[str, CompactionStarted]]:
         """Returns the notice."""
         return [("ses_1", self.notice)] if self.notice is not None else []
 
@@ -52,7 +52,7 @@ class FakeTurns:
         """Returns an idle session."""
         return SessionView(session)
 
-    def open_messages(self, session_id: str | None) -> Sequence[Message]:
+    def open_messages(self, tenant: str, session_id: str | None) -> Sequence[Message]:
         """Returns the message."""
         return [self.message] if self.message is not None else []
 
@@ -80,13 +80,13 @@ class World:
         """Stores and publishes the next event."""
         order = len(self.store.log) + 1
         event = Event(session_id="ses_1", kind=kind or QueueChanged(()), at=NOW, sequence=order, position=order)
-        stored = StoredEvent(event, PlainCodec().encode_event(event))
+        stored = StoredEvent(event, PlainCodec().encode_event(event), DEFAULT_TENANT)
         self.store.log.append(stored)
         self.feed.publish_stored([stored])
 
     def stream(self, text: str) -> None:
         """Publishes a delta."""
-        self.feed.publish(Event(session_id="ses_1", kind=PartDelta("msg_1", 0, 0, text)))
+        self.feed.publish(DEFAULT_TENANT, Event(session_id="ses_1", kind=PartDelta("msg_1", 0, 0, text)))
 
 
 def _words(batch: bytes) -> list[str]:
@@ -358,20 +358,20 @@ async def test_batches_that_move_the_place_end_with_its_token() -> None:
     tokens = world.watches.tokens
     async with contextlib.aclosing(world.watches.watch(BUILT_IN, _request(after=0))) as batches:
         for after in (2, 3, 3):
-            assert _tokens(await anext(batches)) == [tokens.give("ses_1", after)]
+            assert _tokens(await anext(batches)) == [tokens.give(DEFAULT_TENANT, "ses_1", after)]
         world.stream("a")
         assert _tokens(await anext(batches)) == []
         world.happen()
-        assert _tokens(await anext(batches)) == [tokens.give("ses_1", 4)]
+        assert _tokens(await anext(batches)) == [tokens.give(DEFAULT_TENANT, "ses_1", 4)]
         world.clock.advance(15)
-        assert _tokens(await anext(batches)) == [tokens.give("ses_1", 4)]
+        assert _tokens(await anext(batches)) == [tokens.give(DEFAULT_TENANT, "ses_1", 4)]
 
 
 async def test_a_token_goes_on_behind_its_place() -> None:
     """Of one session and of all."""
     world = World(stored=3)
     for session_id in ("ses_1", None):
-        request = _request(session_id=session_id, resume_token=world.watches.tokens.give(session_id, 2))
+        request = _request(session_id=session_id, resume_token=world.watches.tokens.give(DEFAULT_TENANT, session_id, 2))
         async with contextlib.aclosing(world.watches.watch(BUILT_IN, request)) as batches:
             assert _words(await anext(batches)) == ["3:QueueChanged"]
 
@@ -382,7 +382,7 @@ async def test_a_token_goes_on_behind_its_place() -> None:
 async def test_a_token_of_another_past_begins_anew(standing: Standing, reason: str) -> None:
     """With resync, then as without a place; or fails if the caller wished so."""
     world = World(stored=3)
-    token = world.watches.tokens.give("ses_1", 2)
+    token = world.watches.tokens.give(DEFAULT_TENANT, "ses_1", 2)
     world.store.timeline, world.store.other_timelines = "f" * 16, standing
     async with contextlib.aclosing(world.watches.watch(BUILT_IN, _request(resume_token=token))) as batches:
         assert await _until(batches, "0:CaughtUp") == ["0:Resync", "0:SessionSnapshot", "0:CaughtUp"]

@@ -80,14 +80,13 @@ def test_a_shared_slice_is_not_given_to_others() -> None:
     assert ring.slice(0, 1000) == (Taken(b"aaaabbbbcccc", 3), 3)
 
 
-def test_a_cleared_ring_goes_on_where_it_was() -> None:
-    """Places stay valid: a cursor at the end sees only what comes then."""
-    ring = _ring(b"aaaa", b"bbbb")
-    ring.slice(0, 1000)
-    ring.clear()
-    assert (ring.start, ring.end, ring.head) == (2, 2, 2)
-    ring.append(_entry(b"c", 3))
-    assert ring.slice(2, 1000) == (Taken(b"c", 3), 3)
+def test_a_lower_limit_drops_at_once() -> None:
+    """The oldest entries; the newest one stays however low it is."""
+    ring = _ring(b"aaaa", b"bbbb", b"cccc")
+    ring.limit(9)
+    assert (ring.start, ring.end) == (1, 3)
+    ring.limit(0)
+    assert (ring.start, ring.slice(2, 1000)) == (2, (Taken(b"cccc", 3), 3))
 
 
 async def test_waking_ends_every_wait() -> None:

@@ -10,16 +10,19 @@ from turnwire.storage.sqlite.reading.pages import after_token, cut, limit_of, li
 from turnwire.storage.sqlite.reading.rows import read_messages, session_row
 
 
-def display(db: sqlite3.Connection, session_id: str, page: Page, renewing: Codec | None = None) -> DisplayPage:
+def display(
+    db: sqlite3.Connection, tenant: str, session_id: str, page: Page, renewing: Codec | None = None
+) -> DisplayPage:
     """Returns joined display forms; see `Store.display`.
 
     Args:
         db: The reading connection.
+        tenant: The owner of the session.
         session_id: The session.
         page: Which of them.
         renewing: Makes anew, for this answer alone, what an older version of it has stored. None when all is current.
     """
-    row = session_row(db, session_id)
+    row = session_row(db, tenant, session_id)
     column = "display" if renewing is None else _renewed(db, renewing)
     if page.size is None:
         return _whole_display(db, row, page, column)

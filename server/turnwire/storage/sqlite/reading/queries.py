@@ -19,7 +19,7 @@ from turnwire.domain.errors import (
 )
 from turnwire.domain.money import Usage, add_known, add_usage
 from turnwire.domain.pages import decode_token, encode_token, wrong_token
-from turnwire.domain.principal import DEFAULT_TENANT, Principal
+from turnwire.domain.principal import Principal
 from turnwire.ports.store import (
     Bounds,
     EventPage,
@@ -33,7 +33,7 @@ from turnwire.ports.store import (
 )
 from turnwire.storage.sqlite.reading.fitting import MAX_PAGE_BYTES, fitting
 from turnwire.storage.sqlite.reading.pages import after_token, cut, limit_of, listing, order_of
-from turnwire.storage.sqlite.reading.rows import read_messages, session_row
+from turnwire.storage.sqlite.reading.rows import EVENTS_OF_TENANT, ONE_SESSION, read_messages, session_row
 
 EVENT_PAGE_BYTES = 64 * 1024
 """About what one write to a watcher carries; more would only wait in memory."""
@@ -47,19 +47,18 @@ _SESSION_COLUMNS = "body, head_sequence, queue_revision, updated_at_us"
 _TURN_COLUMNS = "body, start_sequence, end_sequence"
 
 
-def session(db: sqlite3.Connection, session_id: str) -> Session:
-    """Returns a session; see `Store.session`."""
-    query = f"SELECT {_SESSION_COLUMNS} FROM sessions WHERE session_id = ?"
-    row = db.execute(query, (session_id,)).fetchone()
+def session(db: sqlite3.Connection, tenant: str, session_id: str) -> Session:
+    """Returns a session; see `TenantStore.session`."""
+    row = db.execute(f"SELECT {_SESSION_COLUMNS} {ONE_SESSION}", (tenant, session_id)).fetchone()
     if row is None:
         raise SessionNotFound(session_id)
     return _session_of(*row)
 
 
-def sessions(db: sqlite3.Connection, page: Page) -> SessionPage:
-    """Returns a page of sessions; see `Store.sessions`."""
-    sessions_listed = f"sessions of {DEFAULT_TENANT}"
-    where, parameters = "WHERE tenant = ?", [DEFAULT_TENANT]
+def sessions(db: sqlite3.Connection, tenant: str, page: Page) -> SessionPage:
+    """Returns a page of sessions; see `TenantStore.sessions`."""
+    sessions_listed = f"sessions of {tenant}"
+    where, parameters = "WHERE tenant = ?", [tenant]
     if page.token:
         where += " AND (updated_at_us, session_id) < (?, ?)"
         parameters += decode_token(page.token, sessions_listed, int, str)
@@ -76,18 +75,18 @@ def sessions(db: sqlite3.Connection, page: Page) -> SessionPage:
     return SessionPage(tuple(_session_of(*row[3:]) for row in rows), token, is_whole and left_out)
 
 
-def message(db: sqlite3.Connection, session_id: str, message_id: str) -> Message:
-    """Returns one message; see `Store.message`."""
-    row = session_row(db, session_id)
+def message(db: sqlite3.Connection, tenant: str, session_id: str, message_id: str) -> Message:
+    """Returns one message; see `TenantStore.message`."""
+    row = session_row(db, tenant, session_id)
     found = read_messages(db, "messages.message_id = ? AND session = ?", (message_id, row), "place")
     if not found:
         raise MessageNotFound(message_id)
     return found[0]
 
 
-def message_of_call(db: sqlite3.Connection, session_id: str, part_id: str) -> Message:
-    """Returns the message of a tool call; see `Store.message_of_call`."""
-    row = session_row(db, session_id)
+def message_of_call(db: sqlite3.Connection, tenant: str, session_id: str, part_id: str) -> Message:
+    """Returns the message of a tool call; see `TenantStore.message_of_call`."""
+    row = session_row(db, tenant, session_id)
     # + keeps SQLite from going through all messages of the session instead
     calling = "messages.id IN (SELECT message FROM parts WHERE tool_call_id = ?) AND +session = ?"
     found = read_messages(db, calling, (part_id, row), "place")
@@ -96,11 +95,11 @@ def message_of_call(db: sqlite3.Connection, session_id: str, part_id: str) -> Me
     return found[0]
 
 
-def messages(db: sqlite3.Connection, session_id: str, page: Page) -> MessagePage:
-    """Returns a page of messages; see `Store.messages`."""
+def messages(db: sqlite3.Connection, tenant: str, session_id: str, page: Page) -> MessagePage:
+    """Returns a page of messages; see `TenantStore.messages`."""
     db.execute("BEGIN")  # so that the page and the head are of the same moment
     try:
-        row = session_row(db, session_id)
+        row = session_row(db, tenant, session_id)
         (head,) = db.execute("SELECT head_sequence FROM sessions WHERE id = ?", (row,)).fetchone()
         ids, token = _page_of_ids(db, session_id, row, page)
         found = read_messages(db, f"messages.id IN ({','.join(map(str, ids))})", (), order_of(page))
@@ -109,9 +108,9 @@ def messages(db: sqlite3.Connection, session_id: str, page: Page) -> MessagePage
     return MessagePage(found, token, head)
 
 
-def history(db: sqlite3.Connection, session_id: str) -> tuple[Message, ...]:
-    """Returns the conversation; see `Store.history`."""
-    return read_messages(db, "session = ? AND queued = 0", (session_row(db, session_id),), "place")
+def history(db: sqlite3.Connection, tenant: str, session_id: str) -> tuple[Message, ...]:
+    """Returns the conversation; see `TenantStore.history`."""
+    return read_messages(db, "session = ? AND queued = 0", (session_row(db, tenant, session_id),), "place")
 
 
 def turn_messages(db: sqlite3.Connection, turn_id: str) -> tuple[Message, ...]:
@@ -119,21 +118,24 @@ def turn_messages(db: sqlite3.Connection, turn_id: str) -> tuple[Message, ...]:
     return read_messages(db, "messages.turn_id = ? AND messages.turn_id <> ''", (turn_id,), "queued, place")
 
 
-def turn(db: sqlite3.Connection, session_id: str, turn_id: str) -> Turn:
-    """Returns one turn; see `Store.turn`."""
+def turn(db: sqlite3.Connection, tenant: str, session_id: str, turn_id: str) -> Turn:
+    """Returns one turn; see `TenantStore.turn`."""
     row = db.execute(
-        f"SELECT {_TURN_COLUMNS} FROM turns WHERE turn_id = ? AND session = ?", (turn_id, session_row(db, session_id))
+        f"SELECT {_TURN_COLUMNS} FROM turns WHERE turn_id = ? AND session = ?",
+        (turn_id, session_row(db, tenant, session_id)),
     ).fetchone()
     if row is None:
         raise TurnNotFound(turn_id)
     return _turn_of(*row)
 
 
-def turns(db: sqlite3.Connection, session_id: str, page: Page, statuses: frozenset[TurnStatus]) -> TurnPage:
-    """Returns a page of turns; see `Store.turns`."""
+def turns(
+    db: sqlite3.Connection, tenant: str, session_id: str, page: Page, statuses: frozenset[TurnStatus]
+) -> TurnPage:
+    """Returns a page of turns; see `TenantStore.turns`."""
     turns_listed = f"turns of {session_id} {sorted(statuses)} {page.newest_first}"
     where = f"session = ? AND json_extract(body, '$.status') IN ({','.join('?' * len(statuses))})"
-    row = session_row(db, session_id)
+    row = session_row(db, tenant, session_id)
     parameters = [row, *statuses]
     if TurnStatus.ENDED not in statuses:
         where += " AND ended = 0"  # has an index, which finds the few without reading the others
@@ -167,13 +169,13 @@ def request(db: sqlite3.Connection, principal: Principal, request_id: str) -> St
     return StoredRequest(*row) if row else None
 
 
-def spent(db: sqlite3.Connection, session_id: str) -> Spent:
-    """Returns what the ended turns have used; see `Store.spent`."""
+def spent(db: sqlite3.Connection, tenant: str, session_id: str) -> Spent:
+    """Returns what the ended turns have used; see `TenantStore.spent`."""
     rows = db.execute(  # the same expressions as in the index turns_spent, so bodies are not read
         "SELECT json_extract(body, '$.usage'),"
         " coalesce(json_extract(body, '$.cost_pico_usd'), json_extract(body, '$.known_cost_pico_usd')) FROM turns"
         " WHERE session = ? AND ended = 1",
-        (session_row(db, session_id),),
+        (session_row(db, tenant, session_id),),
     )
     total, total_cost = None, None
     for usage, cost in rows:
@@ -182,87 +184,87 @@ def spent(db: sqlite3.Connection, session_id: str) -> Spent:
     return Spent(total, total_cost)
 
 
-def permission(db: sqlite3.Connection, session_id: str, permission_id: str) -> PermissionRequest:
-    """Returns a permission request; see `Store.permission`."""
+def permission(db: sqlite3.Connection, tenant: str, session_id: str, permission_id: str) -> PermissionRequest:
+    """Returns a permission request; see `TenantStore.permission`."""
     row = db.execute(
         "SELECT permissions.body FROM permissions JOIN sessions ON sessions.id = permissions.session"
-        " WHERE permission_id = ? AND session_id = ?",
-        (permission_id, session_id),
+        " WHERE permission_id = ? AND session_id = ? AND sessions.tenant = ?",
+        (permission_id, session_id, tenant),
     ).fetchone()
     if row is None:
         raise PermissionRequestNotFound(permission_id)
     return _permission(row[0])
 
 
-def open_permissions(db: sqlite3.Connection, session_id: str | None) -> tuple[PermissionRequest, ...]:
-    """Returns open permission requests; see `Store.open_permissions`."""
+def open_permissions(db: sqlite3.Connection, tenant: str, session_id: str | None) -> tuple[PermissionRequest, ...]:
+    """Returns open permission requests; see `TenantStore.open_permissions`."""
     if session_id is None:
-        rows = db.execute("SELECT body FROM permissions WHERE open = 1 AND tenant = ? ORDER BY id", (DEFAULT_TENANT,))
+        rows = db.execute("SELECT body FROM permissions WHERE open = 1 AND tenant = ? ORDER BY id", (tenant,))
     else:
         query = "SELECT body FROM permissions WHERE open = 1 AND session = ? ORDER BY id"
-        rows = db.execute(query, (session_row(db, session_id),))
+        rows = db.execute(query, (session_row(db, tenant, session_id),))
     return tuple(_permission(body) for (body,) in rows)
 
 
-def always_allowed(db: sqlite3.Connection, session_id: str) -> frozenset[str]:
-    """Returns the patterns that were allowed; see `Store.always_allowed`."""
+def always_allowed(db: sqlite3.Connection, tenant: str, session_id: str) -> frozenset[str]:
+    """Returns the patterns that were allowed; see `TenantStore.always_allowed`."""
     rows = db.execute(
         "SELECT permissions.body FROM permissions JOIN sessions ON sessions.id = permissions.session"
-        " WHERE session_id = ? AND json_extract(permissions.body, '$.answer.response') = ?",
-        (session_id, PermissionChoice.ALWAYS.value),
+        " WHERE session_id = ? AND sessions.tenant = ? AND json_extract(permissions.body, '$.answer.response') = ?",
+        (session_id, tenant, PermissionChoice.ALWAYS.value),
     )
     return frozenset(pattern for (body,) in rows for pattern in _permission(body).patterns)
 
 
-def session_file(db: sqlite3.Connection, session_id: str, sha256: str) -> bytes | None:
-    """Returns the bytes of a session's file; see `Store.session_file`."""
+def session_file(db: sqlite3.Connection, tenant: str, session_id: str, sha256: str) -> bytes | None:
+    """Returns the bytes of a session's file; see `TenantStore.session_file`."""
     used = "JOIN messages ON messages.id = parts.message WHERE messages.session = :session"
     row = db.execute(
         "SELECT content FROM files WHERE tenant = :tenant AND sha256 = :sha256 AND ("
         f"EXISTS (SELECT 1 FROM parts {used} AND parts.file = files.id) OR EXISTS (SELECT 1 FROM part_files"
         f" JOIN parts ON parts.id = part_files.part {used} AND part_files.file = files.id))",
-        {"session": session_row(db, session_id), "tenant": DEFAULT_TENANT, "sha256": sha256},
+        {"session": session_row(db, tenant, session_id), "tenant": tenant, "sha256": sha256},
     ).fetchone()
     return None if row is None else row[0]
 
 
-def files(db: sqlite3.Connection, hashes: Iterable[str]) -> dict[str, bytes]:
-    """Returns the bytes of files; see `Store.files`."""
+def files(db: sqlite3.Connection, tenant: str, hashes: Iterable[str]) -> dict[str, bytes]:
+    """Returns the bytes of files; see `TenantStore.files`."""
     query = "SELECT sha256, content FROM files WHERE tenant = ? AND sha256 = ?"
-    found = (db.execute(query, (DEFAULT_TENANT, sha256)).fetchone() for sha256 in hashes)
+    found = (db.execute(query, (tenant, sha256)).fetchone() for sha256 in hashes)
     return dict(row for row in found if row)
 
 
-def session_bounds(db: sqlite3.Connection, session_id: str) -> Bounds:
-    """Returns which sequences are kept; see `Store.session_bounds`."""
-    row = db.execute(
-        "SELECT pruned_through, head_sequence FROM sessions WHERE session_id = ?", (session_id,)
-    ).fetchone()
+def session_bounds(db: sqlite3.Connection, tenant: str, session_id: str) -> Bounds:
+    """Returns which sequences are kept; see `TenantStore.session_bounds`."""
+    row = db.execute(f"SELECT pruned_through, head_sequence {ONE_SESSION}", (tenant, session_id)).fetchone()
     if row is None:
         raise SessionNotFound(session_id)
     return Bounds(*row)
 
 
-def log_bounds(db: sqlite3.Connection) -> Bounds:
-    """Returns which positions are kept; see `Store.log_bounds`."""
-    return Bounds(
-        *db.execute(
-            "SELECT pruned_through, coalesce((SELECT max(position) FROM events), pruned_through) FROM log_state"
-        ).fetchone()
-    )
+def log_bounds(db: sqlite3.Connection, tenant: str) -> Bounds:
+    """Returns which positions are kept; see `TenantStore.log_bounds`."""
+    newest = f"SELECT position {EVENTS_OF_TENANT} ORDER BY position DESC LIMIT 1"
+    row = db.execute(f"SELECT pruned_through, coalesce(({newest}), 0) FROM log_state", (tenant,)).fetchone()
+    return Bounds(row[0], max(row))
 
 
-def session_events(db: sqlite3.Connection, session_id: str, after: int, kinds: frozenset[str] | None) -> EventPage:
-    """Returns a page of a session's events; see `Store.session_events`."""
-    return _event_page(db, session_id, after, kinds)
+def session_events(
+    db: sqlite3.Connection, tenant: str, session_id: str, after: int, kinds: frozenset[str] | None
+) -> EventPage:
+    """Returns a page of a session's events; see `TenantStore.session_events`."""
+    return _event_page(db, tenant, session_id, after, kinds)
 
 
-def log_events(db: sqlite3.Connection, after: int, kinds: frozenset[str] | None) -> EventPage:
-    """Returns a page of all events; see `Store.log_events`."""
-    return _event_page(db, None, after, kinds)
+def log_events(db: sqlite3.Connection, tenant: str, after: int, kinds: frozenset[str] | None) -> EventPage:
+    """Returns a page of all events; see `TenantStore.log_events`."""
+    return _event_page(db, tenant, None, after, kinds)
 
 
-def _event_page(db: sqlite3.Connection, session_id: str | None, after: int, kinds: frozenset[str] | None) -> EventPage:
+def _event_page(
+    db: sqlite3.Connection, tenant: str, session_id: str | None, after: int, kinds: frozenset[str] | None
+) -> EventPage:
     """Reads events of all kinds until a page is full, so that a filter does not hold up other readers."""
     frames: list[bytes] = []
     size, last = 0, after
@@ -271,14 +273,20 @@ def _event_page(db: sqlite3.Connection, session_id: str | None, after: int, kind
     try:
         if session_id is None:
             pruned = db.execute("SELECT pruned_through FROM log_state").fetchone()
-            newer = "SELECT session_id, pruned_through, pruned_position FROM sessions WHERE pruned_position > max(?, 0)"
-            lost = tuple(PrunedSession(*row) for row in db.execute(newer, (after,)))
-            query = "SELECT position, kind, frame FROM events WHERE position > ? ORDER BY position"
-            rows = db.execute(query, (after,))
+            newer = (
+                "SELECT session_id, pruned_through, pruned_position FROM sessions INDEXED BY sessions_pruned"
+                " WHERE tenant = ? AND pruned_position > 0 AND pruned_position > ?"
+            )
+            lost = tuple(PrunedSession(*row) for row in db.execute(newer, (tenant, after)))
+            query = f"SELECT position, kind, frame {EVENTS_OF_TENANT} AND position > ? ORDER BY position"
+            rows = db.execute(query, (tenant, after))
         else:
-            pruned = db.execute("SELECT pruned_through FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
-            query = "SELECT sequence, kind, frame FROM events WHERE session_id = ? AND sequence > ? ORDER BY sequence"
-            rows = db.execute(query, (session_id, after))
+            pruned = db.execute(f"SELECT pruned_through {ONE_SESSION}", (tenant, session_id)).fetchone()
+            query = (
+                "SELECT sequence, kind, frame FROM events INDEXED BY events_in_order"
+                " WHERE session_id = ? AND sequence > ? AND tenant = ? ORDER BY sequence"
+            )
+            rows = db.execute(query, (session_id, after, tenant))
         for order, kind, frame in rows:
             last = order
             size += len(frame)

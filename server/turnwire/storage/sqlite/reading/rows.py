@@ -12,9 +12,16 @@ _message = msgspec.json.Decoder(Message).decode
 _part = msgspec.json.Decoder(Part).decode
 
 
-def session_row(db: sqlite3.Connection, session_id: str) -> int:
-    """Returns the row of a session. Raises SessionNotFound."""
-    row = db.execute("SELECT id FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
+ONE_SESSION = "FROM sessions INDEXED BY sessions_of_tenants WHERE tenant = ? AND session_id = ?"
+"""The row of a session. In this index the session of another tenant is as absent as one that never was."""
+
+EVENTS_OF_TENANT = "FROM events INDEXED BY events_of_tenants WHERE tenant = ?"
+"""A tenant's events by position. SQLite must not choose the table instead, which has those of all tenants."""
+
+
+def session_row(db: sqlite3.Connection, tenant: str, session_id: str) -> int:
+    """Returns the row of a tenant's session. Raises SessionNotFound."""
+    row = db.execute(f"SELECT id {ONE_SESSION}", (tenant, session_id)).fetchone()
     if row is None:
         raise SessionNotFound(session_id)
     return int(row[0])

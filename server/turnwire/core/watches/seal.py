@@ -1,0 +1,44 @@
+"""Sealed text: what the server gives to callers and takes back, and only the server reads.
+
+The tag is a keyed digest of the context and the content, and the content is encrypted under the tag. Equal contents are
+equal when sealed, which is all that a reader learns. What was not sealed with the same key and context does not open.
+"""
+
+import hashlib
+import hmac
+import struct
+
+TAG_BYTES = 10
+
+MAX_CONTENT_BYTES = hashlib.blake2b.MAX_DIGEST_SIZE
+
+
+class Seal:
+    """Seals and opens with one key. Stateless."""
+
+    def __init__(self, key: bytes) -> None:
+        """Takes a secret of up to 64 bytes."""
+        self._key = key
+
+    def close(self, context: str, content: bytes) -> bytes:
+        """Returns the content, at most MAX_CONTENT_BYTES, sealed: TAG_BYTES longer."""
+        tag = self._tag(context, content)
+        return tag + self._encrypted(tag, content)
+
+    def open(self, context: str, sealed: bytes) -> bytes | None:
+        """Returns the content; None when it was not sealed with this key and context."""
+        tag, encrypted = sealed[:TAG_BYTES], sealed[TAG_BYTES:]
+        if not 0 < len(encrypted) <= MAX_CONTENT_BYTES:
+            return None
+        content = self._encrypted(tag, encrypted)
+        return content if hmac.compare_digest(tag, self._tag(context, content)) else None
+
+    def _tag(self, context: str, content: bytes) -> bytes:
+        encoded = context.encode()
+        data = struct.pack(">Q", len(encoded)) + encoded + content
+        return hashlib.blake2b(data, digest_size=TAG_BYTES, key=self._key, person=b"tag").digest()
+
+    def _encrypted(self, tag: bytes, content: bytes) -> bytes:
+        """Encrypts, and decrypts what is encrypted."""
+        stream = hashlib.blake2b(tag, digest_size=len(content), key=self._key, person=b"content").digest()
+        return bytes(a ^ b for a, b in zip(content, stream, strict=True))

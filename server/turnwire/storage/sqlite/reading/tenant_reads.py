@@ -1,0 +1,139 @@
+"""What one tenant has, as the store reads it."""
+
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Concatenate, ParamSpec, TypeVar
+
+import aiosqlite
+
+from turnwire.domain.conversation.messages import Message
+from turnwire.domain.conversation.permissions import PermissionRequest
+from turnwire.domain.conversation.sessions import Session
+from turnwire.domain.conversation.turns import Turn, TurnStatus
+from turnwire.ports.codec import Codec
+from turnwire.ports.store import Bounds, DisplayPage, EventPage, MessagePage, Page, SessionPage, Spent, TurnPage
+from turnwire.storage.cache import SessionCache
+from turnwire.storage.sqlite.connection import run
+from turnwire.storage.sqlite.reading import displays, queries
+from turnwire.storage.sqlite.renewal import Renewal
+from turnwire.storage.sqlite.writer import GroupWriter
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What every read needs, whoever it is for."""
+
+    connection: aiosqlite.Connection
+    writer: GroupWriter
+    cache: SessionCache
+    renewal: Renewal
+    codec: Codec
+
+
+class TenantReads:
+    """Implements `ports.store.TenantStore`; see there for every method. Costs next to nothing to make."""
+
+    __slots__ = ("_reads", "_tenant")
+
+    def __init__(self, reads: Reads, tenant: str) -> None:
+        """Takes whose sessions to read."""
+        self._reads = reads
+        self._tenant = tenant
+
+    async def session(self, session_id: str) -> Session:
+        """Returns a session."""
+        return await run(self._reads.connection, queries.session, self._tenant, session_id)
+
+    async def cached_session(self, session_id: str) -> Session:
+        """Returns a session's settings."""
+        session = self._reads.cache.get(self._tenant, session_id)
+        if session is None:
+            mark = self._reads.cache.mark()
+            session = await self.session(session_id)
+            self._reads.cache.keep(session, mark)
+        return session
+
+    async def sessions(self, page: Page) -> SessionPage:
+        """Returns a page of sessions."""
+        return await run(self._reads.connection, queries.sessions, self._tenant, page)
+
+    async def message(self, session_id: str, message_id: str) -> Message:
+        """Returns one message."""
+        return await run(self._reads.connection, queries.message, self._tenant, session_id, message_id)
+
+    async def message_of_call(self, session_id: str, part_id: str) -> Message:
+        """Returns the message of a tool call."""
+        return await run(self._reads.connection, queries.message_of_call, self._tenant, session_id, part_id)
+
+    async def messages(self, session_id: str, page: Page) -> MessagePage:
+        """Returns a page of messages."""
+        return await run(self._reads.connection, queries.messages, self._tenant, session_id, page)
+
+    async def history(self, session_id: str) -> tuple[Message, ...]:
+        """Returns the conversation."""
+        return await run(self._reads.connection, queries.history, self._tenant, session_id)
+
+    async def display(self, session_id: str, page: Page) -> DisplayPage:
+        """Returns a page of display forms."""
+        renewing = None if self._reads.renewal.is_done else self._reads.codec
+        return await run(self._reads.connection, displays.display, self._tenant, session_id, page, renewing)
+
+    async def turn(self, session_id: str, turn_id: str) -> Turn:
+        """Returns one turn."""
+        return await run(self._reads.connection, queries.turn, self._tenant, session_id, turn_id)
+
+    async def turns(self, session_id: str, page: Page, statuses: frozenset[TurnStatus]) -> TurnPage:
+        """Returns a page of turns."""
+        return await run(self._reads.connection, queries.turns, self._tenant, session_id, page, statuses)
+
+    async def spent(self, session_id: str) -> Spent:
+        """Returns what the ended turns have used."""
+        return await run(self._reads.connection, queries.spent, self._tenant, session_id)
+
+    async def permission(self, session_id: str, permission_id: str) -> PermissionRequest:
+        """Returns a permission request."""
+        return await run(self._reads.connection, queries.permission, self._tenant, session_id, permission_id)
+
+    async def open_permissions(self, session_id: str | None) -> tuple[PermissionRequest, ...]:
+        """Returns the open permission requests."""
+        return await run(self._reads.connection, queries.open_permissions, self._tenant, session_id)
+
+    async def always_allowed(self, session_id: str) -> frozenset[str]:
+        """Returns the patterns that were allowed."""
+        return await run(self._reads.connection, queries.always_allowed, self._tenant, session_id)
+
+    async def session_file(self, session_id: str, sha256: str) -> bytes | None:
+        """Returns the bytes of a session's file."""
+        return await run(self._reads.connection, queries.session_file, self._tenant, session_id, sha256)
+
+    async def files(self, hashes: Iterable[str]) -> Mapping[str, bytes]:
+        """Returns the bytes of files."""
+        return await run(self._reads.connection, queries.files, self._tenant, tuple(hashes))
+
+    async def session_bounds(self, session_id: str) -> Bounds:
+        """Returns which sequences are kept."""
+        return await self._published(queries.session_bounds, self._tenant, session_id)
+
+    async def log_bounds(self) -> Bounds:
+        """Returns which positions are kept."""
+        return await self._published(queries.log_bounds, self._tenant)
+
+    async def session_events(self, session_id: str, after: int, kinds: frozenset[str] | None) -> EventPage:
+        """Returns a page of a session's events."""
+        return await self._published(queries.session_events, self._tenant, session_id, after, kinds)
+
+    async def log_events(self, after: int, kinds: frozenset[str] | None) -> EventPage:
+        """Returns a page of all events."""
+        return await self._published(queries.log_events, self._tenant, after, kinds)
+
+    async def _published(
+        self, query: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Runs a query on the log and returns once everything it saw is published."""
+        result = await run(self._reads.connection, query, *args, **kwargs)
+        await self._reads.writer.published()
+        return result

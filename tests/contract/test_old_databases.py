@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -20,11 +21,15 @@ from opencode.session.session_pb2 import SESSION_STATUS_IDLE, ListSessionsReques
 from opencode.turn.turn_pb2 import TURN_STATUS_ENDED
 from opencode.turn.turn_service_pb2 import ListTurnsRequest
 from tests.support.clients.conversation import ask, displayed, messages_of, talk, tool, turn_ended, watching, words_of
-from tests.support.fakes.domain_values import removing
+from tests.support.fakes.domain_values import NOW, removing
 from tests.support.oracles import old_database as old
 from tests.support.servers.running import connect, running_server
 from turnwire.api.wire.codec import ProtoCodec
+from turnwire.core.ending.closing import totals_of
+from turnwire.domain.accounts import UsageDimension, UsageQuery, UsageRow
+from turnwire.domain.conversation.messages import MessageStatus
 from turnwire.domain.conversation.sessions import Budget
+from turnwire.domain.conversation.turns import TurnStatus
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.store import Page
 from turnwire.storage.sqlite.schema import MIGRATIONS
@@ -103,6 +108,30 @@ async def test_old_display_forms_are_those_of_today(database: Path, tmp_path: Pa
             messages = (await store.of(DEFAULT_TENANT).messages(session.session_id, Page())).messages
             frames = (await store.of(DEFAULT_TENANT).display(session.session_id, Page())).frames
             assert frames == b"".join(map(codec.encode_display, messages))
+    finally:
+        await store.aclose()
+
+
+@pytest.mark.parametrize("database", DATABASES, ids=lambda path: path.stem)
+async def test_what_was_used_before_counts(database: Path, tmp_path: Path) -> None:
+    """The usage of each session is the sum of its ended answers, and its bytes are those of its parts."""
+    shutil.copy(database, tmp_path / "turnwire.db")
+    store = await SqliteStore.open(StorageSettings(path=tmp_path / "turnwire.db"), ProtoCodec(), lambda _: None)
+    reads = store.of(DEFAULT_TENANT)
+    ages = (datetime(2020, 1, 1, tzinfo=UTC), datetime(2120, 1, 1, tzinfo=UTC))
+    query = UsageQuery(periods=(ages,), group_by=frozenset({UsageDimension.SESSION}))
+    try:
+        rows = {row.session_id: row for row in (await reads.usage(query, Page(size=100))).rows}
+        sessions = (await reads.sessions(Page())).sessions
+        assert reads.account(NOW).sessions == len(sessions)
+        for session in sessions:
+            messages = (await reads.messages(session.session_id, Page())).messages
+            calls = [m for m in messages if m.model_run is not None and m.status is not MessageStatus.STREAMING]
+            turns = await reads.turns(session.session_id, Page(), frozenset({TurnStatus.ENDED}))
+            row = rows.get(session.session_id, UsageRow(start=NOW))
+            assert (row.usage, row.cost_pico_usd) == (totals_of(calls).usage, totals_of(calls).known_cost_pico_usd)
+            assert (row.steps, row.turns) == (len(calls), len(turns.turns))
+        assert sum(row.steps for row in rows.values()) > 0
     finally:
         await store.aclose()
 

@@ -76,8 +76,8 @@ class Consumption(Struct, frozen=True):
     def __add__(self, other: "Consumption") -> "Consumption":
         return Consumption(self.tokens + other.tokens, self.cost_pico_usd + other.cost_pico_usd)
 
-
-def consumption(usage: Usage | None, cost_pico_usd: int | None) -> Consumption:
-    """Returns the tokens of prompt and answer together, and their cost."""
-    tokens = 0 if usage is None else (usage.prompt_total or 0) + (usage.generated_total or 0)
-    return Consumption(tokens, cost_pico_usd or 0)
+    @classmethod
+    def of(cls, usage: Usage | None, cost_pico_usd: int | None) -> "Consumption":
+        """Returns the tokens of prompt and answer together, and their cost."""
+        tokens = 0 if usage is None else (usage.prompt_total or 0) + (usage.generated_total or 0)
+        return cls(tokens, cost_pico_usd or 0)

@@ -4,6 +4,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
+from turnwire.domain.accounts import Spending
 from turnwire.domain.conversation.events import DurableKind
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.permissions import PermissionRequest
@@ -77,7 +78,23 @@ class PutPermission(Struct, frozen=True):
     permission: PermissionRequest
 
 
-Change = PutSession | RemoveSession | PutTurn | PutMessage | RemoveMessage | PutFile | RecordRequest | PutPermission
+class AddSpending(Struct, frozen=True):
+    """Adds to the account of the session's tenant. Stays when the session is removed."""
+
+    spending: Spending
+
+
+Change = (
+    PutSession
+    | RemoveSession
+    | PutTurn
+    | PutMessage
+    | RemoveMessage
+    | PutFile
+    | RecordRequest
+    | PutPermission
+    | AddSpending
+)
 
 
 class NewEvent(Struct, frozen=True):

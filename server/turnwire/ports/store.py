@@ -11,11 +11,13 @@ What is read by the id of a session is read for a tenant (`Store.of`): that of a
 import os
 from asyncio import Future
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from enum import Enum
 from typing import Protocol, Self
 
 from msgspec import Struct
 
+from turnwire.domain.accounts import Account, UsagePage, UsageQuery
 from turnwire.domain.conversation.events import Event
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.permissions import PermissionRequest
@@ -238,6 +240,23 @@ class TenantStore(Protocol):
 
     async def spent(self, session_id: str) -> Spent:
         """Returns what the ended turns of a session have used."""
+        ...
+
+    def account(self, at: datetime) -> Account:
+        """Returns the tenant's account with every commit whose future is done; costs little.
+
+        Args:
+            at: A moment of the day and the month whose usage counts; at most a month before the newest usage.
+        """
+        ...
+
+    async def usage(self, query: UsageQuery, page: Page) -> UsagePage:
+        """Returns sums of usage, that of removed sessions included. Raises InvalidRequest on a bad page token.
+
+        Args:
+            query: What to sum.
+            page: The requested page; has a size.
+        """
         ...
 
     async def permission(self, session_id: str, permission_id: str) -> PermissionRequest:

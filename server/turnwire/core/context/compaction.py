@@ -6,6 +6,7 @@ the stored messages alone what is sent in their place.
 
 import asyncio
 import contextlib
+from asyncio import Future
 from collections.abc import Sequence
 
 import msgspec
@@ -18,6 +19,7 @@ from turnwire.core.context.draft import Draft
 from turnwire.core.context.summaries import Summariser
 from turnwire.core.context.token_estimate import is_text
 from turnwire.core.ending.host_messages import note
+from turnwire.core.ending.spending import spent_by_call
 from turnwire.core.environment import Environment
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import CompactionStarted, ContextCompacted, MessageAdded
@@ -25,7 +27,7 @@ from turnwire.domain.conversation.messages import Compaction, Message, MessageSt
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import ProviderError, UnknownModel
 from turnwire.domain.repairs import RepairReason
-from turnwire.ports.commit import NewEvent, PutMessage
+from turnwire.ports.commit import Committed, NewEvent, PutMessage
 
 log = structlog.get_logger()
 
@@ -134,22 +136,35 @@ class Compactor:
         finally:
             self.pending_notice = None
             if not text and summariser.paid().usage is not None:
-                self.paid.append(self._message("", draft, plan, summariser))
+                self._pay(self._message("", draft, plan, summariser))
         if not text:
             return False
         message = self._message(text, draft, plan, summariser)
-        self.paid.append(message)
         if _saves_nothing(message):  # a model may ignore the length limit of its summary
+            self._pay(message)
             log.warning("context_not_compacted", session_id=turn.session_id, turn_id=turn.turn_id, reason="TOO_LONG")
             return False
+        self.paid.append(message)
         await self._store(message)
         return True
+
+    def _pay(self, message: Message) -> None:
+        """Counts a summary that is not stored."""
+        self.paid.append(message)
+        spent = spent_by_call(self._turn, message, message.created_at)
+        paying = self._environment.commit(message.session_id, spent, message.created_at)
+        paying.add_done_callback(self._note_unpaid)
+
+    def _note_unpaid(self, paying: Future[Committed]) -> None:
+        if not paying.cancelled() and paying.exception() is not None:
+            log.error("summary_not_counted", session_id=self._turn.session_id, turn_id=self._turn.turn_id)
 
     async def _store(self, message: Message) -> None:
         if message.compaction is None:
             raise TypeError(f"{message.message_id} is not a summary")
         events = (MessageAdded(message), ContextCompacted(message.message_id, message.compaction))
         work = Work((PutMessage.whole(message),), tuple(NewEvent(event, self._turn.turn_id) for event in events))
+        work += spent_by_call(self._turn, message, message.created_at)
         count = message.compaction.message_count
         work += note(
             self._turn,

@@ -9,6 +9,7 @@ from datetime import datetime
 import msgspec
 from msgspec import Struct
 
+from turnwire.core.ending.spending import spent_by_call, spent_by_turn
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import DurableKind, MessageFinished, PartFinished, ToolCallUpdated, TurnEnded
 from turnwire.domain.conversation.messages import (
@@ -140,7 +141,7 @@ def end_turn(
             continue
         if message.status is MessageStatus.STREAMING:
             closed, one = close_message(message, ending, now)
-            work += one
+            work += one + spent_by_call(turn, closed, now)
         else:
             closed, one = close_calls(message, now)
             work += one
@@ -157,7 +158,8 @@ def end_turn(
         known_cost_pico_usd=totals.known_cost_pico_usd,
         steps=len(ended),
     )
-    return work + (further or Work()) + Work((PutTurn(over),), (NewEvent(TurnEnded(over), turn.turn_id),))
+    work += (further or Work()) + spent_by_turn(turn, now)
+    return work + Work((PutTurn(over),), (NewEvent(TurnEnded(over), turn.turn_id),))
 
 
 def ended_turns(work: Work) -> tuple[Turn, ...]:

@@ -10,7 +10,7 @@ from turnwire.core.settings import Limits
 from turnwire.domain.conversation.messages import Failure, FinishReason, Message
 from turnwire.domain.conversation.sessions import Budget
 from turnwire.domain.conversation.turns import Turn
-from turnwire.domain.money import PICO_USD, Consumption, consumption
+from turnwire.domain.money import PICO_USD, Consumption
 from turnwire.ports.store import Store
 
 
@@ -18,7 +18,7 @@ def consumption_of(messages: Iterable[Message]) -> Consumption:
     """Returns what the messages used together."""
     total = Consumption()
     for message in messages:
-        total += consumption(message.usage, message.cost_pico_usd)
+        total += Consumption.of(message.usage, message.cost_pico_usd)
     return total
 
 
@@ -74,7 +74,7 @@ async def check_budgets(turn: Turn, messages: Iterable[Message], limits: Limits,
     if of_session == Budget():
         return None
     spent = await reads.spent(turn.session_id)
-    return budget_ending(of_session, consumption(spent.usage, spent.cost_pico_usd) + this_turn, "session")
+    return budget_ending(of_session, Consumption.of(spent.usage, spent.cost_pico_usd) + this_turn, "session")
 
 
 def _minimum(a: int | None, b: int | None) -> int | None:

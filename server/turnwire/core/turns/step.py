@@ -17,6 +17,7 @@ from turnwire.core.answer.model_call import ModelCall
 from turnwire.core.answer.slots import Slot
 from turnwire.core.context.next_request import StepRequest, StepRequests
 from turnwire.core.ending.closing import close_message
+from turnwire.core.ending.spending import spent_by_call
 from turnwire.core.environment import Environment
 from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.permission_requests import ask_permissions, opening_work
@@ -140,9 +141,10 @@ class Step:
         permissions = tuple[PermissionRequest, ...]()
         if ending.finish_reason is FinishReason.TOOL_USE:
             answer, permissions = await ask_permissions(environment, turn, answer)
-        ended, closing = close_message(answer, ending, environment.clock())
+        now = environment.clock()
+        ended, closing = close_message(answer, ending, now)
         environment.observer.answer_ended(turn, ended, is_summary=False)
-        return StepEnd(ended, permissions, closing + opening_work(permissions))
+        return StepEnd(ended, permissions, closing + opening_work(permissions) + spent_by_call(turn, ended, now))
 
     async def flush(self) -> None:
         """Makes durable what has streamed so far. Safe to cancel."""

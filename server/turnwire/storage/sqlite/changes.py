@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import date, datetime
 from typing import NamedTuple
 
 import msgspec
@@ -21,8 +21,10 @@ from turnwire.domain.conversation.messages import File, Message, MessageStatus, 
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import TurnStatus
 from turnwire.domain.errors import SessionNotFound, StaleVersion, StorageError
+from turnwire.domain.money import Consumption
 from turnwire.ports.codec import Codec
 from turnwire.ports.commit import (
+    AddSpending,
     Change,
     Commit,
     Committed,
@@ -36,6 +38,8 @@ from turnwire.ports.commit import (
     RemoveSession,
 )
 from turnwire.ports.store import StoredEvent
+from turnwire.storage.accounts import Delta
+from turnwire.storage.sqlite.accounts import add_spending
 
 PRUNE_SLACK = 256
 """How many events over the limit a session may have: pruning one at a time would write more than it frees."""
@@ -50,6 +54,8 @@ class _SessionRow(NamedTuple):
     tenant: str
     head_sequence: int
     pruned_through: int
+    stored_bytes: int
+    is_new: bool = False
 
 
 class CommitWriter:
@@ -64,6 +70,10 @@ class CommitWriter:
         self._retained_events = retained_events
         self.next_position = 0
         """Position of the next event. The writer sets it before a transaction and restores it after a rollback."""
+        self.deltas: list[Delta] = []
+        """What the commits have changed in the accounts. The writer empties it, and cuts it after a rollback."""
+        self._file_bytes = 0  # of the files that the current commit added, less those that it removed
+        self._spent: list[tuple[date, Consumption]] = []
 
     def apply(self, db: sqlite3.Connection, commit: Commit) -> tuple[Committed, list[StoredEvent]]:
         """Applies one commit inside the open transaction.
@@ -73,8 +83,9 @@ class CommitWriter:
             StaleVersion: the session's settings were changed since they were read.
             sqlite3.Error: the database failed.
         """
+        self._file_bytes, self._spent = 0, []
         row = self._session_row(db, commit)
-        session, before = row.id, row.head_sequence
+        session, before, stored_bytes = row.id, row.head_sequence, 0
         removed, previous = False, dict[str, str]()
         for change in commit.changes:
             if isinstance(change, RemoveSession):
@@ -89,16 +100,27 @@ class CommitWriter:
         stored = self._append_events(db, row, commit, previous)
         head = before + len(stored)
         if not removed:
-            db.execute(
-                "UPDATE sessions SET head_sequence = ?, updated_at_us = ? WHERE id = ?",
+            (stored_bytes,) = db.execute(
+                "UPDATE sessions SET head_sequence = ?, updated_at_us = ? WHERE id = ? RETURNING stored_bytes",
                 (head, _microseconds(commit.at), session),
-            )
+            ).fetchone()
             if head - row.pruned_through > self._retained_events + PRUNE_SLACK:
                 self._prune(db, session, commit.session_id, head - self._retained_events)
+        self._note_delta(row, stored_bytes, is_removed=removed)
         return Committed(before, head, {message: other for message, other in previous.items() if other}), stored
 
+    def _note_delta(self, row: _SessionRow, stored_bytes: int, *, is_removed: bool) -> None:
+        delta = Delta(
+            tenant=row.tenant,
+            sessions=row.is_new - is_removed,
+            stored_bytes=stored_bytes - row.stored_bytes + self._file_bytes,
+            spent=tuple(self._spent),
+        )
+        if any(delta[1:]):
+            self.deltas.append(delta)
+
     def _session_row(self, db: sqlite3.Connection, commit: Commit) -> _SessionRow:
-        query = "SELECT id, tenant, head_sequence, pruned_through FROM sessions WHERE session_id = ?"
+        query = "SELECT id, tenant, head_sequence, pruned_through, stored_bytes FROM sessions WHERE session_id = ?"
         row = db.execute(query, (commit.session_id,)).fetchone()
         if row is not None:
             return _SessionRow(*row)
@@ -108,7 +130,7 @@ class CommitWriter:
                     "INSERT INTO sessions (session_id, tenant, body, updated_at_us) VALUES (?, ?, ?, ?)",
                     (commit.session_id, change.session.tenant, _text(change.session), _microseconds(commit.at)),
                 )
-                return _SessionRow(cursor.lastrowid or 0, change.session.tenant, 0, 0)
+                return _SessionRow(cursor.lastrowid or 0, change.session.tenant, 0, 0, 0, is_new=True)
         raise SessionNotFound(commit.session_id)
 
     def _carry_out(self, db: sqlite3.Connection, row: _SessionRow, change: Change) -> None:
@@ -126,7 +148,7 @@ class CommitWriter:
                 where = "messages.message_id = ? AND messages.session = ?"
                 files = _files_of(db, where, message_id, session)
                 db.execute(f"DELETE FROM messages WHERE {where}", (message_id, session))
-                _remove_unused(db, files)
+                self._remove_unused(db, files)
             case PutPermission(permission):
                 db.execute(
                     "INSERT INTO permissions (permission_id, session, tenant, open, body) VALUES (?, ?, ?, ?, ?)"
@@ -134,11 +156,12 @@ class CommitWriter:
                     (permission.permission_id, session, row.tenant, permission.answer is None, _text(permission)),
                 )
             case PutFile(sha256, content):
-                db.execute(
+                added = db.execute(
                     "INSERT INTO files (tenant, sha256, content) VALUES (?, ?, ?)"
                     " ON CONFLICT (tenant, sha256) DO NOTHING",
                     (row.tenant, sha256, content),
-                )
+                ).rowcount
+                self._file_bytes += added * len(content)
             case RecordRequest(principal, request_id, fingerprint, receipt_json):
                 values = (request_id, session, fingerprint, receipt_json, row.head_sequence)
                 db.execute(
@@ -146,6 +169,8 @@ class CommitWriter:
                     " VALUES (?, ?, ?, ?, ?, ?, ?)",
                     (principal.tenant, principal.subject, *values),
                 )
+            case AddSpending(spending):
+                self._spent.append(add_spending(db, spending))
 
     def _put_session(self, db: sqlite3.Connection, session: int, value: Session) -> None:
         if value.revision == 1:  # inserted when the commit began
@@ -199,7 +224,7 @@ class CommitWriter:
             return
         db.execute("DELETE FROM part_files WHERE part = ?", (row,))
         db.executemany("INSERT INTO part_files (part, file) VALUES (?, ?)", [(row, file) for file in sorted(files)])
-        _remove_unused(db, before - files)
+        self._remove_unused(db, before - files)
 
     def _append_events(
         self, db: sqlite3.Connection, session: _SessionRow, commit: Commit, previous: Mapping[str, str]
@@ -229,7 +254,13 @@ class CommitWriter:
         files = _files_of(db, "messages.session = ?", session)
         db.execute("DELETE FROM sessions WHERE id = ?", (session,))
         db.execute("DELETE FROM events WHERE session_id = ?", (session_id,))
-        _remove_unused(db, files)
+        self._remove_unused(db, files)
+
+    def _remove_unused(self, db: sqlite3.Connection, files: Iterable[int]) -> None:
+        """Removes the files among these that no message uses any more."""
+        for file in files:
+            removed = db.execute(_REMOVE_UNUSED, (file,)).fetchone()
+            self._file_bytes -= removed[0] if removed else 0
 
     def _prune(self, db: sqlite3.Connection, session: int, session_id: str, through: int) -> None:
         (position,) = db.execute(
@@ -292,14 +323,10 @@ def _files_of(db: sqlite3.Connection, where: str, *parameters: object) -> list[i
     return [file for (file,) in rows]
 
 
-def _remove_unused(db: sqlite3.Connection, files: Iterable[int]) -> None:
-    """Removes the files among these that no message uses any more."""
-    db.executemany(
-        "DELETE FROM files WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM parts WHERE file = ?1)"
-        " AND NOT EXISTS (SELECT 1 FROM part_files WHERE file = ?1)",
-        [(file,) for file in files],
-    )
-
+_REMOVE_UNUSED = (
+    "DELETE FROM files WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM parts WHERE file = ?1)"
+    " AND NOT EXISTS (SELECT 1 FROM part_files WHERE file = ?1) RETURNING length(content)"
+)
 
 _PUT_PART = (
     "INSERT INTO parts (message, part_index, body, file, tool_call_id) VALUES (?, ?, ?, ?, ?)"

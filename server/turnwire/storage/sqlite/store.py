@@ -22,7 +22,9 @@ from turnwire.ports.store import (
     Standing,
     StoredRequest,
 )
+from turnwire.storage.accounts import Accounts
 from turnwire.storage.cache import SessionCache
+from turnwire.storage.sqlite.accounts import stored_accounts
 from turnwire.storage.sqlite.changes import CommitWriter
 from turnwire.storage.sqlite.connection import ProcessLock, open_connection, run
 from turnwire.storage.sqlite.files import DatabaseFiles
@@ -109,8 +111,11 @@ class SqliteStore:
             await run(writing, adopt_codec, codec.version)
             opened.append(reading := await open_connection(settings.path, read_only=True))
             files.remember()
+            accounts = Accounts(await run(writing, stored_accounts))
             sessions, changes = SessionCache(), CommitWriter(codec, settings.retained_events_per_session)
-            writer = GroupWriter(writing, files, changes, sessions, publish=publish, on_loss=on_loss, observer=observer)
+            writer = GroupWriter(
+                writing, files, changes, sessions, accounts, publish=publish, on_loss=on_loss, observer=observer
+            )
             await writer.start()
             timelines = await run(writing, Timelines.begin, writer.published_position)
             key = await run(writing, token_key)
@@ -121,7 +126,7 @@ class SqliteStore:
                 await connection.close()
             lock.release()
             raise
-        reads = Reads(reading, writer, sessions, renewal, codec)
+        reads = Reads(reading, writer, sessions, accounts, renewal, codec)
         return cls(files, lock, writing, reads, timelines=timelines, token_key=key)
 
     def commit(self, commit: Commit) -> Future[Committed]:

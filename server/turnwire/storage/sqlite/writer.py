@@ -8,6 +8,7 @@ import asyncio
 import sqlite3
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 import aiosqlite
 
@@ -15,6 +16,7 @@ from turnwire.domain.errors import ShuttingDown, StorageError
 from turnwire.ports.commit import Commit, Committed
 from turnwire.ports.observer import BatchEnd, Observer
 from turnwire.ports.store import Publisher, StoredEvent
+from turnwire.storage.accounts import Accounts, Delta
 from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.changes import CommitWriter
 from turnwire.storage.sqlite.connection import run, translate
@@ -32,6 +34,14 @@ Waiting = tuple[Commit, asyncio.Future[Committed], float]
 Apply = Callable[[sqlite3.Connection, Commit], tuple[Outcome, list[StoredEvent]]]
 
 
+class _Written(NamedTuple):
+    """What a transaction has stored."""
+
+    outcomes: list[Outcome]
+    events: list[StoredEvent]
+    deltas: list[Delta]
+
+
 class GroupWriter:
     """Owns the writing connection's transactions.
 
@@ -45,6 +55,7 @@ class GroupWriter:
         files: DatabaseFiles,
         changes: CommitWriter,
         sessions: SessionCache,
+        accounts: Accounts,
         *,
         publish: Publisher,
         on_loss: Callable[[StorageError], None],
@@ -55,6 +66,7 @@ class GroupWriter:
         self._on_loss = on_loss
         self._loss: StorageError | None = None  # set once, on the writer's thread; read between its batches
         self._sessions = sessions
+        self._accounts = accounts
         self._connection = connection
         self._changes = changes
         self._publish = publish
@@ -113,13 +125,14 @@ class GroupWriter:
         loop = asyncio.get_running_loop()
         started_at, was_whole = loop.time(), self._loss is None
         try:
-            outcomes, stored = await run(self._connection, self._transact, [commit for commit, *_ in batch])
+            outcomes, stored, deltas = await run(self._connection, self._transact, [commit for commit, *_ in batch])
         except Exception as error:  # the writer must outlive every failure: the whole server waits for it
-            outcomes, stored = [error] * len(batch), []
+            outcomes, stored, deltas = [error] * len(batch), [], []
         ended_at = loop.time()
         if was_whole and self._loss is not None:
             self._on_loss(self._loss)
         self._sessions.forget_changed(commit for commit, *_ in batch)
+        self._accounts.add(deltas)
         if stored:
             self._publish(stored)
             self.published_position = stored[-1].event.position
@@ -139,7 +152,7 @@ class GroupWriter:
             )
         )
 
-    def _transact(self, db: sqlite3.Connection, commits: list[Commit]) -> tuple[list[Outcome], list[StoredEvent]]:
+    def _transact(self, db: sqlite3.Connection, commits: list[Commit]) -> _Written:
         """Applies the commits in one transaction. Runs on the writer's thread.
 
         Failures are rare and savepoints make up a fifth of the statements, so only a second try sets them.
@@ -153,10 +166,9 @@ class GroupWriter:
                 raise  # the disk or another process, which affects all of them
             return self._try(db, commits, self._apply_alone)
 
-    def _try(
-        self, db: sqlite3.Connection, commits: list[Commit], apply: Apply
-    ) -> tuple[list[Outcome], list[StoredEvent]]:
+    def _try(self, db: sqlite3.Connection, commits: list[Commit], apply: Apply) -> _Written:
         first_position = self._changes.next_position
+        self._changes.deltas = []
         outcomes: list[Outcome] = []
         stored: list[StoredEvent] = []
         db.execute("BEGIN IMMEDIATE")
@@ -173,7 +185,7 @@ class GroupWriter:
                 db.execute("ROLLBACK")
             raise
         self._check_files()  # a commit written to a file that is now gone must not be confirmed
-        return outcomes, stored
+        return _Written(outcomes, stored, self._changes.deltas)
 
     def _check_files(self) -> None:
         self._loss = self._files.loss()
@@ -181,7 +193,7 @@ class GroupWriter:
             raise self._loss
 
     def _apply_alone(self, db: sqlite3.Connection, commit: Commit) -> tuple[Outcome, list[StoredEvent]]:
-        position = self._changes.next_position
+        position, deltas = self._changes.next_position, len(self._changes.deltas)
         db.execute("SAVEPOINT unit")
         try:
             result = self._changes.apply(db, commit)
@@ -189,6 +201,7 @@ class GroupWriter:
             if not db.in_transaction:  # SQLite rolled everything back: a full disk or an I/O error
                 raise
             self._changes.next_position = position
+            del self._changes.deltas[deltas:]
             db.execute("ROLLBACK TO unit")
             db.execute("RELEASE unit")
             return translate(error) if isinstance(error, sqlite3.Error) else error, []

@@ -7,6 +7,7 @@ from tests.support.fakes.context_world import OLD, USAGE, WINDOW, WORDS, World, 
 from tests.support.fakes.domain_values import make_answer, make_message, make_turn, outcome
 from turnwire.core.context.next_request import StepRequests
 from turnwire.core.context.summaries import INSTRUCTION
+from turnwire.core.ending.spending import spent_by_call
 from turnwire.domain.conversation.events import CompactionStarted, ContextCompacted, MessageAdded
 from turnwire.domain.conversation.messages import (
     Compaction,
@@ -36,7 +37,10 @@ async def test_older_messages_are_summarised_before_a_request_that_would_not_fit
     assert step.is_compacted
     [commit] = world.store.commits
     [summary] = world.store.summaries()
-    assert commit.changes == (PutMessage.whole(summary),)
+    assert commit.changes == (
+        PutMessage.whole(summary),
+        *spent_by_call(world.turn, summary, summary.created_at).changes,
+    )
     assert summary.compaction is not None
     assert [event.kind for event in commit.events] == [
         MessageAdded(summary),

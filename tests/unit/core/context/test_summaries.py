@@ -13,7 +13,13 @@ from turnwire.core.turns.run import TurnRun
 from turnwire.domain.conversation.messages import File, FinishReason, ModelRef
 from turnwire.domain.errors import ProviderContextFull, ProviderUnavailable
 from turnwire.domain.money import Usage
+from turnwire.ports.commit import AddSpending, Change
 from turnwire.ports.provider import StepFinished, StreamItem, TextDelta, UsageReported
+
+
+def changes_of(world: World) -> list[type[Change]]:
+    """Returns the kinds of changes that were stored."""
+    return [type(change) for commit in world.store.commits for change in commit.changes]
 
 
 async def test_a_summary_that_is_longer_than_what_it_stands_for_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,7 +28,7 @@ async def test_a_summary_that_is_longer_than_what_it_stands_for_is_left_out(monk
     world = World(says(WORDS * 8, USAGE))
     step = await world.requests.next()
     assert [message.message_id for message in step.request.messages] == ["u1", "a1", "u2", "a2", "msg_user"]
-    assert (step.is_compacted, world.store.commits) == (False, [])
+    assert (step.is_compacted, changes_of(world)) == (False, [AddSpending])
     assert [summary.usage for summary in world.requests.paid_summaries()] == [USAGE]
 
 
@@ -50,14 +56,14 @@ async def test_a_summary_that_fails_lets_the_step_go_on(answer: Sequence[StreamI
     """With all that there is; what the failed call used is the turn's all the same."""
     world = World((UsageReported(USAGE), *answer))
     step = await world.requests.next()
-    assert (len(step.request.messages), step.is_compacted, world.store.commits) == (5, False, [])
+    assert (len(step.request.messages), step.is_compacted, changes_of(world)) == (5, False, [AddSpending])
     assert [message.usage for message in world.requests.paid_summaries()] == [USAGE]
     assert [(message.usage, is_summary) for message, is_summary in world.observer.answers] == [(USAGE, True)]
     failed = isinstance(answer[-1], Exception) or len(answer) == 1
     assert [call.failure is not None for call in world.observer.model_calls] == [failed]
 
 
-async def test_a_stopped_summary_stores_nothing() -> None:
+async def test_a_stopped_summary_stores_no_message() -> None:
     """And what it used until then counts."""
     world = World((UsageReported(USAGE), TextDelta(0, "half a"), None))
     run = TurnRun(world.environment, world.turn)
@@ -66,7 +72,7 @@ async def test_a_stopped_summary_stores_nothing() -> None:
     run.stop(Ending(FinishReason.ABORTED))
     work = await running
     assert work is not None
-    assert world.store.commits == []
+    assert changes_of(world) == [AddSpending]
     assert outcome(work.events[-1].kind) == {
         "finish_reason": FinishReason.ABORTED,
         "usage": USAGE,

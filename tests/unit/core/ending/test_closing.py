@@ -5,6 +5,7 @@ import pytest
 
 from tests.support.fakes.domain_values import NOW, later, make_answer, make_message, make_turn, open_part
 from turnwire.core.ending.closing import CUT_CALL, UNANSWERED_CALL, Ending, close_calls, close_message, end_turn
+from turnwire.core.ending.spending import spent_by_call, spent_by_turn
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import MessageFinished, PartFinished, ToolCallUpdated, TurnEnded
 from turnwire.domain.conversation.messages import (
@@ -183,7 +184,7 @@ def test_a_turn_sums_its_steps() -> None:
         steps=2,
     )
     user = make_message("msg_user", "hi")
-    assert end_turn(turn, [user, *steps], Ending(FinishReason.STOP), END) == Work(
+    assert end_turn(turn, [user, *steps], Ending(FinishReason.STOP), END) == spent_by_turn(turn, END) + Work(
         (PutTurn(over),), _events(TurnEnded(over))
     )
 
@@ -206,7 +207,7 @@ def test_an_unknown_price_is_never_counted_as_nothing(
         make_answer(f"msg_{i}", "a", cost_pico_usd=cost, usage=usage)
         for i, (cost, usage) in enumerate(zip(costs, usages, strict=True))
     ]
-    [change] = end_turn(make_turn(), steps, Ending(FinishReason.STOP), END).changes
+    [_, change] = end_turn(make_turn(), steps, Ending(FinishReason.STOP), END).changes
     assert isinstance(change, PutTurn)
     assert (change.turn.cost_pico_usd, change.turn.steps) == (total, len(costs))
     known = sum(cost or 0 for cost in costs) or None
@@ -230,7 +231,8 @@ def test_the_end_of_a_turn_closes_what_is_open() -> None:
         failure=ending.failure,
         steps=2,
     )
-    assert work == settling + closing + Work((PutTurn(over),), _events(TurnEnded(over)))
+    spent = spent_by_call(turn, closed, END) + spent_by_turn(turn, END)
+    assert work == settling + closing + spent + Work((PutTurn(over),), _events(TurnEnded(over)))
     assert (closed.status, settled.status) == (MessageStatus.INTERRUPTED, MessageStatus.COMPLETE)
 
 

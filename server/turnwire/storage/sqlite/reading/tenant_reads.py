@@ -3,19 +3,22 @@
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Concatenate, ParamSpec, TypeVar
 
 import aiosqlite
 
+from turnwire.domain.accounts import Account, UsagePage, UsageQuery
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.ports.codec import Codec
 from turnwire.ports.store import Bounds, DisplayPage, EventPage, MessagePage, Page, SessionPage, Spent, TurnPage
+from turnwire.storage.accounts import Accounts
 from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.connection import run
-from turnwire.storage.sqlite.reading import displays, queries
+from turnwire.storage.sqlite.reading import displays, queries, usage
 from turnwire.storage.sqlite.renewal import Renewal
 from turnwire.storage.sqlite.writer import GroupWriter
 
@@ -30,6 +33,7 @@ class Reads:
     connection: aiosqlite.Connection
     writer: GroupWriter
     cache: SessionCache
+    accounts: Accounts
     renewal: Renewal
     codec: Codec
 
@@ -56,6 +60,14 @@ class TenantReads:
             session = await self.session(session_id)
             self._reads.cache.keep(session, mark)
         return session
+
+    def account(self, at: datetime) -> Account:
+        """Returns the account."""
+        return self._reads.accounts.account(self._tenant, at)
+
+    async def usage(self, query: UsageQuery, page: Page) -> UsagePage:
+        """Returns sums of usage."""
+        return await run(self._reads.connection, usage.usage, self._tenant, query, page)
 
     async def sessions(self, page: Page) -> SessionPage:
         """Returns a page of sessions."""

@@ -1,0 +1,90 @@
+"""Accounts: what each tenant has stored and what its model calls have used."""
+
+from datetime import datetime
+from enum import StrEnum
+
+from msgspec import Struct
+
+from turnwire.domain.money import Consumption, Usage
+
+QUARTER_SECONDS = 900
+"""Usage is kept by quarter of an hour: the days of every time zone in use begin with one."""
+
+
+class Spending(Struct, frozen=True, kw_only=True):
+    """One addition to a tenant's account."""
+
+    tenant: str
+    subject: str
+    """The caller whose message caused it; "" for an unidentified caller."""
+    session_id: str
+    provider_id: str
+    model_id: str
+    at: datetime
+    usage: Usage | None = None
+    cost_pico_usd: int | None = None
+    """None when the price is unknown."""
+    steps: int = 0
+    """Model calls, those for summaries included."""
+    steps_without_price: int = 0
+    turns: int = 0
+
+    @property
+    def consumption(self) -> Consumption:
+        """What it counts towards quotas."""
+        return Consumption.of(self.usage, self.cost_pico_usd)
+
+
+class Account(Struct, frozen=True):
+    """The account of a tenant at some moment."""
+
+    sessions: int = 0
+    stored_bytes: int = 0
+    """Bytes of the parts of its messages, and of its files, as they are stored."""
+    day: Consumption = Consumption()
+    """Used in the UTC day so far."""
+    month: Consumption = Consumption()
+    """Used in the UTC calendar month so far."""
+
+
+class UsageDimension(StrEnum):
+    """By what usage is grouped."""
+
+    DAY = "day"
+    MODEL = "model"
+    SESSION = "session"
+    SUBJECT = "subject"
+
+
+class UsageQuery(Struct, frozen=True, kw_only=True):
+    """Which usage to sum."""
+
+    periods: tuple[tuple[datetime, datetime], ...]
+    """In order and without overlap; beginning and end of each, the end exclusive, at quarters of an hour. Each has rows
+    of its own."""
+    group_by: frozenset[UsageDimension] = frozenset()
+
+
+class UsageRow(Struct, frozen=True, kw_only=True):
+    """The sum of some usage. Texts are "" where the query does not group by them."""
+
+    start: datetime
+    """Beginning of the period."""
+    provider_id: str = ""
+    model_id: str = ""
+    session_id: str = ""
+    subject: str = ""
+    usage: Usage | None = None
+    """None when no provider reported it."""
+    cost_pico_usd: int | None = None
+    """Sum of the known costs; None when none is known."""
+    steps: int = 0
+    steps_without_price: int = 0
+    turns: int = 0
+
+
+class UsagePage(Struct, frozen=True):
+    """Some rows, in the order of their periods and texts."""
+
+    rows: tuple[UsageRow, ...]
+    next_token: str

@@ -1,0 +1,67 @@
+"""The accounts of tenants in memory: every message and every step needs one, and a query costs two thread switches."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import UTC, date, datetime, timedelta
+from typing import NamedTuple
+
+from turnwire.domain.accounts import Account
+from turnwire.domain.money import Consumption
+
+KEPT_DAYS = 62
+"""Days of usage in memory: this month and the one before, for a clock that was set back."""
+
+
+class Delta(NamedTuple):
+    """How a commit changed the account of a tenant."""
+
+    tenant: str
+    sessions: int = 0
+    stored_bytes: int = 0
+    spent: tuple[tuple[date, Consumption], ...] = ()
+    """What was used, by UTC day."""
+
+
+class Accounts:
+    """The accounts of all tenants, as of the newest commit. Used on the event loop only.
+
+    Bounded by the tenants that have ever stored something: a few kilobytes each.
+    """
+
+    def __init__(self, deltas: Iterable[Delta] = ()) -> None:
+        """Takes what is stored so far."""
+        self._sessions: dict[str, int] = defaultdict(int)
+        self._stored_bytes: dict[str, int] = defaultdict(int)
+        self._days: dict[str, dict[date, Consumption]] = defaultdict(dict)
+        self.add(deltas)
+
+    def add(self, deltas: Iterable[Delta]) -> None:
+        """Adds what commits have changed."""
+        for delta in deltas:
+            self._sessions[delta.tenant] += delta.sessions
+            self._stored_bytes[delta.tenant] += delta.stored_bytes
+            if delta.spent:
+                self._spend(self._days[delta.tenant], delta.spent)
+
+    def account(self, tenant: str, at: datetime) -> Account:
+        """Returns the account of a tenant; see `Store.account`."""
+        today = at.astimezone(UTC).date()
+        days = self._days.get(tenant, {})
+        month = sum(
+            (used for day, used in days.items() if (day.year, day.month) == (today.year, today.month)), Consumption()
+        )
+        return Account(
+            sessions=self._sessions.get(tenant, 0),
+            stored_bytes=self._stored_bytes.get(tenant, 0),
+            day=days.get(today, Consumption()),
+            month=month,
+        )
+
+    @staticmethod
+    def _spend(days: dict[date, Consumption], spent: tuple[tuple[date, Consumption], ...]) -> None:
+        for day, used in spent:
+            days[day] = days.get(day, Consumption()) + used
+        if len(days) > KEPT_DAYS:
+            oldest = max(days) - timedelta(days=KEPT_DAYS)
+            for day in [day for day in days if day <= oldest]:
+                del days[day]

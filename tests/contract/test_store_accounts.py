@@ -1,0 +1,213 @@
+"""Store: what tenants have stored and used."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.support.fakes.domain_values import (
+    NOW,
+    adding,
+    creating,
+    make_answer,
+    make_file,
+    make_message,
+    make_part,
+    make_session,
+    removing,
+)
+from tests.support.fakes.opened_store import OpenedStore, opened_store
+from turnwire.domain.accounts import Account, Spending, UsageDimension, UsagePage, UsageQuery, UsageRow
+from turnwire.domain.conversation.messages import Text, ToolStatus, ToolUse
+from turnwire.domain.errors import InvalidRequest, StorageError
+from turnwire.domain.money import Consumption, Usage
+from turnwire.ports.commit import AddSpending, Commit, PutFile, PutMessage, PutSession, RemoveMessage
+from turnwire.ports.store import Page
+
+PLOT = make_file(b"plot", "plot.png")
+STORED_PLOT = PutFile(PLOT.sha256, b"plot")
+DAY = (datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC))
+
+
+@pytest.fixture
+async def opened(tmp_path: Path) -> AsyncIterator[OpenedStore]:
+    """A store with the sessions ses_1 and ses_2 of the tenant default, and ses_3 of another one."""
+    async with opened_store(tmp_path) as running:
+        await asyncio.gather(*(running.store.commit(creating(f"ses_{n}")) for n in (1, 2)))
+        other = PutSession(make_session("ses_3", tenant="other"))
+        await running.store.commit(Commit(session_id="ses_3", at=NOW, changes=(other,)))
+        yield running
+
+
+def _stored(opened: OpenedStore, tenant: str = "default") -> int:
+    """Returns what the account says, which must be what the file has."""
+    told = opened.store.of(tenant).account(NOW).stored_bytes
+    with closing(sqlite3.connect(opened.path)) as db:
+        parts = (
+            "SELECT coalesce(sum(length(CAST(parts.body AS BLOB))), 0) FROM parts"
+            " JOIN messages ON messages.id = message JOIN sessions ON sessions.id = session WHERE tenant = ?"
+        )
+        files = "SELECT coalesce(sum(length(content)), 0) FROM files WHERE tenant = ?"
+        assert told == sum(db.execute(query, (tenant,)).fetchone()[0] for query in (parts, files))
+    return told
+
+
+def _spending(**fields: object) -> Spending:
+    defaults = {
+        "tenant": "default",
+        "subject": "",
+        "session_id": "ses_1",
+        "provider_id": "mine",
+        "model_id": "m",
+        "at": NOW,
+        "steps": 1,
+    }
+    return Spending(**{**defaults, **fields})
+
+
+async def _spend(opened: OpenedStore, *spent: Spending) -> None:
+    changes = tuple(map(AddSpending, spent))
+    await opened.store.commit(Commit(session_id=spent[0].session_id, at=NOW, changes=changes))
+
+
+async def _used(opened: OpenedStore, *group_by: UsageDimension, tenant: str = "default") -> tuple[UsageRow, ...]:
+    query = UsageQuery(periods=(DAY,), group_by=frozenset(group_by))
+    return (await opened.store.of(tenant).usage(query, Page(size=100))).rows
+
+
+async def test_parts_count_as_they_are_stored(opened: OpenedStore) -> None:
+    """New ones, changed ones and removed ones, in bytes and not in characters."""
+    assert _stored(opened) == 0
+    message = make_message("msg_1", "ä", "b")
+    await opened.store.commit(adding(message))
+    first = _stored(opened)
+    longer = msgspec.structs.replace(message, parts=(message.parts[0], make_part(1, Text("b" * 1001))))
+    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutMessage(longer, (1,)),)))
+    assert _stored(opened) == first + 1000
+    await opened.store.commit(adding(make_message("msg_2", "x", session_id="ses_2")))
+    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(RemoveMessage("msg_1"),)))
+    rest = _stored(opened)
+    assert 0 < rest < first
+    await opened.store.commit(removing("ses_2"))
+    assert _stored(opened) == 0
+
+
+async def test_a_file_counts_once_for_each_tenant(opened: OpenedStore) -> None:
+    """However many messages and results of tools refer to it; it is given back with the last one."""
+    call = ToolUse(name="draw", input_json="{}", status=ToolStatus.SUCCESS, output="drawn", files=(PLOT,))
+    await opened.store.commit(adding(make_message("msg_1", PLOT), NOW, (STORED_PLOT,)))
+    one = _stored(opened)
+    await opened.store.commit(adding(make_message("msg_2", PLOT, session_id="ses_2"), NOW, (STORED_PLOT,)))
+    assert _stored(opened) == 2 * one - len(b"plot")
+    await opened.store.commit(adding(make_answer("msg_3", call, session_id="ses_2"), NOW, (STORED_PLOT,)))
+    await opened.store.commit(adding(make_message("msg_4", PLOT, session_id="ses_3"), NOW, (STORED_PLOT,)))
+    assert _stored(opened, "other") == one
+    await opened.store.commit(removing("ses_2"))
+    assert _stored(opened) == one
+    await opened.store.commit(removing("ses_1"))
+    assert (_stored(opened), _stored(opened, "other")) == (0, one)
+
+
+async def test_accounts_are_the_same_after_a_start(tmp_path: Path) -> None:
+    """Sessions, bytes, and what was used this day and this month."""
+    async with opened_store(tmp_path) as opened:
+        await opened.store.commit(creating())
+        await opened.store.commit(adding(make_message("msg_1", PLOT, "text"), NOW, (STORED_PLOT,)))
+        used = Usage(input_tokens=1, cache_read_tokens=2, cache_write_tokens=3, output_tokens=4, reasoning_tokens=5)
+        days = [NOW, NOW - timedelta(days=1), NOW - timedelta(days=2), NOW - timedelta(days=90)]
+        await _spend(opened, *(_spending(at=at, usage=used, cost_pico_usd=7) for at in days))
+        before = opened.store.of("default").account(NOW)
+        assert before == Account(1, _stored(opened), Consumption(15, 7), Consumption(30, 14))
+    async with opened_store(tmp_path) as opened:
+        assert opened.store.of("default").account(NOW) == before
+        assert opened.store.of("default").account(NOW - timedelta(days=5)).month == Consumption(15, 7)
+        assert opened.store.of("unknown").account(NOW) == Account()
+
+
+async def test_only_what_is_stored_counts(opened: OpenedStore) -> None:
+    """A commit that fails beside others, and one that is tried again, change an account once or not at all."""
+    before = opened.store.of("default").account(NOW)
+    foreign = adding(make_message("msg_1", "stolen", session_id="ses_2"))
+    good = adding(make_message("msg_1", PLOT), NOW, (STORED_PLOT,), AddSpending(_spending(cost_pico_usd=5)))
+    bad = msgspec.structs.replace(foreign, changes=(AddSpending(_spending(cost_pico_usd=100)), *foreign.changes))
+    outcomes = await asyncio.gather(*map(opened.store.commit, (good, bad)), return_exceptions=True)
+    assert isinstance(outcomes[1], StorageError)
+    after = opened.store.of("default").account(NOW)
+    assert after.day.cost_pico_usd == before.day.cost_pico_usd + 5
+    assert [row.cost_pico_usd for row in await _used(opened)] == [5]
+    _stored(opened)
+
+
+async def test_usage_is_summed_exactly(opened: OpenedStore) -> None:
+    """Bucket by bucket, to the trillionth of a dollar; what nobody knows stays unknown, and is counted."""
+    most = Usage(input_tokens=1, cache_read_tokens=2, output_tokens=4, reasoning_tokens=5, reported_output_tokens=4)
+    await _spend(opened, _spending(usage=most, cost_pico_usd=1))
+    await _spend(opened, _spending(usage=Usage(output_tokens=10), steps_without_price=1), _spending(steps=0, turns=1))
+    [row] = await _used(opened)
+    assert row == UsageRow(
+        start=DAY[0],
+        usage=Usage(
+            input_tokens=1,
+            cache_read_tokens=2,
+            output_tokens=14,
+            reasoning_tokens=5,
+            reported_output_tokens=14,
+        ),
+        cost_pico_usd=1,
+        steps=2,
+        steps_without_price=1,
+        turns=1,
+    )
+    assert await _used(opened, tenant="other") == ()
+
+
+async def test_usage_stays_when_its_session_is_removed(opened: OpenedStore) -> None:
+    """It was paid."""
+    await _spend(opened, _spending(cost_pico_usd=1))
+    await opened.store.commit(removing())
+    assert [row.session_id for row in await _used(opened, UsageDimension.SESSION)] == ["ses_1"]
+    assert opened.store.of("default").account(NOW).day.cost_pico_usd == 1
+
+
+async def test_usage_is_grouped_and_comes_in_pages(opened: OpenedStore) -> None:
+    """By each dimension; a page goes on where the one before ended."""
+    for subject in ("ann", "bob"):
+        for model in ("a", "b"):
+            spent = _spending(subject=subject, model_id=model, cost_pico_usd=1)
+            await _spend(opened, spent, msgspec.structs.replace(spent, at=NOW + timedelta(days=1)))
+    assert [(row.subject, row.cost_pico_usd) for row in await _used(opened, UsageDimension.SUBJECT)] == [
+        ("ann", 2),
+        ("bob", 2),
+    ]
+    assert [(row.provider_id, row.model_id) for row in await _used(opened, UsageDimension.MODEL)] == [
+        ("mine", "a"),
+        ("mine", "b"),
+    ]
+    tomorrow = (DAY[1], DAY[1] + timedelta(days=1))
+    by_all = UsageQuery(periods=(DAY, tomorrow), group_by=frozenset({UsageDimension.MODEL, UsageDimension.SUBJECT}))
+    token, pages = "", list[UsagePage]()
+    while not pages or token:
+        pages.append(await opened.store.of("default").usage(by_all, Page(size=3, token=token)))
+        token = pages[-1].next_token
+    rows = [row for page in pages for row in page.rows]
+    assert [len(page.rows) for page in pages] == [3, 3, 2]
+    assert [(row.start, row.model_id, row.subject) for row in rows] == [
+        (day, model, subject) for day in (DAY[0], tomorrow[0]) for model in ("a", "b") for subject in ("ann", "bob")
+    ]
+    with pytest.raises(InvalidRequest):
+        await opened.store.of("other").usage(by_all, Page(size=3, token=pages[0].next_token))
+
+
+async def test_a_period_begins_and_ends_at_a_quarter_of_an_hour(opened: OpenedStore) -> None:
+    """Its end does not belong to it: the days of every time zone are exact."""
+    noon = datetime(2026, 1, 2, 12, tzinfo=UTC)
+    for minutes in (-1, 0, 14, 15):
+        await _spend(opened, _spending(at=noon + timedelta(minutes=minutes), cost_pico_usd=1))
+    query = UsageQuery(periods=((noon, noon + timedelta(minutes=15)),))
+    [row] = (await opened.store.of("default").usage(query, Page(size=1))).rows
+    assert (row.start, row.cost_pico_usd) == (noon, 2)

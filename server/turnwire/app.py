@@ -20,6 +20,7 @@ import structlog
 
 from turnwire.api.gate import Gate
 from turnwire.api.grpc.server import GrpcServer
+from turnwire.api.grpc.unix_socket import SocketAccess
 from turnwire.api.registry import all_services
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.config import Config
@@ -97,7 +98,7 @@ class Server:
         config = self._config
         grpc_server = GrpcServer(config.server.max_message_bytes)
         stack.push_async_callback(grpc_server.stop, timedelta())
-        self.address = grpc_server.bind(config.server.listen)
+        self.address = grpc_server.bind(config.server.listen, _socket_access(config))
         codec = ProtoCodec()
         heartbeat = timedelta(seconds=config.server.heartbeat_seconds)
         feed = LiveFeed(codec, config.limits.max_watchers, tick=heartbeat / 5)
@@ -108,6 +109,8 @@ class Server:
         )
         store = await SqliteStore.open(storage, codec, feed.publish_stored, self._fail)
         stack.push_async_callback(store.aclose)
+        if found := store.files_open_to_others():
+            log.warning("database_open_to_others", files=[f"{mode:04o} {path}" for path, mode in found.items()])
         providers = ConfiguredProviders(config.providers, self._environ, config.provider_sources, config.models)
         stack.push_async_callback(providers.aclose)
         tools = McpServers(config.mcp, self._environ)
@@ -146,6 +149,10 @@ def create_server(config: Config, environ: Mapping[str, str]) -> Server:
         environ: The environment, for the API keys of providers and the variables of MCP servers.
     """
     return Server(config, environ)
+
+
+def _socket_access(config: Config) -> SocketAccess:
+    return SocketAccess(int(config.server.socket_mode, 8), config.server.socket_group_id())
 
 
 def _use_cases(

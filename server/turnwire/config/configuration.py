@@ -145,6 +145,10 @@ def _server(document: Document, needed_bytes: int) -> ServerConfig:
     is_tcp = host_and_port is not None and int(host_and_port[1]) <= 65_535
     if not is_tcp and not re.fullmatch(r"unix:\S.*", server.listen):
         raise document.error("server.listen", f"{server.listen!r} is neither host:port nor unix:path")
+    try:
+        server.socket_group_id()
+    except KeyError:
+        raise document.error("server.socket_group", f"this machine has no group {server.socket_group!r}") from None
     if server.max_message_bytes < needed_bytes:
         raise document.error("server.max_message_bytes", f"must be at least limits.max_message_bytes, {needed_bytes}")
     return server

@@ -1,5 +1,6 @@
 """The sections of `turnwire.toml` as types. Sections that the server uses as written are read as its own settings."""
 
+import grp
 import re
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
@@ -26,6 +27,10 @@ class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     listen: str = "127.0.0.1:50051"
     """Address to serve on: `host:port`, where port 0 selects a free port, `[ipv6]:port` or `unix:path`."""
+    socket_mode: Annotated[str, Meta(pattern="^0?[0-7]{3}$")] = "0600"
+    """Permissions of the file of a Unix socket, in octal digits. Who may write to it may connect."""
+    socket_group: str = ""
+    """Group of the file of a Unix socket, by name or number; empty: as the system makes it."""
     max_message_bytes: Count = 64 * 2**20
     """Largest gRPC request; at least `limits.max_message_bytes`. Twice that by default: data URIs need a third more,
     JSON and names the rest."""
@@ -36,6 +41,16 @@ class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """How long running requests may continue when the server stops. By default, a stop takes at most two seconds."""
     heartbeat_seconds: Seconds = 15.0
     """Time without events after which a watcher gets a heartbeat."""
+
+    def socket_group_id(self) -> int | None:
+        """Returns the number of the socket's group; None for the one that the system chooses.
+
+        Raises:
+            KeyError: this machine has no group of that name.
+        """
+        if not self.socket_group:
+            return None
+        return int(self.socket_group) if self.socket_group.isdecimal() else grp.getgrnam(self.socket_group).gr_gid
 
 
 class StorageConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -234,6 +234,15 @@ def test_addresses_that_are_accepted(listen: str) -> None:
         ("[server]\nlisten = 1", "test.toml: server.listen: expected `str`, got `int`"),
         ('[server]\nlisten = "here"', "test.toml: server.listen: 'here' is neither host:port nor unix:path"),
         ('[server]\nlisten = "a:65536"', "test.toml: server.listen: 'a:65536' is neither host:port nor unix:path"),
+        (
+            '[server]\nsocket_mode = "rw"',
+            "test.toml: server.socket_mode: expected `str` matching regex '^0?[0-7]{3}$'",
+        ),
+        ("[server]\nsocket_mode = 384", "test.toml: server.socket_mode: expected `str`, got `int`"),
+        (
+            '[server]\nsocket_group = "no such group"',
+            "test.toml: server.socket_group: this machine has no group 'no such group'",
+        ),
         ("[server]\nheartbeat_seconds = nan", "test.toml: server.heartbeat_seconds: expected `float` > 0.0"),
         (
             "[server]\nmax_message_bytes = 9",

@@ -11,6 +11,7 @@ from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 from turnwire.api.gate import Gate
 from turnwire.api.grpc.handlers import service_handler
 from turnwire.api.grpc.reflection import reflection_handlers
+from turnwire.api.grpc.unix_socket import SocketAccess, socket_access
 from turnwire.api.registry import Service
 
 
@@ -22,20 +23,22 @@ class GrpcServer:
         self._server = grpc.aio.server(options=_options(max_message_bytes))
         self._health = HealthServicer()
 
-    def bind(self, listen: str) -> str:
+    def bind(self, listen: str, access: SocketAccess = SocketAccess()) -> str:  # noqa: B008 - is frozen
         """Binds the address. Callers can connect, but wait until `start`.
 
         Args:
             listen: host:port (port 0 selects a free port) or unix:path.
+            access: Who may connect to a Unix socket.
 
         Returns:
             The address with the actual port.
 
         Raises:
-            OSError: the address is in use or cannot be bound.
+            OSError: the address is in use or cannot be bound, or the socket cannot have this group.
         """
         try:
-            port = self._server.add_insecure_port(listen)
+            with socket_access(listen, access):
+                port = self._server.add_insecure_port(listen)
         except RuntimeError as error:
             raise OSError(
                 f"cannot listen on {listen}: the address is in use or not an address of this machine; "

@@ -1,9 +1,10 @@
 """The files of the database: which ones they are, and whether they are still in place."""
 
 import os
+import stat
 from pathlib import Path
 
-from turnwire.domain.errors import StorageCorrupt
+from turnwire.domain.errors import StorageCorrupt, StorageError
 from turnwire.ports.store import FileIdentity
 
 LOCK_SUFFIX = ".lock"
@@ -14,6 +15,12 @@ _LIVE_SUFFIXES = ("", "-wal", "-shm")
 _ALL_SUFFIXES = (*_LIVE_SUFFIXES, "-journal", LOCK_SUFFIX)
 
 
+_OWN_MODE = 0o600
+"""Conversations are for the server's own account."""
+
+_OF_OTHERS = 0o077
+
+
 class DatabaseFiles:
     """The files of one open database. Does not change after `remember`, so any thread may use it."""
 
@@ -22,6 +29,39 @@ class DatabaseFiles:
         self._database = path.resolve()
         self._opened: dict[Path, FileIdentity] = {}
         self._live: dict[str, tuple[int, int]] = {}  # device and inode by path
+
+    def create(self) -> None:
+        """Makes the database's file if there is none, for the server's own account alone, whatever the umask is.
+
+        SQLite opens an empty file as a new database, and gives the files beside it the same mode. The mode of a file
+        that exists is the operator's.
+
+        Raises:
+            StorageError: the file cannot be made.
+        """
+        try:
+            descriptor = os.open(self._database, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _OWN_MODE)
+        except FileExistsError:
+            return
+        except OSError as error:
+            problem = f"cannot create the database {self._database}: {error.strerror}"
+            raise StorageError(problem, {"path": str(self._database)}) from error
+        try:
+            os.fchmod(descriptor, _OWN_MODE)  # an unusual umask takes rights of the owner away
+        finally:
+            os.close(descriptor)
+
+    def open_to_others(self) -> dict[Path, int]:
+        """Returns the files that other accounts may read or write, with their permissions."""
+        found = {}
+        for path in map(self.beside, _ALL_SUFFIXES):
+            try:
+                mode = stat.S_IMODE(path.stat().st_mode)
+            except OSError:
+                continue
+            if mode & _OF_OTHERS:
+                found[path] = mode
+        return found
 
     def remember(self) -> None:
         """Records the files as they are now. Call it once all connections have opened them."""

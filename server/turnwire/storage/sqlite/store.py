@@ -1,7 +1,7 @@
 """The store in one SQLite file: opens it, and hands each call to the writer or the reader."""
 
 from asyncio import Future
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -106,6 +106,7 @@ class SqliteStore:
         lock.acquire()
         opened: list[aiosqlite.Connection] = []
         try:
+            files.create()
             opened.append(writing := await open_connection(settings.path, read_only=False))
             await run(writing, migrate)
             await run(writing, adopt_codec, codec.version)
@@ -166,6 +167,10 @@ class SqliteStore:
     def standing(self, moment: Moment) -> Standing:
         """Returns what a moment is to the log."""
         return self._timelines.standing(moment)
+
+    def files_open_to_others(self) -> Mapping[Path, int]:
+        """Returns the files of the database that other accounts may read or write, with their permissions."""
+        return self._files.open_to_others()
 
     def own_files(self) -> frozenset[FileIdentity]:
         """Returns the database and the files beside it."""

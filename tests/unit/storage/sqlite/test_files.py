@@ -1,10 +1,13 @@
 """Which files a database has, and whether they are still there."""
 
+import os
+import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from turnwire.domain.errors import StorageCorrupt
+from turnwire.domain.errors import StorageCorrupt, StorageError
 from turnwire.ports.store import FileIdentity
 from turnwire.storage.sqlite.files import DatabaseFiles
 
@@ -74,3 +77,41 @@ def test_link_to_the_database_leads_to_its_files(files: DatabaseFiles, tmp_path:
     (tmp_path / "links" / "b.db").symlink_to(tmp_path / "a.db")
     linked = DatabaseFiles(tmp_path / "links" / "b.db")
     assert linked.identities() == files.identities()
+
+
+@pytest.fixture
+def umask(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The umask of the process, as the parameter says."""
+    before = os.umask(request.param)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("umask")
+@pytest.mark.parametrize("umask", [0, 0o022, 0o077, 0o777], indirect=True, ids=oct)
+def test_new_database_is_for_its_own_account(tmp_path: Path) -> None:
+    """Whatever the umask is, and where a link leads to a file that is not there yet."""
+    (tmp_path / "link.db").symlink_to("b.db")
+    for name in ("a.db", "link.db"):
+        files = DatabaseFiles(tmp_path / name)
+        files.create()
+        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
+        assert (tmp_path / name).stat().st_size == 0
+        assert files.open_to_others() == {}
+
+
+def test_mode_of_a_database_that_exists_is_kept(files: DatabaseFiles, tmp_path: Path) -> None:
+    """It is the operator's; what is open to others is named."""
+    for name, mode in (("a.db", 0o640), ("a.db-wal", 0o604), ("a.db-shm", 0o600), ("a.db.lock", 0o700)):
+        (tmp_path / name).chmod(mode)
+    (tmp_path / "a.db").write_bytes(b"kept")
+    files.create()
+    assert (tmp_path / "a.db").read_bytes() == b"kept"
+    folder = tmp_path.resolve()
+    assert files.open_to_others() == {folder / "a.db": 0o640, folder / "a.db-wal": 0o604}
+
+
+def test_database_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+    """The error names the path."""
+    with pytest.raises(StorageError, match=r"cannot create the database .*/none/a.db: No such file"):
+        DatabaseFiles(tmp_path / "none" / "a.db").create()

@@ -1,0 +1,72 @@
+"""Files that the server makes itself: who may read them."""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.clients.conversation import talk
+from tests.support.servers.process import server_process
+from tests.support.servers.running import connect, running_server
+from turnwire.app import create_server
+from turnwire.config import load_config
+
+
+@pytest.fixture(params=[0, 0o022, 0o077], ids=oct, autouse=True)
+def umask(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The umask of the process."""
+    before = os.umask(request.param)
+    yield
+    os.umask(before)
+
+
+def modes(folder: Path, pattern: str) -> dict[str, int]:
+    """Returns the permissions of the files by name."""
+    return {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.glob(pattern)}
+
+
+async def test_files_of_the_database_are_private(tmp_path: Path) -> None:
+    """All of them, while the server runs and afterwards, and after the next start."""
+    for _ in range(2):
+        async with running_server(tmp_path) as server, connect(server.address) as client:
+            await talk(client, "hello")
+            names = [f"turnwire.db{suffix}" for suffix in ("", "-wal", "-shm", ".lock")]
+            assert modes(tmp_path, "turnwire.db*") == dict.fromkeys(names, 0o600)
+        assert set(modes(tmp_path, "turnwire.db*").values()) == {0o600}
+
+
+async def test_database_that_others_may_read_keeps_its_mode_and_is_named(tmp_path: Path) -> None:
+    """In one line at the start; the operator may want a group to read it."""
+    async with server_process(tmp_path) as server:
+        await server.terminate()
+        assert not any("database_open_to_others" in line for line in server.stderr)
+    (tmp_path / "turnwire.db").chmod(0o640)
+    async with server_process(tmp_path) as server:
+        await server.terminate()
+        [line] = [line for line in server.stderr if "database_open_to_others" in line]
+        assert f"0640 {tmp_path}/turnwire.db" in line
+    assert modes(tmp_path, "turnwire.db") == {"turnwire.db": 0o640}
+
+
+@pytest.mark.parametrize(
+    ("settings", "mode", "group"),
+    [
+        ("", 0o600, os.getegid()),
+        ('socket_mode = "0660"', 0o660, os.getegid()),
+        (f'socket_mode = "666"\nsocket_group = "{os.getegid()}"', 0o666, os.getegid()),
+    ],
+)
+async def test_socket_has_the_configured_permissions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: str, mode: int, group: int
+) -> None:
+    """And calls go through it; it is gone when the server has stopped."""
+    monkeypatch.chdir(tmp_path)  # addresses of sockets are short
+    Path("turnwire.toml").write_text(f'[server]\nlisten = "unix:t.sock"\n{settings}')
+    async with create_server(load_config(None, {}), {}) as server, connect(server.address) as client:
+        found = Path("t.sock").lstat()
+        assert stat.S_ISSOCK(found.st_mode)
+        assert (stat.S_IMODE(found.st_mode), found.st_gid) == (mode, group)
+        await talk(client, "hello")
+    assert not Path("t.sock").exists()

@@ -26,7 +26,7 @@ from turnwire.api.wire.codec import ProtoCodec
 from turnwire.config import Config
 from turnwire.core.environment import Environment
 from turnwire.core.intake.once import NamedRequests
-from turnwire.core.turns.registry import Turns
+from turnwire.core.turns.registry import LeftTurns, TurnLoad, Turns
 from turnwire.core.use_cases import UseCases
 from turnwire.core.use_cases.catalog import Catalog
 from turnwire.core.use_cases.explanation import ContextExplainer
@@ -46,6 +46,8 @@ from turnwire.ports.clock import utc_now
 from turnwire.ports.codec import Codec
 from turnwire.providers.registry import ConfiguredProviders
 from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
+from turnwire.telemetry.observing import Observing
+from turnwire.telemetry.readings import Readings
 from turnwire.tools.mcp.servers import McpServers
 
 log = structlog.get_logger()
@@ -62,8 +64,12 @@ class Server:
         self._ended = asyncio.Event()
         self.failure: StorageError | None = None
         """Why the server can no longer work and must be stopped; None while it works."""
+        self._turns: Turns | None = None
+        self._feed: LiveFeed | None = None
         self.address = ""
         """The address that it listens on, with the actual port; "" before the start."""
+        self.left = LeftTurns(0, 0)
+        """What the next start continues; known after the stop."""
 
     async def __aenter__(self) -> Self:
         """Starts the server; returns when it accepts calls. If it fails, everything started so far is closed.
@@ -83,11 +89,19 @@ class Server:
         """Stops the server. Running turns continue at the next start or end as interrupted; their text is saved."""
         await self._running.aclose()
         self._ended.set()
-        log.debug("stopped")
 
     async def wait_ended(self) -> None:
         """Returns when the server has stopped or has failed (see `failure`). Safe to cancel."""
         await self._ended.wait()
+
+    def load(self) -> Readings:
+        """Returns how much the server has to do now; nothing before the start."""
+        turns = TurnLoad(0, 0, 0) if self._turns is None else self._turns.load()
+        watchers = 0 if self._feed is None else self._feed.watchers
+        return Readings(turns.running, turns.waiting, turns.queued, watchers)
+
+    async def _stop_turns(self, turns: Turns) -> None:
+        self.left = await turns.aclose()
 
     def _fail(self, error: StorageError) -> None:
         log.error("database_lost", reason=error.reason, message=error.message)
@@ -99,15 +113,19 @@ class Server:
         grpc_server = GrpcServer(config.server.max_message_bytes)
         stack.push_async_callback(grpc_server.stop, timedelta())
         self.address = grpc_server.bind(config.server.listen, _socket_access(config))
+        observing = Observing(config)
+        stack.callback(observing.close)
+        observing.start()
+        observer = observing.observer
         codec = ProtoCodec()
         heartbeat = timedelta(seconds=config.server.heartbeat_seconds)
-        feed = LiveFeed(codec, config.limits.max_watchers, tick=heartbeat / 5)
+        self._feed = feed = LiveFeed(codec, config.limits.max_watchers, tick=heartbeat / 5, observer=observer)
         ticking = asyncio.create_task(feed.run(), name="feed ticks")
         stack.push_async_callback(_cancel, ticking)
         storage = StorageSettings(
             path=config.storage.path, retained_events_per_session=config.storage.retained_events_per_session
         )
-        store = await SqliteStore.open(storage, codec, feed.publish_stored, self._fail)
+        store = await SqliteStore.open(storage, codec, feed.publish_stored, self._fail, observer)
         stack.push_async_callback(store.aclose)
         if found := store.files_open_to_others():
             log.warning("database_open_to_others", files=[f"{mode:04o} {path}" for path, mode in found.items()])
@@ -124,17 +142,18 @@ class Server:
             clock=utc_now,
             new_id=new_id,
             tools=tools,
+            observer=observer,
         )
-        turns = Turns(environment)
+        self._turns = turns = Turns(environment)
         use_cases = _use_cases(environment, turns, codec, heartbeat, config.shown_limits())
         # after the turns: a deletion waits for the end of one, which is written again and again until the turns stop
         stack.push_async_callback(use_cases.sessions.aclose)
-        stack.push_async_callback(turns.aclose)
+        stack.push_async_callback(self._stop_turns, turns)
         await turns.recover()
         stack.push_async_callback(use_cases.conversations.aclose)
         authenticator = Everybody()
         services = all_services(use_cases, authenticator.offered)
-        await grpc_server.start(services, Gate(authenticator))
+        await grpc_server.start(services, Gate(authenticator, observer))
         stack.push_async_callback(grpc_server.stop, timedelta(seconds=config.server.shutdown_grace_seconds))
         stack.callback(feed.close)
         stack.push_async_callback(grpc_server.refuse_work)

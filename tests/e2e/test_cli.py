@@ -62,13 +62,17 @@ def test_demo_shows_a_conversation(tmp_path: Path) -> None:
 @pytest.mark.timing
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_serve_stops_in_order_within_two_seconds(tmp_path: Path, number: signal.Signals) -> None:
-    """Exit code 0 and no further line."""
+    """Exit code 0; two lines say why it stops and what it leaves."""
     with serving(tmp_path) as (process, _):
         started = time.monotonic()
         process.send_signal(number)
         assert process.wait(10) == 0
         assert time.monotonic() - started < 2
-        assert process.stderr and process.stderr.read() == ""
+        assert process.stderr
+        lines = [line.partition("event=")[2] for line in process.stderr if "event_loop_stuck" not in line]
+        assert [line.split()[0] for line in lines] == ["stopping", "stopped"]
+        assert f"signal={number.name} " in lines[0] and " turns_running=0 " in lines[0]
+        assert " turns_ended=0 turns_left=0 messages_left=0" in lines[1]
 
 
 @pytest.mark.timing

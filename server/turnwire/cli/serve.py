@@ -6,6 +6,7 @@ import gc
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -16,6 +17,9 @@ from turnwire.app import create_server
 from turnwire.config import Config, ConfigError, load_config
 from turnwire.domain.errors import DomainError
 from turnwire.telemetry.logs import configure_logging
+from turnwire.telemetry.readings import Readings
+
+log = structlog.get_logger()
 
 
 def run_server(path: Path | None, environ: Mapping[str, str], options: Mapping[str, str]) -> int:
@@ -60,13 +64,33 @@ async def _serve(config: Config, environ: Mapping[str, str]) -> int:
         _announce(config, server.address)
         _notify(environ, "READY=1")
         ended = asyncio.create_task(server.wait_ended())
-        stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait((ended, stopping), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((ended, stop), return_when=asyncio.FIRST_COMPLETED)
         _notify(environ, "STOPPING=1")
+        began, load = time.monotonic(), server.load()
+        _log_stopping(stop.result() if stop.done() else "", server.failure, load)
+    log.info(
+        "stopped",
+        milliseconds=round((time.monotonic() - began) * 1000),
+        turns_ended=max(0, load.running - server.left.running),
+        turns_left=server.left.running,
+        messages_left=server.left.queued,
+    )
     ended.cancel()
-    stopping.cancel()
-    await asyncio.gather(ended, stopping, return_exceptions=True)
+    await asyncio.gather(ended, return_exceptions=True)
     return 0 if server.failure is None else 1
+
+
+def _log_stopping(signal_name: str, failure: DomainError | None, load: Readings) -> None:
+    """Writes why the server stops and what still runs."""
+    log.info(
+        "stopping",
+        signal=signal_name,
+        reason="" if failure is None else failure.reason,
+        turns_running=load.running,
+        turns_waiting=load.waiting,
+        messages_queued=load.queued,
+        watchers=load.watchers,
+    )
 
 
 def _calm_garbage_collection() -> None:
@@ -78,25 +102,26 @@ def _calm_garbage_collection() -> None:
     gc.set_threshold(50_000, 20, 50)
 
 
-def _stop_signal() -> asyncio.Event:
-    """Returns an event that SIGTERM or SIGINT sets. A second signal ends the process at once."""
-    stop = asyncio.Event()
+def _stop_signal() -> asyncio.Future[str]:
+    """Returns a future that SIGTERM or SIGINT resolves with its name. A second signal ends the process at once."""
     loop = asyncio.get_running_loop()
+    stop: asyncio.Future[str] = loop.create_future()
 
-    def on_signal() -> None:
-        stop.set()
+    def on_signal(name: str) -> None:
+        if not stop.done():
+            stop.set_result(name)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal)
+        loop.add_signal_handler(number, on_signal, number.name)
     return stop
 
 
 def _announce(config: Config, address: str) -> None:
     """Announces that the server is ready. Scripts wait for this line."""
     if config.log.format == "json":
-        structlog.get_logger().info(f"listening on {address}", address=address)
+        log.info(f"listening on {address}", address=address)
     else:
         print(f"listening on {address}", file=sys.stderr, flush=True)
 

@@ -69,6 +69,8 @@ class LogConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The lowest level that is written."""
     format: LogFormat = "text"
     """`text` for people, or `json` for one JSON object per line."""
+    stuck_loop_seconds: Annotated[float, Meta(ge=0, le=60)] = 0.1
+    """How long one piece of work may hold all others up before a line says where it is; 0 writes no such line."""
 
 
 class DefaultsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -9,6 +9,12 @@ MAX_USD = 1_000_000
 """Largest price or budget: in pico-USD it fits into the 64 bits of the contract and the database."""
 
 
+def usd_text(pico_usd: int) -> str:
+    """Returns an amount in USD as a decimal number, exact and without needless zeros: "0.00125"."""
+    whole, rest = divmod(pico_usd, PICO_USD)
+    return f"{whole}.{rest:012d}".rstrip("0").rstrip(".")
+
+
 class PicoUsd(int):
     """Money in pico-USD. The configuration gives USD, as a number or a text such as "0.075"; nothing is rounded."""
 

@@ -1,4 +1,4 @@
-"""Makes text that can be stored and sent: valid UTF-8."""
+"""Makes text that can be stored and sent: valid UTF-8; and text that can be shown in one line."""
 
 
 def utf8_bytes(text: str) -> int:
@@ -11,3 +11,9 @@ def join_surrogates(text: str) -> str:
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def one_line(text: str, max_chars: int) -> str:
+    """Returns foreign text for a log line or a label: cut, with "?" in place of what cannot be printed."""
+    cut = text[:max_chars]
+    return cut if cut.isprintable() else "".join(char if char.isprintable() else "?" for char in cut)

@@ -4,7 +4,9 @@ The configuration reads its tables as these types: their fields, defaults, range
 the keys (docs/configuration.md).
 """
 
+from collections.abc import Mapping
 from typing import Literal
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
@@ -13,6 +15,12 @@ from turnwire.providers.token_prices import UNKNOWN_PRICES, TokenPrices
 
 ProviderKind = Literal["openai_chat", "openai_responses", "anthropic", "offline"]
 Capability = Literal["tools", "images", "documents", "reasoning"]
+
+_VENDOR_HOSTS: Mapping[str, str] = {
+    "openai_chat": "api.openai.com",
+    "openai_responses": "api.openai.com",
+    "anthropic": "api.anthropic.com",
+}
 
 
 class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,6 +56,13 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """True for Chat Completions servers that require `reasoning_content` back with tool calls (DeepSeek, Moonshot)."""
     reasoning_summary: Literal["", "auto", "concise", "detailed"] = ""
     """Asks OpenAI Responses for readable reasoning, if the organisation has access to it; "" does not."""
+
+
+def address_of(settings: ProviderSettings) -> str:
+    """Returns the host of a provider, with its port if the address has one; "" for a provider that needs no network."""
+    if settings.base_url:
+        return urlsplit(settings.base_url).netloc.rpartition("@")[2]
+    return _VENDOR_HOSTS.get(settings.kind, "")
 
 
 class ModelFacts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

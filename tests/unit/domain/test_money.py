@@ -2,7 +2,7 @@
 
 import pytest
 
-from turnwire.domain.money import Usage, add_known, add_usage
+from turnwire.domain.money import Usage, add_known, add_usage, usd_text
 
 
 @pytest.mark.parametrize(("a", "b", "total"), [(None, None, None), (0, None, 0), (None, 2, 2), (1, 2, 3)])
@@ -59,3 +59,18 @@ def test_shown_output_is_the_providers_own_count(a: Usage, b: Usage | None, show
     total = add_usage(a, b)
     assert total is not None
     assert total.shown_output == shown
+
+
+@pytest.mark.parametrize(
+    ("pico_usd", "text"),
+    [
+        (0, "0"),
+        (1, "0.000000000001"),
+        (75_000_000_000, "0.075"),
+        (10 * 10**12, "10"),
+        (123_456_789 * 10**12 + 100, "123456789.0000000001"),
+    ],
+)
+def test_money_is_written_exactly(pico_usd: int, text: str) -> None:
+    """Without exponents, and without zeros that say nothing."""
+    assert usd_text(pico_usd) == text

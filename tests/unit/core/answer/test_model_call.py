@@ -105,3 +105,14 @@ async def test_every_answer_is_reported_once_with_its_usage() -> None:
         *(MessageStatus.STREAMING, False),
     )
     assert observer.model_calls == []
+
+
+async def test_deltas_cost_no_report() -> None:
+    """A long answer is reported as often as a short one."""
+    reported = []
+    for words in (1, 1000):
+        observer = RecordingObserver()
+        await _run(observer, [*(TextDelta(0, "word ") for _ in range(words)), STOP]).run(asyncio.Semaphore(1))
+        reported.append({name: len(kept) for name, kept in vars(observer).items() if isinstance(kept, list)})
+    assert reported[0] == reported[1]
+    assert reported[1]["model_calls"] == 1

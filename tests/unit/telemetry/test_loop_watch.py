@@ -1,0 +1,108 @@
+"""A held event loop says where it is held."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+
+from structlog.testing import capture_logs
+
+from turnwire.telemetry.loop_watch import MAX_FRAMES, LoopWatch, where
+
+STUCK_SECONDS = 0.02
+PATIENCE_SECONDS = 20.0
+
+
+def _hold_until(true: Callable[[], bool]) -> None:
+    """Holds the loop until another thread has done something: a callback that does not return."""
+    give_up_at = time.monotonic() + PATIENCE_SECONDS
+    while not true():
+        assert time.monotonic() < give_up_at
+
+
+def _stuck(lines: list[dict[str, object]]) -> list[dict[str, object]]:  # type: ignore[type-arg]
+    return [line for line in list(lines) if line["event"] == "event_loop_stuck"]
+
+
+async def test_a_held_loop_is_logged_with_the_place_that_holds_it() -> None:
+    """While it is held, by another thread; the delay is measured when it is free again."""
+    delays: list[float] = []
+    ticked = asyncio.Event()
+    watch = LoopWatch(STUCK_SECONDS, lambda delay: (delays.append(delay), ticked.set())[0])
+    with capture_logs() as lines:
+        watch.start()
+        try:
+            _hold_until(lambda: bool(_stuck(lines)))
+            ticked.clear()
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await ticked.wait()
+        finally:
+            watch.stop()
+    line = _stuck(lines)[0]
+    assert "telemetry/test_loop_watch.py:" in line["where"] and "_hold_until" in line["where"]
+    assert line["milliseconds"] >= STUCK_SECONDS * 1000
+    assert max(delays) >= STUCK_SECONDS
+
+
+async def test_one_stall_is_one_line_and_lines_keep_their_distance() -> None:
+    """A slow function that runs again and again does not fill the log; how often it did is told."""
+    ticks = 0
+
+    def note_tick(_: float) -> None:
+        nonlocal ticks
+        ticks += 1
+
+    watch = LoopWatch(STUCK_SECONDS, note_tick, log_interval_seconds=3600)
+    with capture_logs() as lines:
+        watch.start()
+        try:
+            _hold_until(lambda: bool(_stuck(lines)))
+            assert watch.unlogged == 0
+            for times in (1, 2):
+                before = ticks
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    while ticks == before:
+                        await asyncio.sleep(0)
+                _hold_until(lambda times=times: watch.unlogged >= times)  # type: ignore[misc]
+        finally:
+            watch.stop()
+    assert len(_stuck(lines)) == 1
+
+
+async def test_without_a_limit_only_delays_are_measured() -> None:
+    """No thread is started."""
+    ticked = asyncio.Event()
+    before = threading.active_count()
+    watch = LoopWatch(0, lambda _: ticked.set())
+    watch.start()
+    try:
+        assert threading.active_count() == before
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await ticked.wait()
+    finally:
+        watch.stop()
+        watch.stop()
+
+
+async def test_a_watch_that_was_stopped_leaves_no_thread() -> None:
+    """A server that stops waits for it."""
+    before = threading.active_count()
+    watch = LoopWatch(STUCK_SECONDS)
+    watch.start()
+    assert threading.active_count() == before + 1
+    watch.stop()
+    assert threading.active_count() == before
+
+
+def test_a_place_is_bounded() -> None:
+    """The innermost frames, the last of them innermost; no values."""
+
+    def deep(levels: int, secret: str) -> str:
+        import sys
+
+        return deep(levels - 1, secret) if levels else where(sys._getframe())
+
+    text = deep(100, "a prompt")
+    assert text.count(" > ") == MAX_FRAMES - 1
+    assert text.endswith(" deep") and "prompt" not in text
+    assert where(None) == ""

@@ -68,6 +68,8 @@ class Server:
         self._feed: LiveFeed | None = None
         self.address = ""
         """The address that it listens on, with the actual port; "" before the start."""
+        self.metrics_address = ""
+        """The address of the metrics, with the actual port; "" before the start and without metrics."""
         self.left = LeftTurns(0, 0)
         """What the next start continues; known after the stop."""
 
@@ -113,9 +115,9 @@ class Server:
         grpc_server = GrpcServer(config.server.max_message_bytes)
         stack.push_async_callback(grpc_server.stop, timedelta())
         self.address = grpc_server.bind(config.server.listen, _socket_access(config))
-        observing = Observing(config)
-        stack.callback(observing.close)
-        observing.start()
+        observing = Observing(config, self.load)
+        stack.push_async_callback(observing.aclose)
+        self.metrics_address = observing.start()
         observer = observing.observer
         codec = ProtoCodec()
         heartbeat = timedelta(seconds=config.server.heartbeat_seconds)

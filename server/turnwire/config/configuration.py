@@ -15,8 +15,9 @@ from msgspec import Struct
 from turnwire.config.agents import read_agents, read_permissions
 from turnwire.config.document import ConfigError, Document
 from turnwire.config.mcp import read_mcp
+from turnwire.config.metrics import read_metrics
 from turnwire.config.providers import ConfiguredModels, read_models
-from turnwire.config.sections import DefaultsSection, LogConfig, ServerConfig, StorageConfig
+from turnwire.config.sections import DefaultsSection, LogConfig, MetricsConfig, ServerConfig, StorageConfig
 from turnwire.config.tenants import default_roots, read_roots, read_tenants
 from turnwire.core.settings import (
     Agent,
@@ -43,6 +44,7 @@ class Config(Struct, frozen=True, kw_only=True):
     server: ServerConfig = ServerConfig()
     storage: StorageConfig = StorageConfig()
     log: LogConfig = LogConfig()
+    metrics: MetricsConfig = MetricsConfig()
     default_model: ModelRef
     providers: Mapping[str, ProviderSettings]
     provider_sources: Mapping[str, str]
@@ -111,6 +113,7 @@ def load_config(path: Path | None, environ: Mapping[str, str], options: Mapping[
         server=server,
         storage=_storage(document),
         log=document.section("log", LogConfig),
+        metrics=read_metrics(document),
         default_model=models.ref("defaults.model", defaults.model),
         providers=models.providers,
         provider_sources=models.sources,

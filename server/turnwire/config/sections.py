@@ -73,6 +73,18 @@ class LogConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long one piece of work may hold all others up before a line says where it is; 0 writes no such line."""
 
 
+class MetricsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where Prometheus reads the server's metrics: `http://ADDRESS/metrics`, without authentication."""
+
+    listen: str = ""
+    """Address to serve on: `host:port`, where port 0 selects a free port, or `[ipv6]:port`; "" serves no metrics. The
+    names of models and, if chosen, of tenants can be read there."""
+    insecure: bool = False
+    """True allows an address that other machines can reach."""
+    by_tenant: bool = False
+    """True gives turns, tokens and cost a label with the tenant."""
+
+
 class DefaultsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings for sessions, messages and agents that do not set them."""
 
@@ -119,6 +131,7 @@ SECTIONS: Mapping[str, type[Struct]] = {
     "retries": Retries,
     "compaction": CompactionSettings,
     "log": LogConfig,
+    "metrics": MetricsConfig,
 }
 """The sections that occur once, by name."""
 

@@ -1,0 +1,1 @@
+"""Metrics in the format of Prometheus. The server imports this package only when `[metrics]` has an address."""

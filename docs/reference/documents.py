@@ -5,6 +5,7 @@ from pathlib import Path
 from docs.reference.configuration import configuration
 from docs.reference.defaults import with_defaults
 from docs.reference.field_numbers import field_numbers
+from docs.reference.metrics import metrics
 
 DOCS = Path(__file__).parents[1]
 
@@ -15,4 +16,9 @@ WITH_DEFAULTS = ("contract.md", "models.md", "operations.md", "tools.md")
 def documents() -> dict[str, str]:
     """Returns the text of each document by its name in docs/."""
     filled_in = {name: with_defaults((DOCS / name).read_text("utf-8")) for name in WITH_DEFAULTS}
-    return {"configuration.md": configuration(), "field-numbers.md": field_numbers(), **filled_in}
+    return {
+        "configuration.md": configuration(),
+        "field-numbers.md": field_numbers(),
+        "metrics.md": metrics(),
+        **filled_in,
+    }

@@ -1,6 +1,7 @@
 """All metrics of the server, in a registry of their own. docs/metrics.md is made of them."""
 
 import platform
+from typing import Literal, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
@@ -19,6 +20,16 @@ _COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 _MODEL = ("provider", "model")
 
 
+class Family(NamedTuple):
+    """What is known about one metric before it has a value."""
+
+    name: str
+    """As Prometheus shows it; a histogram's series add `_bucket`, `_sum` and `_count`."""
+    kind: Literal["counter", "gauge", "histogram"]
+    labels: tuple[str, ...]
+    meaning: str
+
+
 class Instruments:
     """The metrics. Safe to use on the event loop while another thread reads them."""
 
@@ -27,6 +38,8 @@ class Instruments:
         by_tenant: Gives what turns did and used a label for the tenant.
         """
         self.registry = CollectorRegistry()
+        self.families: list[Family] = []
+        """All metrics of the server itself; `registry` has those of the process as well."""
         self.by_tenant = by_tenant
         self._make_calls()
         self._make_turns()
@@ -131,10 +144,13 @@ class Instruments:
         ProcessCollector(registry=self.registry)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        self.families.append(Family(f"turnwire_{name}_total", "counter", labels, text))
         return Counter(f"turnwire_{name}", text, labels, registry=self.registry)
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        self.families.append(Family(f"turnwire_{name}", "gauge", labels, text))
         return Gauge(f"turnwire_{name}", text, labels, registry=self.registry)
 
     def _histogram(self, name: str, text: str, *labels: str, buckets: tuple[float, ...] = _QUICK) -> Histogram:
+        self.families.append(Family(f"turnwire_{name}", "histogram", labels, text))
         return Histogram(f"turnwire_{name}", text, labels, buckets=buckets, registry=self.registry)

@@ -1,0 +1,43 @@
+"""The reference of the metrics, made of the code that declares them."""
+
+from turnwire.telemetry.metrics.instruments import Family, Instruments
+
+_INTRODUCTION = """\
+# Metrics
+
+`make generate` writes this page from the code that declares the metrics; change the text there.
+[operations.md](operations.md#seeing-what-happens) explains how to read them.
+
+A series appears with its first value. A histogram `NAME` has the series `NAME_bucket`, `NAME_sum` and `NAME_count`. The
+label `tenant` is there only with `metrics.by_tenant`. Besides these metrics there are those of the process, as
+prometheus-client names them: `process_cpu_seconds_total`, `process_resident_memory_bytes`,
+`process_virtual_memory_bytes`, `process_start_time_seconds`, `process_open_fds` and `process_max_fds`.
+
+| metric | kind | labels | meaning |
+|---|---|---|---|
+"""
+
+_LABELS = """
+| label | values |
+|---|---|
+| `method` | the full name of a method of the contract. Health and reflection are not counted |
+| `code` | the name of a gRPC status code; `CANCELLED` when the caller left |
+| `provider`, `model` | as the configuration names them. A model that it does not name is `other` until it has answered, and so are all such models after the first 50 |
+| `finish_reason` | why the turn ended: `stop`, `length`, `aborted`, `error` and the other words of `opencode.message.FinishReason` in small letters |
+| `reason` | a word of `opencode.error.ErrorReason` |
+| `kind` | `input`, `cache_read`, `cache_write`, `output` or `reasoning` |
+| `source` | the name of an MCP server, or `client` |
+| `result` | `success` or `error` for tools, `stored` or `failed` for commits |
+| `tenant` | the first 200 tenants that come; the others are `other` |
+"""  # noqa: E501 - a row is one line
+
+
+def metrics() -> str:
+    """Returns the page."""
+    families = Instruments(by_tenant=True).families
+    return _INTRODUCTION + "".join(map(_row, sorted(families))) + _LABELS
+
+
+def _row(family: Family) -> str:
+    labels = ", ".join(f"`{label}`" for label in family.labels)
+    return f"| `{family.name}` | {family.kind} | {labels} | {family.meaning} |\n"

@@ -11,7 +11,7 @@ servers, providers and finally storage close.
 import asyncio
 import contextlib
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import timedelta
 from types import TracebackType
 from typing import Self
@@ -44,6 +44,7 @@ from turnwire.feed.memory.live_feed import LiveFeed
 from turnwire.identity.everybody import Everybody
 from turnwire.ports.clock import utc_now
 from turnwire.ports.codec import Codec
+from turnwire.ports.tracing import NO_TRACER, Tracer
 from turnwire.providers.registry import ConfiguredProviders
 from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
 from turnwire.telemetry.observing import Observing
@@ -112,7 +113,8 @@ class Server:
 
     async def _start(self, stack: AsyncExitStack) -> None:
         config = self._config
-        grpc_server = GrpcServer(config.server.max_message_bytes)
+        tracer = await stack.enter_async_context(_tracing(config))
+        grpc_server = GrpcServer(config.server.max_message_bytes, tracer)
         stack.push_async_callback(grpc_server.stop, timedelta())
         self.address = grpc_server.bind(config.server.listen, _socket_access(config))
         observing = Observing(config, self.load)
@@ -145,6 +147,7 @@ class Server:
             new_id=new_id,
             tools=tools,
             observer=observer,
+            tracer=tracer,
         )
         self._turns = turns = Turns(environment)
         use_cases = _use_cases(environment, turns, codec, heartbeat, config.shown_limits())
@@ -174,6 +177,14 @@ def create_server(config: Config, environ: Mapping[str, str]) -> Server:
 
 def _socket_access(config: Config) -> SocketAccess:
     return SocketAccess(int(config.server.socket_mode, 8), config.server.socket_group_id())
+
+
+def _tracing(config: Config) -> AbstractAsyncContextManager[Tracer]:
+    if not config.tracing.enabled:
+        return contextlib.nullcontext(NO_TRACER)
+    from turnwire.telemetry.tracing import tracing  # noqa: PLC0415 - needs the extra, and imports an SDK
+
+    return tracing(config.tracing)
 
 
 def _use_cases(

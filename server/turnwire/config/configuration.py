@@ -5,6 +5,7 @@ docs/configuration.md describes every key and variable; `make generate` writes i
 The API keys of providers are never read here.
 """
 
+import importlib.util
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +18,14 @@ from turnwire.config.document import ConfigError, Document
 from turnwire.config.mcp import read_mcp
 from turnwire.config.metrics import read_metrics
 from turnwire.config.providers import ConfiguredModels, read_models
-from turnwire.config.sections import DefaultsSection, LogConfig, MetricsConfig, ServerConfig, StorageConfig
+from turnwire.config.sections import (
+    DefaultsSection,
+    LogConfig,
+    MetricsConfig,
+    ServerConfig,
+    StorageConfig,
+    TracingConfig,
+)
 from turnwire.config.tenants import default_roots, read_roots, read_tenants
 from turnwire.core.settings import (
     Agent,
@@ -33,7 +41,7 @@ from turnwire.domain.conversation.messages import ModelRef
 from turnwire.providers.settings import ModelSettings, ProviderSettings
 from turnwire.tools.settings import McpSettings
 
-__all__ = ["Config", "ConfigError", "LogConfig", "ServerConfig", "StorageConfig", "load_config"]
+__all__ = ["Config", "ConfigError", "LogConfig", "ServerConfig", "StorageConfig", "TracingConfig", "load_config"]
 
 DEFAULT_FILE = "turnwire.toml"
 
@@ -45,6 +53,7 @@ class Config(Struct, frozen=True, kw_only=True):
     storage: StorageConfig = StorageConfig()
     log: LogConfig = LogConfig()
     metrics: MetricsConfig = MetricsConfig()
+    tracing: TracingConfig = TracingConfig()
     default_model: ModelRef
     providers: Mapping[str, ProviderSettings]
     provider_sources: Mapping[str, str]
@@ -114,6 +123,7 @@ def load_config(path: Path | None, environ: Mapping[str, str], options: Mapping[
         storage=_storage(document),
         log=document.section("log", LogConfig),
         metrics=read_metrics(document),
+        tracing=_tracing(document),
         default_model=models.ref("defaults.model", defaults.model),
         providers=models.providers,
         provider_sources=models.sources,
@@ -164,6 +174,24 @@ def _storage(document: Document) -> StorageConfig:
     if "path" not in document.table("storage"):
         return storage
     return msgspec.structs.replace(storage, path=document.path("storage.path", storage.path))
+
+
+def _tracing(document: Document) -> TracingConfig:
+    tracing = document.section("tracing", TracingConfig)
+    if tracing.endpoint and not re.fullmatch(r"https?://[^/@\s]+(/[^@\s]*)?", tracing.endpoint):
+        raise document.error(
+            "tracing.endpoint", "must be http:// or https:// and a host, without user name or password"
+        )
+    if tracing.enabled and not _is_installed("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"):
+        raise document.error("tracing", "needs packages that are not installed: pip install 'turnwire[otel]'")
+    return tracing
+
+
+def _is_installed(*modules: str) -> bool:
+    try:
+        return all(importlib.util.find_spec(module) is not None for module in modules)
+    except ModuleNotFoundError:  # a package above the module is missing
+        return False
 
 
 def _compaction(document: Document, models: ConfiguredModels) -> CompactionSettings:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from turnwire.core.settings import Agent, CompactionSettings, FileSettings, Limits, Retries, TenantSettings
-from turnwire.domain.bounds import Count, Seconds
+from turnwire.domain.bounds import Count, Seconds, Share
 from turnwire.domain.money import MAX_USD, PICO_USD, PicoUsd
 from turnwire.providers.settings import ModelFacts, ModelSettings, ProviderSettings
 from turnwire.providers.token_prices import TokenPrices
@@ -85,6 +85,28 @@ class MetricsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """True gives turns, tokens and cost a label with the tenant."""
 
 
+class TracingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Traces, sent to a collector as OTLP over HTTP with protobuf.
+
+    Needs the extra: `pip install 'turnwire[otel]'`. A key with its default is taken from the variable of OpenTelemetry
+    that is named with it; [operations.md](operations.md#traces) has the other variables.
+    """
+
+    enabled: bool = False
+    """Whether traces are recorded and sent."""
+    endpoint: str = ""
+    """Address of the collector with its path, such as `http://127.0.0.1:4318/v1/traces`. "" takes
+    `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, else `OTEL_EXPORTER_OTLP_ENDPOINT`, else port 4318 of this machine."""
+    service_name: str = ""
+    """Name of this server in the traces. "" takes `OTEL_SERVICE_NAME`, else `turnwire`."""
+    sample_ratio: Share = 1.0
+    """Share of the traces that begin here and are recorded. 1.0 takes `OTEL_TRACES_SAMPLER`, else records all. For a
+    call that brings its trace along, its caller has decided."""
+    content: bool = False
+    """Whether prompts, answers, and arguments and results of tools become part of the traces. Everyone who may read
+    the traces can then read conversations."""
+
+
 class DefaultsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings for sessions, messages and agents that do not set them."""
 
@@ -132,6 +154,7 @@ SECTIONS: Mapping[str, type[Struct]] = {
     "compaction": CompactionSettings,
     "log": LogConfig,
     "metrics": MetricsConfig,
+    "tracing": TracingConfig,
 }
 """The sections that occur once, by name."""
 

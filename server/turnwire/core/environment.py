@@ -18,6 +18,7 @@ from turnwire.ports.observer import NoObserver, Observer
 from turnwire.ports.provider import Providers
 from turnwire.ports.store import Store
 from turnwire.ports.tools import NoServerTools, ServerTools
+from turnwire.ports.tracing import NO_TRACER, Tracer
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Environment:
     new_id: IdMaker
     tools: ServerTools = NoServerTools()  # noqa: RUF009 - has no state
     observer: Observer = NoObserver()  # noqa: RUF009 - has no state
+    tracer: Tracer = NO_TRACER
 
     async def session(self, principal: Principal, session_id: str) -> Session:
         """Returns a caller's session. Every use case and watch of one session calls this before anything else.

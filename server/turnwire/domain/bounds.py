@@ -14,3 +14,5 @@ TokenLimit = Annotated[int, Meta(ge=0, le=10**15)]
 """Tokens of a sum, which the contract and the database store in 64 bits; 0 sets no limit."""
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 """A duration in seconds: more than 0, at most a day."""
+Share = Annotated[float, Meta(ge=0, le=1)]
+"""A part of a whole, from 0 to 1."""

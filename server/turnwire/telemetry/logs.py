@@ -15,6 +15,8 @@ import msgspec
 import structlog
 from structlog.typing import Processor
 
+from turnwire.ports.tracing import current_span
+
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 _encoder = msgspec.json.Encoder(enc_hook=str)
@@ -32,6 +34,7 @@ def configure_logging(
     """
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
+        _add_trace,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
     ]
@@ -61,6 +64,14 @@ def _configure_libraries(level: int, shared: list[Processor], renderers: list[Pr
             root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(level)
+
+
+def _add_trace(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Adds `trace_id` and `span_id` to lines that are written while a span is current."""
+    span = current_span()
+    if trace_id := span.trace_id:
+        event["trace_id"], event["span_id"] = trace_id, span.span_id
+    return event
 
 
 def _add_logger_name(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

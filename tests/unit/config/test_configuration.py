@@ -1,6 +1,7 @@
 """The configuration: defaults, the example, and errors that name the place."""
 
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -34,6 +35,16 @@ def test_without_any_file_the_offline_provider_answers() -> None:
         default_roots=(Path.cwd(),),
         limits=Limits(),
     )
+
+
+def test_tracing_without_its_packages_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the command that installs them. A server that does not trace needs none."""
+    for name in ("opentelemetry.exporter.otlp.proto.http", "opentelemetry.exporter"):
+        monkeypatch.setitem(sys.modules, name, None)
+    load("[tracing]\nenabled = false")
+    expected = r"tracing: needs packages that are not installed: pip install 'turnwire\[otel\]'"
+    with pytest.raises(ConfigError, match=expected):
+        load("[tracing]\nenabled = true")
 
 
 @pytest.mark.parametrize("name", SECTIONS)
@@ -265,6 +276,11 @@ def test_addresses_that_are_accepted(listen: str) -> None:
             '[log]\nlevel = "loud"',
             "test.toml: log.level: 'loud' is not one of debug, info, warning, error",
         ),
+        (
+            '[tracing]\nendpoint = "http://me:word@host/v1/traces"',
+            "test.toml: tracing.endpoint: must be http:// or https:// and a host, without user name or password",
+        ),
+        ("[tracing]\nsample_ratio = 1.1", "test.toml: tracing.sample_ratio: expected `float` <= 1.0"),
         ("[providers]\nx = 1", "test.toml: providers.x: expected `object`, got `int`"),
         ("[providers.x]", "test.toml: providers.x.kind: is required"),
         (

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
+from tests.support.fakes.traces import RecordedTracer
 from turnwire.telemetry.logs import configure_logging
 
 
@@ -93,3 +94,15 @@ def test_configuring_twice_does_not_double_lines(capsys: pytest.CaptureFixture[s
     logging.getLogger("grpc").error("once")
     [line] = capsys.readouterr().err.splitlines()
     assert json.loads(line)["logger"] == "grpc"
+
+
+def test_lines_within_a_span_name_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of libraries too; others say nothing of traces."""
+    configure_logging("info", "json")
+    with RecordedTracer().start("work") as span:
+        structlog.get_logger().info("inside")
+        logging.getLogger("grpc").error("inside too")
+    structlog.get_logger().info("outside")
+    *inside, outside = (json.loads(line) for line in capsys.readouterr().err.splitlines())
+    assert [(line["trace_id"], line["span_id"]) for line in inside] == [(span.trace_id, span.span_id)] * 2
+    assert not {"trace_id", "span_id"} & outside.keys()

@@ -11,16 +11,22 @@ from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 from turnwire.api.gate import Gate
 from turnwire.api.grpc.handlers import service_handler
 from turnwire.api.grpc.reflection import reflection_handlers
+from turnwire.api.grpc.tracing import CallTracing
 from turnwire.api.grpc.unix_socket import SocketAccess, socket_access
 from turnwire.api.registry import Service
+from turnwire.ports.tracing import NO_TRACER, Tracer
 
 
 class GrpcServer:
     """Serves the contract on one address: `bind`, then `start`, then `stop`."""
 
-    def __init__(self, max_message_bytes: int) -> None:
-        """Takes the size of the largest request in bytes."""
-        self._server = grpc.aio.server(options=_options(max_message_bytes))
+    def __init__(self, max_message_bytes: int, tracer: Tracer = NO_TRACER) -> None:
+        """Args:
+        max_message_bytes: Size of the largest request in bytes.
+        tracer: Starts the spans of calls; without one, calls have no interceptor and cost nothing more.
+        """
+        interceptors = () if tracer is NO_TRACER else (CallTracing(tracer),)
+        self._server = grpc.aio.server(interceptors=interceptors, options=_options(max_message_bytes))
         self._health = HealthServicer()
 
     def bind(self, listen: str, access: SocketAccess = SocketAccess()) -> str:  # noqa: B008 - is frozen

@@ -130,6 +130,11 @@ class MessageStream:
         return self._message.message_id
 
     @property
+    def session_id(self) -> str:
+        """The session of the message."""
+        return self._message.session_id
+
+    @property
     def model(self) -> ModelRef:
         """The model that was asked last."""
         run = self._message.model_run

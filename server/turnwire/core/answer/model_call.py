@@ -13,6 +13,7 @@ from turnwire.core.answer.message_stream import MessageStream
 from turnwire.core.answer.retries import delay_before_retry, may_fall_back
 from turnwire.core.answer.slots import Slot
 from turnwire.core.environment import Environment
+from turnwire.core.spans.chat import ChatSpan
 from turnwire.domain.conversation.events import RetryScheduled
 from turnwire.domain.conversation.messages import Failure, ModelRef
 from turnwire.domain.conversation.turns import Turn
@@ -126,20 +127,33 @@ class ModelCall:
     async def _attempt(
         self, request: ProviderRequest, model: ModelRef, announced: asyncio.Future[Committed]
     ) -> ProviderError | None:
+        """Asks one model once. Returns the error that ended the answer early."""
         self._stream.begin_attempt(model)
         self._started_at, self._first_output_at = asyncio.get_running_loop().time(), None
+        chat = ChatSpan(self._environment.tracer, request, model, self._stream.session_id)
+        with chat.span:
+            failure = await self._receive(request, model, announced, chat)
+            if chat.span.is_recording:
+                chat.note_answer(self._stream.snapshot(), self._stream.finished, failure)
+        return failure
+
+    async def _receive(
+        self, request: ProviderRequest, model: ModelRef, announced: asyncio.Future[Committed], chat: ChatSpan
+    ) -> ProviderError | None:
         limit = self._environment.settings.limits.max_answer_bytes
         watchers_know = False
         try:
             # A turn outlives its process, and the configuration may have changed since.
             self._environment.providers.check(model)
             provider = await self._environment.providers.get(model.provider_id)
+            chat.note_provider(provider)
             prepared = provider.prepare(request_for(self._environment.providers, request, model))
             async with contextlib.aclosing(provider.stream(prepared)) as items:
                 async for item in items:
                     if not watchers_know:
                         await asyncio.shield(announced)  # raises when the message could not be stored
                         watchers_know = True
+                    chat.note_item()
                     self._stream.apply(item)
                     if self._first_output_at is None and self._stream.has_parts:
                         self._first_output_at = asyncio.get_running_loop().time()

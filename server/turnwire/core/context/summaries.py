@@ -10,6 +10,7 @@ from turnwire.core.context.token_estimate import text_tokens
 from turnwire.core.context.transcript import chunks, enclose, shortened_to, transcript
 from turnwire.core.ending.closing import Totals, totals_of
 from turnwire.core.environment import Environment
+from turnwire.core.spans.chat import ChatSpan
 from turnwire.domain.conversation.messages import (
     FinishReason,
     Message,
@@ -130,15 +131,12 @@ class Summariser:
         stream = MessageStream(self._message(MessageType.ASSISTANT, ""), lambda _: None, environment.new_id)
         stream.begin_attempt(model)
         started_at = asyncio.get_running_loop().time()
+        chat = ChatSpan(environment.tracer, request, model, self._turn.session_id, is_summary=True)
         try:
-            provider = await environment.providers.get(model.provider_id)
-            async with contextlib.aclosing(provider.stream(provider.prepare(request))) as items:
-                async for item in items:
-                    stream.apply(item)
-                    if stream.size_bytes > environment.settings.limits.max_answer_bytes:
-                        raise ProviderStreamFailed("the summary is too large")
-            if stream.finished is None:
-                raise ProviderStreamCut("the stream of the summary ended without its end marker")
+            with chat.span:
+                await self._receive(request, stream, chat)
+                if stream.finished is None:
+                    raise ProviderStreamCut("the stream of the summary ended without its end marker")
         except ProviderError as error:
             self._report(started_at, error)
             raise
@@ -154,6 +152,20 @@ class Summariser:
         if reason in (FinishReason.REFUSAL, FinishReason.CONTENT_FILTER) or not (text or reason is FinishReason.LENGTH):
             raise ProviderStreamFailed(f"the model wrote no summary: {reason}")
         return text
+
+    async def _receive(self, request: ProviderRequest, stream: MessageStream, chat: ChatSpan) -> None:
+        provider = await self._environment.providers.get(self._model.provider_id)
+        chat.note_provider(provider)
+        try:
+            async with contextlib.aclosing(provider.stream(provider.prepare(request))) as items:
+                async for item in items:
+                    chat.note_item()
+                    stream.apply(item)
+                    if stream.size_bytes > self._environment.settings.limits.max_answer_bytes:
+                        raise ProviderStreamFailed("the summary is too large")
+        finally:
+            if chat.span.is_recording:
+                chat.note_answer(stream.snapshot(), stream.finished, None)
 
     def _report(self, started_at: float, failure: ProviderError | None) -> None:
         seconds = asyncio.get_running_loop().time() - started_at

@@ -38,9 +38,8 @@ class ToolCalls:
         self._client_tools = client_tools
         self._calls = calls = StoredCalls(environment, message)
         self._permissions = PermissionAnswers(calls, permissions, environment.clock)
-        self._client = ClientCalls(
-            calls, client_tools, environment.settings.limits.client_tool_timeout, environment.observer
-        )
+        timeout = environment.settings.limits.client_tool_timeout
+        self._client = ClientCalls(calls, client_tools, timeout, environment.observer, environment.tracer)
         self._server = ServerCalls(environment, turn, calls, client_tools)
 
     @property

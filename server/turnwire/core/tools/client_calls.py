@@ -8,10 +8,12 @@ from turnwire.core.intake.attachments import load_file
 from turnwire.core.intake.inputs import NewToolResult
 from turnwire.core.intake.readable_files import ReadableFiles, too_large
 from turnwire.core.settings import Limits
+from turnwire.core.spans.tools import ClientToolSpans
 from turnwire.core.tools.results import CallResult, StoredCalls
 from turnwire.domain.errors import ToolCallAlreadySettled, ToolCallNotReady
 from turnwire.ports.commit import PutFile
 from turnwire.ports.observer import CLIENT_TOOLS, Observer, ToolCallEnd
+from turnwire.ports.tracing import NO_TRACER, Tracer
 
 
 async def client_result(new: NewToolResult, readable: ReadableFiles, limits: Limits) -> CallResult:
@@ -50,19 +52,26 @@ class ClientCalls:
     """
 
     def __init__(
-        self, calls: StoredCalls, client_tools: frozenset[str], timeout: timedelta, observer: Observer
+        self,
+        calls: StoredCalls,
+        client_tools: frozenset[str],
+        timeout: timedelta,
+        observer: Observer,
+        tracer: Tracer = NO_TRACER,
     ) -> None:
         """Args:
         calls: All calls of the message, including those of server tools.
         client_tools: Names of the tools that the client runs.
         timeout: How long the client may take for a call, counted from when it may answer.
         observer: Receives a report of each result.
+        tracer: Starts the spans of the calls.
         """
         self._calls = calls
         self._client_tools = client_tools
         self._timeout_seconds = timeout.total_seconds()
         self._observer = observer
         self._ready_since: dict[int, float] = {}
+        self._spans = ClientToolSpans(tracer)
         self._note_ready()
 
     async def submit(self, index: int, result: CallResult) -> int:
@@ -97,15 +106,22 @@ class ClientCalls:
 
         A call that the client does not answer in time gets an error result, which the model reads.
         """
+        try:
+            await self._wait_results()
+        finally:
+            self._spans.cancel()
+
+    async def _wait_results(self) -> None:
         limit = self._timeout_seconds
         late = CallResult(output=f"the client did not answer within {limit:g} seconds", is_error=True)
         loop = asyncio.get_running_loop()
         while True:
             self._note_ready()
             waiting = self._open_indexes()
+            ready = [index for index in waiting if self._is_ready(index)]
+            self._note_spans(ready)
             if not waiting and self._calls.is_all_stored:
                 return
-            ready = [index for index in waiting if self._is_ready(index)]
             left = {index: self._ready_since[index] + limit - loop.time() for index in ready}
             if overdue := [index for index in ready if left[index] <= 0]:
                 for index in overdue:
@@ -131,6 +147,13 @@ class ClientCalls:
         now = asyncio.get_running_loop().time()
         seconds = now - self._ready_since.get(index, now)
         self._observer.tool_call_ended(ToolCallEnd(source=CLIENT_TOOLS, is_error=is_error, seconds=seconds))
+
+    def _note_spans(self, ready: list[int]) -> None:
+        for index in self._spans.waiting():
+            if self._calls.call(index).status.settled:
+                self._spans.finish(index, self._calls.call(index))
+        for index in ready:
+            self._spans.begin(index, self._calls.call(index))
 
     def _note_ready(self) -> None:
         now = asyncio.get_running_loop().time()

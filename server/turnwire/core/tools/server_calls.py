@@ -8,6 +8,7 @@ import structlog
 
 from turnwire.core.environment import Environment
 from turnwire.core.intake.attachments import UNKNOWN_MIME, reference_to
+from turnwire.core.spans.tools import note_outcome, server_tool_span
 from turnwire.core.tools.permission_requests import denial
 from turnwire.core.tools.results import CallResult, StoredCalls
 from turnwire.core.work import Work
@@ -149,12 +150,14 @@ class ServerCalls:
             await self._settle_surely(index, result)
 
     async def _call(self, call: ToolUse, index: int) -> ToolOutcome:
-        loop = asyncio.get_running_loop()
+        environment, loop = self._environment, asyncio.get_running_loop()
         started_at = loop.time()
-        outcome = await self._environment.tools.call(call.name, call.input_json or "{}", partial(self._log, index))
+        with server_tool_span(environment.tracer, call) as span:
+            outcome = await environment.tools.call(call.name, call.input_json or "{}", partial(self._log, index))
+            note_outcome(span, environment.tracer, outcome)
         source = call.name.partition(".")[0]
         ended = ToolCallEnd(source=source, is_error=outcome.is_error, seconds=loop.time() - started_at)
-        self._environment.observer.tool_call_ended(ended)
+        environment.observer.tool_call_ended(ended)
         return outcome
 
     async def _settle(self, index: int, result: CallResult) -> None:

@@ -13,6 +13,7 @@ import structlog
 
 from turnwire.core.ending.closing import Ending, end_turn, ended_turns
 from turnwire.core.environment import Environment
+from turnwire.core.spans.turns import note_turn_end, turn_span
 from turnwire.core.turns.recovery import Resumption, end_stored_turn
 from turnwire.core.turns.run import TurnRun
 from turnwire.core.work import Work
@@ -26,6 +27,7 @@ from turnwire.domain.conversation.messages import Failure, FinishReason, Message
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry, Turn, TurnStatus
 from turnwire.domain.errors import StorageBusy, StorageError, StorageFull, TooManyTurns, TurnInProgress
 from turnwire.ports.commit import Committed, NewEvent, PutMessage, PutTurn, RemoveMessage
+from turnwire.ports.tracing import Span, error_type, leave_trace
 
 RETRY_SECONDS = (0.1, 0.5, 2.0, 5.0)
 """Pauses between attempts to store the end of a turn; the last one repeats."""
@@ -207,14 +209,17 @@ class SessionTurns:
 
     async def _run_turns(self, place: Place | None, run: TurnRun) -> None:
         """Runs a turn, then the queue."""
+        leave_trace()  # each turn has its own place in a trace, whichever call started this task
         while place is not None:
-            try:
-                if await self._start(place, run):
-                    self._environment.observer.turn_started(run.turn)
-                    await self._run_turn(run)
-            except Exception as error:  # a bug in one turn must not block the queue
-                log.error("turn_not_ended", session_id=self._session_id, exc_info=error)
-                await self._end_unsaved(run.turn)
+            with turn_span(self._environment.tracer, run.turn) as span:
+                try:
+                    if await self._start(place, run):
+                        self._environment.observer.turn_started(run.turn)
+                        await self._run_turn(run, span)
+                except Exception as error:  # a bug in one turn must not block the queue
+                    span.fail(error_type(error))
+                    log.error("turn_not_ended", session_id=self._session_id, exc_info=error)
+                    await self._end_unsaved(run.turn)
             run.ended.set()
             place = await self._next()
             if place is not None:
@@ -246,11 +251,12 @@ class SessionTurns:
         )
         return await self._commit_surely(work, with_queue_event=True)
 
-    async def _run_turn(self, run: TurnRun) -> None:
+    async def _run_turn(self, run: TurnRun, span: Span) -> None:
         work = await run.run(self._slots)
         if work is None:  # no status event: the session keeps running
             self._is_announced = False
             return
+        note_turn_end(span, work)
         idle = Work() if self.queue and not self._stopping.is_set() else _IDLE
         if await self._commit_surely(work + idle):
             self._is_announced = self._is_announced and not idle.events

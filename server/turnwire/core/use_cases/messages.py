@@ -11,6 +11,7 @@ from turnwire.core.intake.inputs import NewMessage, NewTurn
 from turnwire.core.intake.once import NamedRequests, receipt_record
 from turnwire.core.intake.readable_files import readable_files
 from turnwire.core.intake.receipts import Receipt
+from turnwire.core.spans.turns import note_accepted
 from turnwire.core.turns.registry import Aborted, Turns
 from turnwire.core.uncancelled import Uncancelled
 from turnwire.core.use_cases.choices import check_schemas, choose_agent, choose_model, choose_system, choose_tools
@@ -23,6 +24,7 @@ from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.domain.principal import Principal
 from turnwire.ports.commit import Change, NewEvent, PutMessage, PutSession, PutTurn
 from turnwire.ports.store import DisplayPage, MessagePage, Page
+from turnwire.ports.tracing import current_span
 
 
 class Conversations:
@@ -132,6 +134,7 @@ class Conversations:
             system=choose_system(answer.system, session),
             options=answer.options.over(session.options),
             tools=choose_tools(answer.tools, session),
+            traceparent=current_span().traceparent,
         )
         message = self._new_message(new, turn.user_message_id, session, contents, now)
         message = msgspec.structs.replace(message, turn_id=turn.turn_id)
@@ -151,6 +154,7 @@ class Conversations:
                 + receipt_record(principal, new, receipt)
                 + Work((PutTurn(place.turn), PutMessage.whole(place.message)), (added, *place.events)),
             )
+        note_accepted(turn)
         committed = await asyncio.shield(storing)
         return msgspec.structs.replace(receipt, sequence=committed.before_sequence)
 

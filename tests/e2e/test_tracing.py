@@ -1,0 +1,197 @@
+"""Traces: what a collector receives of calls, turns, models and tools."""
+
+import json
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from opencode.message.message_pb2 import GetMessageRequest, SendMessageRequest, SendMessageResponse
+from opencode.turn.turn_service_pb2 import GetTurnRequest
+from tests.support.clients.conversation import ask, refused, talk, turn_ended
+from tests.support.clients.tool_calls import LOOK, pending_calls, result
+from tests.support.servers.collector import Collector, ReceivedSpan, collector
+from tests.support.servers.mcp import mcp_client, stdio
+from tests.support.servers.process import server_process
+from tests.support.servers.running import Client, connect, running_server
+
+SEND = "opencode.message.MessageService/SendMessage"
+TRACE, CALLER = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+SECRET = "the secret plan"
+"""Words of a prompt."""
+
+
+@pytest.fixture
+async def traces() -> AsyncIterator[Collector]:
+    """A collector."""
+    async with collector() as running:
+        yield running
+
+
+def placed(trace_id: str = TRACE, *, sampled: bool = True) -> Sequence[tuple[str, str]]:
+    """Returns the metadata of a caller whose span is in a trace."""
+    return (("traceparent", f"00-{trace_id}-{CALLER}-{'01' if sampled else '00'}"),)
+
+
+async def send(client: Client, request: SendMessageRequest, **options: object) -> SendMessageResponse:
+    """Sends a message within the caller's trace and waits until its turn has ended."""
+    accepted = await client.messages.SendMessage(request, metadata=placed(**options))  # type: ignore[arg-type]
+    await turn_ended(client, accepted)
+    return accepted
+
+
+def below(parent: ReceivedSpan, spans: Sequence[ReceivedSpan]) -> list[str]:
+    """Returns the names of a span's children in the order of their arrival."""
+    return [span.name for span in spans if span.parent_id == parent.span_id]
+
+
+async def test_one_trace_leads_from_the_caller_to_models_and_tools(traces: Collector, tmp_path: Path) -> None:
+    """SendMessage continues the caller's span; below it are the turn, and below that its model calls and tool calls."""
+    script = f'{SECRET}\n/tool test.add {{"a": 1, "b": 2}}'
+    async with mcp_client(tmp_path, traces.configuration() + stdio(tmp_path)) as client:
+        accepted = await send(client, ask(script))
+    call, turn = traces.one(SEND), traces.one("invoke_agent")
+    assert {span.trace_id for span in (call, turn)} == {TRACE}
+    assert (call.parent_id, call.kind, turn.parent_id) == (CALLER, "SERVER", call.span_id)
+    assert below(turn, traces.spans) == ["chat echo", "execute_tool test.add", "chat echo"]
+    assert call.attributes == {
+        "rpc.system.name": "grpc",
+        "rpc.method": SEND,
+        "rpc.response.status_code": "OK",
+        "gen_ai.conversation.id": accepted.session_id,
+        "turnwire.turn.id": accepted.turn_id,
+    }
+    chat = traces.named("chat echo")[0]
+    assert (chat.kind, chat.failed) == ("CLIENT", False)
+    assert (
+        chat.attributes.items()
+        >= {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": "offline",
+            "gen_ai.request.model": "echo",
+            "gen_ai.response.model": "echo",
+            "gen_ai.conversation.id": accepted.session_id,
+        }.items()
+    )
+    assert chat.attributes["gen_ai.response.finish_reasons"] == ["tool_use"]
+    assert chat.attributes["gen_ai.usage.output_tokens"]
+    ran = traces.one("execute_tool test.add")
+    assert ran.attributes["gen_ai.operation.name"] == "execute_tool"
+    assert ran.attributes["gen_ai.tool.type"] == "extension"
+    assert turn.attributes["gen_ai.operation.name"] == "invoke_agent"
+    assert turn.attributes["turnwire.turn.steps"] == 2
+    assert turn.resource["service.name"] == "turnwire"
+
+
+@pytest.mark.parametrize("content", [False, True])
+async def test_prompts_are_part_of_traces_only_when_switched_on(
+    content: bool, traces: Collector, tmp_path: Path
+) -> None:
+    """Neither prompt nor answer, nor arguments and results of tools of either side."""
+    script = f'{SECRET}\n/tool test.add {{"a": 414100, "b": 42}}\n{LOOK}'
+    section = traces.configuration(f"content = {str(content).lower()}")
+    async with mcp_client(tmp_path, section + stdio(tmp_path)) as client:
+        accepted, calls = await pending_calls(client, script, count=1)
+        look = next(call for call in calls if call.name == "look")
+        await client.tools.SubmitToolResult(result(accepted, look, "seen it all"))
+        await turn_ended(client, accepted)
+    words = (SECRET, "414100", "the sum is 414142", "seen it all")
+    found = {word: {span.name for span in traces.spans if word in span.text} for word in words}
+    if not content:
+        assert found == {word: set() for word in words}
+        return
+    assert found[SECRET] == {"chat echo"}
+    assert found["414100"] == {"chat echo", "execute_tool test.add"}
+    assert found["the sum is 414142"] == {"chat echo", "execute_tool test.add"}
+    assert found["seen it all"] == {"chat echo", "execute_tool look"}
+    told = json.loads(str(traces.named("chat echo")[-1].attributes["gen_ai.input.messages"]))
+    assert [message["role"] for message in told] == ["user", "assistant", "tool"]
+
+
+async def test_a_queued_turn_belongs_to_its_own_call(traces: Collector, tmp_path: Path) -> None:
+    """Not to the call whose turn ran before it in the same session."""
+    other = "5" * 32
+    async with running_server(tmp_path, traces.configuration()) as server, connect(server.address) as client:
+        accepted, [look] = await pending_calls(client, LOOK)
+        waiting = await client.messages.SendMessage(ask("next", accepted.session_id), metadata=placed(other))
+        await client.tools.SubmitToolResult(result(accepted, look, "seen"))
+        await turn_ended(client, waiting)
+    [call] = [span for span in traces.named(SEND) if span.trace_id == other]
+    [turn] = [span for span in traces.named("invoke_agent") if span.trace_id == other]
+    assert (turn.parent_id, len(traces.named("invoke_agent"))) == (call.span_id, 2)
+    assert below(turn, traces.spans) == ["chat echo"]
+
+
+async def test_a_turn_stays_in_its_trace_over_a_restart(traces: Collector, tmp_path: Path) -> None:
+    """Both parts of it belong to the call that sent the message."""
+    section = traces.configuration()
+    async with running_server(tmp_path, section) as server, connect(server.address) as client:
+        accepted, [look] = await pending_calls(client, LOOK)
+    async with running_server(tmp_path, section) as server, connect(server.address) as client:
+        await client.tools.SubmitToolResult(result(accepted, look, "seen"))
+        await turn_ended(client, accepted)
+    call, [first, second] = traces.one(SEND), traces.named("invoke_agent")
+    assert first.parent_id == second.parent_id == call.span_id
+    assert first.trace_id == second.trace_id == call.trace_id
+    assert [span.attributes.get("turnwire.cancelled") for span in traces.named("execute_tool look")] == [True, None]
+
+
+async def test_a_failed_call_has_its_code(traces: Collector, tmp_path: Path) -> None:
+    """What the caller did wrong is no error of the server; a model that fails is one of its call and its turn."""
+    async with running_server(tmp_path, traces.configuration()) as server, connect(server.address) as client:
+        await refused(client.messages.GetMessage(GetMessageRequest(session_id="ses_1", message_id="msg_1")))
+        await talk(client, "/error refused")
+    missed = traces.one("opencode.message.MessageService/GetMessage")
+    assert (missed.attributes["rpc.response.status_code"], missed.failed) == ("NOT_FOUND", False)
+    failed = [traces.one("chat echo"), traces.one("invoke_agent")]
+    assert [(span.failed, span.attributes["error.type"]) for span in failed] == [
+        (True, "PROVIDER_REQUEST_REFUSED"),
+        (True, "PROVIDER_REQUEST_REFUSED"),
+    ]
+
+
+@pytest.mark.parametrize(("ratio", "sampled", "found"), [(0, None, False), (1, False, False), (0, True, True)])
+async def test_the_caller_decides_on_its_own_trace(
+    ratio: int, sampled: bool | None, found: bool, traces: Collector, tmp_path: Path
+) -> None:
+    """And `sample_ratio` on those that begin here."""
+    section = traces.configuration(f"sample_ratio = {ratio}")
+    async with running_server(tmp_path, section) as server, connect(server.address) as client:
+        metadata = () if sampled is None else placed(sampled=sampled)
+        accepted = await client.messages.SendMessage(ask("hello"), metadata=metadata)
+        await turn_ended(client, accepted)
+    names = {span.name for span in traces.spans if span.name in (SEND, "invoke_agent", "chat echo")}
+    assert names == ({SEND, "invoke_agent", "chat echo"} if found else set())
+
+
+async def test_lines_of_the_log_name_the_trace(traces: Collector, tmp_path: Path) -> None:
+    """That of the call, with its span."""
+    async with server_process(tmp_path, traces.configuration()) as process:
+        async with connect(process.address) as client:
+            accepted = await send(client, ask("hello"))
+            await client.turns.GetTurn(GetTurnRequest(session_id=accepted.session_id, turn_id=accepted.turn_id))
+        assert await process.terminate() == 0
+    lines = [dict(fact.split("=", 1) for fact in line.split() if "=" in fact) for line in process.stderr]
+    [line] = [line for line in lines if line.get("method", "").endswith("SendMessage")]
+    assert (line["trace_id"], line["span_id"]) == (TRACE, traces.one(SEND).span_id)
+    [other] = [line for line in lines if line.get("method", "").endswith("GetTurn")]
+    assert len(other["trace_id"]) == 32 and other["trace_id"] != TRACE
+
+
+@pytest.mark.timing
+async def test_a_collector_that_is_down_holds_nobody_up(tmp_path: Path) -> None:
+    """Calls and turns go on, the stop takes a moment longer, and the log says it once."""
+    section = '[tracing]\nenabled = true\nendpoint = "http://127.0.0.1:9/v1/traces"\n'
+    async with server_process(tmp_path, section) as process:
+        async with connect(process.address) as client:
+            began = time.monotonic()
+            for _ in range(20):
+                await talk(client, "hello")
+            assert time.monotonic() - began < 10
+        began = time.monotonic()
+        assert await process.terminate() == 0
+        assert time.monotonic() - began < 4
+    said = [line for line in process.stderr if "traces_not_sent" in line]
+    assert 1 <= len(said) <= 2
+    assert not [line for line in process.stderr if "Traceback" in line or "opentelemetry" in line]

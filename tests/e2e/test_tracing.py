@@ -8,12 +8,16 @@ from pathlib import Path
 import pytest
 
 from opencode.message.message_pb2 import GetMessageRequest, SendMessageRequest, SendMessageResponse
+from opencode.model.selection_pb2 import ModelSelection
+from opencode.provider.provider_pb2 import ProviderInfo
 from opencode.turn.turn_service_pb2 import GetTurnRequest
-from tests.support.clients.conversation import ask, refused, talk, turn_ended
+from tests.support.clients.conversation import answer_to, ask, refused, talk, turn_ended, words_of
 from tests.support.clients.tool_calls import LOOK, pending_calls, result
+from tests.support.models.scripts import Say, answer
 from tests.support.servers.collector import Collector, ReceivedSpan, collector
 from tests.support.servers.mcp import mcp_client, stdio
 from tests.support.servers.process import server_process
+from tests.support.servers.provider import ProviderServer
 from tests.support.servers.running import Client, connect, running_server
 
 SEND = "opencode.message.MessageService/SendMessage"
@@ -163,6 +167,41 @@ async def test_the_caller_decides_on_its_own_trace(
         await turn_ended(client, accepted)
     names = {span.name for span in traces.spans if span.name in (SEND, "invoke_agent", "chat echo")}
     assert names == ({SEND, "invoke_agent", "chat echo"} if found else set())
+
+
+@pytest.mark.parametrize("kind", ["openai_chat", "openai_responses", "anthropic"])
+@pytest.mark.parametrize("sends", [False, True])
+async def test_a_provider_gets_the_trace_only_when_its_settings_say_so(
+    sends: bool, kind: str, traces: Collector, tmp_path: Path
+) -> None:
+    """It is somebody else's machine."""
+    async with ProviderServer() as provider:
+        provider.enqueue(answer(kind, Say("hi")))
+        table = f'[providers.local]\nkind = "{kind}"\nbase_url = "{provider.base_url}"\n'
+        table += f"sends_traceparent = {str(sends).lower()}\n"
+        section = traces.configuration()
+        async with running_server(tmp_path, section + table) as server, connect(server.address) as client:
+            model = ModelSelection(provider=ProviderInfo(id="local"), model_id="any")
+            await send(client, ask("hello", model=model))
+        [request] = provider.requests
+    headers = {name.lower(): value for name, value in request.headers.items()}
+    chat = traces.one("chat any")
+    expected = f"00-{TRACE}-{chat.span_id}-01" if sends else None
+    assert (headers.get("traceparent"), headers.get("tracestate"), headers.get("baggage")) == (expected, None, None)
+    assert chat.attributes["gen_ai.provider.name"] == ("anthropic" if kind == "anthropic" else "openai")
+    assert chat.attributes["gen_ai.usage.input_tokens"] == 10
+
+
+@pytest.mark.parametrize("sends", [False, True])
+async def test_a_tool_gets_the_trace_only_when_its_settings_say_so(
+    sends: bool, traces: Collector, tmp_path: Path
+) -> None:
+    """The call's metadata has the place of the tool's span."""
+    table = stdio(tmp_path, "test", f"sends_traceparent = {str(sends).lower()}")
+    async with mcp_client(tmp_path, traces.configuration() + table) as client:
+        said = words_of(await answer_to(client, await send(client, ask("/tool test.place"))))
+    span = traces.one("execute_tool test.place")
+    assert (f"00-{TRACE}-{span.span_id}-01" if sends else "none") in said
 
 
 async def test_lines_of_the_log_name_the_trace(traces: Collector, tmp_path: Path) -> None:

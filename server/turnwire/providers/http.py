@@ -2,6 +2,9 @@
 
 import httpx2
 
+from turnwire.ports.tracing import current_span
+from turnwire.providers.settings import ProviderSettings
+
 MAX_RETRIES = 0
 """The SDKs do not retry: the core does, publishes each retry to watchers, and knows the fallback models."""
 
@@ -10,6 +13,12 @@ CONNECT_SECONDS = 10.0
 
 NO_KEY = "no-key"
 """Sent to servers that need no key, because the SDKs refuse to start without one."""
+
+
+def trace_headers(settings: ProviderSettings) -> dict[str, str]:
+    """Returns the header that continues the current trace at the provider, if its settings allow it."""
+    traceparent = current_span().traceparent if settings.sends_traceparent else ""
+    return {"traceparent": traceparent} if traceparent else {}
 
 
 def sdk_timeout(silence_seconds: float) -> httpx2.Timeout:

@@ -54,6 +54,9 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """False for servers that refuse `stream_options`."""
     sends_reasoning: bool = False
     """True for Chat Completions servers that require `reasoning_content` back with tool calls (DeepSeek, Moonshot)."""
+    sends_traceparent: bool = False
+    """True sends the header `traceparent`, so that the provider's own traces join ours: for your own gateways and
+    models. Anyone else would learn which requests belong together. Needs `tracing.enabled`."""
     reasoning_summary: Literal["", "auto", "concise", "detailed"] = ""
     """Asks OpenAI Responses for readable reasoning, if the organisation has access to it; "" does not."""
 

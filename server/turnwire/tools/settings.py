@@ -32,6 +32,9 @@ class McpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Address of a server that speaks streamable HTTP, without user name or password."""
     headers_env: Mapping[str, str] = {}
     """Headers of each request: the NAME of the variable that holds the value, by header name."""
+    sends_traceparent: bool = False
+    """True sends the place in the trace with each call, as `traceparent` in `_meta`, so that the server's own traces
+    join ours. Needs `tracing.enabled`."""
     timeout_seconds: Seconds = 60.0
     """Time limit of one call."""
     start_timeout_seconds: Seconds = 30.0

@@ -117,6 +117,12 @@ def environment(name: str) -> str:
 
 
 @server.tool()
+def place(ctx: Context) -> str:
+    """Says the place in a trace that came with the call."""
+    return str((ctx.request_context.meta or {}).get("traceparent", "none"))
+
+
+@server.tool()
 async def grow(ctx: Context) -> str:
     """Adds a tool and says so."""
     server.add_tool(lambda: "new", name="grown", description="a new tool")

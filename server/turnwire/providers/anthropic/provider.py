@@ -8,7 +8,7 @@ from turnwire.ports.provider import PreparedRequest, ProviderRequest, StreamItem
 from turnwire.providers.answer.stream import read_answer
 from turnwire.providers.anthropic.request import build_anthropic_request
 from turnwire.providers.anthropic.stream import API, AnthropicReader
-from turnwire.providers.http import MAX_RETRIES, NO_KEY, sdk_limits, sdk_timeout
+from turnwire.providers.http import MAX_RETRIES, NO_KEY, sdk_limits, sdk_timeout, trace_headers
 from turnwire.providers.request.wire_names import original_names
 from turnwire.providers.settings import ProviderSettings
 
@@ -27,7 +27,7 @@ class AnthropicProvider:
         self.provider_id = provider_id
         self.api = API
         self._secrets = (api_key,)
-        self._max_output_tokens = settings.max_output_tokens
+        self._settings = settings
         self._client = AsyncAnthropic(
             api_key=api_key or NO_KEY,
             # The SDK adds /v1; addresses are often given with it.
@@ -35,11 +35,13 @@ class AnthropicProvider:
             timeout=sdk_timeout(settings.timeout_seconds),
             max_retries=MAX_RETRIES,
             http_client=DefaultAioHttpClient(limits=sdk_limits()),
+            # The SDK would write spans of its own and send their trace along, if anything set a global tracer provider.
+            open_telemetry={"traces": False, "propagation": False},
         )
 
     def prepare(self, request: ProviderRequest) -> PreparedRequest:
         """See `Provider.prepare`."""
-        return build_anthropic_request(request, self.provider_id, self._max_output_tokens)
+        return build_anthropic_request(request, self.provider_id, self._settings.max_output_tokens)
 
     def stream(self, prepared: PreparedRequest) -> AsyncGenerator[StreamItem, None]:
         """See `Provider.stream`."""
@@ -50,7 +52,12 @@ class AnthropicProvider:
         # anthropic 2 has no argument for temperature.
         return read_answer(
             lambda: create(
-                model=request.model_id, messages=[], max_tokens=body["max_tokens"], stream=True, extra_body=body
+                model=request.model_id,
+                messages=[],
+                max_tokens=body["max_tokens"],
+                stream=True,
+                extra_body=body,
+                extra_headers=trace_headers(self._settings),
             ),
             reader,
             self._secrets,

@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 
 from turnwire.ports.provider import PreparedRequest, ProviderRequest, StreamItem
 from turnwire.providers.answer.stream import read_answer
+from turnwire.providers.http import trace_headers
 from turnwire.providers.openai_chat.request import build_chat_request, dialect_of
 from turnwire.providers.openai_chat.stream import API, ChatReader
 from turnwire.providers.openai_client import openai_client
@@ -22,6 +23,7 @@ class OpenAIChatProvider:
         """
         self.provider_id = provider_id
         self.api = API
+        self._settings = settings
         self._client = openai_client(settings, api_key)
         self._secrets = (api_key,)
         self._dialect = dialect_of(settings.base_url, settings.stream_usage, settings.sends_reasoning)
@@ -37,7 +39,15 @@ class OpenAIChatProvider:
         create = self._client.chat.completions.with_streaming_response.create
         # The whole body goes as extra_body, which the SDK sends unchanged: it would traverse and copy messages.
         return read_answer(
-            lambda: create(model=request.model_id, messages=[], stream=True, extra_body=body), reader, self._secrets
+            lambda: create(
+                model=request.model_id,
+                messages=[],
+                stream=True,
+                extra_body=body,
+                extra_headers=trace_headers(self._settings),
+            ),
+            reader,
+            self._secrets,
         )
 
     async def aclose(self) -> None:

@@ -14,6 +14,7 @@ import msgspec
 import structlog
 
 from turnwire.ports.tools import ServerTool, SourceState, ToolOutcome, ToolSource
+from turnwire.ports.tracing import current_span
 from turnwire.tools.mcp.results import outcome_of, progress_line
 from turnwire.tools.mcp.stdio_process import MAX_MESSAGE_BYTES, stdio_process
 from turnwire.tools.settings import Backoff, McpSettings
@@ -118,12 +119,17 @@ class McpConnection:
 
         try:
             arguments = msgspec.json.decode(arguments_json, type=dict[str, Any])
-            return outcome_of(await self._client.call_tool(tool, arguments, progress_callback=progressed))
+            meta = self._trace_meta()
+            return outcome_of(await self._client.call_tool(tool, arguments, progress_callback=progressed, meta=meta))
         except Exception as error:  # the SDK, pydantic and httpx raise their own errors; the model gets all of them
             if self._ready.is_set():
                 self._relist = True  # checks whether the server still works
                 self._wake.set()
             return _failed(_explained(error) if not self._lost else self._gone())
+
+    def _trace_meta(self) -> dict[str, str] | None:
+        traceparent = current_span().traceparent if self._settings.sends_traceparent else ""
+        return {"traceparent": traceparent} if traceparent else None
 
     def _forget(self, task: asyncio.Task[ToolOutcome]) -> None:
         self._calls.discard(task)

@@ -5,8 +5,12 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+import grpc
 import pytest
+from grpc_health.v1.health_pb2 import HealthCheckRequest
+from grpc_health.v1.health_pb2_grpc import HealthStub
 
+from opencode.event.event_pb2 import WatchEventsRequest
 from opencode.message.message_pb2 import GetMessageRequest, SendMessageRequest, SendMessageResponse
 from opencode.model.selection_pb2 import ModelSelection
 from opencode.provider.provider_pb2 import ProviderInfo
@@ -202,6 +206,39 @@ async def test_a_tool_gets_the_trace_only_when_its_settings_say_so(
         said = words_of(await answer_to(client, await send(client, ask("/tool test.place"))))
     span = traces.one("execute_tool test.place")
     assert (f"00-{TRACE}-{span.span_id}-01" if sends else "none") in said
+
+
+async def test_no_sdk_sends_a_trace_of_its_own(traces: Collector, tmp_path: Path) -> None:
+    """Not even where a variable makes the SDK of OpenTelemetry the tracer of the whole process."""
+    async with ProviderServer() as provider:
+        provider.enqueue(answer("anthropic", Say("hi")))
+        table = f'[providers.local]\nkind = "anthropic"\nbase_url = "{provider.base_url}"\n'
+        environ = {"OTEL_PYTHON_TRACER_PROVIDER": "sdk_tracer_provider"}
+        async with server_process(tmp_path, traces.configuration() + table, environ, forked=False) as process:
+            async with connect(process.address) as client:
+                await talk(client, "hello", model=ModelSelection(provider=ProviderInfo(id="local"), model_id="any"))
+            assert await process.terminate() == 0
+        [request] = provider.requests
+    assert not {"traceparent", "tracestate"} & {name.lower() for name in request.headers}
+    assert traces.one("chat any").parent_id == traces.one("invoke_agent").span_id
+
+
+async def test_what_is_not_of_the_contract_has_no_span(traces: Collector, tmp_path: Path) -> None:
+    """A load balancer checks the health every few seconds. A watch has one until the server ends it."""
+    async with running_server(tmp_path, traces.configuration()) as server, connect(server.address) as client:
+        await HealthStub(client.channel).Check(HealthCheckRequest())
+        unknown = client.channel.unary_unary("/opencode.no.Service/Method")
+        with pytest.raises(grpc.aio.AioRpcError):
+            await unknown(b"")
+        watch = client.events.WatchEvents(WatchEventsRequest(), metadata=placed())
+        await watch.initial_metadata()
+        await server.__aexit__(None, None, None)
+    [span] = traces.spans
+    assert (span.name, span.parent_id, span.failed) == ("opencode.event.EventService/WatchEvents", CALLER, True)
+    assert (span.attributes["rpc.response.status_code"], span.attributes["error.type"]) == (
+        "UNAVAILABLE",
+        "UNAVAILABLE",
+    )
 
 
 async def test_lines_of_the_log_name_the_trace(traces: Collector, tmp_path: Path) -> None:

@@ -71,9 +71,8 @@ class CallTracing(grpc.aio.ServerInterceptor[Any, Any] if TYPE_CHECKING else grp
 
 
 def _caller_place(metadata: Iterable[tuple[str, str | bytes]] | None) -> str:
-    """Returns the caller's `traceparent`; "" when it sent none, or several, which W3C Trace Context calls invalid."""
-    places = [str(value) for key, value in metadata or () if key == "traceparent"]
-    return places[0] if len(places) == 1 else ""
+    """Returns the caller's `traceparent`; "" when it sent none. Of several, gRPC keeps the last."""
+    return next((str(value) for key, value in metadata or () if key == "traceparent"), "")
 
 
 def _code(context: Context, failure: BaseException | None) -> str:

@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from turnwire.cli.operator.commands import add_commands
+
 app = typer.Typer(
     help="A conversation server for AI frontends: gRPC on one side, models on the other.",
     no_args_is_help=True,
@@ -83,3 +85,6 @@ def health(
     from turnwire.cli.health import run_health
 
     raise typer.Exit(run_health(target, timeout))
+
+
+add_commands(app)

@@ -1,0 +1,27 @@
+"""`turnwire backup`: a verified copy of a database, also while its server runs."""
+
+from pathlib import Path
+
+import msgspec
+
+from turnwire.cli.operator.output import print_error, print_json, print_line
+from turnwire.cli.operator.progress import progress_bar
+from turnwire.domain.errors import StorageError
+from turnwire.storage.sqlite.care.backup import back_up
+
+
+def run_backup(source: Path, target: Path, *, replace: bool, as_json: bool) -> int:
+    """Copies a database and prints what the copy holds. Returns the exit code: 0, or 1 when there is no copy."""
+    try:
+        with progress_bar() as bar:
+            bar.begin("copying")
+            backup = back_up(source, target, replace=replace, advance=bar.show)
+    except StorageError as error:
+        print_error(error.message)
+        return 1
+    if as_json:
+        print_json(msgspec.to_builtins(backup))
+    else:
+        rows = ", ".join(f"{backup.rows[table]} {table}" for table in ("sessions", "messages", "events", "files"))
+        print_line(f"{backup.path}: {backup.size_bytes} bytes, schema {backup.schema_version}, {rows}; verified")
+    return 0

@@ -1,0 +1,39 @@
+"""`turnwire version`: what this installation is made of."""
+
+import platform
+import sqlite3
+from importlib.metadata import PackageNotFoundError, version
+
+from turnwire import __version__
+from turnwire.api.wire.codec import VERSION
+from turnwire.cli.operator.output import print_json, print_line
+from turnwire.storage.sqlite.schema import MIGRATIONS
+
+PACKAGES = ("grpcio", "protobuf", "aiosqlite", "openai", "anthropic", "mcp", "uvloop")
+"""Packages whose version matters in a report of a problem."""
+
+
+def run_version(*, as_json: bool) -> int:
+    """Prints the versions. Returns the exit code, 0."""
+    found: dict[str, str | int | None] = {
+        "turnwire": __version__,
+        "schema": len(MIGRATIONS),
+        "codec": VERSION,
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        "platform": platform.platform(),
+        **{name: _installed(name) for name in PACKAGES},
+    }
+    if as_json:
+        print_json(found)
+        return 0
+    for name, value in found.items():
+        print_line(f"{name:<10} {'not installed' if value is None else value}")
+    return 0
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

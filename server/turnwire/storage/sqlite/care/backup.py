@@ -1,0 +1,157 @@
+"""Copies of a database that are whole: made while a server runs, checked, and there under their name or not at all."""
+
+import os
+import secrets
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from msgspec import Struct
+
+from turnwire.domain.errors import StorageBusy, StorageCorrupt, StorageError
+from turnwire.storage.sqlite.care.checks.structure import MAX_LINES
+from turnwire.storage.sqlite.care.opening import read_only, schema_version, translated
+
+STEP_PAGES = 512
+"""Copied between two reports of the progress: 4 MiB."""
+
+
+class Backup(Struct, frozen=True, kw_only=True):
+    """A finished copy."""
+
+    path: str
+    size_bytes: int
+    schema_version: int
+    rows: dict[str, int]
+    """How many rows each table has, in the database and in the copy."""
+
+
+class _Facts(Struct, frozen=True):
+    """What has to be the same in a database and its copy."""
+
+    integrity: tuple[str, ...]
+    broken_references: int
+    rows: dict[str, int]
+
+
+def back_up(
+    source: Path,
+    target: Path,
+    *,
+    replace: bool = False,
+    keeps_damage: bool = False,
+    advance: Callable[[int, int], None] = lambda _done, _all: None,
+) -> Backup:
+    """Copies a database of one moment to another file, and returns when the copy is verified and on the disk.
+
+    The copy is a single file that only its owner can read. It has its name once it is verified; before, and when this
+    fails or is interrupted, nothing is there that was not there before.
+
+    Args:
+        source: The database. A server may use it, and goes on writing meanwhile.
+        target: The file to make. Its folder must exist.
+        replace: Whether a file of that name may be replaced; never one that is in use.
+        keeps_damage: Whether a damaged database is copied as it is, damage included.
+        advance: Called with how many pages are copied, and how many there are.
+
+    Raises:
+        StorageCorrupt: the source is damaged, or the copy is not what the source is.
+        StorageError: the source cannot be read, or the target cannot be written or may not be replaced.
+    """
+    _check_target(source, target, replace)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
+    try:
+        with read_only(source) as db:
+            version = schema_version(db)
+            _create_private(temporary)
+            before = _facts(db)
+            if before.integrity != ("ok",) and not keeps_damage:
+                raise StorageCorrupt(f"{source} is damaged, see `turnwire doctor`: {before.integrity[0]}")
+            with translated(temporary):
+                after = _copy(db, temporary, advance)
+        if after != before:
+            raise StorageCorrupt(f"the copy of {source} is not the same as the database; it was removed")
+        _sync(temporary)
+        _check_target(source, target, replace)
+        temporary.replace(target)
+        _sync(target.parent)
+    except OSError as error:
+        raise StorageError(f"cannot write {target}: {error.strerror}", {"path": str(target)}) from error
+    finally:
+        for suffix in ("", "-journal", "-wal", "-shm"):
+            temporary.with_name(temporary.name + suffix).unlink(missing_ok=True)
+    return Backup(path=str(target), size_bytes=target.stat().st_size, schema_version=version, rows=before.rows)
+
+
+def _check_target(source: Path, target: Path, replace: bool) -> None:
+    if not target.parent.is_dir():
+        raise StorageError(f"the folder {target.parent} does not exist", {"path": str(target.parent)})
+    if target.is_dir():
+        raise StorageError(f"{target} is a folder", {"path": str(target)})
+    # SQLite would take the log of the file that was there for the copy's own
+    if beside := [path for s in ("-wal", "-journal") if (path := target.with_name(target.name + s)).exists()]:
+        raise StorageBusy(f"{target} is in use, or was not closed: there is {beside[0]}", {"path": str(beside[0])})
+    if not target.exists():
+        return
+    if source.exists() and target.samefile(source):
+        raise StorageError(f"{target} is the database itself", {"path": str(target)})
+    if not replace:
+        raise StorageError(f"{target} exists already", {"path": str(target)})
+
+
+def _create_private(path: Path) -> None:
+    """Creates an empty file for its owner alone; SQLite fills it."""
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+
+
+def _copy(db: sqlite3.Connection, path: Path, advance: Callable[[int, int], None]) -> _Facts:
+    """Copies the database and returns the copy's facts.
+
+    The source's transaction is open, so SQLite copies that moment, however much is written meanwhile; without it, each
+    write of a server would begin the copy anew.
+    """
+    with closing(sqlite3.connect(path, isolation_level=None)) as copy:
+        db.backup(
+            copy, pages=STEP_PAGES, progress=lambda _, remaining, total: advance(total - remaining, total), sleep=0
+        )
+        copy.execute("PRAGMA journal_mode=DELETE")  # one file, which can be read where nothing can be written
+        return _facts(copy)
+
+
+def _facts(db: sqlite3.Connection) -> _Facts:
+    tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+    rows = {}
+    for table in tables:
+        if not table.startswith("sqlite_"):
+            rows[table] = _count(db, f'SELECT count(*) FROM "{table}"')
+    broken = _count(db, "SELECT count(*) FROM pragma_foreign_key_check")
+    return _Facts(_integrity(db), broken, rows)
+
+
+def _integrity(db: sqlite3.Connection) -> tuple[str, ...]:
+    try:
+        return tuple(line for (line,) in db.execute(f"PRAGMA integrity_check({MAX_LINES})"))
+    except sqlite3.OperationalError:
+        raise
+    except sqlite3.DatabaseError as error:
+        return (str(error),)
+
+
+def _count(db: sqlite3.Connection, query: str) -> int:
+    """Returns a count; -1 when the database is too damaged to count."""
+    try:
+        (count,) = db.execute(query).fetchone()
+    except sqlite3.OperationalError:
+        raise
+    except sqlite3.DatabaseError:
+        return -1
+    return int(count)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,183 @@
+"""Messages: the parts are the truth, and everything that is derived from them agrees with them."""
+
+import itertools
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from turnwire.domain.conversation.messages import File, Message, MessageStatus, Part, ToolUse
+from turnwire.storage.sqlite.care.findings import Finding, Problem, Severity, Statement
+from turnwire.storage.sqlite.care.inspection import Inspection
+
+UNREADABLE_MESSAGE = Problem("messages.body", Severity.ERROR, "a message cannot be read, or is not of its place")
+UNREADABLE_PART = Problem("parts.body", Severity.ERROR, "a part cannot be read, or is not of its place")
+MISSING_PART = Problem("parts.order", Severity.ERROR, "a message lacks a part between others")
+WRONG_DISPLAY = Problem(
+    "messages.display", Severity.ERROR, "what clients are shown of a message is not what its parts say"
+)
+OLD_DISPLAY = Problem(
+    "messages.outdated", Severity.NOTE, "a display form is of an older version: servers make it anew while they run"
+)
+WRONG_TURN = Problem("messages.turn", Severity.ERROR, "the turn of a message is filed wrongly")
+WRONG_QUEUED = Problem("messages.queued", Severity.ERROR, "the mark of a waiting message does not agree with it")
+WRONG_PREVIOUS = Problem("messages.previous", Severity.ERROR, "the message before a message is another one")
+NEVER_ENDS = Problem("messages.unfinished", Severity.ERROR, "a message streams or waits, and its turn is not there")
+WRONG_COLUMN = Problem(
+    "parts.columns", Severity.ERROR, "the file of a part is not stored, or the file or the tool call is filed wrongly"
+)
+WRONG_FILES = Problem(
+    "parts.files", Severity.ERROR, "a file of a tool call's result is not stored, or is filed wrongly"
+)
+
+_message = msgspec.json.Decoder(Message).decode
+_part = msgspec.json.Decoder(Part).decode
+
+
+class _Row(NamedTuple):
+    """One part with its message; a message without parts has one row."""
+
+    id: int
+    message_id: str
+    session_id: str
+    tenant: str
+    turn_id: str
+    queued: int
+    body: str
+    previous: str
+    display: bytes
+    display_version: int
+    unfinished_turn: int
+    part: int | None
+    part_index: int
+    part_body: str
+    file: int | None
+    tool_call_id: str | None
+
+
+_ROWS = """
+SELECT messages.id, message_id, session_id, sessions.tenant, messages.turn_id, queued, messages.body,
+       previous, display, display_version,
+       EXISTS (SELECT 1 FROM turns WHERE turns.turn_id = messages.turn_id
+               AND json_extract(turns.body, '$.status') <> 'ended'),
+       parts.id, part_index, parts.body, file, tool_call_id
+FROM messages JOIN sessions ON sessions.id = messages.session LEFT JOIN parts ON parts.message = messages.id
+ORDER BY messages.id, part_index
+"""
+
+
+def check_messages(inspection: Inspection) -> Iterator[Finding]:
+    """Reads each message with its parts and makes what is derived from them anew."""
+    rows = (_Row(*row) for row in inspection.db.execute(_ROWS))
+    for _, group in itertools.groupby(rows, key=lambda row: row.id):
+        inspection.advance("messages", 1)
+        of_message = list(group)
+        yield from _check_message(inspection, of_message[0], of_message)
+
+
+def check_order(inspection: Inspection) -> Iterator[Finding]:
+    """Follows the chain of messages of each conversation."""
+    rows = inspection.db.execute(
+        "SELECT id, session, queued, message_id, previous FROM messages ORDER BY session, queued, place"
+    )
+    for (_, queued), group in itertools.groupby(rows, key=lambda row: row[1:3]):
+        before = ""
+        for row, _, _, message_id, previous in group:
+            if previous != before:
+                repair = Statement("UPDATE messages SET previous = ? WHERE id = ?", (before, row))
+                yield Finding(WRONG_PREVIOUS, message_id, (repair,))
+            before = "" if queued else message_id
+
+
+def _check_message(inspection: Inspection, row: _Row, rows: list[_Row]) -> Iterator[Finding]:
+    header = _header(row)
+    if header is None:
+        yield Finding(UNREADABLE_MESSAGE, row.message_id)
+        return
+    if header.turn_id != row.turn_id:
+        repair = Statement("UPDATE messages SET turn_id = ? WHERE id = ?", (header.turn_id, row.id))
+        yield Finding(WRONG_TURN, row.message_id, (repair,))
+    elif header.status in (MessageStatus.QUEUED, MessageStatus.STREAMING) and not row.unfinished_turn:
+        yield Finding(NEVER_ENDS, row.message_id)
+    if bool(row.queued) != (header.status is MessageStatus.QUEUED):
+        yield Finding(WRONG_QUEUED, row.message_id)
+    parts: list[Part] = []
+    for place, found in enumerate(found for found in rows if found.part is not None):
+        part = _read_part(found)
+        if part is None:
+            yield Finding(UNREADABLE_PART, f"{row.message_id} {found.part_index}")
+            return  # what is derived from the parts cannot be made
+        if found.part_index != place:
+            yield Finding(MISSING_PART, f"{row.message_id} {place}")
+            return
+        parts.append(part)
+        yield from _check_part(inspection, found, part)
+    yield from _check_display(inspection, row, msgspec.structs.replace(header, parts=tuple(parts)))
+
+
+def _check_part(inspection: Inspection, row: _Row, part: Part) -> Iterator[Finding]:
+    named = part.content.sha256 if isinstance(part.content, File) else None
+    file = _file_row(inspection, row, named) if named else None
+    call = part.part_id if isinstance(part.content, ToolUse) else None
+    if named and file is None:
+        if row.file is None or _exists(inspection, row.file):  # else it is among the broken references already
+            yield Finding(WRONG_COLUMN, f"{row.message_id} {row.part_index}")
+    elif (row.file, row.tool_call_id) != (file, call):
+        repair = Statement("UPDATE parts SET file = ?, tool_call_id = ? WHERE id = ?", (file, call, row.part))
+        yield Finding(WRONG_COLUMN, f"{row.message_id} {row.part_index}", (repair,))
+    if isinstance(part.content, ToolUse):
+        yield from _check_result_files(inspection, row, part.content)
+
+
+def _check_result_files(inspection: Inspection, row: _Row, call: ToolUse) -> Iterator[Finding]:
+    hashes = {file.sha256 for file in (*call.files, call.full_output) if file is not None}
+    rows = {_file_row(inspection, row, sha256) for sha256 in hashes}
+    named = rows - {None}
+    filed = {file for (file,) in inspection.db.execute("SELECT file FROM part_files WHERE part = ?", (row.part,))}
+    if filed == rows:
+        return
+    delete = "DELETE FROM part_files WHERE part = ? AND file = ?"
+    insert = "INSERT OR IGNORE INTO part_files (part, file) VALUES (?, ?)"
+    repair = [Statement(delete, (row.part, file)) for file in filed - named]
+    repair += [Statement(insert, (row.part, file)) for file in named - filed]
+    yield Finding(WRONG_FILES, f"{row.message_id} {row.part_index}", tuple(repair))
+
+
+def _check_display(inspection: Inspection, row: _Row, message: Message) -> Iterator[Finding]:
+    version = inspection.codec.version
+    if row.display_version < version:
+        yield Finding(OLD_DISPLAY, row.message_id)
+    elif row.display_version == version:
+        made = inspection.codec.encode_display(message)
+        if made != row.display and not inspection.frames.same_display(row.display, made):
+            update = "UPDATE messages SET display = ?, display_version = ? WHERE id = ?"
+            yield Finding(WRONG_DISPLAY, row.message_id, (Statement(update, (made, version, row.id)),))
+
+
+def _header(row: _Row) -> Message | None:
+    try:
+        header = _message(row.body)
+    except msgspec.DecodeError:
+        return None
+    if (header.message_id, header.session_id) != (row.message_id, row.session_id):
+        return None
+    return msgspec.structs.replace(header, previous_message_id=row.previous)
+
+
+def _read_part(row: _Row) -> Part | None:
+    try:
+        part = _part(row.part_body)
+    except msgspec.DecodeError:
+        return None
+    return part if part.index == row.part_index else None
+
+
+def _file_row(inspection: Inspection, row: _Row, sha256: str) -> int | None:
+    """Returns the row of a file of the message's tenant; None when its bytes are not stored."""
+    query = "SELECT id FROM files WHERE tenant = ? AND sha256 = ?"
+    found = inspection.db.execute(query, (row.tenant, sha256)).fetchone()
+    return int(found[0]) if found else None
+
+
+def _exists(inspection: Inspection, file: int) -> bool:
+    return inspection.db.execute("SELECT 1 FROM files WHERE id = ?", (file,)).fetchone() is not None

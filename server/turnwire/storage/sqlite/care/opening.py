@@ -1,0 +1,67 @@
+"""Opening a database that belongs to a server, which may run."""
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from turnwire.domain.errors import StorageCorrupt, StorageError, StorageSchemaTooNew
+from turnwire.storage.sqlite.connection import BUSY_TIMEOUT_SECONDS, translate
+from turnwire.storage.sqlite.schema import MIGRATIONS
+
+
+@contextlib.contextmanager
+def read_only(path: Path) -> Iterator[sqlite3.Connection]:
+    """Opens the file for reading, in one transaction that ends with the context.
+
+    A connection of this kind cannot delete the log of a server: closing the last connection deletes it only under an
+    exclusive lock, and the kernel grants that to no descriptor that cannot write. It may leave empty `-wal` and `-shm`
+    files beside a database that no server has open.
+
+    Raises:
+        StorageError: the file is not there or cannot be read, or SQLite reported an error in the context.
+    """
+    if not path.is_file():
+        raise StorageError(f"there is no file {path}", {"path": str(path)})
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    with (
+        translated(path),
+        closing(sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_TIMEOUT_SECONDS)) as db,
+    ):
+        db.execute("PRAGMA query_only=ON")
+        db.execute("BEGIN")
+        yield db
+
+
+@contextlib.contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Turns errors of SQLite into those of the store; the text names the file.
+
+    Raises:
+        StorageError: SQLite reported an error in the context.
+    """
+    try:
+        yield
+    except sqlite3.Error as error:
+        found = translate(error)
+        raise type(found)(f"{path}: {found.message}", {**found.metadata, "path": str(path)}) from error
+
+
+def schema_version(db: sqlite3.Connection) -> int:
+    """Returns the version of the schema.
+
+    Raises:
+        StorageCorrupt: the file is another program's database.
+        StorageSchemaTooNew: a newer version of Turnwire has written it.
+    """
+    named = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'schema_migrations'"
+    if db.execute(named).fetchone() is None:
+        raise StorageCorrupt("the file is an SQLite database, but not a Turnwire database")
+    (version,) = db.execute("SELECT coalesce(max(version), 0) FROM schema_migrations").fetchone()
+    if version > len(MIGRATIONS):
+        raise StorageSchemaTooNew(
+            f"the database has schema version {version}, this program knows {len(MIGRATIONS)}: use a newer one",
+            {"version": str(version), "known": str(len(MIGRATIONS))},
+        )
+    return int(version)

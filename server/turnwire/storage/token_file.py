@@ -1,0 +1,227 @@
+"""Turnwire's own tokens in an SQLite file of their own, beside the database. Implements `ports.tokens.TokenBook`.
+
+The file has no write-ahead log, so that it is always one file that can be copied. Only its owner can read it.
+"""
+
+import contextlib
+import os
+import sqlite3
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+from turnwire.domain.errors import StorageCorrupt, StorageError, StorageSchemaTooNew
+from turnwire.domain.principal import Principal, Role
+from turnwire.ports.tokens import TokenRecord
+from turnwire.storage.sqlite.connection import BUSY_TIMEOUT_SECONDS, translate
+
+_SCHEMA_VERSION = 1
+
+_SCHEMA = """
+CREATE TABLE tokens (
+    token_id TEXT PRIMARY KEY,
+    token_hash BLOB NOT NULL UNIQUE,
+    tenant TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    role TEXT NOT NULL,
+    created_at_ms INTEGER NOT NULL,
+    expires_at_ms INTEGER,
+    last_used_at_ms INTEGER,
+    revoked_at_ms INTEGER
+) STRICT, WITHOUT ROWID
+"""
+
+_COLUMNS = "token_id, token_hash, tenant, subject, role, created_at_ms, expires_at_ms, last_used_at_ms, revoked_at_ms"
+
+T = TypeVar("T")
+
+
+class TokenFile:
+    """An open file of tokens. One thread at a time may use it."""
+
+    def __init__(self, path: Path) -> None:
+        """Use `open`."""
+        self._path = path
+        self._connection: sqlite3.Connection | None = None
+        self._identity: tuple[int, int] | None = None
+        """Device and inode of the file that the connection reads."""
+        self._version: int | None = None
+        """SQLite's counter of changes by others when the tokens were read; None before that."""
+
+    @classmethod
+    def open(cls, path: Path, *, create: bool = True) -> "TokenFile":
+        """Opens the file, readable by its owner only.
+
+        Args:
+            path: Where it is.
+            create: Whether to make it, and its folder, if it is not there.
+
+        Raises:
+            StorageError: it is not there, cannot be created or opened, or was written by a newer version.
+        """
+        file = cls(path)
+        file._connect(create=create)
+        return file
+
+    def add(self, record: TokenRecord) -> None:
+        """Stores a new token."""
+        principal = record.principal
+        values = (record.token_id, record.token_hash, principal.tenant, principal.subject, principal.role.value)
+        times = (record.created_at, record.expires_at, record.last_used_at, record.revoked_at)
+        self._run(
+            lambda connection: connection.execute(
+                f"INSERT INTO tokens ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*values, *map(_to_ms, times))
+            )
+        )
+
+    def revoke(self, token_id: str, when: datetime) -> bool:
+        """Marks a token as revoked."""
+        statement = "UPDATE tokens SET revoked_at_ms = coalesce(revoked_at_ms, ?) WHERE token_id = ?"
+        return self._run(lambda connection: connection.execute(statement, (_to_ms(when), token_id)).rowcount) > 0
+
+    def all(self) -> tuple[TokenRecord, ...]:
+        """Returns every token; none if the file is gone."""
+        if not self._in_place():
+            self._version = None
+            return ()
+        # the counter is read first: a change in between is read now, and once more
+        version = self._run(_data_version)
+        rows = self._run(
+            lambda connection: connection.execute(
+                f"SELECT {_COLUMNS} FROM tokens ORDER BY created_at_ms, token_id"
+            ).fetchall()
+        )
+        self._version = version
+        try:
+            return tuple(map(_record, rows))
+        except (ValueError, OverflowError) as error:
+            raise StorageCorrupt(
+                f"the tokens {self._path} have a row that is wrong", {"path": str(self._path)}
+            ) from error
+
+    def changed(self) -> bool:
+        """Returns whether others have changed the tokens since `all`."""
+        if not self._in_place():
+            return self._version is not None
+        return self._version is None or self._run(_data_version) != self._version
+
+    def note_uses(self, uses: Mapping[str, datetime]) -> None:
+        """Stores times of last use."""
+        if not uses or not self._in_place():
+            return
+        rows = [(_to_ms(when), token_id) for token_id, when in uses.items()]
+        statement = "UPDATE tokens SET last_used_at_ms = max(?, coalesce(last_used_at_ms, 0)) WHERE token_id = ?"
+
+        def note(connection: sqlite3.Connection) -> None:
+            with _transaction(connection):
+                connection.executemany(statement, rows)
+
+        self._run(note)
+
+    def close(self) -> None:
+        """Closes the file."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _in_place(self) -> bool:
+        """Returns whether the file is there. If it was replaced, the new one is opened."""
+        try:
+            status = os.stat(self._path)  # noqa: PTH116 - as in `storage.sqlite.files`
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise _unusable(self._path, error) from error
+        if self._connection is None or (status.st_dev, status.st_ino) != self._identity:
+            self.close()
+            self._version = None
+            self._connect(create=False)
+        return True
+
+    def _connect(self, *, create: bool) -> None:
+        try:
+            if create:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                # SQLite gives its journal the mode of the file
+                os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            status = self._path.stat()
+            if stat.S_IMODE(status.st_mode) & 0o077:
+                self._path.chmod(0o600)
+        except OSError as error:
+            raise _unusable(self._path, error) from error
+        self._identity = (status.st_dev, status.st_ino)
+        try:
+            # the server polls from worker threads, one at a time
+            self._connection = sqlite3.connect(
+                self._path, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False
+            )
+        except sqlite3.Error as error:
+            raise StorageError(f"cannot open the tokens {self._path}: {error}", {"path": str(self._path)}) from error
+        try:
+            self._run(_prepare)
+        except BaseException:
+            self.close()
+            raise
+
+    def _run(self, function: Callable[[sqlite3.Connection], T]) -> T:
+        if self._connection is None:
+            raise StorageError(f"the tokens {self._path} are closed", {"path": str(self._path)})
+        try:
+            return function(self._connection)
+        except sqlite3.Error as error:
+            raise translate(error) from error
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    """Makes the schema of an empty file. Two processes may do so at the same time."""
+    connection.execute("PRAGMA synchronous = FULL")
+    with _transaction(connection):
+        [version] = connection.execute("PRAGMA user_version").fetchone()
+        if version > _SCHEMA_VERSION:
+            raise StorageSchemaTooNew(f"the tokens have schema {version}, this version knows {_SCHEMA_VERSION}")
+        if version == 0:
+            connection.execute(_SCHEMA)
+            connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+
+
+@contextlib.contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def _data_version(connection: sqlite3.Connection) -> int:
+    [version] = connection.execute("PRAGMA data_version").fetchone()
+    return int(version)
+
+
+def _record(row: tuple[str, bytes, str, str, str, int, int | None, int | None, int | None]) -> TokenRecord:
+    token_id, token_hash, tenant, subject, role, created_at, expires_at, last_used_at, revoked_at = row
+    return TokenRecord(
+        token_id=token_id,
+        token_hash=token_hash,
+        principal=Principal(tenant=tenant, subject=subject, role=Role(role)),
+        created_at=_from_ms(created_at),
+        expires_at=None if expires_at is None else _from_ms(expires_at),
+        last_used_at=None if last_used_at is None else _from_ms(last_used_at),
+        revoked_at=None if revoked_at is None else _from_ms(revoked_at),
+    )
+
+
+def _to_ms(time: datetime | None) -> int | None:
+    return None if time is None else int(time.timestamp() * 1000)
+
+
+def _from_ms(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def _unusable(path: Path, error: OSError) -> StorageError:
+    return StorageError(f"cannot use the tokens {path}: {error.strerror}", {"path": str(path)})

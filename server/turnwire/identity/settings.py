@@ -1,0 +1,70 @@
+"""The settings of JSON web tokens and client certificates; docs/configuration.md describes them."""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from turnwire.domain.bounds import Seconds
+
+RoleName = Literal["reader", "writer", "admin"]
+TenantName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+"""`domain.principal.TENANT_NAME` as a setting."""
+Algorithm = Literal[
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
+]  # fmt: skip
+"""Signatures with a public key alone: a shared secret would let this server sign tokens for others."""
+
+
+class JwtSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Callers with JSON web tokens of an identity provider. A token needs a valid signature by one of the provider's
+    keys, the issuer, the audience and a time of expiry (`exp`).
+    """
+
+    issuer: Annotated[str, Meta(min_length=1)]
+    """The claim `iss` that tokens must have."""
+    audience: Annotated[str, Meta(min_length=1)]
+    """The claim `aud` that tokens must have or contain: this server, as the provider knows it."""
+    keys: Annotated[str, Meta(min_length=1)]
+    """The provider's public keys (JWKS): a file, or an `https://` URL (`http://` on loopback addresses only)."""
+    algorithms: tuple[Algorithm, ...] = ("RS256", "PS256", "ES256", "EdDSA")
+    """Signatures that are accepted."""
+    clock_skew_seconds: Annotated[float, Meta(ge=0, le=300)] = 30.0
+    """How far the provider's clock may be from this one's."""
+    keys_max_age_seconds: Seconds = 300.0
+    """After this time the keys are read again. A token with an unknown key has them read at once, at most every 10
+    seconds."""
+    subject_claim: str = "sub"
+    """Claim with the subject. Dots lead into objects, as in `user.name`, unless a claim has that very name."""
+    tenant_claim: str = "tenant"
+    """Claim with the tenant; a text that is a name of a tenant."""
+    default_tenant: TenantName | None = None
+    """Tenant of tokens without the claim; such tokens are refused if it is left out."""
+    role_claim: str = "role"
+    """Claim with the role: a text or a list of texts, where the highest role counts."""
+    roles: Mapping[str, RoleName] = {}
+    """Maps values of the role claim to roles. If it is empty, the values are the names of the roles."""
+    default_role: RoleName | None = None
+    """Role of tokens whose claim names no role; such tokens are refused if it is left out."""
+
+
+class CertificateHolder(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one holder of a client certificate may do."""
+
+    tenant: TenantName
+    """The holder's tenant."""
+    role: RoleName
+    """The holder's role."""
+
+
+class MtlsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Callers with client certificates of `tls.client_ca`. Calls that also have a token are the token's."""
+
+    subject: Literal["common_name", "first_alternative_name"] = "common_name"
+    """What of the certificate names the subject: the common name (CN), or the first subject alternative name."""
+    holders: Mapping[str, CertificateHolder] = {}
+    """Tenant and role by subject, as in `holders."ci.example.com" = { tenant = "acme", role = "writer" }`."""
+    default_tenant: TenantName | None = None
+    """Tenant of subjects that `holders` does not name; they are refused if it is left out."""
+    default_role: RoleName | None = None
+    """Role of subjects that `holders` does not name; they are refused if it is left out."""

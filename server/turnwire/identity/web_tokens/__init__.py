@@ -1,0 +1,1 @@
+"""JSON web tokens. Start with `verification`. Needs the extra `jwt`: import it only where they are configured."""

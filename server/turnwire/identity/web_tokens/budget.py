@@ -1,0 +1,39 @@
+"""How many signatures are checked in a second, so that wrong tokens do not take the time of other callers."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from turnwire.domain.errors import TooManySignIns
+
+PER_SECOND = 500
+"""A check takes 50 to 200 microseconds, so at most a tenth of the event loop."""
+
+WRONG_PER_ADDRESS = 50
+"""Wrong signatures of one address in a second. Its other callers are identified again in the next second."""
+
+
+class VerificationBudget:
+    """Counts checks in each second, and wrong ones by the address of the caller."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Takes the clock, in seconds."""
+        self._clock = clock
+        self._second = 0
+        self._checks = 0
+        self._wrong: Counter[str] = Counter()
+        """At most `PER_SECOND` addresses, because it is emptied each second."""
+
+    def take(self, address: str) -> None:
+        """Allows one check. Raises TooManySignIns: the second has no room for it."""
+        second = int(self._clock())
+        if second != self._second:
+            self._second, self._checks = second, 0
+            self._wrong.clear()
+        if self._checks >= PER_SECOND or self._wrong.get(address, 0) >= WRONG_PER_ADDRESS:
+            raise TooManySignIns("too many credentials are being checked")
+        self._checks += 1
+
+    def count_wrong(self, address: str) -> None:
+        """Records that the last check of an address found a wrong signature."""
+        self._wrong[address] += 1

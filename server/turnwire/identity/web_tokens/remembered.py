@@ -1,0 +1,45 @@
+"""What was found out about credentials, kept for a while within a bound."""
+
+from collections import OrderedDict
+from typing import Generic, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+
+class _Entry(NamedTuple, Generic[T]):
+    value: T
+    until: float
+
+
+class Remembered(Generic[T]):
+    """Values by the hash of a credential. The one that was not asked for the longest goes first."""
+
+    def __init__(self, most: int) -> None:
+        """Takes how many values are kept."""
+        self._most = most
+        self._entries: OrderedDict[bytes, _Entry[T]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: bytes, now: float) -> T | None:
+        """Returns the value, or None if it is unknown or its time is over."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        if entry.until <= now:
+            del self._entries[key]
+            return None
+        self._entries.move_to_end(key)
+        return entry.value
+
+    def put(self, key: bytes, value: T, until: float) -> None:
+        """Keeps a value until a time, in seconds of the same clock as `now`."""
+        self._entries[key] = _Entry(value, until)
+        self._entries.move_to_end(key)
+        if len(self._entries) > self._most:
+            self._entries.popitem(last=False)
+
+    def clear(self) -> None:
+        """Forgets everything."""
+        self._entries.clear()

@@ -5,6 +5,7 @@ import inspect
 import json
 import textwrap
 import types
+from collections import abc
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -21,6 +22,7 @@ from turnwire.core.settings import PermissionRule
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.conversation.permissions import PermissionAction
 from turnwire.domain.money import MAX_USD, PICO_USD, PicoUsd
+from turnwire.identity.settings import CertificateHolder
 
 _INTRODUCTION = """\
 # Configuration
@@ -62,14 +64,18 @@ _WORDS: Mapping[object, str] = {
     tuple[ModelRef, ...]: "list of `PROVIDER/MODEL`",
     tuple[PermissionRule, ...]: "table of actions",
     Mapping[str, str]: "table of texts",
+    Mapping[str, CertificateHolder]: "table of tables with `tenant` and `role`",
 }
+_CHOICES = {tuple: "list", abc.Mapping: "table"}
 _TITLES = {"models": '[models."PROVIDER/MODEL"]'}
 
 
 def configuration() -> str:
     """Returns the page."""
     pages = [_INTRODUCTION, _VARIABLES + _variables()]
-    pages += [_section(f"[{name}]", kind) for name, kind in SECTIONS.items()]
+    for name, kind in SECTIONS.items():
+        pages.append(_section(f"[{name}]", kind))
+        pages += [_section(f"[{name}.{key}]", inner) for key, inner in _inner_sections(kind)]
     pages += [_section(_TITLES.get(name, f"[{name}.NAME]"), kind) for name, kind in TABLES.items()]
     return "\n".join([*pages, _PERMISSIONS])
 
@@ -93,9 +99,21 @@ def _section(title: str, kind: type[Struct]) -> str:
             described[field.name],
         )
         for field, annotation in _typed_fields(kind)
+        if field.name not in dict(_inner_sections(kind))
     ]
     introduction = textwrap.fill(" ".join(inspect.cleandoc(kind.__doc__ or "").split()), 120)
     return f"## `{title}`\n\n{introduction}\n{_table(('key', 'value', 'default', 'meaning'), rows)}"
+
+
+def _inner_sections(kind: type[Struct]) -> list[tuple[str, type[Struct]]]:
+    """Returns the fields that are sections of their own, with their types."""
+    return [
+        (field.encode_name, inner)
+        for field, annotation in _typed_fields(kind)
+        if get_origin(annotation) in (Union, types.UnionType)
+        for inner in get_args(annotation)
+        if isinstance(inner, type) and issubclass(inner, Struct) and inner.__struct_config__.forbid_unknown_fields
+    ]
 
 
 def _typed_fields(kind: type[Struct]) -> list[tuple[FieldInfo, object]]:
@@ -140,10 +158,9 @@ def _type_in_words(key: str, annotation: object) -> str:
         return _type_in_words(key, inner)
     if annotation in (int, float, PicoUsd):
         return _number_in_words(key, annotation)
-    if origin is Literal:
-        return f"one of {_texts(arguments)}"
-    if origin is tuple and get_origin(arguments[0]) is Literal:
-        return f"list of {_texts(get_args(arguments[0]))}"
+    if choices := [choices for choices in (annotation, *arguments) if get_origin(choices) is Literal]:
+        kind = _CHOICES.get(origin, "one")
+        return f"{kind} of {_texts(get_args(choices[0]))}"
     return _WORDS[annotation]
 
 

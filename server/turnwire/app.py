@@ -20,10 +20,13 @@ import structlog
 
 from turnwire.api.gate import Gate
 from turnwire.api.grpc.server import GrpcServer
+from turnwire.api.grpc.tls import ServerCertificates
 from turnwire.api.grpc.unix_socket import SocketAccess
 from turnwire.api.registry import all_services
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.config import Config
+from turnwire.config.auth import missing_protection
+from turnwire.config.sections import TlsConfig
 from turnwire.core.environment import Environment
 from turnwire.core.intake.once import NamedRequests
 from turnwire.core.turns.registry import LeftTurns, TurnLoad, Turns
@@ -41,12 +44,17 @@ from turnwire.core.watches.watch import Watches
 from turnwire.domain.errors import StorageError
 from turnwire.domain.ids import new_id
 from turnwire.feed.memory.live_feed import LiveFeed
+from turnwire.identity.authentication import Authentication
+from turnwire.identity.certificates import Certificates
 from turnwire.identity.everybody import Everybody
+from turnwire.identity.own_tokens import OwnTokens
 from turnwire.ports.clock import utc_now
 from turnwire.ports.codec import Codec
+from turnwire.ports.identity import Authenticator
 from turnwire.ports.tracing import NO_TRACER, Tracer
 from turnwire.providers.registry import ConfiguredProviders
 from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
+from turnwire.storage.token_file import TokenFile
 from turnwire.telemetry.observing import Observing
 from turnwire.telemetry.readings import Readings
 from turnwire.tools.mcp.servers import McpServers
@@ -114,7 +122,7 @@ class Server:
     async def _start(self, stack: AsyncExitStack) -> None:
         config = self._config
         tracer = await stack.enter_async_context(_tracing(config))
-        grpc_server = GrpcServer(config.server.max_message_bytes, tracer)
+        grpc_server = GrpcServer(config.server.max_message_bytes, _certificates(config.tls), tracer)
         stack.push_async_callback(grpc_server.stop, timedelta())
         self.address = grpc_server.bind(config.server.listen, _socket_access(config))
         observing = Observing(config, self.load)
@@ -156,12 +164,14 @@ class Server:
         stack.push_async_callback(self._stop_turns, turns)
         await turns.recover()
         stack.push_async_callback(use_cases.conversations.aclose)
-        authenticator = Everybody()
+        authenticator = await _open_authenticator(config, stack)
         services = all_services(use_cases, authenticator.offered)
         await grpc_server.start(services, Gate(authenticator, observer))
         stack.push_async_callback(grpc_server.stop, timedelta(seconds=config.server.shutdown_grace_seconds))
         stack.callback(feed.close)
         stack.push_async_callback(grpc_server.refuse_work)
+        if missing := missing_protection(config.server, config.tls, config.auth):
+            log.warning("open_to_other_machines", address=self.address, missing=" ".join(missing))
         log.debug("serving", address=self.address, database=str(config.storage.path))
 
 
@@ -203,6 +213,34 @@ def _use_cases(
         watches=Watches(environment, turns, codec, heartbeat),
         conflated=ConflatedWatches(environment, turns, codec),
     )
+
+
+def _certificates(tls: TlsConfig) -> ServerCertificates | None:
+    """Raises OSError: the files do not work."""
+    if tls.cert is None or tls.key is None:
+        return None
+    return ServerCertificates(tls.cert, tls.key, tls.client_ca)
+
+
+async def _open_authenticator(config: Config, stack: AsyncExitStack) -> Authenticator:
+    """Returns what identifies callers; the stack closes it. Raises StorageError: the tokens cannot be opened."""
+    auth = config.auth
+    if not auth.methods:
+        return Everybody()
+    tokens, web_tokens = None, None
+    if "token" in auth.methods:
+        book = await asyncio.to_thread(TokenFile.open, config.token_file())
+        tokens = OwnTokens(book, utc_now)
+        stack.push_async_callback(tokens.aclose)
+        await tokens.start()
+    if auth.jwt is not None:
+        from turnwire.identity.web_tokens.verification import JsonWebTokens  # noqa: PLC0415 - of an extra
+
+        web_tokens = JsonWebTokens(auth.jwt)
+        stack.push_async_callback(web_tokens.aclose)
+        await web_tokens.start()
+    certificates = None if auth.mtls is None else Certificates(auth.mtls)
+    return Authentication(auth.methods, tokens=tokens, jwt=web_tokens, certificates=certificates)
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

@@ -14,16 +14,19 @@ import msgspec
 from msgspec import Struct
 
 from turnwire.config.agents import read_agents, read_permissions
+from turnwire.config.auth import check_open_address, read_auth, read_tls
 from turnwire.config.document import ConfigError, Document
 from turnwire.config.mcp import read_mcp
 from turnwire.config.metrics import read_metrics
 from turnwire.config.providers import ConfiguredModels, read_models
 from turnwire.config.sections import (
+    AuthConfig,
     DefaultsSection,
     LogConfig,
     MetricsConfig,
     ServerConfig,
     StorageConfig,
+    TlsConfig,
     TracingConfig,
 )
 from turnwire.config.tenants import default_roots, read_roots, read_tenants
@@ -50,6 +53,8 @@ class Config(Struct, frozen=True, kw_only=True):
     """The whole configuration, checked. Contains the names of the variables with API keys, never the keys."""
 
     server: ServerConfig = ServerConfig()
+    tls: TlsConfig = TlsConfig()
+    auth: AuthConfig = AuthConfig()
     storage: StorageConfig = StorageConfig()
     log: LogConfig = LogConfig()
     metrics: MetricsConfig = MetricsConfig()
@@ -72,6 +77,10 @@ class Config(Struct, frozen=True, kw_only=True):
     compaction: CompactionSettings = CompactionSettings()
     host_messages: bool = True
     mcp: Mapping[str, McpSettings] = {}
+
+    def token_file(self) -> Path:
+        """Returns the SQLite file of the tokens."""
+        return self.auth.tokens or self.storage.path.with_name(f"{self.storage.path.stem}-tokens.db")
 
     def shown_limits(self) -> Mapping[str, int]:
         """Returns the limits that callers may want to know, by their keys in the file: counts and sizes."""
@@ -117,10 +126,14 @@ def load_config(path: Path | None, environ: Mapping[str, str], options: Mapping[
     defaults = document.section("defaults", DefaultsSection)
     limits = document.section("limits", Limits)
     models = read_models(document, defaults.builtin_providers)
-    server = _server(document, limits.max_message_bytes)
-    return Config(
+    server, tls, auth = _server(document, limits.max_message_bytes), read_tls(document), read_auth(document)
+    check_open_address(document, server, tls, auth)
+    storage = _storage(document)
+    config = Config(
         server=server,
-        storage=_storage(document),
+        tls=tls,
+        auth=auth,
+        storage=storage,
         log=document.section("log", LogConfig),
         metrics=read_metrics(document),
         tracing=_tracing(document),
@@ -132,7 +145,7 @@ def load_config(path: Path | None, environ: Mapping[str, str], options: Mapping[
         permissions=read_permissions(document, "permissions", document.table("permissions")),
         files=_files(document),
         tenants=read_tenants(document),
-        default_roots=default_roots(server.listen, identifies_callers=False),
+        default_roots=default_roots(server.listen, identifies_callers=bool(auth.methods)),
         limits=limits,
         retries=document.section("retries", Retries),
         fallback_models=models.refs("defaults.fallback_models", defaults.fallback_models),
@@ -140,6 +153,9 @@ def load_config(path: Path | None, environ: Mapping[str, str], options: Mapping[
         host_messages=defaults.host_messages,
         mcp=read_mcp(document),
     )
+    if config.token_file().absolute() == storage.path.absolute():
+        raise document.error("auth.tokens", "is the database: a restored backup would bring revoked tokens back")
+    return config
 
 
 def _file(path: Path | None, environ: Mapping[str, str]) -> Path | None:

@@ -14,6 +14,7 @@ from msgspec import Meta, Struct
 from turnwire.core.settings import Agent, CompactionSettings, FileSettings, Limits, Retries, TenantSettings
 from turnwire.domain.bounds import Count, Seconds, Share
 from turnwire.domain.money import MAX_USD, PICO_USD, PicoUsd
+from turnwire.identity.settings import JwtSettings, MtlsSettings
 from turnwire.providers.settings import ModelFacts, ModelSettings, ProviderSettings
 from turnwire.providers.token_prices import TokenPrices
 from turnwire.tools.settings import McpSettings
@@ -41,6 +42,8 @@ class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """How long running requests may continue when the server stops. By default, a stop takes at most two seconds."""
     heartbeat_seconds: Seconds = 15.0
     """Time without events after which a watcher gets a heartbeat."""
+    insecure: bool = False
+    """True lets the server listen where other machines can reach it without both TLS and authentication."""
 
     def socket_group_id(self) -> int | None:
         """Returns the number of the socket's group; None for the one that the system chooses.
@@ -51,6 +54,31 @@ class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         if not self.socket_group:
             return None
         return int(self.socket_group) if self.socket_group.isdecimal() else grp.getgrnam(self.socket_group).gr_gid
+
+
+class TlsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Encryption of all connections, switched on by `cert` and `key`. The files are read again when they change."""
+
+    cert: Path | None = None
+    """The server's certificate, then those of the authorities between it and the root (PEM)."""
+    key: Path | None = None
+    """The certificate's private key, not encrypted (PEM)."""
+    client_ca: Path | None = None
+    """Authorities of client certificates (PEM). If it is set, every client must present one, health checks too."""
+
+
+class AuthConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How callers are identified. Without methods, every caller is an admin of the tenant `default`."""
+
+    methods: tuple[Literal["token", "jwt", "mtls"], ...] = ()
+    """Ways to sign in: `token` for tokens that `turnwire token` creates, `jwt` for JSON web tokens (`[auth.jwt]`),
+    `mtls` for client certificates (`[auth.mtls]`). A call needs one of them."""
+    tokens: Path | None = None
+    """The SQLite file of the tokens. Default: beside the database, `turnwire-tokens.db` for `turnwire.db`."""
+    jwt: JwtSettings | None = None
+    """JSON web tokens."""
+    mtls: MtlsSettings | None = None
+    """Client certificates."""
 
 
 class StorageConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -146,6 +174,8 @@ class ModelSection(ModelFacts, frozen=True, kw_only=True):
 
 SECTIONS: Mapping[str, type[Struct]] = {
     "server": ServerConfig,
+    "tls": TlsConfig,
+    "auth": AuthConfig,
     "storage": StorageConfig,
     "defaults": DefaultsSection,
     "files": FileSettings,

@@ -50,7 +50,9 @@ def test_tracing_without_its_packages_is_said(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("name", SECTIONS)
 def test_the_example_has_every_key(name: str) -> None:
     """Each section of which there is one is whole, in the order of the reference."""
-    assert list(tomllib.loads(EXAMPLE.read_text())[name]) == list(SECTIONS[name].__struct_encode_fields__)
+    written = list(tomllib.loads(EXAMPLE.read_text())[name])
+    fields = msgspec.structs.fields(SECTIONS[name])
+    assert written == [f.encode_name for f in fields if f.encode_name in written or f.default is not None]
 
 
 def test_the_example_shows_the_defaults() -> None:
@@ -230,7 +232,7 @@ def test_errors_name_the_key_of_what_cannot_be(text: str, message: str) -> None:
     assert str(caught.value).startswith(f"test.toml: {message}")
 
 
-@pytest.mark.parametrize("listen", ["127.0.0.1:0", "[::1]:50051", "0.0.0.0:1", "localhost:65535", "unix:t.sock"])
+@pytest.mark.parametrize("listen", ["127.0.0.1:0", "[::1]:50051", "localhost:65535", "unix:t.sock"])
 def test_addresses_that_are_accepted(listen: str) -> None:
     """Hosts, both kinds of IP addresses, socket files."""
     assert load_config(None, {"TURNWIRE_LISTEN": listen}).server.listen == listen

@@ -29,7 +29,7 @@ def test_relative_paths_start_at_the_folder_of_the_file(tmp_path: Path) -> None:
 def test_the_file_is_found_in_the_order_that_is_promised(tmp_path: Path) -> None:
     """Given path, TURNWIRE_CONFIG, ./turnwire.toml."""
     for name in ("given", "named", "turnwire"):
-        (tmp_path / f"{name}.toml").write_text(f'[server]\nlisten = "{name}:1"\n')
+        (tmp_path / f"{name}.toml").write_text(f'[server]\nlisten = "{name}:1"\ninsecure = true\n')
     environ = {"TURNWIRE_CONFIG": "named.toml"}
     assert load_config(Path("given.toml"), environ).server.listen == "given:1"
     assert load_config(None, environ).server.listen == "named:1"

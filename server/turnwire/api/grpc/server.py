@@ -11,23 +11,33 @@ from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 from turnwire.api.gate import Gate
 from turnwire.api.grpc.handlers import service_handler
 from turnwire.api.grpc.reflection import reflection_handlers
+from turnwire.api.grpc.tls import ServerCertificates
 from turnwire.api.grpc.tracing import CallTracing
 from turnwire.api.grpc.unix_socket import SocketAccess, socket_access
 from turnwire.api.registry import Service
 from turnwire.ports.tracing import NO_TRACER, Tracer
 
+MAX_METADATA_BYTES = 16_384
+
 
 class GrpcServer:
     """Serves the contract on one address: `bind`, then `start`, then `stop`."""
 
-    def __init__(self, max_message_bytes: int, tracer: Tracer = NO_TRACER) -> None:
+    def __init__(
+        self,
+        max_message_bytes: int,
+        certificates: ServerCertificates | None = None,
+        tracer: Tracer = NO_TRACER,
+    ) -> None:
         """Args:
         max_message_bytes: Size of the largest request in bytes.
+        certificates: For TLS; without them nothing is encrypted.
         tracer: Starts the spans of calls; without one, calls have no interceptor and cost nothing more.
         """
         interceptors = () if tracer is NO_TRACER else (CallTracing(tracer),)
         self._server = grpc.aio.server(interceptors=interceptors, options=_options(max_message_bytes))
         self._health = HealthServicer()
+        self._certificates = certificates
 
     def bind(self, listen: str, access: SocketAccess = SocketAccess()) -> str:  # noqa: B008 - is frozen
         """Binds the address. Callers can connect, but wait until `start`.
@@ -44,7 +54,10 @@ class GrpcServer:
         """
         try:
             with socket_access(listen, access):
-                port = self._server.add_insecure_port(listen)
+                if self._certificates is None:
+                    port = self._server.add_insecure_port(listen)
+                else:
+                    port = self._server.add_secure_port(listen, self._certificates.credentials())
         except RuntimeError as error:
             raise OSError(
                 f"cannot listen on {listen}: the address is in use or not an address of this machine; "
@@ -85,6 +98,9 @@ def _options(max_message_bytes: int) -> list[tuple[str, int]]:
         ("grpc.server.max_pending_requests_hard_limit", 200_000),
         ("grpc.max_receive_message_length", max_message_bytes),
         ("grpc.max_send_message_length", -1),
+        # room for the longest credential; by default gRPC refuses some metadata over 8 KiB by chance, all over 16 KiB
+        ("grpc.max_metadata_size", MAX_METADATA_BYTES),
+        ("grpc.absolute_max_metadata_size", MAX_METADATA_BYTES),
         # detects dead connections within half a minute, and lets clients do the same
         ("grpc.keepalive_time_ms", 20_000),
         ("grpc.keepalive_timeout_ms", 10_000),

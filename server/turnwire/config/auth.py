@@ -1,0 +1,89 @@
+"""Reads TLS and authentication from a configuration, and refuses addresses that would be open to other machines."""
+
+import importlib.util
+import ipaddress
+import re
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from turnwire.config.document import Document
+from turnwire.config.sections import AuthConfig, ServerConfig, TlsConfig
+
+_LOOPBACK_URL = r"http://(127\.0\.0\.1|localhost|\[::1\])(:\d+)?(/[^@\s]*)?"
+_HTTPS_URL = r"https://[^/@\s]+(/[^@\s]*)?"
+
+
+def read_tls(document: Document) -> TlsConfig:
+    """Returns the section with absolute paths. Raises ConfigError."""
+    tls = document.section("tls", TlsConfig)
+    files = {name: getattr(tls, name) for name in TlsConfig.__struct_fields__}
+    for name in ("cert", "key"):
+        if files[name] is None and any(files.values()):
+            raise document.error(f"tls.{name}", "is required, because another key of [tls] is set")
+    return replace(tls, **{name: document.path(f"tls.{name}", path) for name, path in files.items() if path})
+
+
+def read_auth(document: Document) -> AuthConfig:
+    """Returns the section with absolute paths. Raises ConfigError."""
+    auth = document.section("auth", AuthConfig)
+    for method, key, value in (
+        ("token", "tokens", auth.tokens),
+        ("jwt", "jwt", auth.jwt),
+        ("mtls", "mtls", auth.mtls),
+    ):
+        if value is not None and method not in auth.methods:
+            raise document.error(f"auth.{key}", f'has no effect: add "{method}" to auth.methods')
+    for method in ("jwt", "mtls"):
+        if method in auth.methods and getattr(auth, method) is None:
+            raise document.error(f"auth.{method}", f'is required, because auth.methods has "{method}"')
+    if auth.mtls is not None and "client_ca" not in document.table("tls"):
+        raise document.error("auth.mtls", "needs tls.client_ca, whose certificates it takes")
+    if auth.jwt is not None:
+        auth = replace(auth, jwt=replace(auth.jwt, keys=_keys(document, auth.jwt.keys)))
+    return auth if auth.tokens is None else replace(auth, tokens=document.path("auth.tokens", auth.tokens))
+
+
+def _keys(document: Document, keys: str) -> str:
+    if importlib.util.find_spec("jwt") is None or importlib.util.find_spec("cryptography") is None:
+        raise document.error("auth.jwt", "needs a package that is not installed: pip install 'turnwire[jwt]'")
+    if not re.match(r"[a-z]+://", keys):
+        return str(document.path("auth.jwt.keys", Path(keys)))
+    if not re.fullmatch(f"{_HTTPS_URL}|{_LOOPBACK_URL}", keys):
+        raise document.error(
+            "auth.jwt.keys", "must be a file, or https:// and a host without user name or password; http:// on loopback"
+        )
+    return keys
+
+
+def check_open_address(document: Document, server: ServerConfig, tls: TlsConfig, auth: AuthConfig) -> None:
+    """Refuses to listen where other machines can connect without both TLS and authentication.
+
+    Raises:
+        ConfigError: names the keys to set.
+    """
+    missing = missing_protection(server, tls, auth)
+    if missing and not server.insecure:
+        raise document.error(
+            "server.listen",
+            f"other machines can reach {server.listen}, so it needs {' and '.join(missing)}; otherwise listen on "
+            "127.0.0.1 or a Unix socket, or set server.insecure = true",
+        )
+
+
+def missing_protection(server: ServerConfig, tls: TlsConfig, auth: AuthConfig) -> tuple[str, ...]:
+    """Returns the keys that an address within reach of other machines lacks; empty for any other address."""
+    if not is_open(server.listen):
+        return ()
+    return (*(("tls.cert", "tls.key") if tls.cert is None else ()), *(() if auth.methods else ("auth.methods",)))
+
+
+def is_open(listen: str) -> bool:
+    """Returns whether other machines can connect to an address. A host name counts as open, except localhost."""
+    if listen.startswith("unix:"):
+        return False
+    host = listen.rpartition(":")[0].strip("[]")
+    try:
+        return not ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host != "localhost"

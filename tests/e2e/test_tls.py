@@ -1,0 +1,156 @@
+"""Encrypted connections and client certificates."""
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2
+from grpc_health.v1.health_pb2_grpc import HealthStub
+from structlog.testing import capture_logs
+
+from opencode.server.server_pb2 import Caller, GetServerInfoRequest
+from opencode.session.session_pb2 import CreateSessionRequest, ListSessionsRequest
+from tests.support.clients.signed_in import connect_tls
+from tests.support.servers.authority import Authority, Pair
+from tests.support.servers.running import connect, running_server
+from turnwire.app import Server
+
+AUTHORITY = Authority("Turnwire test")
+CLIENTS = Authority("Clients of the test")
+
+MTLS = """
+[auth]
+methods = ["mtls"]
+[auth.mtls]
+default_tenant = "rest"
+default_role = "reader"
+[auth.mtls.holders]
+ci = { tenant = "acme", role = "writer" }
+"""
+
+
+def tls(folder: Path, *, client_ca: bool = False) -> str:
+    """Writes a certificate and returns the section that names it."""
+    AUTHORITY.issue("server").write(folder, "server")
+    (folder / "clients.pem").write_bytes(CLIENTS.pem)
+    lines = [
+        "[tls]",
+        'cert = "server.pem"',
+        'key = "server.key"',
+        *(['client_ca = "clients.pem"'] if client_ca else ()),
+    ]
+    return "\n".join([*lines, ""])
+
+
+@pytest.fixture(scope="module")
+async def strict_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
+    """A server that identifies callers by their certificates."""
+    folder = tmp_path_factory.mktemp("mtls")
+    async with running_server(folder, tls(folder, client_ca=True) + MTLS) as server:
+        yield server
+
+
+async def caller(address: str, pair: Pair | None) -> Caller:
+    """Returns for whom the server takes a client."""
+    async with connect_tls(address, AUTHORITY.pem, pair) as client:
+        return (await client.server.GetServerInfo(GetServerInfoRequest())).caller
+
+
+async def test_a_holder_of_a_certificate_is_known(strict_server: Server) -> None:
+    """By its common name; another subject of the same authority gets the defaults."""
+    address = strict_server.address
+    assert await caller(address, CLIENTS.issue("ci")) == Caller(tenant="acme", subject="ci", role="writer")
+    assert await caller(address, CLIENTS.issue("bob")) == Caller(tenant="rest", subject="bob", role="reader")
+
+
+async def test_a_certificate_has_the_rights_of_its_role(strict_server: Server) -> None:
+    """A reader lists sessions and makes none; a client without a subject calls only what is open."""
+    async with connect_tls(strict_server.address, AUTHORITY.pem, CLIENTS.issue("bob")) as reader:
+        await reader.sessions.ListSessions(ListSessionsRequest())
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await reader.sessions.CreateSession(CreateSessionRequest())
+        assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    async with connect_tls(strict_server.address, AUTHORITY.pem, CLIENTS.issue("")) as nameless:
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await nameless.sessions.ListSessions(ListSessionsRequest())
+        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+@pytest.mark.parametrize("kind", ["another authority", "no certificate", "self-made"])
+async def test_strangers_do_not_get_through_the_handshake(strict_server: Server, kind: str) -> None:
+    """Not even health answers them; those who belong are served as before."""
+    pairs = {
+        "another authority": Authority("Clients of the test").issue("ci"),
+        "no certificate": None,
+        "self-made": AUTHORITY.issue("ci"),
+    }
+    async with connect_tls(strict_server.address, AUTHORITY.pem, pairs[kind]) as stranger:
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await HealthStub(stranger.channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
+        assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert (await caller(strict_server.address, CLIENTS.issue("ci"))).tenant == "acme"
+
+
+async def test_plain_text_is_not_answered(strict_server: Server) -> None:
+    """A client that does not encrypt fails, and sends its credentials to nobody by this."""
+    async with connect(strict_server.address) as client:
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await client.server.GetServerInfo(GetServerInfoRequest(), timeout=10)
+        assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def served(address: str) -> bytes:
+    """Returns the certificate that a new connection gets, in PEM."""
+    host, _, port = address.rpartition(":")
+    return ssl.get_server_certificate((host, int(port))).encode()
+
+
+async def test_new_certificates_are_served_without_a_restart(tmp_path: Path) -> None:
+    """A new connection gets the new one; one that is open goes on."""
+    async with running_server(tmp_path, tls(tmp_path)) as server:
+        async with connect_tls(server.address, AUTHORITY.pem) as before:
+            await before.server.GetServerInfo(GetServerInfoRequest())
+            renewed = AUTHORITY.issue("server")
+            renewed.write(tmp_path, "server")
+            assert await asyncio.to_thread(served, server.address) == renewed.cert
+            await before.server.GetServerInfo(GetServerInfoRequest())
+        async with connect_tls(server.address, AUTHORITY.pem) as after:
+            await after.server.GetServerInfo(GetServerInfoRequest())
+
+
+async def test_a_broken_renewal_keeps_the_old_certificate(tmp_path: Path) -> None:
+    """The log has it once; when the other half of the pair is there too, the pair is served."""
+    async with running_server(tmp_path, tls(tmp_path)) as server:
+        old, new = await asyncio.to_thread(served, server.address), AUTHORITY.issue("server")
+        with capture_logs() as lines:
+            for broken in (b"no certificate", new.cert):
+                (tmp_path / "server.pem").write_bytes(broken)
+                for _ in range(3):
+                    assert await asyncio.to_thread(served, server.address) == old
+            (tmp_path / "server.key").unlink()
+            assert await asyncio.to_thread(served, server.address) == old
+            (tmp_path / "server.key").write_bytes(new.key)
+            assert await asyncio.to_thread(served, server.address) == new.cert
+        events = [line["event"] for line in lines]
+        assert events == ["certificates_not_renewed"] * 3 + ["certificates_renewed"]
+        assert new.key.decode() not in json.dumps(lines)
+
+
+async def test_files_that_do_not_work_stop_the_start(tmp_path: Path) -> None:
+    """The error names the keys, not what is in the files."""
+    section = tls(tmp_path, client_ca=True)
+    right = {name: (tmp_path / name).read_bytes() for name in ("server.pem", "server.key", "clients.pem")}
+    for name, content in (("server.key", AUTHORITY.issue("server").key), ("server.pem", b""), ("clients.pem", b"?")):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(OSError, match=r"tls\.(cert|client_ca)"):
+            async with running_server(tmp_path, section):
+                pass
+        (tmp_path / name).write_bytes(right[name])
+    (tmp_path / "server.key").unlink()
+    with pytest.raises(FileNotFoundError, match=r"server\.key"):
+        async with running_server(tmp_path, section):
+            pass

@@ -22,16 +22,16 @@ from opencode.message.message_pb2_grpc import MessageServiceStub
 from opencode.model.selection_pb2 import ModelSelection
 from opencode.provider.provider_pb2 import ProviderInfo
 from opencode.tool.tool_pb2_grpc import PermissionServiceStub
-from turnwire.cli.connection import CHANNEL_OPTIONS, describe
+from turnwire.cli.connection import Connection, ConnectionProblem, describe
 from turnwire.cli.permission_prompt import PermissionPrompt
 from turnwire.cli.turn_printer import TurnPrinter
 
 
-def run_chat(target: str, session_id: str, model: str, text: str) -> int:
+def run_chat(connection: Connection, session_id: str, model: str, text: str) -> int:
     """Sends one message, or asks for messages until the input ends.
 
     Args:
-        target: Address of the server.
+        connection: The server, and what to present to it.
         session_id: Session to continue; "" creates a new one.
         model: "provider/model"; "" leaves the choice to the server.
         text: The only message to send; "" sends standard input, or asks for messages when it is a terminal.
@@ -44,8 +44,13 @@ def run_chat(target: str, session_id: str, model: str, text: str) -> int:
         if not text.strip():
             print("turnwire: nothing to send", file=sys.stderr)
             return 1
-    with grpc.insecure_channel(target, options=CHANNEL_OPTIONS) as channel:
-        chat = _Chat(channel, target, session_id, model)
+    try:
+        opened = connection.open()
+    except ConnectionProblem as problem:
+        print(f"turnwire: {problem}", file=sys.stderr)
+        return 2
+    with opened as channel:
+        chat = _Chat(channel, connection.target, session_id, model)
         try:
             return chat.answer(text) if text else chat.run()
         except KeyboardInterrupt:

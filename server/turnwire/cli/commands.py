@@ -6,11 +6,15 @@ Exit codes: 0 success, 1 failure (one line on stderr says why), 2 wrong options 
 # ruff: noqa: PLC0415 - each command imports its work when it runs; see the package's docstring
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from turnwire.cli.connection import Connection, takes_connection
 from turnwire.cli.operator.commands import add_commands
+
+if TYPE_CHECKING:
+    from turnwire.cli.tokens import TokenCommands
 
 app = typer.Typer(
     help="A conversation server for AI frontends: gRPC on one side, models on the other.",
@@ -60,11 +64,13 @@ def demo() -> None:
 
 
 @app.command()
+@takes_connection
 def chat(
+    *,
+    connection: Connection,
     words: Annotated[
         list[str] | None, typer.Argument(help="Message to send. Default: standard input if it is piped, else a prompt.")
     ] = None,
-    target: Annotated[str, typer.Option(help="Address of the server.")] = "127.0.0.1:50051",
     session: Annotated[str, typer.Option(help="Session to continue. Default: a new one.")] = "",
     model: Annotated[str, typer.Option(help="PROVIDER/MODEL. Default: the session's or the server's.")] = "",
 ) -> None:
@@ -73,18 +79,72 @@ def chat(
 
     if model and not all(model.partition("/")):
         raise typer.BadParameter("must be of the form PROVIDER/MODEL", param_hint="--model")
-    raise typer.Exit(run_chat(target, session, model, " ".join(words or ())))
+    raise typer.Exit(run_chat(connection, session, model, " ".join(words or ())))
 
 
 @app.command()
+@takes_connection
 def health(
-    target: Annotated[str, typer.Option(help="Address of the server.")] = "127.0.0.1:50051",
+    *,
+    connection: Connection,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for the answer.", min=0.1)] = 5.0,
 ) -> None:
     """Ask a running server whether it serves. Exits with 0 if it does and 1 if not: for health checks and scripts."""
     from turnwire.cli.health import run_health
 
-    raise typer.Exit(run_health(target, timeout))
+    raise typer.Exit(run_health(connection, timeout))
+
+
+tokens = typer.Typer(
+    help="Create, list and revoke the tokens of callers, also while the server runs.", no_args_is_help=True
+)
+app.add_typer(tokens, name="token")
+
+_ConfigOption = Annotated[
+    Path | None, typer.Option("--config", help="The server's configuration. Default: as for `turnwire serve`.")
+]
+_DbOption = Annotated[str | None, typer.Option("--db", help="The server's SQLite file.")]
+_JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@tokens.command("create")
+def create_token(
+    *,
+    subject: Annotated[str, typer.Option(help="Who uses the token.")],
+    tenant: Annotated[str, typer.Option(help="Whose data it opens.")] = "default",
+    role: Annotated[str, typer.Option(help="reader, writer or admin.")] = "writer",
+    expires: Annotated[str, typer.Option(help="How long it is valid: 90d, 12h, 30m or never.")] = "90d",
+    config: _ConfigOption = None,
+    db: _DbOption = None,
+    as_json: _JsonOption = False,
+) -> None:
+    """Create a token and print it. It is stored as a hash, so this is the only time that it can be read."""
+    raise typer.Exit(_token_commands(config, db, as_json).create(tenant, subject, role, expires))
+
+
+@tokens.command("list")
+def list_tokens(config: _ConfigOption = None, db: _DbOption = None, as_json: _JsonOption = False) -> None:
+    """List all tokens with their ids, revoked and expired ones too. The tokens themselves are not stored."""
+    raise typer.Exit(_token_commands(config, db, as_json).list())
+
+
+@tokens.command("revoke")
+def revoke_token(
+    token_id: Annotated[str, typer.Argument(help="Id of the token, as `turnwire token list` shows it.")],
+    config: _ConfigOption = None,
+    db: _DbOption = None,
+    as_json: _JsonOption = False,
+) -> None:
+    """Revoke a token. A running server refuses it within about a second."""
+    raise typer.Exit(_token_commands(config, db, as_json).revoke(token_id))
+
+
+def _token_commands(config: Path | None, db: str | None, as_json: bool) -> "TokenCommands":
+    import os
+
+    from turnwire.cli.tokens import TokenCommands
+
+    return TokenCommands(config, os.environ, {"--db": db} if db else {}, as_json=as_json)
 
 
 add_commands(app)

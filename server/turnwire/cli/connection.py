@@ -1,20 +1,177 @@
-"""How the client commands connect and how they describe a failed call."""
+"""How the client commands connect, and how they describe a failed call.
 
-from typing import Any
+A command gets its options and variables from `takes_connection`, and opens the channel of the `Connection` that it is
+handed.
+"""
 
-import grpc
+import functools
+import inspect
+import ipaddress
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from turnwire.cli.turn_printer import visible
+import typer
+
+if TYPE_CHECKING:  # imported when a command connects, so that `--help` does not wait for it
+    import grpc
 
 CHANNEL_OPTIONS = (("grpc.max_receive_message_length", -1),)
 """Without it a client refuses answers over 4 MiB, and conversations can be larger."""
 
 
-def describe(error: grpc.RpcError) -> str:
+class ConnectionProblem(Exception):
+    """The options do not make a connection; the message says why, without any part of a token."""
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A server, and what to present to it."""
+
+    target: str
+    token: str = field(default="", repr=False)
+    """"" for none. Sent over TLS, or to this machine, and nowhere else."""
+    tls: bool = False
+    ca: Path | None = None
+    """Authorities of the server's certificate (PEM); None for those of the system. Implies TLS."""
+    cert: Path | None = None
+    """The client's certificate (PEM), with its `key`. Implies TLS."""
+    key: Path | None = None
+    tenant: str = ""
+    """The tenant that an admin acts for; "" for the own one."""
+
+    def open(self) -> "grpc.Channel":
+        """Opens a channel whose calls have the token and the tenant; the caller closes it.
+
+        Raises:
+            ConnectionProblem: a file cannot be read, or the token would be sent where others can read it.
+        """
+        import grpc  # noqa: PLC0415 - see above
+
+        encrypted = self.tls or any((self.ca, self.cert, self.key))
+        if self.token and not encrypted and not _is_this_machine(self.target):
+            raise ConnectionProblem("a token is sent over TLS only: add --tls, or --ca FILE")
+        if bool(self.cert) != bool(self.key):
+            raise ConnectionProblem("--cert and --key go together")
+        if encrypted:
+            ca, key, cert = (None if file is None else _content(file) for file in (self.ca, self.key, self.cert))
+            credentials = grpc.ssl_channel_credentials(ca, key, cert)
+            channel = grpc.secure_channel(self.target, credentials, options=CHANNEL_OPTIONS)
+        else:
+            channel = grpc.insecure_channel(self.target, options=CHANNEL_OPTIONS)
+        metadata = [("authorization", f"Bearer {self.token}")] if self.token else []
+        metadata += [("turnwire-tenant", self.tenant)] if self.tenant else []
+        return grpc.intercept_channel(channel, _metadata_interceptor(metadata)) if metadata else channel
+
+
+_PARAMETERS = {
+    "target": (str, "127.0.0.1:50051", typer.Option(envvar="TURNWIRE_TARGET", help="Address of the server.")),
+    "token": (
+        str,
+        "",
+        typer.Option(envvar="TURNWIRE_TOKEN", help="Token to present. Other users of the machine see options."),
+    ),
+    "token_file": (
+        Path | None,
+        None,
+        typer.Option(envvar="TURNWIRE_TOKEN_FILE", help="File with the token."),
+    ),
+    "tls": (
+        bool,
+        False,
+        typer.Option("--tls", envvar="TURNWIRE_TLS", help="Encrypt; the system knows the authorities."),
+    ),
+    "ca": (
+        Path | None,
+        None,
+        typer.Option(envvar="TURNWIRE_CA", help="Encrypt; the authorities of the server's certificate (PEM)."),
+    ),
+    "cert": (Path | None, None, typer.Option(envvar="TURNWIRE_CERT", help="Client certificate (PEM).")),
+    "key": (Path | None, None, typer.Option(envvar="TURNWIRE_KEY", help="Key of the client certificate (PEM).")),
+    "tenant": (str, "", typer.Option(envvar="TURNWIRE_TENANT", help="Tenant to act for, as an admin.")),
+}
+"""Type, default and option of each parameter of a command that connects."""
+
+
+def takes_connection(command: Callable[..., None]) -> Callable[..., None]:
+    """Replaces the parameter `connection` of a command by the options and variables of a connection.
+
+    A wrong combination ends the command with exit code 2, before it runs.
+    """
+
+    @functools.wraps(command)
+    def run(**arguments: Any) -> None:
+        given = {name: arguments.pop(name) for name in _PARAMETERS}
+        token_file = given.pop("token_file")
+        try:
+            if token_file is not None and not given["token"]:
+                given["token"] = _content(token_file).decode(errors="replace").strip()
+            if not given["token"].isascii() or not given["token"].isprintable():
+                raise ConnectionProblem("the token has characters that no token has")
+        except ConnectionProblem as problem:
+            raise typer.BadParameter(str(problem)) from None
+        command(connection=Connection(**given), **arguments)
+
+    kept = [p for p in inspect.signature(command).parameters.values() if p.name != "connection"]
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
+        for name, (kind, default, option) in _PARAMETERS.items()
+    ]
+    run.__signature__ = inspect.Signature([*(p.replace(kind=p.KEYWORD_ONLY) for p in kept), *added])  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in (*kept, *added)}
+    return run
+
+
+def describe(error: "grpc.RpcError") -> str:
     """Describes a failed call in one line: the status and the server's message, and what to do when nobody answers."""
+    import grpc  # noqa: PLC0415 - see above
+
+    from turnwire.cli.turn_printer import visible  # noqa: PLC0415 - it imports the contract
+
     # The errors that grpcio raises have these methods; its class RpcError does not declare them.
     call: Any = error
     text = visible(f"{call.code().name}: {call.details()}").replace("\n", " ")
     if call.code() is grpc.StatusCode.UNAVAILABLE and "failed to connect" in text:
         return f"no server answers: start one with `turnwire serve`, or name its address with --target ({text})"
+    if call.code() is grpc.StatusCode.UNAUTHENTICATED:
+        return f"{text} (set TURNWIRE_TOKEN, or name a file with --token-file)"
     return text
+
+
+def _metadata_interceptor(metadata: list[tuple[str, str]]) -> Any:
+    """Returns an interceptor that adds metadata to every call with one request."""
+    import grpc  # noqa: PLC0415 - see above
+
+    def added(continuation: Any, details: Any, request: Any) -> Any:
+        return continuation(details._replace(metadata=[*(details.metadata or ()), *metadata]), request)
+
+    class Interceptor(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor):  # type: ignore[type-arg]
+        """Adds the metadata."""
+
+        def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+            """Adds it to a call with one answer."""
+            return added(continuation, client_call_details, request)
+
+        def intercept_unary_stream(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+            """Adds it to a call with a stream of answers."""
+            return added(continuation, client_call_details, request)
+
+    return Interceptor()
+
+
+def _is_this_machine(target: str) -> bool:
+    if target.startswith("unix:"):
+        return True
+    host = target.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise ConnectionProblem(f"{file}: {error.strerror}") from None

@@ -5,23 +5,27 @@ import sys
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from turnwire.cli.connection import describe
+from turnwire.cli.connection import Connection, ConnectionProblem, describe
 
 
-def run_health(target: str, timeout_seconds: float) -> int:
+def run_health(connection: Connection, timeout_seconds: float) -> int:
     """Makes one call of the standard health service.
 
     Args:
-        target: Address of the server.
+        connection: The server, and what to present to it.
         timeout_seconds: How long to wait for the connection and the answer together.
 
     Returns:
         The exit code: 0 when the server answers SERVING; else 1, with one line on stderr that gives the reason.
     """
+    target = connection.target
     try:
-        with grpc.insecure_channel(target) as channel:
+        with connection.open() as channel:
             stub = health_pb2_grpc.HealthStub(channel)
             answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=timeout_seconds)
+    except ConnectionProblem as problem:
+        print(f"turnwire: {problem}", file=sys.stderr)
+        return 2
     except grpc.RpcError as error:
         print(f"turnwire: {target} does not serve: {describe(error)}", file=sys.stderr)
         return 1

@@ -1,0 +1,169 @@
+"""`turnwire token`: creates, lists and revokes the tokens of a server, also while it runs."""
+
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from turnwire.cli.turn_printer import visible
+from turnwire.config import Config, ConfigError, load_config
+from turnwire.domain.errors import StorageError
+from turnwire.domain.ids import new_id
+from turnwire.domain.principal import TENANT_NAME, Principal, Role
+from turnwire.identity.access_tokens import new_token, token_hash
+from turnwire.ports.tokens import TokenRecord
+from turnwire.storage.token_file import TokenFile
+
+MAX_SUBJECT_CHARACTERS = 200
+
+_UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
+MAX_LIFE = timedelta(days=36_500)
+
+
+class TokenCommands:
+    """The commands of one server. Each returns its exit code: 0, 1 if it failed, 2 for wrong options."""
+
+    def __init__(
+        self, path: Path | None, environ: Mapping[str, str], options: Mapping[str, str], *, as_json: bool
+    ) -> None:
+        """Args:
+        path: The server's configuration file; None looks for one, as the server does.
+        environ: The process's environment.
+        options: Options that override both; see `turnwire.config.load_config`.
+        as_json: Whether results are JSON.
+        """
+        self._path = path
+        self._environ = environ
+        self._options = options
+        self._as_json = as_json
+
+    def create(self, tenant: str, subject: str, role: str, expires: str) -> int:
+        """Creates a token and prints it: the only time that it can be read.
+
+        Args:
+            tenant: Whose data it opens.
+            subject: Who uses it.
+            role: "reader", "writer" or "admin".
+            expires: How long it is valid, such as "90d", "12h" or "30m"; "never".
+        """
+        now = datetime.now(UTC)
+        problem = _problem(tenant, subject, role)
+        life = _life(expires)
+        if problem or life is None:
+            return _fail(problem or f"--expires {expires!r} is not a time such as 90d, 12h or 30m, nor never", 2)
+        token = new_token()
+        record = TokenRecord(
+            token_id=new_id("tok"),
+            token_hash=token_hash(token),
+            principal=Principal(tenant=tenant, subject=subject, role=Role(role)),
+            created_at=now,
+            expires_at=now + life if life else None,
+            last_used_at=None,
+            revoked_at=None,
+        )
+
+        def add(file: TokenFile, config: Config) -> int:
+            file.add(record)
+            if self._as_json:
+                print(json.dumps({"token": token, **_facts(record)}))
+            else:
+                print(token, flush=True)
+                print(f"created {_line(record)}; the token is not shown again", file=sys.stderr)
+            if "token" not in config.auth.methods:
+                print('turnwire: no caller can use it yet: add "token" to auth.methods', file=sys.stderr)
+            return 0
+
+        return self._with_file(add, create=True)
+
+    def list(self) -> int:
+        """Prints all tokens, oldest first, without the tokens themselves."""
+
+        def show(file: TokenFile, _config: Config) -> int:
+            records = file.all()
+            if self._as_json:
+                print(json.dumps([_facts(record) for record in records]))
+            else:
+                for record in records:
+                    print(_line(record))
+            return 0
+
+        return self._with_file(show)
+
+    def revoke(self, token_id: str) -> int:
+        """Revokes a token. A running server refuses it within about a second. May be repeated."""
+
+        def revoke(file: TokenFile, _config: Config) -> int:
+            if not file.revoke(token_id, datetime.now(UTC)):
+                return _fail(f"there is no token {token_id!r}: `turnwire token list` has their ids", 1)
+            print(json.dumps({"revoked": token_id}) if self._as_json else f"revoked {token_id}")
+            return 0
+
+        return self._with_file(revoke)
+
+    def _with_file(self, action: Callable[[TokenFile, Config], int], *, create: bool = False) -> int:
+        try:
+            config = load_config(self._path, self._environ, self._options)
+        except ConfigError as error:
+            return _fail(str(error), 2)
+        try:
+            file = TokenFile.open(config.token_file(), create=create)
+            try:
+                return action(file, config)
+            finally:
+                file.close()
+        except StorageError as error:
+            return _fail(error.message, 1)
+
+
+def _problem(tenant: str, subject: str, role: str) -> str:
+    if not TENANT_NAME.fullmatch(tenant):
+        return (
+            f"--tenant {tenant!r} is not a name of at most 64 letters, digits, '.', '_' and '-' that starts with a "
+            "letter or digit"
+        )
+    if not 0 < len(subject) <= MAX_SUBJECT_CHARACTERS or not subject.isprintable():
+        return f"--subject must be 1 to {MAX_SUBJECT_CHARACTERS} characters that can be printed"
+    roles = [known.value for known in Role if known is not Role.NOBODY]
+    return "" if role in roles else f"--role {role!r} is not one of {', '.join(roles)}"
+
+
+def _life(expires: str) -> timedelta | None:
+    """Returns how long a token is valid, zero for ever; None if the text is wrong."""
+    if expires == "never":
+        return timedelta()
+    if (found := re.fullmatch(r"([1-9]\d{0,6})([mhd])", expires)) is None:
+        return None
+    life = int(found[1]) * _UNITS[found[2]]
+    return life if life <= MAX_LIFE else None
+
+
+def _facts(record: TokenRecord) -> dict[str, str | None]:
+    times = ("created_at", "expires_at", "last_used_at", "revoked_at")
+    return {
+        "id": record.token_id,
+        "tenant": record.principal.tenant,
+        "subject": record.principal.subject,
+        "role": record.principal.role.value,
+        **{name: None if getattr(record, name) is None else getattr(record, name).isoformat() for name in times},
+    }
+
+
+def _line(record: TokenRecord) -> str:
+    principal = record.principal
+    ends = f"expires {_time(record.expires_at)}" if record.expires_at else "never expires"
+    if record.revoked_at:
+        ends = f"revoked {_time(record.revoked_at)}"
+    used = f"last used {_time(record.last_used_at)}" if record.last_used_at else "not used"
+    who = f"{principal.tenant} {visible(principal.subject)} {principal.role}"
+    return f"{record.token_id}  {who}  created {_time(record.created_at)}, {ends}, {used}"
+
+
+def _time(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _fail(problem: str, code: int) -> int:
+    print(f"turnwire: {problem}", file=sys.stderr)
+    return code

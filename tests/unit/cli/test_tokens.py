@@ -1,0 +1,87 @@
+"""`turnwire token`."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from turnwire.cli.commands import app
+
+
+@pytest.fixture(autouse=True)
+def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def token(*arguments: str) -> Result:
+    """Runs the command."""
+    return CliRunner().invoke(app, ["token", *arguments])
+
+
+def test_a_token_is_printed_alone() -> None:
+    """So that a script can take it; what it is comes on stderr, and the file has only its hash."""
+    done = token("create", "--subject", "eve", "--tenant", "acme", "--role", "reader", "--expires", "12h")
+    assert done.exit_code == 0
+    assert re.fullmatch(r"tw_[0-9A-Za-z]{49}\n", done.stdout)
+    assert re.search(r"created tok_\w+  acme eve reader .* expires .* is not shown again", done.stderr)
+    assert 'add "token" to auth.methods' in done.stderr
+    assert done.stdout.strip().encode() not in Path("turnwire-tokens.db").read_bytes()
+
+
+def test_tokens_are_listed_and_revoked() -> None:
+    """Revoking again changes nothing."""
+    made = json.loads(token("create", "--subject", "eve", "--expires", "never", "--json").stdout)
+    assert (made["tenant"], made["role"], made["expires_at"]) == ("default", "writer", None)
+    [listed] = json.loads(token("list", "--json").stdout)
+    assert listed == {key: value for key, value in made.items() if key != "token"} | {
+        "created_at": listed["created_at"]
+    }
+    assert "never expires, not used" in token("list").stdout
+    for _ in range(2):
+        assert token("revoke", made["id"]).stdout == f"revoked {made['id']}\n"
+    assert "revoked 20" in token("list").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--subject", ""], "--subject"),
+        (["--subject", "e\nve"], "--subject"),
+        (["--subject", "eve", "--tenant", "../acme"], "--tenant"),
+        (["--subject", "eve", "--role", "king"], "--role"),
+        (["--subject", "eve", "--role", ""], "--role"),
+        (["--subject", "eve", "--expires", "soon"], "--expires"),
+        (["--subject", "eve", "--expires", "0d"], "--expires"),
+        (["--subject", "eve", "--expires", "9999999d"], "--expires"),
+    ],
+)
+def test_wrong_options_create_nothing(arguments: list[str], problem: str) -> None:
+    """Exit code 2, and the line names the option."""
+    done = token("create", *arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"turnwire: {problem}")
+    assert not Path("turnwire-tokens.db").exists()
+
+
+def test_a_server_without_tokens_is_no_mistake_to_create() -> None:
+    """Neither listing nor revoking makes a file; the error names the place."""
+    for arguments in (["list"], ["revoke", "tok_1"]):
+        done = token(*arguments)
+        assert (done.exit_code, "turnwire-tokens.db: No such file" in done.stderr) == (1, True)
+    assert not Path("turnwire-tokens.db").exists()
+
+
+def test_an_unknown_token_is_named() -> None:
+    """With exit code 1."""
+    token("create", "--subject", "eve")
+    done = token("revoke", "tok_1")
+    assert (done.exit_code, "there is no token 'tok_1'" in done.stderr) == (1, True)
+
+
+def test_a_wrong_configuration_is_named() -> None:
+    """As by the server."""
+    Path("turnwire.toml").write_text("[auth]\nmethods = 7\n")
+    done = token("list")
+    assert (done.exit_code, "auth.methods" in done.stderr) == (2, True)

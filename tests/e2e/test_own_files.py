@@ -1,6 +1,7 @@
 """Files that the server makes itself: who may read them."""
 
 import os
+import socket
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,3 +71,19 @@ async def test_socket_has_the_configured_permissions(
         assert (stat.S_IMODE(found.st_mode), found.st_gid) == (mode, group)
         await talk(client, "hello")
     assert not Path("t.sock").exists()
+
+
+async def test_second_server_on_the_same_socket_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It names the reason and takes nothing away. A socket that a dead server left is not in the way."""
+    monkeypatch.chdir(tmp_path)
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind("t.sock")
+    first, second = (load_config(None, {}, {"--listen": "unix:t.sock", "--db": name}) for name in ("a.db", "b.db"))
+    async with create_server(first, {}) as server:
+        for _ in range(2):
+            with pytest.raises(OSError, match=r"cannot listen on unix:t\.sock: the address is in use"):
+                async with create_server(second, {}):
+                    pytest.fail("it serves")
+        async with connect(server.address) as client:
+            await talk(client, "hello")
+    assert not Path("b.db").exists()

@@ -13,7 +13,7 @@ from turnwire.api.grpc.handlers import service_handler
 from turnwire.api.grpc.reflection import reflection_handlers
 from turnwire.api.grpc.tls import ServerCertificates
 from turnwire.api.grpc.tracing import CallTracing
-from turnwire.api.grpc.unix_socket import SocketAccess, socket_access
+from turnwire.api.grpc.unix_socket import SocketAccess, is_taken, socket_access
 from turnwire.api.registry import Service
 from turnwire.ports.tracing import NO_TRACER, Tracer
 
@@ -52,6 +52,12 @@ class GrpcServer:
         Raises:
             OSError: the address is in use or cannot be bound, or the socket cannot have this group.
         """
+        taken = OSError(
+            f"cannot listen on {listen}: the address is in use or not an address of this machine; "
+            "set another with --listen, TURNWIRE_LISTEN or server.listen"
+        )
+        if is_taken(listen):
+            raise taken
         try:
             with socket_access(listen, access):
                 if self._certificates is None:
@@ -59,10 +65,7 @@ class GrpcServer:
                 else:
                     port = self._server.add_secure_port(listen, self._certificates.credentials())
         except RuntimeError as error:
-            raise OSError(
-                f"cannot listen on {listen}: the address is in use or not an address of this machine; "
-                "set another with --listen, TURNWIRE_LISTEN or server.listen"
-            ) from error
+            raise taken from error
         return listen if listen.startswith("unix:") else f"{listen.rpartition(':')[0]}:{port}"
 
     async def start(self, services: Iterable[Service], gate: Gate) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import socket
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,6 +48,25 @@ def socket_access(listen: str, access: SocketAccess) -> Iterator[None]:
         os.umask(umask)
     if access != SocketAccess():
         _open_to(socket_path(listen), access)
+
+
+def is_taken(listen: str) -> bool:
+    """Returns whether a program listens on a Unix socket; False for other addresses.
+
+    gRPC binds the path of a socket that is there already, and the program that listened on it is no longer reached.
+    A socket that a dead program left is free. Two servers that start in the same moment can both find it free.
+    """
+    if not listen.startswith("unix:"):
+        return False
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(str(socket_path(listen)))
+        except (BlockingIOError, PermissionError):  # its queue is full, or it belongs to another account
+            return True
+        except OSError:
+            return False
+    return True
 
 
 def socket_path(listen: str) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from turnwire.api.grpc.unix_socket import SocketAccess, socket_access, socket_path
+from turnwire.api.grpc.unix_socket import SocketAccess, is_taken, socket_access, socket_path
 
 
 @pytest.fixture(autouse=True)
@@ -102,3 +102,25 @@ def test_other_addresses_have_no_file(tmp_path: Path) -> None:
 def test_path_is_the_one_that_grpc_uses(listen: str, path: str) -> None:
     """Relative, absolute, and with escapes."""
     assert socket_path(listen) == Path(path)
+
+
+def test_socket_is_taken_while_a_program_listens(path: Path) -> None:
+    """Also when the program accepts nobody; not before it listens, and not when it is gone."""
+    listen = f"unix:{path}"
+    assert not is_taken(listen)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        assert not is_taken(listen)
+        server.listen(0)
+        for _ in range(5):
+            assert is_taken(listen)
+    assert path.exists()
+    assert not is_taken(listen)
+
+
+def test_what_is_no_socket_is_not_taken(path: Path) -> None:
+    """A file in its place is for gRPC to refuse; other addresses are not asked."""
+    path.touch()
+    assert not is_taken(f"unix:{path}")
+    assert not is_taken(f"unix:{'x' * 200}")
+    assert not is_taken("127.0.0.1:1")

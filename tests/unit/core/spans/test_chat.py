@@ -99,6 +99,13 @@ def test_the_provider_has_its_name_in_the_conventions(provider_id: str, api: str
     assert tracer.attributes()["turnwire.provider"] == provider_id
 
 
+def test_a_summary_is_marked() -> None:
+    """It is no answer that somebody reads."""
+    tracer = RecordedTracer()
+    ChatSpan(tracer, REQUEST, ModelRef("p", "m"), "ses_1", is_summary=True).span.end()
+    assert tracer.attributes()["turnwire.summary"] is True
+
+
 @pytest.mark.parametrize(("ratio", "content", "found"), [(1, False, 0), (1, True, 1), (0, True, 0)])
 def test_content_needs_the_setting(ratio: int, content: bool, found: int) -> None:
     """And a trace that is recorded."""

@@ -122,7 +122,17 @@ def load_config(path: Path | None, environ: Mapping[str, str], options: Mapping[
     Raises:
         ConfigError: the file is missing, or the file, a variable or an option is invalid.
     """
-    document = Document(_file(path, environ), {**environ, **(options or {})})
+    return read_config(open_document(path, environ, options))
+
+
+def open_document(path: Path | None, environ: Mapping[str, str], options: Mapping[str, str] | None = None) -> Document:
+    """Returns the document that `load_config` reads. Raises ConfigError when the file is missing or not TOML."""
+    return Document(_file(path, environ), {**environ, **(options or {})})
+
+
+def read_config(document: Document) -> Config:
+    """Returns the configuration of a document. Raises ConfigError for the first problem."""
+    document.check_sections()
     defaults = document.section("defaults", DefaultsSection)
     limits = document.section("limits", Limits)
     models = read_models(document, defaults.builtin_providers)

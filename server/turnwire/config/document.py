@@ -36,6 +36,14 @@ Section = TypeVar("Section")
 class ConfigError(Exception):
     """The configuration is invalid. The message names the file or variable, and the key."""
 
+    def __init__(self, message: str, *, key: str = "", source: str = "", problem: str = "") -> None:
+        """Takes the message, and its parts where one key is the reason."""
+        super().__init__(message)
+        self.key = key
+        self.source = source
+        """The file, variable or option that sets the key."""
+        self.problem = problem or message
+
 
 class Document:
     """Returns tables as checked values, and creates the errors that name the source of an invalid value."""
@@ -48,22 +56,26 @@ class Document:
             overrides: The environment and the command line options.
 
         Raises:
-            ConfigError: the file cannot be read, is not TOML, or has an unknown section.
+            ConfigError: the file cannot be read, or is not TOML.
         """
         self._file = file
         self._tables = _tables(file)
         self._overridden_by: dict[str, str] = {}
         """Maps a key path to the variable or option that set it."""
         self.environ = overrides
+        for override, (section, key) in KEY_OF_OVERRIDE.items():
+            table = self._tables.setdefault(section, {}) if overrides.get(override) else None
+            if isinstance(table, dict):
+                table[key] = overrides[override]
+                self._overridden_by[f"{section}.{key}"] = override
+
+    def check_sections(self) -> None:
+        """Raises ConfigError for a section that is unknown or not a table."""
         for name, table in self._tables.items():
             if name not in _NAMES:
                 raise self.error(name, "is not a known section")
             if not isinstance(table, dict):
                 raise self.error(name, "must be a table")
-        for override, (section, key) in KEY_OF_OVERRIDE.items():
-            if value := overrides.get(override):
-                self._tables.setdefault(section, {})[key] = value
-                self._overridden_by[f"{section}.{key}"] = override
 
     def table(self, name: str) -> dict[str, Any]:
         """Returns a section as written, its keys in file order; empty if the section is absent."""
@@ -87,10 +99,49 @@ class Document:
         from_file = self._file is not None and key not in self._overridden_by
         return (self._file.parent / path if from_file and self._file else path).absolute()
 
+    @property
+    def file(self) -> Path | None:
+        """The file; None when there is none."""
+        return self._file
+
+    def source(self, key: str) -> str:
+        """Returns where the value of a key in a section comes from: a variable or option, "file" or "default"."""
+        section, _, name = key.partition(".")
+        return self._overridden_by.get(key) or ("file" if name in self.table(section) else "default")
+
+    def remove(self, key: str) -> tuple[str, ...]:
+        """Removes the value of a key, or the table that should hold it, so that the rest can be read.
+
+        Returns:
+            The names that lead to what was removed; empty when nothing of it is there.
+        """
+        holder: dict[str, Any] | None = None
+        table: object = self._tables
+        path: tuple[str, ...] = ()
+        rest = key
+        while isinstance(table, dict) and rest and (found := _first_name(table, rest)):
+            name, rest = found
+            holder, path, table = table, (*path, name), table[name]
+        if holder is not None:
+            del holder[path[-1]]
+            self._overridden_by.pop(".".join(path), None)
+        return path
+
     def error(self, key: str, problem: str) -> ConfigError:
         """Returns the error about a key, with the source of its value."""
-        place = self._overridden_by.get(key) or f"{self._file or 'default configuration'}: {key}"
-        return ConfigError(f"{place}: {problem}")
+        override = self._overridden_by.get(key)
+        source = override or str(self._file or "default configuration")
+        place = override or f"{source}: {key}"
+        return ConfigError(f"{place}: {problem}", key=key, source=source, problem=problem)
+
+
+def _first_name(table: dict[str, Any], path: str) -> tuple[str, str] | None:
+    """Returns the name in a table with which a path begins, and the rest of the path."""
+    for name in sorted(table, key=len, reverse=True):
+        for written in (f'"{name}"', name):
+            if path == written or path.startswith((f"{written}.", f"{written}[")):
+                return name, path[len(written) :].removeprefix(".")
+    return None
 
 
 def _tables(file: Path | None) -> dict[str, Any]:

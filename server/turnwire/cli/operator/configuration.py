@@ -1,0 +1,50 @@
+"""`turnwire config`: checks a configuration, and shows what is in effect."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from turnwire.cli.operator.output import print_error, print_json, print_line
+from turnwire.cli.turn_printer import visible
+from turnwire.config.configuration import open_document, read_config
+from turnwire.config.document import ConfigError
+from turnwire.config.review.effective import effective_values
+from turnwire.config.review.problems import Review, review_config
+from turnwire.config.review.secrets import Masking
+from turnwire.config.review.toml import written_toml
+
+
+def run_check(path: Path | None, environ: Mapping[str, str], options: Mapping[str, str], *, as_json: bool) -> int:
+    """Prints all problems of a configuration. Returns the exit code: 0 when it is valid, else 2."""
+    review = review_config(path, environ, options)
+    if as_json:
+        print_json({"valid": not review.problems, **msgspec.to_builtins(review)})
+    else:
+        _print(review)
+    return 2 if review.problems else 0
+
+
+def run_show(path: Path | None, environ: Mapping[str, str], options: Mapping[str, str], *, as_json: bool) -> int:
+    """Prints the configuration that is in effect. Returns the exit code: 0, or 2 when it is not valid."""
+    try:
+        document = open_document(path, environ, options)
+        effective = effective_values(document, read_config(document), environ)
+    except ConfigError as error:
+        print_error(Masking(environ).text(str(error)))
+        return 2
+    if as_json:
+        file = None if document.file is None else str(document.file)
+        print_json({"file": file, "values": effective.values, "sources": effective.sources})
+    else:
+        print(visible(written_toml(effective.values, effective.sources)))
+    return 0
+
+
+def _print(review: Review) -> None:
+    for problem in review.problems:
+        print_line(problem.message)
+    if not review.problems:
+        print_line(f"{review.file or 'the default configuration'} is valid", "green")
+    elif not review.is_complete:
+        print_line("There may be more problems: correct these and check again.", "dim")

@@ -29,6 +29,7 @@ DOCUMENTS = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "CHANGELOG.md",
+    ROOT / "examples/deploy/README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 ADDRESS = "127.0.0.1:50051"

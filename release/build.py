@@ -6,6 +6,7 @@
     requirements-server.txt             what the server needs, each package pinned with its hashes
     requirements-extras.txt             the same with every extra
     Containerfile                       makes a container image of these files
+    turnwire.service, envoy.yaml, ...   the files of examples/deploy
     SHA256SUMS                          for `sha256sum --check`
 
 The same commit gives the same bytes: times are those of the commit, or of SOURCE_DATE_EPOCH. The bill of materials is
@@ -28,7 +29,8 @@ from release.requirements import ROOT, pinned_here
 
 DIST = ROOT / "dist"
 REQUIREMENTS = ("requirements-server.txt", "requirements-extras.txt")
-COPIED = (*REQUIREMENTS, "Containerfile")
+DEPLOYED = ("turnwire.service", "envoy.yaml", "certificate.yaml")
+COPIED = (*REQUIREMENTS, "Containerfile", *(f"examples/deploy/{name}" for name in DEPLOYED))
 
 
 def main() -> None:
@@ -42,7 +44,7 @@ def main() -> None:
         _build_again(sources, wheel, work)
         _write_bill(wheel, DIST / sources.name.replace(".tar.gz", ".cdx.json"), work)
     for name in COPIED:
-        shutil.copyfile(ROOT / name, DIST / name)
+        shutil.copy(ROOT / name, DIST)
     lines = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}" for file in sorted(DIST.iterdir())]
     (DIST / "SHA256SUMS").write_text("\n".join(lines) + "\n")
     print("\n".join(lines))

@@ -21,6 +21,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from namespaces import bind, enter_mount_namespace, own_network
+
 SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "proc", "dev/null", "dev/zero", "dev/urandom")
 """What a stage takes from this machine; the rest of it is not there."""
 WORK = Path("/run/turnwire-build")
@@ -53,15 +55,14 @@ class Stage:
         """Returns what a process of this stage finds in its environment."""
         return {"PATH": f"{sys.base_prefix}/bin:/usr/local/bin:/usr/bin:/bin", **self.arguments, **self.environ}
 
-    def arguments_to_run(self, command: list[str], *, network: bool = True) -> list[str]:
+    def arguments_to_run(self, command: list[str]) -> list[str]:
         """Returns how to start a command in the stage's folder, as its user and without any right of root."""
         user, _, group = self.user.partition(":")
         rights = ["--clear-groups"]
         if user != "0":
             rights += ["--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"]
         inner = ["/usr/bin/setpriv", f"--reuid={user}", f"--regid={group}", *rights, *command]
-        namespaces = [] if network else ["/usr/bin/nsenter", "--net=/run/turnwire-net"]
-        return [*namespaces, "/usr/sbin/chroot", str(self.root), "/usr/bin/env", "-C", self.folder, *inner]
+        return ["/usr/sbin/chroot", str(self.root), "/usr/bin/env", "-C", self.folder, *inner]
 
 
 def instructions(text: str) -> list[tuple[str, str]]:
@@ -171,16 +172,6 @@ def mount_system(root: Path) -> None:
     (root / "tmp").chmod(0o1777)
 
 
-def bind(source: Path, target: Path, *, writable: bool = False) -> None:
-    """Mounts a folder or a device at another place."""
-    (target if source.is_dir() else target.parent).mkdir(parents=True, exist_ok=True)
-    if not source.is_dir():
-        target.touch()
-    subprocess.run(["mount", "--bind", str(source), str(target)], check=True)
-    if not writable and source.is_dir():
-        subprocess.run(["mount", "-o", "remount,bind,ro", str(target)], check=True)
-
-
 def make_read_only(stage: Stage, work: Path) -> dict[str, Path]:
     """Makes the root of the image read-only; returns the folders of its volumes, which are not."""
     volumes = {}
@@ -197,23 +188,16 @@ def make_read_only(stage: Stage, work: Path) -> dict[str, Path]:
     return volumes
 
 
-def own_network() -> None:
-    """Makes a network with nothing but a loopback address, at /run/turnwire-net."""
-    Path("/run/turnwire-net").touch()
-    up = "mount --bind /proc/self/ns/net /run/turnwire-net && ip link set lo up"
-    subprocess.run(["unshare", "--net", "sh", "-c", up], check=True)
-
-
 def check_run(image: Stage, work: Path) -> None:
     """Starts the image, waits until it is healthy, looks at what it may write, and stops it."""
     volumes = make_read_only(image, work)
-    own_network()
+    network = own_network(WORK / "network")
     variables = image.variables()
     writing = ["/bin/sh", "-c", "touch /tmp/x || touch /opt/turnwire/x || touch /etc/x"]
     tried = subprocess.run(image.arguments_to_run(writing), env=variables, check=False, capture_output=True)
     assert tried.returncode != 0, "the root is not read-only"
-    start = image.arguments_to_run([*image.entrypoint, *image.command], network=False)
-    health = image.arguments_to_run(image.health, network=False)
+    start = [*network, *image.arguments_to_run([*image.entrypoint, *image.command])]
+    health = [*network, *image.arguments_to_run(image.health)]
     before = subprocess.run(health, env=variables, check=False, capture_output=True, text=True)
     assert before.returncode == 1, f"healthy without a server: {before}"
     server = subprocess.Popen(start, env=variables, stderr=subprocess.PIPE, text=True)
@@ -226,7 +210,7 @@ def check_run(image: Stage, work: Path) -> None:
         status = Path(f"/proc/{server.pid}/status").read_text()
         assert re.search(r"^Uid:\t65532\t65532\t65532\t65532$", status, re.MULTILINE), status
         assert re.search(r"^CapEff:\t0+$", status, re.MULTILINE), status
-        chat = image.arguments_to_run(["turnwire", "chat", "hello"], network=False)
+        chat = [*network, *image.arguments_to_run(["turnwire", "chat", "hello"])]
         answer = subprocess.run(chat, env=variables, check=True, capture_output=True, text=True, timeout=30)
         assert answer.stdout == "hello\n", answer
         server.send_signal(signal.Signals[image.stop_signal])
@@ -243,12 +227,7 @@ def check_run(image: Stage, work: Path) -> None:
 def main() -> None:
     """Builds and runs the image of a folder."""
     context = Path(sys.argv[1]).resolve()
-    if os.geteuid() != 0:
-        raise SystemExit("container.py needs root, to mount folders and to change the user")
-    if "TURNWIRE_NAMESPACE" not in os.environ:
-        os.environ["TURNWIRE_NAMESPACE"] = "1"
-        os.execvp("unshare", ["unshare", "--mount", "--propagation", "private", sys.executable, *sys.argv])
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run"], check=True)
+    enter_mount_namespace()
     WORK.mkdir(mode=0o755)
     check_run(Build(context, WORK).image(), WORK)
     print("    built, healthy as user 65532 on a read-only root, stopped")

@@ -18,7 +18,7 @@ from docs.reference.defaults import in_words
 from turnwire.config.document import KEY_OF_OVERRIDE
 from turnwire.config.providers import BUILTIN_BY_VENDOR
 from turnwire.config.sections import SECTIONS, TABLES
-from turnwire.core.settings import PermissionRule
+from turnwire.core.settings import PermissionRule, QuotaLimits
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.conversation.permissions import PermissionAction
 from turnwire.domain.money import MAX_USD, PICO_USD, PicoUsd
@@ -65,6 +65,7 @@ _WORDS: Mapping[object, str] = {
     tuple[PermissionRule, ...]: "table of actions",
     Mapping[str, str]: "table of texts",
     Mapping[str, CertificateHolder]: "table of tables with `tenant` and `role`",
+    QuotaLimits: "table as `[quotas]`",
 }
 _CHOICES = {tuple: "list", abc.Mapping: "table"}
 _TITLES = {"models": '[models."PROVIDER/MODEL"]'}
@@ -192,6 +193,8 @@ def _default_in_words(field: FieldInfo) -> str:
     if default is None:
         return "left out"
     if field.type == tuple[PermissionRule, ...]:
+        return "`{}`"
+    if isinstance(default, QuotaLimits):
         return "`{}`"
     if isinstance(default, PicoUsd):
         return f"`{Decimal(default) / PICO_USD}`"

@@ -31,12 +31,14 @@ from turnwire.config.sections import (
 )
 from turnwire.config.tenants import default_roots, read_roots, read_tenants
 from turnwire.core.settings import (
+    NO_QUOTAS,
     Agent,
     CompactionSettings,
     CoreSettings,
     FileSettings,
     Limits,
     PermissionRule,
+    QuotaLimits,
     Retries,
     TenantSettings,
 )
@@ -71,6 +73,7 @@ class Config(Struct, frozen=True, kw_only=True):
     tenants: Mapping[str, TenantSettings] = {}
     default_roots: tuple[Path, ...] = ()
     """Takes the place of `files.roots` when these are empty."""
+    quotas: QuotaLimits = NO_QUOTAS
     limits: Limits = Limits()
     retries: Retries = Retries()
     fallback_models: tuple[ModelRef, ...] = ()
@@ -101,6 +104,7 @@ class Config(Struct, frozen=True, kw_only=True):
             files=self.files,
             tenants=self.tenants,
             default_roots=self.default_roots,
+            quotas=self.quotas,
             limits=self.limits,
             retries=self.retries,
             fallback_models=self.fallback_models,
@@ -135,6 +139,7 @@ def read_config(document: Document) -> Config:
     document.check_sections()
     defaults = document.section("defaults", DefaultsSection)
     limits = document.section("limits", Limits)
+    quotas = document.section("quotas", QuotaLimits).over(NO_QUOTAS)
     models = read_models(document, defaults.builtin_providers)
     server, tls, auth = _server(document, limits.max_message_bytes), read_tls(document), read_auth(document)
     check_open_address(document, server, tls, auth)
@@ -154,8 +159,9 @@ def read_config(document: Document) -> Config:
         agents=read_agents(document, models),
         permissions=read_permissions(document, "permissions", document.table("permissions")),
         files=_files(document),
-        tenants=read_tenants(document),
+        tenants=read_tenants(document, quotas),
         default_roots=default_roots(server.listen, identifies_callers=bool(auth.methods)),
+        quotas=quotas,
         limits=limits,
         retries=document.section("retries", Retries),
         fallback_models=models.refs("defaults.fallback_models", defaults.fallback_models),

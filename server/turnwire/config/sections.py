@@ -11,7 +11,15 @@ from typing import Annotated, Literal, get_args, get_origin, get_type_hints
 import msgspec
 from msgspec import Meta, Struct
 
-from turnwire.core.settings import Agent, CompactionSettings, FileSettings, Limits, Retries, TenantSettings
+from turnwire.core.settings import (
+    Agent,
+    CompactionSettings,
+    FileSettings,
+    Limits,
+    QuotaLimits,
+    Retries,
+    TenantSettings,
+)
 from turnwire.domain.bounds import Count, Seconds, Share
 from turnwire.domain.money import MAX_USD, PICO_USD, PicoUsd
 from turnwire.identity.settings import JwtSettings, MtlsSettings
@@ -180,6 +188,7 @@ SECTIONS: Mapping[str, type[Struct]] = {
     "defaults": DefaultsSection,
     "files": FileSettings,
     "limits": Limits,
+    "quotas": QuotaLimits,
     "retries": Retries,
     "compaction": CompactionSettings,
     "log": LogConfig,

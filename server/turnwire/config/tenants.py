@@ -7,13 +7,21 @@ from pathlib import Path
 import msgspec
 
 from turnwire.config.document import Document
-from turnwire.core.settings import TenantSettings
+from turnwire.core.settings import QuotaLimits, TenantSettings
 from turnwire.domain.principal import TENANT_NAME
 
 
-def read_tenants(document: Document) -> dict[str, TenantSettings]:
-    """Returns the settings of the tenants by name. Raises ConfigError."""
-    return {name: _tenant(document, name, table) for name, table in document.table("tenants").items()}
+def read_tenants(document: Document, quotas: QuotaLimits) -> dict[str, TenantSettings]:
+    """Returns the settings of the tenants by name.
+
+    Args:
+        document: Has the tables.
+        quotas: Count where a tenant has none of its own.
+
+    Raises:
+        ConfigError: a table is invalid.
+    """
+    return {name: _tenant(document, name, table, quotas) for name, table in document.table("tenants").items()}
 
 
 def read_roots(document: Document, key: str, roots: Iterable[Path]) -> tuple[Path, ...]:
@@ -60,13 +68,14 @@ def is_local(listen: str) -> bool:
         return False
 
 
-def _tenant(document: Document, name: str, table: object) -> TenantSettings:
+def _tenant(document: Document, name: str, table: object, quotas: QuotaLimits) -> TenantSettings:
     key = f"tenants.{name}"
     if not TENANT_NAME.fullmatch(name):
         raise document.error(
             key, "is not a name of at most 64 letters, digits, '.', '_' and '-' that starts with a letter or digit"
         )
     tenant = document.convert(key, table, TenantSettings)
+    tenant = msgspec.structs.replace(tenant, quotas=tenant.quotas.over(quotas))
     if tenant.roots is None:
         return tenant
     return msgspec.structs.replace(tenant, roots=read_roots(document, f"{key}.roots", tenant.roots))

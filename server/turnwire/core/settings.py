@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from turnwire.domain.bounds import Count, Seconds, TokenLimit
+from turnwire.domain.bounds import Count, QuotaLimit, Seconds, TokenLimit
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.conversation.permissions import PermissionAction, matches_glob
 from turnwire.domain.conversation.sessions import DEFAULT_AGENT, Budget
@@ -152,11 +152,76 @@ class FileSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Largest file: an attachment, or a file in a tool's result."""
 
 
+class QuotaLimits(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    rename={
+        "max_cost_pico_usd_per_day": "max_cost_usd_per_day",
+        "max_cost_pico_usd_per_month": "max_cost_usd_per_month",
+    },
+):
+    """What each tenant may have and use; 0 and a key that is left out set no limit.
+
+    `[tenants.NAME.quotas]` has the same keys: a key that is given there counts for that tenant instead. Days and months
+    are those of UTC.
+    """
+
+    max_sessions: QuotaLimit | None = None
+    """Sessions that are stored."""
+    max_running_turns: QuotaLimit | None = None
+    """Turns that run, those that wait for a tool or a person included. A message that would start one more is
+    refused."""
+    max_waiting_messages: QuotaLimit | None = None
+    """Messages that wait behind running turns, in all sessions together."""
+    max_watchers: QuotaLimit | None = None
+    """Event streams open at the same time."""
+    max_requests_per_second: QuotaLimit | None = None
+    """Requests that are admitted a second, on average. A stream is one request."""
+    max_request_burst: QuotaLimit | None = None
+    """Requests that are admitted at once after a pause. 0 or omitted: as many as in one second."""
+    max_stored_bytes: QuotaLimit | None = None
+    """Parts of messages and files, as they are stored. Equal files count once. Answers of models and results of tools
+    are stored even when the quota is used up; new messages are refused."""
+    max_tokens_per_day: TokenLimit | None = None
+    """Prompts and answers together. A step that has begun is finished, so it may go over the quota."""
+    max_tokens_per_month: TokenLimit | None = None
+    """The same for a calendar month."""
+    max_cost_pico_usd_per_day: PicoUsd | None = None
+    """Money for models. Steps of unknown price count as 0. A step that has begun may go over the quota."""
+    max_cost_pico_usd_per_month: PicoUsd | None = None
+    """The same for a calendar month."""
+
+    def over(self, defaults: "QuotaLimits") -> "QuotaLimits":
+        """Returns these limits, with the defaults for those that are left out."""
+        given = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
+        return msgspec.structs.replace(defaults, **given)
+
+
+NO_QUOTAS = QuotaLimits(
+    max_sessions=0,
+    max_running_turns=0,
+    max_waiting_messages=0,
+    max_watchers=0,
+    max_requests_per_second=0,
+    max_request_burst=0,
+    max_stored_bytes=0,
+    max_tokens_per_day=0,
+    max_tokens_per_month=0,
+    max_cost_pico_usd_per_day=PicoUsd(0),
+    max_cost_pico_usd_per_month=PicoUsd(0),
+)
+"""What counts where nothing is configured."""
+
+
 class TenantSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What one tenant may use. A server that does not identify callers has one tenant, `default`."""
 
     roots: tuple[Path, ...] | None = None
     """As `files.roots`, for this tenant alone. If omitted: `files.roots`; empty: no file of the server."""
+    quotas: QuotaLimits = QuotaLimits()
+    """Limits that count instead of those in `[quotas]`."""
 
 
 class CompactionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -181,7 +246,9 @@ class CoreSettings(Struct, frozen=True, kw_only=True):
     files: FileSettings = FileSettings()
     """The roots are absolute."""
     tenants: Mapping[str, TenantSettings] = {}
-    """By name; a tenant that is not listed has the defaults. The roots are absolute."""
+    """By name; a tenant that is not listed has the defaults. The roots are absolute, the quotas those that count."""
+    quotas: QuotaLimits = NO_QUOTAS
+    """Of each tenant that is not listed in `tenants`."""
     limits: Limits = Limits()
     retries: Retries = Retries()
     fallback_models: tuple[ModelRef, ...] = ()
@@ -204,6 +271,11 @@ class CoreSettings(Struct, frozen=True, kw_only=True):
     def bounded(self, page: Page) -> Page:
         """Returns the page, bounded in bytes when it has no size."""
         return page if page.size is not None else msgspec.structs.replace(page, max_bytes=self.max_list_bytes)
+
+    def quotas_of(self, tenant: str) -> QuotaLimits:
+        """Returns the limits of a tenant; None and 0 set no limit."""
+        settings = self.tenants.get(tenant)
+        return self.quotas if settings is None else settings.quotas
 
     def agent(self, name: str) -> Agent:
         """Returns an agent by name; "" is the default agent, which exists even if it is not configured."""

@@ -12,6 +12,8 @@ Tokens = Annotated[int, Meta(ge=1, le=2**32 - 1)]
 """Tokens of one request or answer, which the contract stores in 32 bits."""
 TokenLimit = Annotated[int, Meta(ge=0, le=10**15)]
 """Tokens of a sum, which the contract and the database store in 64 bits; 0 sets no limit."""
+QuotaLimit = Annotated[int, Meta(ge=0, le=2**53 - 1)]
+"""A count or a size, at most the largest number that every client holds exactly; 0 sets no limit."""
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 """A duration in seconds: more than 0, at most a day."""
 Share = Annotated[float, Meta(ge=0, le=1)]

@@ -7,7 +7,8 @@ import pytest
 from tests.support.fakes.config_file import load
 from turnwire.config import ConfigError
 from turnwire.config.tenants import default_roots
-from turnwire.core.settings import TenantSettings
+from turnwire.core.settings import NO_QUOTAS, QuotaLimits, TenantSettings
+from turnwire.domain.money import PicoUsd
 
 
 def test_roots_of_a_tenant_are_absolute(tmp_path: Path) -> None:
@@ -15,9 +16,9 @@ def test_roots_of_a_tenant_are_absolute(tmp_path: Path) -> None:
     (tmp_path / "shared").mkdir()
     config = load("[tenants.acme]\nroots = ['shared', '..']\n[tenants.none]\nroots = []\n[tenants.default]")
     assert config.tenants == {
-        "acme": TenantSettings(roots=(tmp_path / "shared", tmp_path.parent)),
-        "none": TenantSettings(roots=()),
-        "default": TenantSettings(roots=None),
+        "acme": TenantSettings(roots=(tmp_path / "shared", tmp_path.parent), quotas=NO_QUOTAS),
+        "none": TenantSettings(roots=(), quotas=NO_QUOTAS),
+        "default": TenantSettings(roots=None, quotas=NO_QUOTAS),
     }
     assert config.core_settings().tenants == config.tenants
 
@@ -83,3 +84,38 @@ def test_roots_of_a_tenant_come_before_those_of_all(tmp_path: Path) -> None:
         (),
         (tmp_path / "shared",),
     ]
+
+
+def test_quotas_of_a_tenant_count_instead_of_those_of_all() -> None:
+    """Key by key; 0 lifts a limit. Money is exact, far below a cent."""
+    settings = load(
+        """
+[quotas]
+max_sessions = 10
+max_watchers = 5
+max_cost_usd_per_day = "0.000000000001"
+[tenants.acme.quotas]
+max_sessions = 0
+max_cost_usd_per_day = "1234.000000000001"
+[tenants.other]
+"""
+    ).core_settings()
+    everybody = QuotaLimits(max_sessions=10, max_watchers=5, max_cost_pico_usd_per_day=PicoUsd(1)).over(NO_QUOTAS)
+    assert settings.quotas_of("unknown") == settings.quotas_of("other") == everybody
+    acme = QuotaLimits(max_sessions=0, max_cost_pico_usd_per_day=PicoUsd(1_234_000_000_000_001))
+    assert settings.quotas_of("acme") == acme.over(everybody)
+
+
+@pytest.mark.parametrize(
+    ("toml", "problem"),
+    [
+        ("[quotas]\nmax_sessions = -1", "quotas.max_sessions"),
+        ("[quotas]\nmax_stored_bytes = 9007199254740992", "quotas.max_stored_bytes"),
+        ("[tenants.acme.quotas]\nmax_cost_usd_per_day = '0.0000000000001'", "tenants.acme.quotas.max_cost_usd_per_day"),
+        ("[tenants.acme.quotas]\nmax_money = 1", "tenants.acme.quotas.max_money: is not a known key"),
+    ],
+)
+def test_wrong_quotas_are_named(toml: str, problem: str) -> None:
+    """With the whole path of the key."""
+    with pytest.raises(ConfigError, match=problem):
+        load(toml)

@@ -1,0 +1,301 @@
+"""No tenant notices another one: every method of the contract, with the ids of another tenant and with unknown ids."""
+
+import contextlib
+import hashlib
+import itertools
+import json
+import re
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import grpc
+import pytest
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.json_format import MessageToJson
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+from grpc_status import rpc_status
+
+from opencode.event.event_pb2 import SubscribeGlobalEventsRequest, WatchEventsRequest
+from opencode.file.file_pb2 import DownloadFileRequest
+from opencode.message.content_pb2 import MESSAGE_TYPE_USER
+from opencode.message.message_pb2 import (
+    DISPOSITION_DUPLICATE,
+    DISPOSITION_STARTED,
+    AppendMessageRequest,
+    SendMessageRequest,
+)
+from opencode.session.session_pb2 import DeleteSessionRequest, GetSessionRequest
+from opencode.tool.tool_pb2 import ListPermissionsRequest
+from opencode.turn.turn_pb2 import BUSY_POLICY_REJECT
+from tests.support.clients.belongings import RULES, Belongings, acquire
+from tests.support.clients.conversation import ask, file, new_session, refused, talk, text, turn_ended
+from tests.support.clients.every_method import (
+    ID_FIELDS,
+    LEFT_OUT,
+    METHODS,
+    OTHER_FIELDS,
+    REQUESTS,
+    Make,
+    ids_in,
+    mixtures,
+    sample,
+    texts,
+)
+from tests.support.servers.running import Client
+from tests.support.servers.tenants import connect_as, server_of_tenants
+from turnwire.domain.pages import encode_token
+from turnwire.domain.principal import Role
+
+
+def test_every_method_has_a_row() -> None:
+    """A new method needs requests here, which is how it is known that tenants do not see each other in it."""
+    assert set(REQUESTS) == set(METHODS)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_id_is_in_a_row(name: str) -> None:
+    """A new field that names something does too."""
+    method = METHODS[name]
+    named = {f.name for f in texts(method.input_type) if re.search(r"_ids?$|_token$|sha256$", f.name)}
+    assert named <= ID_FIELDS | OTHER_FIELDS
+    used = {field for make in REQUESTS[name] for field in ids_in(make(sample("x")))}
+    left_out = {field for one, field in LEFT_OUT if one == method.name}
+    assert used == (named & ID_FIELDS) - left_out
+
+
+@dataclass
+class Caller:
+    """One tenant's client and what the tenant has."""
+
+    client: Client
+    mine: Belongings
+
+
+class Neighbours:
+    """A server with a tenant that has a conversation, room for others, and ids that this server does not know."""
+
+    def __init__(self, address: str, database: Path, alice: Caller, unknown: Belongings) -> None:
+        self.address = address
+        self.alice = alice
+        self.unknown = unknown
+        self._database = database
+        self._numbers = itertools.count(1)
+
+    @contextlib.asynccontextmanager
+    async def newcomer(self, role: Role) -> AsyncIterator[Caller]:
+        """Yields a caller of a tenant that is new, with belongings like those of all others."""
+        tenant = f"bob-{next(self._numbers):03}"
+        async with connect_as(self.address, tenant, "bob", role) as client:
+            yield Caller(client, await acquire(client, tenant, "bob"))
+
+    def rows_of_alice(self) -> list[Any]:
+        """Returns all that the database has of the first tenant."""
+        sessions = "SELECT id FROM sessions WHERE tenant = 'alice'"
+        messages = f"SELECT id FROM messages WHERE session IN ({sessions})"
+        wheres = {
+            "sessions": "tenant = 'alice'",
+            "events": "tenant = 'alice'",
+            "files": "tenant = 'alice'",
+            "permissions": f"session IN ({sessions})",
+            "turns": f"session IN ({sessions})",
+            "messages": f"session IN ({sessions})",
+            "requests": f"session IN ({sessions}) OR tenant = 'alice'",
+            "parts": f"message IN ({messages})",
+            "part_files": f"part IN (SELECT id FROM parts WHERE message IN ({messages}))",
+        }
+        with contextlib.closing(sqlite3.connect(self._database)) as db:
+            return [db.execute(f"SELECT * FROM {table} WHERE {where}").fetchall() for table, where in wheres.items()]
+
+
+@pytest.fixture(scope="module")
+async def neighbours(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Neighbours]:
+    """The server; another one gives out ids of the same form."""
+    elsewhere, folder = tmp_path_factory.mktemp("elsewhere"), tmp_path_factory.mktemp("tenants")
+    async with server_of_tenants(elsewhere, RULES) as server, connect_as(server.address, "alice") as client:
+        unknown = await acquire(client, "alice", "alice")
+    async with server_of_tenants(folder, RULES) as server, connect_as(server.address, "alice", "alice") as client:
+        alice = Caller(client, await acquire(client, "alice", "alice"))
+        unknown.sha256 = "0" * 64
+        for name in unknown.tokens.keys() - {"session", "all"}:
+            unknown.tokens[name] = encode_token("a listing that there never was", 1)
+        yield Neighbours(server.address, folder / "turnwire.db", alice, unknown)
+
+
+@pytest.mark.parametrize("role", [Role.WRITER, Role.ADMIN])
+@pytest.mark.parametrize("name", METHODS)
+async def test_what_another_tenant_has_is_unknown(neighbours: Neighbours, name: str, role: Role) -> None:
+    """Two tenants in the same state get the same answers, one with the ids of a third, the other with unknown ones.
+
+    Status, text, details and data are equal but for the ids themselves and for what is each tenant's own. Nothing of
+    the third is in them, and nothing of the third has changed.
+    """
+    before = neighbours.rows_of_alice()
+    foreign, unknown = neighbours.alice.mine, neighbours.unknown
+    async with neighbours.newcomer(role) as one, neighbours.newcomer(role) as two:
+        for make in REQUESTS[name]:
+            pairs = zip(mixtures(make, one.mine, foreign), mixtures(make, two.mine, unknown), strict=True)
+            for of_foreign, of_unknown in pairs:
+                answer = await outcome(one, METHODS[name], of_foreign)
+                expected = await outcome(two, METHODS[name], of_unknown)
+                shown = _masked(answer, foreign, one.mine)
+                assert shown == _masked(expected, unknown, two.mine), of_foreign
+                assert not [secret for secret in foreign.secrets() if secret in shown]
+        for make in REQUESTS[name]:  # which fail for no other reason
+            if "request_id" in ids_in(make(one.mine)):
+                answer = await outcome(one, METHODS[name], make(one.mine))
+                assert answer.startswith("INVALID_ARGUMENT\n") and "REQUEST_ID_REUSED" in answer
+                one.mine.request_id = str(uuid4())
+            answer = await outcome(one, METHODS[name], make(one.mine))
+            assert answer.startswith(_expected(make)), answer
+            assert not [secret for secret in foreign.secrets() if secret in answer]
+    assert neighbours.rows_of_alice() == before
+
+
+def _expected(make: Make) -> str:
+    """Returns how the answer to a request with one's own ids begins."""
+    message = getattr(make(sample("x")), "message", None)
+    refused = isinstance(message, SendMessageRequest) and message.busy_policy == BUSY_POLICY_REJECT
+    return "FAILED_PRECONDITION\n" if refused else "OK\n"
+
+
+async def outcome(caller: Caller, method: MethodDescriptor, request: Message) -> str:
+    """Returns everything that a caller gets for a request, as text that begins with the name of the status."""
+    if isinstance(request, SubscribeGlobalEventsRequest) and request.session_ids:
+        request.session_ids.append(caller.mine.session_id)  # so that the stream shows when it has shown everything
+    path = f"/{method.containing_service.full_name}/{method.name}"
+    answer_of = GetMessageClass(method.output_type).FromString
+    encode = type(request).SerializeToString
+    answers: list[Message] = []
+    try:
+        if method.server_streaming:
+            call = caller.client.channel.unary_stream(path, encode, answer_of)(request)
+            await _read(caller, method, call, answers)
+        else:
+            answers.append(await caller.client.channel.unary_unary(path, encode, answer_of)(request))
+    except grpc.aio.AioRpcError as error:
+        status = rpc_status.from_call(error)  # type: ignore[arg-type]
+        details = "" if status is None else MessageToJson(status)
+        return f"{error.code().name}\n{error.details()}\n{details}\n{_json(answers)}"
+    return f"OK\n{_json(answers)}"
+
+
+async def _read(caller: Caller, method: MethodDescriptor, call: Any, answers: list[Message]) -> None:
+    """Reads a stream to its end; one that has none up to a moment after everything that was there when it began."""
+    if method.name == "SubscribeGlobalEvents":
+        await call.initial_metadata()
+        await _mark(caller, "the end")
+    async for answer in call:
+        answers.append(answer)
+        if _is_end(method, caller, answers):
+            call.cancel()
+            break
+    if method.name != "SubscribeGlobalEvents":  # how events are divided into answers is chance
+        answers[:] = [_merged(answers)] if answers else []
+    else:  # what came first is too, and how often a part was shown
+        shown = {_OWN.sub(r"\1", MessageToJson(answer)): answer for answer in answers}
+        answers[:] = [answer for _, answer in sorted(shown.items())]
+
+
+def _is_end(method: MethodDescriptor, caller: Caller, answers: Sequence[Any]) -> bool:
+    if method.name == "WatchEvents":
+        return any(event.HasField("caught_up") for event in answers[-1].events)
+    shown = "".join(map(str, answers))
+    return method.name == "SubscribeGlobalEvents" and "the end" in shown and caller.mine.waiting_call_id in shown
+
+
+def _merged(answers: Sequence[Message]) -> Message:
+    for answer in answers[1:]:
+        answers[0].MergeFrom(answer)
+    return answers[0]
+
+
+async def _mark(caller: Caller, words: str) -> None:
+    request = AppendMessageRequest(session_id=caller.mine.session_id, type=MESSAGE_TYPE_USER, parts=[text(words)])
+    await caller.client.messages.AppendMessage(request)
+
+
+def _json(answers: Sequence[Message]) -> str:
+    return "\n".join(json.dumps(json.loads(MessageToJson(answer)), sort_keys=True, indent=1) for answer in answers)
+
+
+_OWN = re.compile(r"\b(ses|msg|trn|prt|per|evt|rpc|nod)_[0-9a-f]{32}\b")
+_TIMES = re.compile(r"\d{4}-\d\d-\d\dT[0-9:.]+Z|\"1\d{12}\"")
+_TOKENS = re.compile(r'("(?:resumeToken|nextPageToken|prefixHash)": )"[^"]+"')
+
+
+def _masked(outcome: str, asked: Belongings, own: Belongings) -> str:
+    """Returns what a caller got, with names instead of the ids that it asked for, of its own ids, and of times."""
+    for field in fields(Belongings):
+        value = getattr(asked, field.name)
+        if isinstance(value, str) and field.name not in ("tenant", "name"):
+            outcome = outcome.replace(value, f"<asked {field.name}>")
+    outcome = outcome.replace(own.tenant, "<tenant>").replace(own.request_id, "<own request>")
+    outcome = outcome.replace(own.sha256, "<own file>")
+    outcome = _TIMES.sub("<time>", _TOKENS.sub(r"\1<token>", outcome))
+    numbers: dict[str, int] = {}
+    return _OWN.sub(lambda found: f"<{found[1]} {numbers.setdefault(found[0], len(numbers))}>", outcome)
+
+
+async def test_watches_of_all_sessions_show_ones_own(neighbours: Neighbours) -> None:
+    """Whatever another tenant does meanwhile: a turn from its beginning to its end, a new session, a deletion."""
+    async with neighbours.newcomer(Role.ADMIN) as bob:
+        everything = bob.client.events.WatchEvents(WatchEventsRequest())
+        simple = bob.client.events.SubscribeGlobalEvents(SubscribeGlobalEventsRequest())
+        await simple.initial_metadata()
+        await _until(everything, lambda answer: any(event.HasField("caught_up") for event in answer.events))
+        alice = neighbours.alice.client
+        await talk(alice, "/reason What the words of alice mean.\nThe words of alice.\n/tool nothing {}\n/step\nMore.")
+        other = await new_session(alice, title="Plans of alice, again")
+        await alice.sessions.DeleteSession(DeleteSessionRequest(session_id=other))
+        await _mark(bob, "the end")
+        for stream in (everything, simple):
+            answers = await _until(stream, lambda answer: "the end" in str(answer))
+            sessions = set(re.findall(r"ses_[0-9a-f]{32}", "".join(map(str, answers))))
+            assert sessions == {bob.mine.session_id}
+            assert "alice" not in "".join(map(str, answers))
+            stream.cancel()
+
+
+async def test_equal_names_and_bytes_of_two_tenants_are_their_own(neighbours: Neighbours) -> None:
+    """One request id, one title and one file: each is new to each tenant, and goes with the session of one alone."""
+    async with neighbours.newcomer(Role.WRITER) as one, neighbours.newcomer(Role.WRITER) as two:
+        shared = str(uuid4())
+        sent = ask("The same", request_id=shared)
+        sent.parts.append(file(data=b"the same bytes", filename="same.txt", mime="text/plain"))
+        first, second = [await caller.client.messages.SendMessage(sent) for caller in (one, two)]
+        assert (first.disposition, second.disposition) == (DISPOSITION_STARTED, DISPOSITION_STARTED)
+        assert first.session_id != second.session_id
+        again = await two.client.messages.SendMessage(sent)
+        assert (again.disposition, again.message_id) == (DISPOSITION_DUPLICATE, second.message_id)
+        await turn_ended(one.client, first)
+        await one.client.sessions.DeleteSession(DeleteSessionRequest(session_id=first.session_id))
+        sha256 = hashlib.sha256(b"the same bytes").hexdigest()
+        download = DownloadFileRequest(session_id=second.session_id, sha256=sha256)
+        assert [answer.data async for answer in two.client.files.DownloadFile(download)] == [b"the same bytes"]
+
+
+async def test_an_admin_acts_for_a_tenant(neighbours: Neighbours) -> None:
+    """With its name in the call, an admin sees what that tenant has; without, what the admin's own tenant has."""
+    address, mine = neighbours.address, neighbours.alice.mine
+    request = GetSessionRequest(session_id=mine.session_id)
+    async with connect_as(address, "ops", role=Role.ADMIN, acting_for="alice") as admin:
+        assert (await admin.sessions.GetSession(request)).session.title == "Plans of alice"
+        assert len((await admin.permissions.ListPermissions(ListPermissionsRequest())).permissions) == 2
+    async with connect_as(address, "ops", role=Role.ADMIN) as admin:
+        assert (await refused(admin.sessions.GetSession(request))).code is grpc.StatusCode.NOT_FOUND
+        assert list((await admin.permissions.ListPermissions(ListPermissionsRequest())).permissions) == []
+
+
+async def _until(stream: Any, is_last: Callable[[Any], bool]) -> list[Any]:
+    """Reads a stream up to an answer; returns all answers read."""
+    answers = []
+    async for answer in stream:
+        answers.append(answer)
+        if is_last(answer):
+            return answers
+    raise AssertionError("the stream has ended")

@@ -1,0 +1,111 @@
+"""What one tenant has: a conversation with everything that has an id, and the ids."""
+
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+from opencode.message.content_pb2 import MESSAGE_TYPE_USER
+from opencode.message.message_pb2 import AppendMessageRequest, GetMessagesRequest, ListMessagesRequest
+from opencode.session.session_pb2 import ListSessionsRequest
+from opencode.tool.tool_pb2 import ListPermissionsRequest
+from opencode.turn.turn_service_pb2 import ListTurnsRequest
+from tests.support.clients.conversation import (
+    ask,
+    file,
+    messages_of,
+    new_session,
+    text,
+    tool,
+    turn_ended,
+    watching,
+)
+from tests.support.servers.running import Client
+
+RULES = """
+[permissions]
+"danger" = "ask"
+"""
+"""What the server must be configured with."""
+
+SECRET = "the words of"
+
+
+@dataclass
+class Belongings:
+    """The ids of what a tenant has, all in one session that waits for its caller."""
+
+    tenant: str
+    name: str
+    """In titles and texts."""
+    session_id: str = ""
+    message_id: str = ""
+    turn_id: str = ""
+    """A turn that waits for a permission and for a result."""
+    waiting_call_id: str = ""
+    """A tool call whose result is the client's."""
+    ended_call_id: str = ""
+    """A tool call of an ended turn."""
+    permission_id: str = ""
+    sha256: str = ""
+    request_id: str = field(default_factory=lambda: str(uuid4()))
+    tokens: dict[str, str] = field(default_factory=dict)
+    """Page tokens by the name of their method, and resume tokens as "session" and "all"."""
+
+    def secrets(self) -> list[str]:
+        """Returns texts that nobody else may be shown."""
+        named = [self.session_id, self.message_id, self.turn_id, self.waiting_call_id, self.ended_call_id]
+        return [*named, self.permission_id, f"{SECRET} {self.name}", f"Plans of {self.name}"]
+
+
+async def acquire(client: Client, tenant: str, name: str) -> Belongings:
+    """Returns what a tenant has now that had nothing before. The name is in all that it wrote."""
+    mine = Belongings(tenant, name)
+    for number in range(2):
+        await new_session(client, title=f"Plans of {name} {number}")
+    mine.session_id = await new_session(client, title=f"Plans of {name}")
+    words = f"{SECRET} {name}"
+    ended = await client.messages.SendMessage(ask(f"{words}\n/tool nothing {{}}\n/step\nDone.", mine.session_id))
+    await turn_ended(client, ended)
+    appended = AppendMessageRequest(session_id=mine.session_id, type=MESSAGE_TYPE_USER, request_id=mine.request_id)
+    appended.parts.extend([text(words), file(data=words.encode(), filename="plan.txt", mime="text/plain")])
+    mine.message_id = (await client.messages.AppendMessage(appended)).message_id
+    waiting = ask(
+        f'{words}\n/tool danger {{"a": 1}}\n/tool danger {{"a": 2}}\n/tool look {{}}\n/step\nIt is done.',
+        mine.session_id,
+        tools=[tool("danger"), tool("look")],
+    )
+    accepted = await client.messages.SendMessage(waiting)
+    mine.turn_id = accepted.turn_id
+    async with watching(client, mine.session_id, after_sequence=accepted.sequence) as watch:
+        asked = (await watch.until_kind("permission_asked", 2)).permission_asked.permission
+    mine.permission_id = asked.id
+    for message in await messages_of(client, mine.session_id):
+        for part in message.parts:
+            if part.HasField("tool_use"):
+                if part.tool_use.name == "look":
+                    mine.waiting_call_id = part.tool_use.id
+                elif part.tool_use.name == "nothing":
+                    mine.ended_call_id = part.tool_use.id
+            elif part.HasField("file"):
+                mine.sha256 = part.file.sha256
+    await _take_tokens(client, mine)
+    return mine
+
+
+async def _take_tokens(client: Client, mine: Belongings) -> None:
+    listed = await client.messages.ListMessages(ListMessagesRequest(session_id=mine.session_id, page_size=1))
+    displayed = await client.messages.GetMessages(GetMessagesRequest(session_id=mine.session_id, page_size=1))
+    permissions = await client.permissions.ListPermissions(ListPermissionsRequest(page_size=1))
+    turns = await client.turns.ListTurns(ListTurnsRequest(session_id=mine.session_id, page_size=1))
+    sessions = await client.sessions.ListSessions(ListSessionsRequest(page_size=1))
+    async with watching(client) as watch:
+        await watch.until_kind("caught_up")
+    mine.tokens = {
+        "ListMessages": listed.next_page_token,
+        "GetMessages": displayed.next_page_token,
+        "ListPermissions": permissions.next_page_token,
+        "ListTurns": turns.next_page_token,
+        "ListSessions": sessions.next_page_token,
+        "session": listed.resume_token,
+        "all": watch.token,
+    }
+    assert all(mine.tokens.values()), mine.tokens

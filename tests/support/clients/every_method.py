@@ -1,0 +1,213 @@
+"""Requests to every method of the contract, with everything in them that belongs to a tenant."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from typing import Any
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescriptor
+from google.protobuf.message import Message
+
+from docs.reference.field_numbers import modules
+from opencode.agent.agent_pb2 import ListAgentsRequest
+from opencode.event.event_pb2 import SubscribeGlobalEventsRequest, WatchEventsRequest
+from opencode.file.file_pb2 import DownloadFileRequest
+from opencode.message.content_pb2 import MESSAGE_TYPE_TOOL_RESULT, MESSAGE_TYPE_USER, ToolResultContent
+from opencode.message.message_pb2 import (
+    AbortSessionRequest,
+    AppendMessageRequest,
+    ExplainContextRequest,
+    GetMessageRequest,
+    GetMessagesRequest,
+    ListMessagesRequest,
+    MessagePart,
+    StreamMessageRequest,
+)
+from opencode.provider.provider_pb2 import GetProvidersRequest
+from opencode.server.server_pb2 import GetServerInfoRequest
+from opencode.session.session_pb2 import (
+    CreateSessionRequest,
+    DeleteSessionRequest,
+    GetSessionRequest,
+    ListSessionsRequest,
+    UpdateDirectoryRequest,
+)
+from opencode.tool.tool_pb2 import (
+    ListPermissionsRequest,
+    ListToolsRequest,
+    PermissionResponse,
+    SubmitToolResultRequest,
+)
+from opencode.turn.turn_pb2 import BUSY_POLICY_REJECT
+from opencode.turn.turn_service_pb2 import GetTurnRequest, ListTurnsRequest
+from tests.support.clients.belongings import Belongings
+from tests.support.clients.conversation import ask, change_of, text
+
+Make = Callable[[Belongings], Message]
+
+REQUESTS: dict[str, tuple[Make, ...]] = {
+    "agent.AgentService.ListAgents": (lambda _: ListAgentsRequest(),),
+    "event.EventService.SubscribeGlobalEvents": (
+        lambda b: SubscribeGlobalEventsRequest(session_ids=[b.session_id]),
+        lambda _: SubscribeGlobalEventsRequest(),
+    ),
+    "event.EventService.WatchEvents": (
+        lambda b: WatchEventsRequest(session_id=b.session_id, resume_token=b.tokens["session"]),
+        lambda b: WatchEventsRequest(session_id=b.session_id, after_sequence=0),
+        lambda b: WatchEventsRequest(resume_token=b.tokens["all"]),
+        lambda b: WatchEventsRequest(resume_token=b.tokens["all"], fail_if_compacted=True),
+        lambda _: WatchEventsRequest(from_beginning=True),
+    ),
+    "file.FileService.DownloadFile": (lambda b: DownloadFileRequest(session_id=b.session_id, sha256=b.sha256),),
+    "message.MessageService.SendMessage": (
+        lambda b: ask("Hello", b.session_id, request_id=b.request_id),
+        lambda b: ask("Hello", request_id=b.request_id),
+    ),
+    "message.MessageService.GetMessages": (
+        lambda b: GetMessagesRequest(session_id=b.session_id, page_size=1, page_token=b.tokens["GetMessages"]),
+        lambda b: GetMessagesRequest(session_id=b.session_id),
+    ),
+    "message.MessageService.AbortSession": (
+        lambda b: AbortSessionRequest(session_id=b.session_id, expected_turn_id=b.turn_id),
+        lambda b: AbortSessionRequest(session_id=b.session_id),
+    ),
+    "message.MessageService.StreamMessage": (
+        lambda b: StreamMessageRequest(message=ask("Hello", request_id=b.request_id)),
+        lambda b: StreamMessageRequest(message=ask("Hello", b.session_id, busy_policy=BUSY_POLICY_REJECT)),
+    ),
+    "message.MessageService.GetMessage": (
+        lambda b: GetMessageRequest(session_id=b.session_id, message_id=b.message_id),
+    ),
+    "message.MessageService.ListMessages": (
+        lambda b: ListMessagesRequest(session_id=b.session_id, page_size=1, page_token=b.tokens["ListMessages"]),
+    ),
+    "message.MessageService.AppendMessage": (
+        lambda b: AppendMessageRequest(
+            session_id=b.session_id, type=MESSAGE_TYPE_USER, parts=[text("more")], request_id=b.request_id
+        ),
+        lambda b: AppendMessageRequest(
+            session_id=b.session_id,
+            type=MESSAGE_TYPE_TOOL_RESULT,
+            parts=[MessagePart(tool_result=ToolResultContent(tool_call_id=b.ended_call_id, output="later"))],
+        ),
+    ),
+    "message.MessageService.ExplainContext": (lambda b: ExplainContextRequest(session_id=b.session_id),),
+    "provider.ProviderService.GetProviders": (lambda _: GetProvidersRequest(),),
+    "server.ServerService.GetServerInfo": (lambda _: GetServerInfoRequest(),),
+    "session.SessionService.ListSessions": (
+        lambda b: ListSessionsRequest(page_size=1, page_token=b.tokens["ListSessions"]),
+        lambda _: ListSessionsRequest(),
+    ),
+    "session.SessionService.CreateSession": (lambda b: CreateSessionRequest(title="Plans", request_id=b.request_id),),
+    "session.SessionService.DeleteSession": (lambda b: DeleteSessionRequest(session_id=b.session_id),),
+    "session.SessionService.UpdateSessionDirectory": (
+        lambda b: UpdateDirectoryRequest(session_id=b.session_id, directory="/tmp"),
+    ),
+    "session.SessionService.GetSession": (lambda b: GetSessionRequest(session_id=b.session_id),),
+    "session.SessionService.UpdateSession": (
+        lambda b: _with(change_of(b.session_id, title="Mine"), request_id=b.request_id),
+    ),
+    "tool.PermissionService.RespondToPermission": (
+        lambda b: PermissionResponse(session_id=b.session_id, permission_id=b.permission_id, response="approve"),
+    ),
+    "tool.PermissionService.ListPermissions": (
+        lambda b: ListPermissionsRequest(page_size=1, page_token=b.tokens["ListPermissions"]),
+        lambda b: ListPermissionsRequest(session_id=b.session_id),
+        lambda _: ListPermissionsRequest(),
+    ),
+    "tool.ToolService.SubmitToolResult": (
+        lambda b: SubmitToolResultRequest(session_id=b.session_id, tool_call_id=b.waiting_call_id, output="seen"),
+    ),
+    "tool.ToolService.ListTools": (lambda b: ListToolsRequest(session_id=b.session_id),),
+    "turn.TurnService.GetTurn": (lambda b: GetTurnRequest(session_id=b.session_id, turn_id=b.turn_id),),
+    "turn.TurnService.ListTurns": (
+        lambda b: ListTurnsRequest(session_id=b.session_id, page_size=1, page_token=b.tokens["ListTurns"]),
+    ),
+}
+"""Requests with everything that a method takes of what belongs to a tenant, by method."""
+
+ID_FIELDS = {
+    *("session_id", "session_ids", "message_id", "turn_id", "expected_turn_id", "tool_call_id", "permission_id"),
+    *("sha256", "request_id", "page_token", "resume_token"),
+}
+"""Fields of requests that take what the server or a caller has named."""
+
+OTHER_FIELDS = {
+    "call_id",  # of a provider; looked for in the conversation of the session only
+    "model_id",
+    "provider_id",
+    "lease_id",  # refused in this version
+    "upload_id",  # refused in this version
+}
+"""Fields with the names of ids that name nothing of a tenant."""
+
+LEFT_OUT = {
+    ("ListTools", "page_token"),  # the server's tools are of no tenant
+    ("SendMessage", "tool_call_id"),  # a message for a model has no tool results; nor has the next two
+    ("StreamMessage", "tool_call_id"),
+    ("ExplainContext", "tool_call_id"),
+}
+"""Fields that no row has: the method and the field."""
+
+
+def _with(message: Any, **values: Any) -> Any:
+    for name, value in values.items():
+        setattr(message, name, value)
+    return message
+
+
+def _methods() -> Iterator[MethodDescriptor]:
+    for module in modules():
+        for service in module.DESCRIPTOR.services_by_name.values():  # type: ignore[attr-defined]
+            yield from service.methods
+
+
+METHODS = {method.full_name.removeprefix("opencode."): method for method in _methods()}
+"""All methods by name, without the name that all packages begin with."""
+
+
+def texts(message: Descriptor, above: tuple[str, ...] = ()) -> Iterator[FieldDescriptor]:
+    """Yields all fields of text in a message and the messages in it."""
+    for one in message.fields:
+        if one.type == FieldDescriptor.TYPE_STRING:
+            yield one
+        elif one.message_type is not None and one.message_type.full_name not in above:
+            yield from texts(one.message_type, (*above, one.message_type.full_name))
+
+
+def sample(mark: str) -> Belongings:
+    """Returns belongings of nobody, whose ids are their names."""
+    names = [field.name for field in fields(Belongings) if field.name != "tokens"]
+    tokens = ("ListMessages", "GetMessages", "ListPermissions", "ListTurns", "ListSessions", "session", "all")
+    return Belongings(**{name: f"{name}-{mark}" for name in names}, tokens={name: f"{name}-{mark}" for name in tokens})
+
+
+def ids_in(message: Message) -> Iterator[str]:
+    """Yields the names of the fields of a message that take ids and are set."""
+    for one, value in message.ListFields():
+        if one.name in ID_FIELDS:
+            yield one.name
+        elif one.message_type is not None:
+            for inner in [value] if isinstance(value, Message) else value:
+                yield from ids_in(inner)
+
+
+def mixtures(make: Make, mine: Belongings, other: Belongings) -> Iterator[Message]:
+    """Yields the request with all ids of the other, and with each one of them among one's own."""
+    used = sorted(set(ids_in(make(mine))))
+    if used:
+        yield make(other)
+    if len(used) > 1:
+        for name in used:
+            yield _mixed(make(mine), make(other), name)
+
+
+def _mixed(mine: Message, other: Message, name: str) -> Message:
+    for one, value in other.ListFields():
+        if one.name == name:
+            setattr(mine, name, value)
+        elif isinstance(value, Message):
+            _mixed(getattr(mine, one.name), value, name)
+        elif one.message_type is not None:
+            for own, others in zip(getattr(mine, one.name), value, strict=True):
+                _mixed(own, others, name)
+    return mine

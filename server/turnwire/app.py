@@ -29,6 +29,8 @@ from turnwire.config.auth import missing_protection
 from turnwire.config.sections import TlsConfig
 from turnwire.core.environment import Environment
 from turnwire.core.intake.once import NamedRequests
+from turnwire.core.quotas.rates import RequestRates
+from turnwire.core.quotas.reservations import Reservations
 from turnwire.core.turns.registry import LeftTurns, TurnLoad, Turns
 from turnwire.core.use_cases import UseCases
 from turnwire.core.use_cases.catalog import Catalog
@@ -108,7 +110,7 @@ class Server:
     def load(self) -> Readings:
         """Returns how much the server has to do now; nothing before the start."""
         turns = TurnLoad(0, 0, 0) if self._turns is None else self._turns.load()
-        watchers = 0 if self._feed is None else self._feed.watchers
+        watchers = 0 if self._feed is None else self._feed.open_watchers
         return Readings(turns.running, turns.waiting, turns.queued, watchers)
 
     async def _stop_turns(self, turns: Turns) -> None:
@@ -158,6 +160,7 @@ class Server:
             tracer=tracer,
         )
         self._turns = turns = Turns(environment)
+        rates = RequestRates(environment.settings)
         use_cases = _use_cases(environment, turns, codec, heartbeat, config.shown_limits())
         # after the turns: a deletion waits for the end of one, which is written again and again until the turns stop
         stack.push_async_callback(use_cases.sessions.aclose)
@@ -166,7 +169,7 @@ class Server:
         stack.push_async_callback(use_cases.conversations.aclose)
         authenticator = await _open_authenticator(config, stack)
         services = all_services(use_cases, authenticator.offered)
-        await grpc_server.start(services, Gate(authenticator, observer))
+        await grpc_server.start(services, Gate(authenticator, rates.admit, observer))
         stack.push_async_callback(grpc_server.stop, timedelta(seconds=config.server.shutdown_grace_seconds))
         stack.callback(feed.close)
         stack.push_async_callback(grpc_server.refuse_work)
@@ -201,10 +204,11 @@ def _use_cases(
     environment: Environment, turns: Turns, codec: Codec, heartbeat: timedelta, limits: Mapping[str, int]
 ) -> UseCases:
     tool_results, requests = ToolResults(environment, turns), NamedRequests(environment.store)
+    reservations = Reservations(environment)
     return UseCases(
-        conversations=Conversations(environment, turns, tool_results, requests),
+        conversations=Conversations(environment, turns, tool_results, requests, reservations),
         tool_results=tool_results,
-        sessions=Sessions(environment, turns, requests),
+        sessions=Sessions(environment, turns, requests, reservations),
         turns=TurnRecords(environment, turns),
         permissions=Permissions(environment, turns),
         explainer=ContextExplainer(environment),

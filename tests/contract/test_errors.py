@@ -50,6 +50,7 @@ TABLE: dict[type[e.DomainError], tuple[int, str, str]] = {
     e.TooManyTurns: (code_pb2.RESOURCE_EXHAUSTED, "CONCURRENCY_LIMIT", "QuotaFailure RetryInfo"),
     e.TooManyWatchers: (code_pb2.RESOURCE_EXHAUSTED, "CONCURRENCY_LIMIT", "QuotaFailure RetryInfo"),
     e.TooManySignIns: (code_pb2.RESOURCE_EXHAUSTED, "CONCURRENCY_LIMIT", "QuotaFailure RetryInfo"),
+    e.QuotaExceeded: (code_pb2.RESOURCE_EXHAUSTED, "QUOTA_EXCEEDED", "QuotaFailure"),
     e.AnswerTooLarge: (code_pb2.RESOURCE_EXHAUSTED, "ANSWER_TOO_LARGE", ""),
     e.ProviderRateLimited: (code_pb2.RESOURCE_EXHAUSTED, "PROVIDER_RATE_LIMITED", "RetryInfo"),
     e.ProviderUnavailable: (code_pb2.UNAVAILABLE, "PROVIDER_UNAVAILABLE", "RetryInfo"),
@@ -101,6 +102,8 @@ def _make(kind: type[e.DomainError]) -> e.DomainError:
         arguments = ()
     elif issubclass(kind, e.Unauthenticated):
         arguments = ("the token is expired",)
+    elif issubclass(kind, e.QuotaExceeded):
+        return e.QuotaExceeded("went wrong", "acme", quota="sessions", limit=2, used=3)
     return kind(*arguments)
 
 
@@ -201,6 +204,16 @@ def test_positions_tell_what_is_kept() -> None:
     """So that a client can start again without asking."""
     found = _details(status_of(e.EventsCompacted("gone", 1, 3, 9)))
     assert dict(found[0].metadata) == {"askedSequence": "1", "earliestSequence": "3", "latestSequence": "9"}
+
+
+def test_quota_names_its_tenant_and_when_it_is_reset() -> None:
+    """Without a time, waiting alone does not help."""
+    error = e.QuotaExceeded("no more", "acme", quota="tokens_per_day", limit=2, used=3, retry_after=WAIT)
+    quota, retry = _details(status_of(error))[1:]
+    assert quota == details.QuotaFailure(
+        violations=[details.QuotaFailure.Violation(subject="tenant:acme", description="no more")]
+    )
+    assert retry == details.RetryInfo(retry_delay=Duration(seconds=2, nanos=500_000_000))
 
 
 @pytest.mark.parametrize(("kind", "subject"), [(e.TooManyTurns, "turns"), (e.TooManyWatchers, "watchers")])

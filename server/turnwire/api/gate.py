@@ -80,10 +80,16 @@ class Gate:
     def __init__(
         self,
         authenticator: Authenticator,
+        count: Callable[[str], None] = lambda _: None,
         observer: Observer = NoObserver(),  # noqa: B008 - has no state
     ) -> None:
-        """Takes what identifies callers, and what gets a report of each call."""
+        """Args:
+        authenticator: Identifies callers.
+        count: Counts a request of a tenant; raises QuotaExceeded when it has no more.
+        observer: Gets a report of each call.
+        """
         self._admission = Admission(authenticator)
+        self._count = count
         self._observer = observer
 
     async def unary(self, method: UnaryMethod, data: bytes, caller: Caller) -> Message | bytes:
@@ -149,13 +155,15 @@ class Gate:
 
     async def _admit(self, name: str, least_role: Role, caller: Caller) -> Principal:
         try:
-            return await self._admission.admit(name, least_role, caller)
+            principal = await self._admission.admit(name, least_role, caller)
         except Unauthenticated as error:
             self._admission.refusals.note(name, "UNAUTHENTICATED", error.cause, caller.address())
             raise _Refused(status_of(error)) from None
         except TooManySignIns as error:
             self._admission.refusals.note(name, "RESOURCE_EXHAUSTED", error.message, caller.address())
             raise _Refused(status_of(error)) from None
+        self._count(principal.tenant)
+        return principal
 
 
 class _Refused(CallFailed):

@@ -47,6 +47,21 @@ class Account(Struct, frozen=True):
     """Used in the UTC calendar month so far."""
 
 
+class QuotaName(StrEnum):
+    """The quotas of a tenant. Costs are in pico-USD; days and months are those of UTC."""
+
+    SESSIONS = "sessions"
+    RUNNING_TURNS = "running_turns"
+    WAITING_MESSAGES = "waiting_messages"
+    WATCHERS = "watchers"
+    REQUESTS_PER_SECOND = "requests_per_second"
+    STORED_BYTES = "stored_bytes"
+    TOKENS_PER_DAY = "tokens_per_day"
+    TOKENS_PER_MONTH = "tokens_per_month"
+    COST_PER_DAY = "cost_pico_usd_per_day"
+    COST_PER_MONTH = "cost_pico_usd_per_month"
+
+
 class UsageDimension(StrEnum):
     """By what usage is grouped."""
 

@@ -17,6 +17,7 @@
     +-- StaleVersion
     +-- LimitReached
     |   +-- TooManyTurns  TooManyWatchers  TooManySignIns
+    +-- QuotaExceeded
     +-- AnswerTooLarge
     +-- ProviderError
     |   +-- ProviderRateLimited  ProviderUnavailable  ProviderTimeout  ProviderCredentialsRejected
@@ -273,6 +274,26 @@ class TooManySignIns(LimitReached):
     """Too many credentials are being checked."""
 
     subject = "sign-ins"
+
+
+class QuotaExceeded(DomainError):
+    """A quota of the caller's tenant is used up; metadata quota, limit and used. Nothing was stored."""
+
+    reason = "QUOTA_EXCEEDED"
+
+    def __init__(
+        self, message: str, tenant: str, *, quota: str, limit: int, used: int, retry_after: timedelta | None = None
+    ) -> None:
+        """Args:
+        message: A sentence for people.
+        tenant: Whose quota it is.
+        quota: Its name.
+        limit: The most that the tenant may have or use.
+        used: What it has or has used; may be more.
+        retry_after: When there is room again; None when waiting alone does not help.
+        """
+        super().__init__(message, {"quota": quota, "limit": str(limit), "used": str(used)}, retry_after)
+        self.tenant = tenant
 
 
 class AnswerTooLarge(DomainError):

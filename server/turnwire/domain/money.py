@@ -1,5 +1,7 @@
 """Tokens and money of one model call, and their sums."""
 
+from decimal import Decimal
+
 from msgspec import Struct
 
 PICO_USD = 10**12
@@ -17,6 +19,11 @@ def usd_text(pico_usd: int) -> str:
 
 class PicoUsd(int):
     """Money in pico-USD. The configuration gives USD, as a number or a text such as "0.075"; nothing is rounded."""
+
+
+def usd(pico_usd: int) -> str:
+    """Returns money in USD for people, exact: "0.25"."""
+    return f"{Decimal(pico_usd).scaleb(-12).normalize():f}"
 
 
 class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -96,6 +96,10 @@ class Feed(Protocol):
         """
         ...
 
+    def watchers(self, tenant: str) -> int:
+        """Returns how many subscriptions of a tenant are open."""
+        ...
+
     def close(self) -> None:
         """Closes every subscription. Idempotent."""
         ...

@@ -13,6 +13,7 @@ from tests.support.fakes.domain_values import NOW
 from tests.support.fakes.loop import settled
 from turnwire.core.environment import Environment
 from turnwire.core.settings import CoreSettings
+from turnwire.domain.accounts import Account
 from turnwire.domain.conversation.events import Event
 from turnwire.domain.conversation.messages import Message, ModelRef
 from turnwire.domain.conversation.permissions import PermissionChoice, PermissionRequest
@@ -95,6 +96,7 @@ class FakeStore:
     timeline: str = "0" * 16
     other_timelines: Standing = Standing.REPLACED
     unfinished: tuple[Turn, ...] = ()
+    accounted: Account = field(default_factory=Account)
     on_read: Callable[[], None] = lambda: None
     """Called at the end of each read of the log: what happens meanwhile."""
 
@@ -103,6 +105,10 @@ class FakeStore:
     def of(self, tenant: str) -> "FakeStore":
         """Returns the same store, which has one tenant."""
         return self
+
+    def account(self, at: datetime) -> Account:
+        """Returns the account that the test gives."""
+        return self.accounted
 
     def commit(self, commit: Commit) -> asyncio.Future[Committed]:
         """Remembers the commit."""

@@ -231,7 +231,7 @@ async def test_a_stream_ends_when_its_credentials_end() -> None:
 async def test_every_call_is_reported_from_its_start_to_its_end() -> None:
     """However it ends."""
     observer = RecordingObserver()
-    gate = Gate(KnownCallers({"Bearer eve": SOMEBODY}), observer)
+    gate = Gate(KnownCallers({"Bearer eve": SOMEBODY}), observer=observer)
     for service in (Service(b""), Service(MessageNotFound("msg_1")), Service(KeyError("bug"))):
         with capture_logs(), contextlib.suppress(CallFailed):
             await gate.unary(one(service), REQUEST, CALLER)

@@ -83,6 +83,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The credentials of the call are missing or not valid. The error is the same for all credentials that are not valid."""
     PERMISSION_DENIED: _ErrorReason.ValueType  # 27
     """The caller's role does not allow the call, or only an admin may act for another tenant. Metadata: role, requiredRole."""
+    QUOTA_EXCEEDED: _ErrorReason.ValueType  # 28
+    """A quota of the caller's tenant is used up; RetryInfo says when to try again where waiting helps. Of a call, and of a
+    turn. Metadata: quota (its name, as ListQuotas answers it), limit, used.
+    """
     PROVIDER_CREDENTIALS_REJECTED: _ErrorReason.ValueType  # 40
     """Failures of turns, messages and attempts.
 
@@ -174,6 +178,10 @@ UNAUTHENTICATED: ErrorReason.ValueType  # 26
 """The credentials of the call are missing or not valid. The error is the same for all credentials that are not valid."""
 PERMISSION_DENIED: ErrorReason.ValueType  # 27
 """The caller's role does not allow the call, or only an admin may act for another tenant. Metadata: role, requiredRole."""
+QUOTA_EXCEEDED: ErrorReason.ValueType  # 28
+"""A quota of the caller's tenant is used up; RetryInfo says when to try again where waiting helps. Of a call, and of a
+turn. Metadata: quota (its name, as ListQuotas answers it), limit, used.
+"""
 PROVIDER_CREDENTIALS_REJECTED: ErrorReason.ValueType  # 40
 """Failures of turns, messages and attempts.
 

@@ -22,6 +22,7 @@ STATUS_CODES: dict[type[e.DomainError], int] = {
     e.PositionUnavailable: code_pb2.OUT_OF_RANGE,
     e.StaleVersion: code_pb2.ABORTED,
     e.LimitReached: code_pb2.RESOURCE_EXHAUSTED,
+    e.QuotaExceeded: code_pb2.RESOURCE_EXHAUSTED,
     e.AnswerTooLarge: code_pb2.RESOURCE_EXHAUSTED,
     e.ProviderError: code_pb2.UNAVAILABLE,
     e.ProviderRateLimited: code_pb2.RESOURCE_EXHAUSTED,
@@ -99,6 +100,13 @@ def _details(error: e.DomainError) -> list[Message]:
         case e.LimitReached():
             quota = details.QuotaFailure.Violation(subject=error.subject, description=_short(error.message))
             found.append(details.QuotaFailure(violations=[quota]))
+        case e.QuotaExceeded():
+            quota = details.QuotaFailure.Violation(
+                subject=f"tenant:{_short(error.tenant)}", description=_short(error.message)
+            )
+            found.append(details.QuotaFailure(violations=[quota]))
+            if error.retry_after is not None:
+                found.append(details.RetryInfo(retry_delay=duration(error.retry_after)))
     if status_code(error) == code_pb2.UNAVAILABLE or isinstance(error, e.LimitReached | e.ProviderRateLimited):
         wait = error.retry_after or RETRY_WHEN_UNKNOWN
         found.append(details.RetryInfo(retry_delay=duration(wait)))

@@ -10,7 +10,7 @@ from turnwire.core.settings import Limits
 from turnwire.domain.conversation.messages import Failure, FinishReason, Message
 from turnwire.domain.conversation.sessions import Budget
 from turnwire.domain.conversation.turns import Turn
-from turnwire.domain.money import PICO_USD, Consumption
+from turnwire.domain.money import Consumption, usd
 from turnwire.ports.store import Store
 
 
@@ -43,7 +43,7 @@ def budget_ending(budget: Budget, so_far: Consumption, whose: str) -> Ending | N
     if budget.max_tokens is not None and so_far.tokens >= budget.max_tokens:
         limit = f"{so_far.tokens} of {budget.max_tokens} tokens are used"
     elif budget.max_cost_pico_usd is not None and so_far.cost_pico_usd >= budget.max_cost_pico_usd:
-        limit = f"{_usd(so_far.cost_pico_usd)} of {_usd(budget.max_cost_pico_usd)} USD are used"
+        limit = f"{usd(so_far.cost_pico_usd)} of {usd(budget.max_cost_pico_usd)} USD are used"
     else:
         return None
     message = f"the budget of the {whose} is used up: {limit}"
@@ -79,7 +79,3 @@ async def check_budgets(turn: Turn, messages: Iterable[Message], limits: Limits,
 
 def _minimum(a: int | None, b: int | None) -> int | None:
     return min((limit for limit in (a, b) if limit is not None), default=None)
-
-
-def _usd(pico_usd: int) -> str:
-    return f"{pico_usd / PICO_USD:.6f}".rstrip("0").rstrip(".")

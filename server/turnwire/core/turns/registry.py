@@ -9,11 +9,13 @@ import contextlib
 from asyncio import Future
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 
 import msgspec
 
 from turnwire.core.ending.closing import Ending
 from turnwire.core.environment import Environment
+from turnwire.core.quotas.checks import SOON, check_count
 from turnwire.core.tools.permission_requests import other_answer
 from turnwire.core.tools.results import CallResult
 from turnwire.core.turns.live import LiveTurn
@@ -22,6 +24,7 @@ from turnwire.core.turns.recovery import RESTARTED, resume_or_end
 from turnwire.core.turns.run import TurnRun
 from turnwire.core.uncancelled import Uncancelled
 from turnwire.core.work import Work
+from turnwire.domain.accounts import QuotaName
 from turnwire.domain.conversation.events import CompactionStarted, RetryScheduled, SessionView
 from turnwire.domain.conversation.messages import FinishReason, Message, Part
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionRequest
@@ -67,15 +70,16 @@ class LeftTurns(msgspec.Struct, frozen=True):
 class Turns:
     """All sessions that have a turn running or waiting. Used on the event loop only.
 
-    `_owners` has one entry for each of these sessions, removed when it has no more work. `_deleting` counts the running
-    deletions of each session. An abort continues when its caller is gone: half an abort would leave messages waiting
-    forever.
+    `_owners` has one entry for each of these sessions, removed when it has no more work. `_tenants` has the same ones
+    by tenant. `_deleting` counts the running deletions of each session. An abort continues when its caller is gone:
+    half an abort would leave messages waiting forever.
     """
 
     def __init__(self, environment: Environment) -> None:
         """Takes the ports and settings. Nothing runs before `recover` or `start`."""
         self._environment = environment
         self._owners: dict[str, SessionTurns] = {}
+        self._tenants: dict[str, dict[str, SessionTurns]] = {}
         self._deleting: Counter[str] = Counter()
         self._uncancelled = Uncancelled()
         self._slots = asyncio.Semaphore(environment.settings.limits.max_running_turns)
@@ -97,12 +101,14 @@ class Turns:
             TooManyTurns: too many messages wait in the session.
             ShuttingDown: the server stops.
             SessionNotFound: the session is being deleted.
+            QuotaExceeded: as many turns run, or messages wait, as the tenant may have.
         """
         if self._is_closing:
             raise ShuttingDown
         if self._deleting[turn.session_id]:
             raise SessionNotFound(turn.session_id)
-        owner = self._owner(turn.session_id)
+        self._check_quotas(turn, when_busy)
+        owner = self._owner(turn.tenant, turn.session_id)
         place = owner.reserve(turn, message, when_busy)
         try:
             yield place
@@ -161,10 +167,10 @@ class Turns:
                 is_newest = newest[turn.session_id] == turn.turn_id
                 resumption = await resume_or_end(self._environment, turn, is_newest=is_newest)
                 if resumption is not None:
-                    self._owner(turn.session_id).resume(resumption)
+                    self._owner(turn.tenant, turn.session_id).resume(resumption)
             else:
                 message = await self._environment.store.of(turn.tenant).message(turn.session_id, turn.user_message_id)
-                self._owner(turn.session_id).queue.append(Place(turn, message))
+                self._owner(turn.tenant, turn.session_id).queue.append(Place(turn, message))
         for owner in list(self._owners.values()):
             if owner.run is None:
                 owner.start_next()
@@ -197,6 +203,14 @@ class Turns:
         if owner is None or owner.run is None:
             return SessionView(session)
         return SessionView(session, owner.run.turn.turn_id, owner.queue_entries(), owner.run.open_requests)
+
+    def running(self, tenant: str) -> int:
+        """Returns how many turns of a tenant run."""
+        return sum(owner.run is not None for owner in self._tenants.get(tenant, {}).values())
+
+    def waiting(self, tenant: str) -> int:
+        """Returns how many messages of a tenant wait behind running turns."""
+        return sum(len(owner.queue) for owner in self._tenants.get(tenant, {}).values())
 
     def live(self, session_id: str) -> LiveTurn | None:
         """Returns read access to the running turn of a session; None when no turn runs."""
@@ -287,15 +301,32 @@ class Turns:
     def _reads(self, session: Session) -> TenantStore:
         return self._environment.store.of(session.tenant)
 
-    def _owner(self, session_id: str) -> SessionTurns:
+    def _owner(self, tenant: str, session_id: str) -> SessionTurns:
         """Returns the session's owner; creates one if it has none."""
         owner = self._owners.get(session_id)
         if owner is None:
-            owner = self._owners[session_id] = SessionTurns(self._environment, session_id, self._slots, self._forget)
+            forget = partial(self._forget, tenant)
+            owner = self._owners[session_id] = SessionTurns(self._environment, session_id, self._slots, forget)
+            self._tenants.setdefault(tenant, {})[session_id] = owner
         return owner
 
-    def _forget(self, session_id: str) -> None:
+    def _forget(self, tenant: str, session_id: str) -> None:
         del self._owners[session_id]
+        del self._tenants[tenant][session_id]
+        if not self._tenants[tenant]:
+            del self._tenants[tenant]
+
+    def _check_quotas(self, turn: Turn, when_busy: BusyPolicy) -> None:
+        """Refuses a message whose turn would start or wait beyond a quota. Raises QuotaExceeded."""
+        limits, owner = self._environment.settings.quotas_of(turn.tenant), self._owners.get(turn.session_id)
+        if owner is None or owner.run is None:
+            quota, limit, count = QuotaName.RUNNING_TURNS, limits.max_running_turns, self.running
+        elif when_busy is BusyPolicy.QUEUE:
+            quota, limit, count = QuotaName.WAITING_MESSAGES, limits.max_waiting_messages, self.waiting
+        else:
+            return
+        if limit:
+            check_count(turn.tenant, quota, limit, count(turn.tenant), retry_after=SOON)
 
     async def _finish_abort(self, owner: SessionTurns, run: TurnRun, taken: list[Place]) -> Aborted:
         dropped = await owner.drop(taken)

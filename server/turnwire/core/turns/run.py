@@ -15,6 +15,7 @@ from turnwire.core.context.next_request import StepRequests
 from turnwire.core.ending.closing import Ending, end_turn
 from turnwire.core.ending.host_messages import note_ending
 from turnwire.core.environment import Environment
+from turnwire.core.quotas.checks import spending_exceeded
 from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.permission_requests import closing_work
 from turnwire.core.turns.budgets import check_budgets
@@ -26,7 +27,7 @@ from turnwire.domain.conversation.events import CompactionStarted, RetrySchedule
 from turnwire.domain.conversation.messages import Failure, FinishReason, Message, Part
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice, PermissionRequest
 from turnwire.domain.conversation.turns import Turn
-from turnwire.domain.errors import DomainError
+from turnwire.domain.errors import DomainError, QuotaExceeded
 
 log = structlog.get_logger()
 
@@ -159,8 +160,16 @@ class TurnRun:
             paid = (*self._requests.paid_summaries(), *self._settled)
             if ending := await check_budgets(self.turn, paid, limits, self._environment.store):
                 return ending
+            if exceeded := self._exceeded_quota():
+                return Ending(FinishReason.BUDGET, Failure.of(exceeded))
             async with Slot(slots) as slot:  # no slot while waiting for tools: a person may have to answer
                 self._end = await self._ask(slot)
+
+    def _exceeded_quota(self) -> QuotaExceeded | None:
+        """Returns the quota of the tenant's tokens or money that is used up; None when the turn may ask the model."""
+        environment, tenant, now = self._environment, self.turn.tenant, self._environment.clock()
+        limits = environment.settings.quotas_of(tenant)
+        return spending_exceeded(tenant, limits, environment.store.of(tenant).account(now), now)
 
     async def _after_step(self, end: StepEnd) -> Ending | None:
         """Waits for the tool results of an ended step. Returns the end of the turn; None when another step follows."""

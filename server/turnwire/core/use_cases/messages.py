@@ -11,6 +11,8 @@ from turnwire.core.intake.inputs import NewMessage, NewTurn
 from turnwire.core.intake.once import NamedRequests, receipt_record
 from turnwire.core.intake.readable_files import readable_files
 from turnwire.core.intake.receipts import Receipt
+from turnwire.core.quotas.checks import spending_exceeded
+from turnwire.core.quotas.reservations import Reservations
 from turnwire.core.spans.turns import note_accepted
 from turnwire.core.turns.registry import Aborted, Turns
 from turnwire.core.uncancelled import Uncancelled
@@ -22,7 +24,7 @@ from turnwire.domain.conversation.messages import Message, MessageStatus, Messag
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.domain.principal import Principal
-from turnwire.ports.commit import Change, NewEvent, PutMessage, PutSession, PutTurn
+from turnwire.ports.commit import NewEvent, PutFile, PutMessage, PutSession, PutTurn
 from turnwire.ports.store import DisplayPage, MessagePage, Page
 from turnwire.ports.tracing import current_span
 
@@ -31,13 +33,19 @@ class Conversations:
     """The use cases about messages. Every method may raise SessionNotFound and StorageError."""
 
     def __init__(
-        self, environment: Environment, turns: Turns, tool_results: ToolResults, requests: NamedRequests
+        self,
+        environment: Environment,
+        turns: Turns,
+        tool_results: ToolResults,
+        requests: NamedRequests,
+        reservations: Reservations,
     ) -> None:
-        """Takes the ports, the turns, the use case that folds appended results into calls, and the named requests."""
+        """Takes what it shares with other use cases; `tool_results` folds appended results into calls."""
         self._environment = environment
         self._turns = turns
         self._tool_results = tool_results
         self._requests = requests
+        self._reservations = reservations
         self._uncancelled = Uncancelled()
 
     async def send(self, principal: Principal, new: NewMessage, answer: NewTurn) -> Receipt:
@@ -49,6 +57,7 @@ class Conversations:
             InvalidRequest: a part, the model or the agent is invalid, or the request id was used for another message.
             ProviderCredentialsRejected: the model's provider has no key.
             TurnInProgress, TooManyTurns, ShuttingDown: see `Turns.reserve`.
+            QuotaExceeded: a quota of the tenant is used up.
         """
         return await self._accept(principal, new, answer)
 
@@ -61,6 +70,7 @@ class Conversations:
         Raises:
             InvalidRequest: a part is invalid, or the request id was used for another message.
             ToolCallNotFound: a result names a call that the conversation does not have.
+            QuotaExceeded: the tenant has stored as much as it may.
         """
         return await self._accept(principal, new, None)
 
@@ -117,6 +127,7 @@ class Conversations:
         environment = self._environment
         now = environment.clock()
         session, opening = await self._session_for(principal, new, now)
+        self._check_spending(principal.tenant, now)
         agent = choose_agent(environment.settings, answer.agent, session)
         model = choose_model(environment.settings, environment.providers, answer.model, agent, session)
         await check_schemas(answer.tools)
@@ -138,7 +149,11 @@ class Conversations:
         )
         message = self._new_message(new, turn.user_message_id, session, contents, now)
         message = msgspec.structs.replace(message, turn_id=turn.turn_id)
-        with self._turns.reserve(turn, message, answer.when_busy) as place:
+        files = contents.changes()
+        with (
+            self._reservations.reserve(turn.tenant, message, files, is_new_session=not new.session_id) as reserved,
+            self._turns.reserve(turn, message, answer.when_busy) as place,
+        ):
             receipt = Receipt(
                 session_id=session.session_id,
                 message_id=message.message_id,
@@ -150,10 +165,11 @@ class Conversations:
             storing = self._turns.start(
                 place,
                 opening
-                + Work(contents.changes())
+                + Work(files)
                 + receipt_record(principal, new, receipt)
                 + Work((PutTurn(place.turn), PutMessage.whole(place.message)), (added, *place.events)),
             )
+            reserved.until(storing)
         note_accepted(turn)
         committed = await asyncio.shield(storing)
         return msgspec.structs.replace(receipt, sequence=committed.before_sequence)
@@ -170,14 +186,14 @@ class Conversations:
         return await self._uncancelled.run(self._append_results(principal, new, message, files))
 
     async def _append_results(
-        self, principal: Principal, new: NewMessage, message: Message, files: tuple[Change, ...]
+        self, principal: Principal, new: NewMessage, message: Message, files: tuple[PutFile, ...]
     ) -> Receipt:
         """Not for cancelling: the next results would be folded into calls whose results are on their way."""
         async with self._tool_results.folding(principal, message, message.created_at) as (folded, settling):
             return await self._store_appended(principal, new, folded, files, settling)
 
     async def _store_appended(
-        self, principal: Principal, new: NewMessage, message: Message, files: tuple[Change, ...], folded: Work
+        self, principal: Principal, new: NewMessage, message: Message, files: tuple[PutFile, ...], folded: Work
     ) -> Receipt:
         receipt = Receipt(session_id=message.session_id, message_id=message.message_id)
         work = (
@@ -188,7 +204,10 @@ class Conversations:
             + folded
             + receipt_record(principal, new, receipt)
         )
-        committed = await asyncio.shield(self._environment.commit(message.session_id, work, message.created_at))
+        with self._reservations.reserve(principal.tenant, message, files) as reserved:
+            storing = self._environment.commit(message.session_id, work, message.created_at)
+            reserved.until(storing)
+        committed = await asyncio.shield(storing)
         return msgspec.structs.replace(receipt, sequence=committed.before_sequence)
 
     async def _session_for(self, principal: Principal, new: NewMessage, now: datetime) -> tuple[Session, Work]:
@@ -203,6 +222,13 @@ class Conversations:
         readable = readable_files(self._environment, session)
         limits = self._environment.settings.limits
         return await load_contents(new.parts, readable, limits, len(new.metadata_json))
+
+    def _check_spending(self, tenant: str, now: datetime) -> None:
+        """Refuses a message that no model may answer. Raises QuotaExceeded."""
+        environment = self._environment
+        account = environment.store.of(tenant).account(now)
+        if exceeded := spending_exceeded(tenant, environment.settings.quotas_of(tenant), account, now):
+            raise exceeded
 
     def _new_message(
         self, new: NewMessage, message_id: str, session: Session, contents: Contents, now: datetime

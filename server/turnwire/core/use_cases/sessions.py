@@ -11,6 +11,7 @@ from turnwire.core.environment import Environment
 from turnwire.core.intake.inputs import SessionChange
 from turnwire.core.intake.once import NamedRequests, receipt_record
 from turnwire.core.intake.receipts import Receipt
+from turnwire.core.quotas.reservations import Reservations
 from turnwire.core.turns.registry import Turns
 from turnwire.core.uncancelled import Uncancelled
 from turnwire.core.use_cases.choices import check_agent, check_allowed_directory, check_schemas, settings_in
@@ -36,11 +37,14 @@ class SessionViews(Struct, frozen=True):
 class Sessions:
     """The use cases about sessions. Every method may raise StorageError, and about one session SessionNotFound."""
 
-    def __init__(self, environment: Environment, turns: Turns, requests: NamedRequests) -> None:
-        """Takes the ports, who runs the turns, and who remembers named requests, of messages too."""
+    def __init__(
+        self, environment: Environment, turns: Turns, requests: NamedRequests, reservations: Reservations
+    ) -> None:
+        """Takes the ports, and what it shares with the use cases about messages."""
         self._environment = environment
         self._turns = turns
         self._requests = requests
+        self._reservations = reservations
         self._uncancelled = Uncancelled()
         self._changing = asyncio.Lock()  # from reading settings to storing the changed ones; held for one commit
 
@@ -49,6 +53,7 @@ class Sessions:
 
         Raises:
             InvalidRequest: a setting is wrong, or the request's name was used for another one.
+            QuotaExceeded: the tenant has as many sessions as it may.
         """
         await self._check_schemas(new)
         await self._check_directory(principal.tenant, "", new)
@@ -111,7 +116,10 @@ class Sessions:
         session = self._changed(session, new)
         work = Work((PutSession(session),), (NewEvent(SessionCreated(SessionView(session))),))
         work += receipt_record(principal, new, Receipt(session_id=session.session_id))
-        committed = await self._environment.commit(session.session_id, work, now)
+        with self._reservations.reserve(principal.tenant, is_new_session=True) as reserved:
+            storing = self._environment.commit(session.session_id, work, now)
+            reserved.until(storing)
+        committed = await storing
         return SessionView(msgspec.structs.replace(session, head_sequence=committed.sequence))
 
     async def _update_alone(self, principal: Principal, session_id: str, change: SessionChange) -> SessionView:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from turnwire.core.environment import Environment
 from turnwire.core.turns.registry import Turns
-from turnwire.core.watches.join import Join
+from turnwire.core.watches.join import Join, subscribe
 from turnwire.domain.conversation.events import (
     Event,
     MessageAdded,
@@ -107,12 +107,13 @@ class ConflatedWatches:
 
         Raises:
             TooManyWatchers: max_watchers streams are open.
+            QuotaExceeded: as many streams are open as the tenant may have.
             ShuttingDown: the server stops; this also ends a running stream.
             StorageError: the log could not be read.
         """
         tenant = principal.tenant
         store = self.environment.store.of(tenant)
-        subscription = self.environment.feed.subscribe(tenant, None)
+        subscription = subscribe(self.environment, tenant, None)
         try:
             join = Join(store, subscription, None, _KINDS)
             await join.begin(None)

@@ -12,6 +12,9 @@ A watch repeats these steps:
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from typing import Protocol, TypeVar
 
+from turnwire.core.environment import Environment
+from turnwire.core.quotas.checks import SOON, check_count
+from turnwire.domain.accounts import QuotaName
 from turnwire.domain.errors import SequenceInFuture, ShuttingDown
 from turnwire.ports.feed import Entry, Subscription
 from turnwire.ports.store import Bounds, EventPage, PrunedSession, TenantStore
@@ -60,6 +63,18 @@ class Follower(Protocol[Item_co]):
     async def wait(self) -> Sequence[Item_co]:
         """Waits until there may be pending entries, or returns the items that are due, such as a heartbeat."""
         ...
+
+
+def subscribe(environment: Environment, tenant: str, session_id: str | None) -> Subscription:
+    """Joins the feed within the tenant's quota; see `Feed.subscribe`.
+
+    Raises:
+        TooManyWatchers, ShuttingDown: as the feed does.
+        QuotaExceeded: as many streams are open as the tenant may have.
+    """
+    limit, used = environment.settings.quotas_of(tenant).max_watchers, environment.feed.watchers(tenant)
+    check_count(tenant, QuotaName.WATCHERS, limit, used, retry_after=SOON)
+    return environment.feed.subscribe(tenant, session_id)
 
 
 class Join:

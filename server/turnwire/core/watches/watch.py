@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from turnwire.core.environment import Environment
 from turnwire.core.turns.registry import Turns
-from turnwire.core.watches.join import Join
+from turnwire.core.watches.join import Join, subscribe
 from turnwire.core.watches.resume_tokens import ResumeTokens
 from turnwire.domain.conversation.events import (
     CaughtUp,
@@ -102,13 +102,14 @@ class Watches:
             InvalidRequest: the token is not for this session, or not for all sessions.
             EventsCompacted: events are gone and fail_if_compacted is set.
             TooManyWatchers: max_watchers streams are open.
+            QuotaExceeded: as many streams are open as the tenant may have.
             ShuttingDown: the server stops; this also ends a running watch.
             StorageError: the log could not be read.
         """
         tenant = principal.tenant
         if request.session_id is not None:
             await self.environment.session(principal, request.session_id)
-        subscription = self.environment.feed.subscribe(tenant, request.session_id)
+        subscription = subscribe(self.environment, tenant, request.session_id)
         try:
             join = Join(self.environment.store.of(tenant), subscription, request.session_id, request.kinds)
             watch = _Watch(self, tenant, request, subscription, join)

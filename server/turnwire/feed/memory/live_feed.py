@@ -1,6 +1,7 @@
 """The hub: appends each event to the rings that its watchers read."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -105,8 +106,9 @@ class LiveFeed:
         self._tenants: dict[str, Ring] = {}  # of all sessions of a tenant; only while watched
         self._sessions: dict[tuple[str, str], Ring] = {}  # by tenant and session; only while watched
         self.observer = observer
-        self.watchers = 0
+        self.open_watchers = 0
         """Subscriptions that are open."""
+        self._watchers_of: Counter[str] = Counter()  # the same by tenant
         self.closed = False
         """True once `close` was called."""
 
@@ -138,15 +140,23 @@ class LiveFeed:
         """Watches one session of a tenant, or all."""
         if self.closed:
             raise ShuttingDown
-        if self.watchers >= self._max_watchers:
+        if self.open_watchers >= self._max_watchers:
             limit = str(self._max_watchers)
             raise TooManyWatchers(f"{limit} event streams are open already", {"limit": limit})
-        self.watchers += 1
+        self.open_watchers += 1
+        self._watchers_of[tenant] += 1
         return LiveSubscription(self, tenant, session_id, self._ring(tenant, session_id))
+
+    def watchers(self, tenant: str) -> int:
+        """Returns how many subscriptions of a tenant are open."""
+        return self._watchers_of[tenant]
 
     def unsubscribe(self, tenant: str, session_id: str | None, ring: Ring) -> None:
         """Called by a subscription when it closes. A ring without subscribers is dropped."""
-        self.watchers -= 1
+        self.open_watchers -= 1
+        self._watchers_of[tenant] -= 1
+        if not self._watchers_of[tenant]:
+            del self._watchers_of[tenant]
         if ring.is_watched:
             return
         if session_id is None:

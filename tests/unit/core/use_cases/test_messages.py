@@ -19,6 +19,7 @@ from tests.support.fakes.loop import settled
 from turnwire.core.intake.inputs import NewMessage, NewPart, NewText
 from turnwire.core.intake.once import NamedRequests
 from turnwire.core.intake.receipts import Receipt
+from turnwire.core.quotas.reservations import Reservations
 from turnwire.core.settings import Limits
 from turnwire.core.use_cases.messages import Conversations
 from turnwire.core.use_cases.tool_results import ToolResults
@@ -52,7 +53,8 @@ def _conversations(
     environment = make_environment(store, settings={"limits": limits or Limits()})
     turns = turns or FakeTurns()
     tool_results = ToolResults(environment, turns)  # type: ignore[arg-type]
-    return Conversations(environment, turns, tool_results, NamedRequests(environment.store)), store  # type: ignore[arg-type]
+    requests, reservations = NamedRequests(environment.store), Reservations(environment)
+    return Conversations(environment, turns, tool_results, requests, reservations), store  # type: ignore[arg-type]
 
 
 def _new(*parts: NewPart, **fields: object) -> NewMessage:
@@ -115,7 +117,9 @@ async def test_a_request_without_a_name_ends_with_its_caller() -> None:
     store = SlowStore()
     environment, turns = make_environment(store), FakeTurns()
     tool_results = ToolResults(environment, turns)  # type: ignore[arg-type]
-    conversations = Conversations(environment, turns, tool_results, NamedRequests(environment.store))  # type: ignore[arg-type]
+    conversations = Conversations(
+        environment, turns, tool_results, NamedRequests(environment.store), Reservations(environment)
+    )  # type: ignore[arg-type]
     appending = asyncio.create_task(conversations.append(BUILT_IN, _new(NewText("note"))))
     await store.asked.wait()
     appending.cancel()

@@ -1,0 +1,73 @@
+"""Requests a second of each tenant."""
+
+import math
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+from turnwire.core.quotas.checks import exceeded
+from turnwire.core.settings import CoreSettings
+from turnwire.domain.accounts import QuotaName
+
+MAX_BUCKETS = 10_000
+"""Buckets in memory before the full ones are dropped: a full bucket is as good as a new one."""
+
+
+class TokenBucket:
+    """Admits `rate` requests a second on average, and at most `burst` at once."""
+
+    def __init__(self, rate: float, burst: float, now: float) -> None:
+        """Takes the rate a second, the size, both above 0, and the time in seconds. Begins full."""
+        self._rate = rate
+        self._burst = burst
+        self._tokens = burst
+        self._filled_at = now
+
+    def take(self, now: float) -> float:
+        """Takes a token. Returns 0, or without a token the seconds until the next one."""
+        self._fill(now)
+        if self._tokens < 1:
+            return (1 - self._tokens) / self._rate
+        self._tokens -= 1
+        return 0.0
+
+    def missing(self, now: float) -> float:
+        """Returns how many tokens are taken and not back yet."""
+        self._fill(now)
+        return self._burst - self._tokens
+
+    def _fill(self, now: float) -> None:
+        self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._rate)
+        self._filled_at = now
+
+
+class RequestRates:
+    """The rates of all tenants. Used on the event loop only."""
+
+    def __init__(self, settings: CoreSettings, seconds: Callable[[], float] = time.monotonic) -> None:
+        """Takes the settings and a monotonic clock."""
+        self._settings = settings
+        self._seconds = seconds
+        self._buckets: dict[str, TokenBucket] = {}
+
+    def admit(self, tenant: str) -> None:
+        """Counts a request. Raises QuotaExceeded, with the time until the next one, when the rate is used up."""
+        limits = self._settings.quotas_of(tenant)
+        rate = limits.max_requests_per_second
+        if not rate:
+            return
+        now = self._seconds()
+        bucket = self._buckets.get(tenant)
+        if bucket is None:
+            if len(self._buckets) >= MAX_BUCKETS:
+                self._buckets = {name: one for name, one in self._buckets.items() if one.missing(now) > 0}
+            bucket = self._buckets[tenant] = TokenBucket(rate, limits.max_request_burst or rate, now)
+        if wait := bucket.take(now):
+            # rounded up: a retry a microsecond too early would be refused again
+            retry_after = timedelta(microseconds=math.ceil(wait * 1e6))
+            raise exceeded(tenant, QuotaName.REQUESTS_PER_SECOND, rate, rate, retry_after)
+
+    def used(self, tenant: str) -> int:
+        """Returns how many requests of the burst are used up now."""
+        bucket = self._buckets.get(tenant)
+        return 0 if bucket is None else math.ceil(bucket.missing(self._seconds()))

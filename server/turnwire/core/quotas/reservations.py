@@ -1,0 +1,93 @@
+"""Reservations: sessions and bytes that count for a quota before they are stored.
+
+Without them, two requests at the same time would both take the last place.
+"""
+
+import contextlib
+from asyncio import Future
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from turnwire.core.environment import Environment
+from turnwire.core.quotas.checks import check_count
+from turnwire.domain.accounts import QuotaName
+from turnwire.domain.conversation.messages import Message
+from turnwire.ports.commit import PutFile
+
+
+class Reservation:
+    """Sessions and bytes of one request that are not stored yet."""
+
+    def __init__(self, counts: Counter[tuple[str, QuotaName]], held: Counter[tuple[str, QuotaName]]) -> None:
+        """Adds what is held to the counts; called by `Reservations.reserve`."""
+        self._counts = counts
+        self._held = held
+        self._storing: Future[Any] | None = None
+        counts.update(held)
+
+    def until(self, storing: "Future[Any]") -> None:
+        """Holds the reservation until a commit is done, also when the caller is cancelled."""
+        self._storing = storing
+        storing.add_done_callback(lambda _: self._release())
+
+    def leave(self) -> None:
+        """Releases the reservation unless a commit holds it."""
+        if self._storing is None:
+            self._release()
+
+    def _release(self) -> None:
+        for key, count in self._held.items():
+            self._counts[key] -= count
+            if not self._counts[key]:
+                del self._counts[key]
+
+
+class Reservations:
+    """What is on its way to the store, of all tenants. Bounded by the calls in flight. Used on the event loop only."""
+
+    def __init__(self, environment: Environment) -> None:
+        """Takes the settings and the store."""
+        self._environment = environment
+        self._counts: Counter[tuple[str, QuotaName]] = Counter()
+
+    @contextlib.contextmanager
+    def reserve(
+        self,
+        tenant: str,
+        message: Message | None = None,
+        files: Iterable[PutFile] = (),
+        *,
+        is_new_session: bool = False,
+    ) -> Iterator[Reservation]:
+        """Reserves what a request is about to store. Leaving the context releases it unless `until` was called.
+
+        Args:
+            tenant: Who stores it.
+            message: The message that is stored; None for none.
+            files: Its files. They count as if the tenant had none of them yet.
+            is_new_session: Whether a session is created.
+
+        Raises:
+            QuotaExceeded: a quota of the tenant has no room for it.
+        """
+        environment = self._environment
+        limits = environment.settings.quotas_of(tenant)
+        account = environment.store.of(tenant).account(environment.clock())
+        held = Counter[tuple[str, QuotaName]]()
+        if is_new_session and limits.max_sessions:
+            held[tenant, QuotaName.SESSIONS] = 1
+            used = account.sessions + self._counts[tenant, QuotaName.SESSIONS]
+            check_count(tenant, QuotaName.SESSIONS, limits.max_sessions, used)
+        if message is not None and limits.max_stored_bytes:
+            size = sum(len(msgspec.json.encode(part)) for part in message.parts) + sum(len(f.content) for f in files)
+            held[tenant, QuotaName.STORED_BYTES] = size
+            used = account.stored_bytes + self._counts[tenant, QuotaName.STORED_BYTES]
+            check_count(tenant, QuotaName.STORED_BYTES, limits.max_stored_bytes, used, size)
+        reservation = Reservation(self._counts, held)
+        try:
+            yield reservation
+        finally:
+            reservation.leave()

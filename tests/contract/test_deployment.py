@@ -45,6 +45,12 @@ def test_the_unit_is_hardened() -> None:
     assert done.returncode == 0, done.stdout
 
 
+def test_messages_cannot_attach_the_state() -> None:
+    """The working directory is a root for attachments by default, unless it is `/`; backups are in the state."""
+    assert settings("WorkingDirectory") == ["/"]
+    assert re.findall(r"^WORKDIR (.*)$", (ROOT / "Containerfile").read_text(), re.MULTILINE) == ["/"]
+
+
 def test_the_server_runs_as_the_unit_starts_it(tmp_path: Path) -> None:
     """With the unit's options, in memory that is never both written and executed, and it reports to systemd."""
     if ctypes.CDLL(None).prctl(PR_SET_MDWE + 1, 0, 0, 0, 0) < 0:

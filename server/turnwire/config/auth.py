@@ -1,12 +1,12 @@
 """Reads TLS and authentication from a configuration, and refuses addresses that would be open to other machines."""
 
 import importlib.util
-import ipaddress
 import re
 from pathlib import Path
 
 from msgspec.structs import replace
 
+from turnwire.config.addresses import is_open
 from turnwire.config.document import Document
 from turnwire.config.sections import AuthConfig, ServerConfig, TlsConfig
 
@@ -76,14 +76,3 @@ def missing_protection(server: ServerConfig, tls: TlsConfig, auth: AuthConfig) -
     if not is_open(server.listen):
         return ()
     return (*(("tls.cert", "tls.key") if tls.cert is None else ()), *(() if auth.methods else ("auth.methods",)))
-
-
-def is_open(listen: str) -> bool:
-    """Returns whether other machines can connect to an address. A host name counts as open, except localhost."""
-    if listen.startswith("unix:"):
-        return False
-    host = listen.rpartition(":")[0].strip("[]")
-    try:
-        return not ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host != "localhost"

@@ -13,11 +13,11 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from turnwire.config.addresses import host_and_port, is_open
 from turnwire.config.agents import read_agents, read_permissions
 from turnwire.config.auth import check_open_address, read_auth, read_tls
 from turnwire.config.document import ConfigError, Document
 from turnwire.config.mcp import read_mcp
-from turnwire.config.metrics import read_metrics
 from turnwire.config.providers import ConfiguredModels, read_models
 from turnwire.config.sections import (
     AuthConfig,
@@ -150,7 +150,7 @@ def read_config(document: Document) -> Config:
         auth=auth,
         storage=storage,
         log=document.section("log", LogConfig),
-        metrics=read_metrics(document),
+        metrics=_metrics(document),
         tracing=_tracing(document),
         default_model=models.ref("defaults.model", defaults.model),
         providers=models.providers,
@@ -186,9 +186,12 @@ def _file(path: Path | None, environ: Mapping[str, str]) -> Path | None:
 
 def _server(document: Document, needed_bytes: int) -> ServerConfig:
     server = document.section("server", ServerConfig)
-    host_and_port = re.fullmatch(r"(?:[^\s:/\[\]]+|\[[0-9a-fA-F:.]+\]):(\d{1,5})", server.listen)
-    is_tcp = host_and_port is not None and int(host_and_port[1]) <= 65_535
-    if not is_tcp and not re.fullmatch(r"unix:\S.*", server.listen):
+    if not server.listen.startswith("unix:"):
+        try:
+            host_and_port(server.listen)
+        except ValueError:
+            raise document.error("server.listen", f"{server.listen!r} is neither host:port nor unix:path") from None
+    elif not re.fullmatch(r"unix:\S.*", server.listen):
         raise document.error("server.listen", f"{server.listen!r} is neither host:port nor unix:path")
     try:
         server.socket_group_id()
@@ -197,6 +200,20 @@ def _server(document: Document, needed_bytes: int) -> ServerConfig:
     if server.max_message_bytes < needed_bytes:
         raise document.error("server.max_message_bytes", f"must be at least limits.max_message_bytes, {needed_bytes}")
     return server
+
+
+def _metrics(document: Document) -> MetricsConfig:
+    metrics = document.section("metrics", MetricsConfig)
+    if not metrics.listen:
+        return metrics
+    try:
+        host_and_port(metrics.listen)
+    except ValueError:
+        raise document.error("metrics.listen", f"{metrics.listen!r} is not host:port") from None
+    if not metrics.insecure and is_open(metrics.listen):
+        problem = f"other machines can reach {metrics.listen}, and metrics have no authentication"
+        raise document.error("metrics.listen", f"{problem}: use 127.0.0.1, or set metrics.insecure = true")
+    return metrics
 
 
 def _storage(document: Document) -> StorageConfig:

@@ -1,11 +1,11 @@
 """Reads tenants from a configuration; docs/configuration.md describes their tables."""
 
-import ipaddress
 from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
+from turnwire.config.addresses import is_open
 from turnwire.config.document import Document
 from turnwire.core.settings import QuotaLimits, TenantSettings
 from turnwire.domain.principal import TENANT_NAME
@@ -52,20 +52,9 @@ def default_roots(listen: str, *, identifies_callers: bool) -> tuple[Path, ...]:
         identifies_callers: Whether callers need a credential.
     """
     folder = Path.cwd().resolve()
-    if identifies_callers or not is_local(listen) or folder == Path(folder.anchor):
+    if identifies_callers or is_open(listen) or folder == Path(folder.anchor):
         return ()
     return (folder,)
-
-
-def is_local(listen: str) -> bool:
-    """Returns whether only programs of this machine can reach an address of the form of `server.listen`."""
-    if listen.startswith("unix:"):
-        return True
-    host = listen.rpartition(":")[0].strip("[]")
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _tenant(document: Document, name: str, table: object, quotas: QuotaLimits) -> TenantSettings:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from turnwire.config import Config
-from turnwire.config.metrics import host_and_port
+from turnwire.config.addresses import host_and_port
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.ports.observer import Observer
 from turnwire.providers.settings import address_of

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.fakes.config_file import load
-from turnwire.config.auth import is_open
+from turnwire.config.addresses import is_open
 from turnwire.config.configuration import ConfigError
 
 TLS = '[tls]\ncert = "server.pem"\nkey = "server.key"\n'

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from turnwire.config import ConfigError, load_config
-from turnwire.config.metrics import host_and_port
+from turnwire.config.addresses import host_and_port
 
 
 def _load(folder: Path, text: str):  # type: ignore[no-untyped-def]

@@ -87,7 +87,7 @@ class ServerProcess:
             self.stderr.append(line.decode().rstrip("\n"))
             _, found, address = self.stderr[-1].partition(_PREFIX)
             if found and not self._listening.done():
-                self._listening.set_result(address.strip())
+                self._listening.set_result(address.partition('"')[0].strip())  # a JSON line goes on behind it
 
 
 @contextlib.asynccontextmanager

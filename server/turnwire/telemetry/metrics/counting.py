@@ -1,6 +1,7 @@
 """Counts the server's reports."""
 
 from collections.abc import Iterable
+from functools import cache
 
 from turnwire.domain.conversation.messages import Message, ModelRef
 from turnwire.domain.conversation.turns import Turn
@@ -23,16 +24,20 @@ class Counting:
         self._models = models
         self._sources = frozenset((*tool_sources, CLIENT_TOOLS))
         self._tenants = TenantLabels()
+        # looking a series up by its labels takes longer than counting, and every call does it
+        self._in_flight = cache(instruments.rpc_in_flight.labels)
+        self._requests = cache(instruments.rpc_requests.labels)
+        self._durations = cache(instruments.rpc_duration.labels)
 
     def call_started(self, method: str) -> None:
         """Counts a call that runs."""
-        self._instruments.rpc_in_flight.labels(method).inc()
+        self._in_flight(method).inc()
 
     def call_ended(self, method: str, code: str, seconds: float) -> None:
         """Counts a call that ended."""
-        self._instruments.rpc_in_flight.labels(method).dec()
-        self._instruments.rpc_requests.labels(method, code).inc()
-        self._instruments.rpc_duration.labels(method).observe(seconds)
+        self._in_flight(method).dec()
+        self._requests(method, code).inc()
+        self._durations(method).observe(seconds)
 
     def turn_started(self, turn: Turn) -> None:
         """Counts a turn that runs."""

@@ -21,6 +21,9 @@ from tests.support.clients.conversation import (
 from tests.support.servers.running import Client
 
 RULES = """
+[files]
+roots = ["/tmp"]
+
 [permissions]
 "danger" = "ask"
 """

@@ -1,4 +1,4 @@
-"""A server whose callers say who they are, and a client for each of them."""
+"""A server that asks its callers who they are, and a client for each of them."""
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -6,41 +6,33 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import pytest
 from grpc.aio import ClientCallDetails
 
+from tests.support.clients.signed_in import bearer
+from tests.support.servers.authority import AUDIENCE, ISSUER, IdentityProvider, jwks
 from tests.support.servers.running import Client, running_server
-from turnwire import app
 from turnwire.app import Server
-from turnwire.domain.errors import Unauthenticated
-from turnwire.domain.principal import Principal, Role
-from turnwire.ports.identity import Caller
+from turnwire.domain.principal import Role
 
+PROVIDER = IdentityProvider()
+"""Says of each caller whatever a test wants."""
 
-class BelievedCallers:
-    """Takes callers for who they say they are: the credentials are tenant, subject and role, joined by "/"."""
-
-    offered: Sequence[str] = ()
-
-    def recall(self, caller: Caller) -> Principal:
-        """Returns the principal."""
-        if caller.authorization is None:
-            raise Unauthenticated("no credentials", missing=True)
-        tenant, subject, role = caller.authorization.split("/")
-        return Principal(tenant=tenant, subject=subject, role=Role(role))
-
-    async def verify(self, caller: Caller) -> Principal:
-        """Returns the principal."""
-        return self.recall(caller)
+_TOML = f"""
+[auth]
+methods = ["jwt"]
+[auth.jwt]
+issuer = "{ISSUER}"
+audience = "{AUDIENCE}"
+keys = "jwks.json"
+"""
 
 
 @contextlib.asynccontextmanager
 async def server_of_tenants(folder: Path, toml: str = "") -> AsyncIterator[Server]:
-    """Runs a server, as `running_server` does, that believes its callers."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(app, "Everybody", BelievedCallers)
-        async with running_server(folder, toml) as server:
-            yield server
+    """Runs a server, as `running_server` does, that asks its callers who they are."""
+    (folder / "jwks.json").write_text(jwks(PROVIDER))
+    async with running_server(folder, _TOML + toml) as server:
+        yield server
 
 
 @contextlib.asynccontextmanager
@@ -48,9 +40,8 @@ async def connect_as(
     address: str, tenant: str, subject: str = "", role: Role = Role.WRITER, acting_for: str = ""
 ) -> AsyncIterator[Client]:
     """Opens a channel for a caller. An admin may act for another tenant."""
-    metadata = (("authorization", f"{tenant}/{subject}/{role}"),)
-    if acting_for:
-        metadata = (*metadata, ("turnwire-tenant", acting_for))
+    token = PROVIDER.token(tenant=tenant, sub=subject or tenant, role=role.value)
+    metadata = bearer(token, *([("turnwire-tenant", acting_for)] if acting_for else []))
     options = [("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
     interceptors = [_OfUnary(metadata), _OfStream(metadata)]
     async with grpc.aio.insecure_channel(address, options=options, interceptors=interceptors) as channel:

@@ -5,6 +5,7 @@ import sys
 import weakref
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from tests.support.fakes.core import RecordingObserver
@@ -25,7 +26,7 @@ from turnwire.domain.errors import ShuttingDown, TooManyWatchers
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.feed.memory import live_feed
 from turnwire.feed.memory.live_feed import LiveFeed
-from turnwire.feed.memory.ring import Ring
+from turnwire.feed.memory.ring import ENTRY_BYTES, Ring
 from turnwire.ports.feed import Entry, Subscription, Taken
 from turnwire.ports.store import StoredEvent
 
@@ -248,6 +249,34 @@ def test_nothing_is_kept_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     everything.close()
     del watch, everything
     assert (sys.getrefcount(stored.event), len(rings)) == (references, 0)
+
+
+def test_each_tenant_has_its_own_events() -> None:
+    """All of them, or those of a session; the ids of another tenant's sessions lead to nothing."""
+    feed = LiveFeed(CODEC, max_watchers=4, tick=timedelta(hours=1))
+    mine, others = feed.subscribe(DEFAULT_TENANT, None), feed.subscribe("other", None)
+    one, stolen = feed.subscribe(DEFAULT_TENANT, "ses_1"), feed.subscribe("other", "ses_1")
+    feed.publish_stored([_stored(1, 1), msgspec.structs.replace(_stored(1, 2, "ses_2"), tenant="other")])
+    feed.publish(DEFAULT_TENANT, _delta("a"))
+    feed.publish("other", _delta("b", "ses_2"))
+    assert [len(watch.take_entries()) for watch in (mine, others, one, stolen)] == [2, 2, 2, 0]
+
+
+def test_tenants_share_the_memory_of_all_sessions(feed: LiveFeed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In equal parts: a slow watcher falls out of the part of its own tenant, and others lose nothing."""
+    monkeypatch.setattr(live_feed, "ALL_RINGS_BYTES", 40 * ENTRY_BYTES)
+    slow = feed.subscribe(DEFAULT_TENANT, None)
+    feed.publish_stored([_stored(i, i) for i in range(1, 30)])
+    assert not slow.lagging
+    other = feed.subscribe("other", None)
+    assert slow.lagging
+    feed.publish_stored([msgspec.structs.replace(_stored(i, 30 + i, "ses_2"), tenant="other") for i in range(1, 10)])
+    feed.publish_stored([_stored(i, 40 + i) for i in range(30, 60)])
+    assert (other.lagging, len(other.take_entries())) == (False, 9)
+    slow.skip()
+    other.close()
+    feed.publish_stored([_stored(i, 70 + i) for i in range(60, 85)])
+    assert not slow.lagging
 
 
 def test_a_ring_that_was_left_starts_anew(feed: LiveFeed) -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.servers.serving import announced_address
+
 TURNWIRE = [sys.executable, "-m", "turnwire"]
 ENVIRON = {name: value for name, value in os.environ.items() if not name.startswith("TURNWIRE_")}
 
@@ -40,9 +42,7 @@ def serving(
     process = subprocess.Popen(command, cwd=cwd, env=variables, stderr=subprocess.PIPE, text=True)
     assert process.stderr
     try:
-        line = process.stderr.readline()
-        assert line.startswith("listening on "), line
-        yield process, line.removeprefix("listening on ").strip()
+        yield process, announced_address(process.stderr)
     finally:
         if process.poll() is None:
             process.kill()

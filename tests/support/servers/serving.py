@@ -4,9 +4,21 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+_PREFIX = "listening on "
+
+
+def announced_address(lines: Iterable[str]) -> str:
+    """Returns the address that a starting server prints. A busy machine may make it log something before."""
+    others = []
+    for line in lines:
+        if line.startswith(_PREFIX):
+            return line.removeprefix(_PREFIX).strip()
+        others.append(line)
+    raise AssertionError(f"the server ended: {''.join(others)}")
 
 
 @contextmanager
@@ -18,9 +30,7 @@ def serving(folder: Path, configuration: str = "") -> Iterator[str]:
     process = subprocess.Popen(command, cwd=folder, env=environ, stderr=subprocess.PIPE, text=True)
     assert process.stderr
     try:
-        line = process.stderr.readline()
-        assert line.startswith("listening on "), line
-        yield line.removeprefix("listening on ").strip()
+        yield announced_address(process.stderr)
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=10)

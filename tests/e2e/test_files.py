@@ -250,6 +250,22 @@ async def test_files_of_the_kernel_are_refused(tmp_path: Path) -> None:
             assert refusal.fields == ["parts[1].file.path"]
 
 
+async def test_tokens_of_the_server_are_refused(client: Client, tmp_path: Path) -> None:
+    """By any name; another file beside them is read."""
+    tokens = tmp_path / "turnwire-tokens.db"
+    for path in (tokens, tmp_path / "turnwire-tokens.db-journal", tmp_path / "a.txt"):
+        path.write_text("hashes")
+    (tmp_path / "hard.txt").hardlink_to(tokens)
+    (tmp_path / "soft.txt").symlink_to(tokens)
+    session_id = await new_session(client, directory=str(tmp_path))
+    for name in ("turnwire-tokens.db", "turnwire-tokens.db-journal", "hard.txt", "soft.txt", str(tokens)):
+        request = SendMessageRequest(session_id=session_id, parts=[file(path=name)])
+        refusal = await refused(client.messages.SendMessage(request))
+        assert refusal.fields == ["parts[0].file.path"], name
+        assert "is a file of the server itself" in refusal.message
+    assert (await send_file(client, session_id, path="a.txt")).size_bytes == 6
+
+
 async def download(client: Client, session_id: str, sha256: str) -> list[DownloadFileResponse]:
     """Reads a whole file."""
     return [

@@ -86,7 +86,7 @@ async def test_database_is_no_attachment(tmp_path: Path) -> None:
             ):
                 refusal = await refused(call)
                 assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ["parts[1].file.path"])
-                assert "own database" in refusal.message
+                assert "of the server itself" in refusal.message
         assert await messages_of(client, session_id) == before
         await check_wal_survives(server, client, tmp_path, session_id)
 

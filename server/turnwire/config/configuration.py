@@ -85,6 +85,12 @@ class Config(Struct, frozen=True, kw_only=True):
         """Returns the SQLite file of the tokens."""
         return self.auth.tokens or self.storage.path.with_name(f"{self.storage.path.stem}-tokens.db")
 
+    def private_files(self) -> tuple[Path, ...]:
+        """Returns the files with secrets of the server besides its database, which need not exist."""
+        tokens = self.token_file()
+        beside = (tokens.with_name(tokens.name + suffix) for suffix in ("", "-journal", "-wal", "-shm"))
+        return (*beside, *((self.tls.key,) if self.tls.key else ()))
+
     def shown_limits(self) -> Mapping[str, int]:
         """Returns the limits that callers may want to know, by their keys in the file: counts and sizes."""
         sections = {"server": self.server, "storage": self.storage, "limits": self.limits, "files": self.files}
@@ -104,6 +110,7 @@ class Config(Struct, frozen=True, kw_only=True):
             files=self.files,
             tenants=self.tenants,
             default_roots=self.default_roots,
+            private_files=self.private_files(),
             quotas=self.quotas,
             limits=self.limits,
             retries=self.retries,

@@ -260,6 +260,8 @@ class CoreSettings(Struct, frozen=True, kw_only=True):
     """Whether errors, aborts and compactions leave a HOST message in the conversation."""
     max_list_bytes: int = 32 * 2**20
     """Largest list that a caller gets without asking for pages."""
+    private_files: tuple[Path, ...] = ()
+    """Files with secrets of the server, which messages may not name. They need not exist."""
     default_roots: tuple[Path, ...] = ()
     """Folders whose files may be read when the configuration names none: absolute, with links resolved."""
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.fakes.config_file import load
 from turnwire.config.configuration import Config, ConfigError, LogConfig, ServerConfig, StorageConfig, load_config
-from turnwire.config.sections import SECTIONS
+from turnwire.config.sections import SECTIONS, AuthConfig, TlsConfig
 from turnwire.core.settings import Agent, CompactionSettings, CoreSettings, FileSettings, Limits, PermissionRule
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.conversation.permissions import PermissionAction
@@ -122,10 +122,19 @@ def test_core_settings_hold_what_the_core_needs(tmp_path: Path) -> None:
         agents={"poet": Agent(system="Rhyme.", model=ModelRef("offline", "lorem"), color="#00ff00")},
         files=FileSettings(roots=(tmp_path / "shared",), max_bytes=5),
         default_roots=(tmp_path,),
+        private_files=tuple(Path(f"turnwire-tokens.db{suffix}") for suffix in ("", "-journal", "-wal", "-shm")),
         limits=Limits(max_steps=3, flush_interval_seconds=0.1, client_tool_timeout_seconds=5.0),
         compaction=CompactionSettings(enabled=False, threshold=0.5, keep=0.05, model=ModelRef("offline", "echo")),
         host_messages=False,
     )
+
+
+def test_tokens_and_key_are_private_files() -> None:
+    """Wherever they are; the certificate is for everybody."""
+    tls = TlsConfig(cert=Path("/etc/cert.pem"), key=Path("/etc/key.pem"))
+    config = msgspec.structs.replace(load(""), tls=tls, auth=AuthConfig(tokens=Path("/var/tokens")))
+    assert {Path("/var/tokens"), Path("/etc/key.pem")} < set(config.core_settings().private_files)
+    assert Path("/etc/cert.pem") not in config.core_settings().private_files
 
 
 def test_budgets_are_exact_and_zero_is_none() -> None:

@@ -9,9 +9,10 @@ then believe that it is the last user and delete the log that the server writes.
 opened.
 """
 
+import contextlib
 import os
 import stat
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Set
 from pathlib import Path
 
 from msgspec import Struct
@@ -47,7 +48,7 @@ class ReadableFiles(Struct, frozen=True, kw_only=True):
     max_bytes: int
     """Size limit of one file, inclusive."""
     own_files: Callable[[], Set[FileIdentity]] = frozenset
-    """Returns the store's own files; see `Store.own_files`."""
+    """Returns the server's own files: those of its store (`Store.own_files`), and others that hold secrets."""
 
     def read(self, path: str, field: str) -> bytes:
         """Returns the bytes of a file. Blocks; call it in a thread.
@@ -143,7 +144,7 @@ class ReadableFiles(Struct, frozen=True, kw_only=True):
         if not stat.S_ISREG(status.st_mode):
             raise _not_readable(field)
         if FileIdentity.of(status) in self.own_files():
-            raise InvalidRequest.of(field, "is a file of the server's own database", "PATH_NOT_ALLOWED")
+            raise InvalidRequest.of(field, "is a file of the server itself", "PATH_NOT_ALLOWED")
         if status.st_size > self.max_bytes:
             raise too_large(field, status.st_size, self.max_bytes)
 
@@ -154,7 +155,7 @@ def readable_files(environment: Environment, session: Session) -> ReadableFiles:
         directory=session.directory,
         roots=environment.settings.roots(session.tenant),
         max_bytes=environment.settings.files.max_bytes,
-        own_files=environment.store.own_files,
+        own_files=lambda: environment.store.own_files() | _present(environment.settings.private_files),
     )
 
 
@@ -182,6 +183,15 @@ def too_large(field: str, actual_bytes: int, max_bytes: int) -> MessageTooLarge:
         maxBytes=str(max_bytes),
         actualBytes=str(actual_bytes),
     )
+
+
+def _present(paths: Iterable[Path]) -> frozenset[FileIdentity]:
+    """Returns the files that are at the paths now: a renewed key is another file."""
+    found = set()
+    for path in paths:
+        with contextlib.suppress(OSError):
+            found.add(FileIdentity.of(path.stat()))
+    return frozenset(found)
 
 
 def _is_below(path: Path, folders: tuple[Path, ...]) -> bool:

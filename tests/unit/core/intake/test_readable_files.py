@@ -105,7 +105,7 @@ def test_own_files_are_refused_and_stay_locked(own: Path, name: Callable[[Path],
             _readable(own).read(path, FIELD)
         [violation] = caught.value.violations
         assert (violation.field, violation.reason) == (FIELD, "PATH_NOT_ALLOWED")
-        assert "own database" in violation.description
+        assert "of the server itself" in violation.description
         assert subprocess.run([sys.executable, "-c", LOCKED_ELSEWHERE, str(own)], check=False).returncode == 7
 
 
@@ -118,7 +118,7 @@ def test_own_files_are_asked_for_at_each_opening(own: Path) -> None:
     readable = _below(own.parent, own_files=lambda: known)
     assert readable.read("later", FIELD) == b"text"
     known.add(FileIdentity.of(later.stat()))
-    with pytest.raises(InvalidRequest, match="own database"):
+    with pytest.raises(InvalidRequest, match="of the server itself"):
         readable.read("later", FIELD)
 
 
@@ -184,7 +184,7 @@ def test_own_file_that_takes_the_place_of_another_is_not_closed(own: Path, way: 
         if way == "by descriptor":
             assert _swap_when_looked_at(own, target).read("notes.txt", FIELD) == b"notes"
         else:
-            with pytest.raises(InvalidRequest, match="own database"):
+            with pytest.raises(InvalidRequest, match="of the server itself"):
                 _swap_when_looked_at(own, target).read("notes.txt", FIELD)
         assert subprocess.run([sys.executable, "-c", LOCKED_ELSEWHERE, str(own)], check=False).returncode == 7
 

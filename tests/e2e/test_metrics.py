@@ -176,3 +176,13 @@ async def test_waiting_for_a_person_is_seen(tmp_path: Path) -> None:
         await metrics.until(lambda: metrics.value("turns_waiting") == 1)
         assert metrics.value("turns_running") == 1
         assert server.load().waiting == 1
+
+
+async def test_metrics_that_others_can_reach_are_warned_of(tmp_path: Path) -> None:
+    """Each start says so, because the setting was made long ago."""
+    toml = '[metrics]\nlisten = "0.0.0.0:0"\ninsecure = true\n'
+    with capture_logs() as lines:
+        async with running_server(tmp_path, toml) as server:
+            address = server.metrics_address
+    [warned] = [line for line in lines if line["event"] == "metrics_open_to_other_machines"]
+    assert (warned["address"], warned["log_level"]) == (address, "warning")

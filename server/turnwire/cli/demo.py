@@ -37,6 +37,7 @@ path = "demo.db"
 model = "offline/echo"
 [log]
 level = "warning"
+stuck_loop_seconds = 0
 """
 
 _QUESTION = """/rate 30

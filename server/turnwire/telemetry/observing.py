@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from turnwire.config import Config
-from turnwire.config.addresses import host_and_port
+from turnwire.config.addresses import host_and_port, is_open
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.ports.observer import Observer
 from turnwire.providers.settings import address_of
@@ -65,6 +65,8 @@ class Observing:
         self.observer = Observers(lines, counting)
         self._watch_loop(instruments.loop_delay.observe)
         log.info("serving_metrics", address=address)
+        if is_open(config.metrics.listen):
+            log.warning("metrics_open_to_other_machines", address=address)
         return address
 
     async def aclose(self) -> None:

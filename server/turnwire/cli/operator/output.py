@@ -73,4 +73,6 @@ def _print_rows(console: Console, columns: Sequence[Column], rows: list[Sequence
     for row in rows:
         table.add_row(*(Text(one_line(cell)) for cell in row))
     for line in console.render_lines(table, pad=False):
-        console.print(Text.assemble(*((segment.text, segment.style or "") for segment in line)), soft_wrap=True)
+        text = Text.assemble(*((segment.text, segment.style or "") for segment in line))
+        text.rstrip()
+        console.print(text, soft_wrap=True)

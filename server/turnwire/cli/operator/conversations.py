@@ -1,0 +1,254 @@
+"""`turnwire sessions` and `turnwire messages`: what a running server stores, over gRPC as any client reads it."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import grpc
+from google.protobuf.json_format import MessageToJson
+from google.protobuf.message import Message
+from rich.table import Column
+
+from opencode.message.content_pb2 import MessageStatus, MessageType, Part, SessionMessage
+from opencode.message.message_pb2 import ListMessagesRequest
+from opencode.message.message_pb2_grpc import MessageServiceStub
+from opencode.session.session_pb2 import (
+    DeleteSessionRequest,
+    GetSessionRequest,
+    GetSessionResponse,
+    ListSessionsRequest,
+    SessionInfo,
+    SessionStatus,
+)
+from opencode.session.session_pb2_grpc import SessionServiceStub
+from turnwire.cli.connection import Connection, ConnectionProblem, describe
+from turnwire.cli.operator.output import one_line, print_error, print_json, print_line, print_table
+
+PAGE_SIZE = 100
+"""Sessions or messages of one call: what is printed while the next call runs."""
+
+TIMEOUT_SECONDS = 60.0
+"""Of one call."""
+
+_COLUMNS = (
+    Column("session", width=38),
+    Column("updated (UTC)", width=19),
+    Column("status", width=8),
+    Column("queued", width=6, justify="right"),
+    Column("title"),
+)
+
+Answer = TypeVar("Answer")
+
+
+def list_sessions(connection: Connection, limit: int | None, *, as_json: bool) -> int:
+    """Prints sessions, most recently updated first, page by page. Returns the exit code, as all functions here do."""
+
+    def run(channel: grpc.Channel) -> int:
+        sessions = _sessions(SessionServiceStub(channel), limit)
+        if as_json:
+            _print_lines(sessions)
+        else:
+            print_table(_COLUMNS, map(_row, sessions))
+        return 0
+
+    return _connected(connection, run)
+
+
+def show_session(connection: Connection, session_id: str, *, as_json: bool) -> int:
+    """Prints one session with its settings and what it has used."""
+
+    def run(channel: grpc.Channel) -> int:
+        request = GetSessionRequest(session_id=session_id)
+        answer = SessionServiceStub(channel).GetSession(request, timeout=TIMEOUT_SECONDS)
+        if as_json:
+            _print_lines([answer])
+        else:
+            _print_session(answer)
+        return 0
+
+    return _connected(connection, run)
+
+
+def delete_session(
+    connection: Connection, session_id: str, confirm: Callable[[str], bool] | None, *, as_json: bool
+) -> int:
+    """Deletes a session with everything in it.
+
+    Args:
+        connection: The server.
+        session_id: The session.
+        confirm: Asks a person; None deletes without a question.
+        as_json: Whether to print JSON.
+
+    Returns:
+        The exit code: 0, or 1 when it was not deleted.
+    """
+
+    def run(channel: grpc.Channel) -> int:
+        sessions = SessionServiceStub(channel)
+        if confirm is not None:
+            found = sessions.GetSession(GetSessionRequest(session_id=session_id), timeout=TIMEOUT_SECONDS).session
+            if not confirm(f"Delete session {session_id} ({one_line(found.title) or 'no title'}) for ever?"):
+                print_error("nothing was deleted")
+                return 1
+        sessions.DeleteSession(DeleteSessionRequest(session_id=session_id), timeout=TIMEOUT_SECONDS)
+        if as_json:
+            print_json({"deleted": session_id})
+        else:
+            print_line(f"deleted {session_id}")
+        return 0
+
+    return _connected(connection, run)
+
+
+def show_messages(
+    connection: Connection, session_id: str, limit: int | None, *, newest_first: bool, as_json: bool
+) -> int:
+    """Prints the messages of a session page by page."""
+
+    def run(channel: grpc.Channel) -> int:
+        messages = _messages(MessageServiceStub(channel), session_id, limit, newest_first)
+        if as_json:
+            _print_lines(messages)
+        else:
+            for message in messages:
+                _print_message(message)
+        return 0
+
+    return _connected(connection, run)
+
+
+def _connected(connection: Connection, run: Callable[[grpc.Channel], int]) -> int:
+    """Runs a command on an open channel. Returns its exit code, or that of a failure after one line about it."""
+    try:
+        with connection.open() as channel:
+            return run(channel)
+    except ConnectionProblem as problem:
+        print_error(str(problem))
+        return 2
+    except grpc.RpcError as error:
+        print_error(describe(error))
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _sessions(sessions: SessionServiceStub, limit: int | None) -> Iterator[SessionInfo]:
+    def page(size: int, token: str) -> Any:
+        return sessions.ListSessions(ListSessionsRequest(page_size=size, page_token=token), timeout=TIMEOUT_SECONDS)
+
+    return _paged(page, lambda answer: answer.sessions, limit)
+
+
+def _messages(
+    messages: MessageServiceStub, session_id: str, limit: int | None, newest_first: bool
+) -> Iterator[SessionMessage]:
+    def page(size: int, token: str) -> Any:
+        request = ListMessagesRequest(
+            session_id=session_id, page_size=size, page_token=token, newest_first=newest_first
+        )
+        return messages.ListMessages(request, timeout=TIMEOUT_SECONDS)
+
+    return _paged(page, lambda answer: answer.messages, limit)
+
+
+def _paged(page: Callable[[int, str], Any], entries: Callable[[Any], Any], limit: int | None) -> Iterator[Any]:
+    """Yields the entries of all pages, or as many as the limit; asks for a page when the one before is used up."""
+
+    def all_pages() -> Iterator[Any]:
+        token = ""
+        while True:
+            answer = page(PAGE_SIZE if limit is None else min(limit, PAGE_SIZE), token)
+            yield from entries(answer)
+            if not (token := answer.next_page_token):
+                return
+
+    return itertools.islice(all_pages(), limit)
+
+
+def _print_lines(messages: Any) -> None:
+    """Prints messages of the contract, each as one line in protobuf's JSON form."""
+    for message in messages:
+        print(_json(message), flush=True)
+
+
+def _json(message: Message) -> str:
+    return MessageToJson(message, indent=None)
+
+
+def _row(session: SessionInfo) -> tuple[str, ...]:
+    return (
+        session.id,
+        _time(session.time.updated),
+        _word(SessionStatus, session.status, "SESSION_STATUS_"),
+        str(session.queued_messages or ""),
+        session.title,
+    )
+
+
+def _print_session(answer: GetSessionResponse) -> None:
+    session, settings = answer.session, answer.session.settings
+    model = settings.model
+    facts = {
+        "session": session.id,
+        "title": session.title,
+        "directory": session.directory,
+        "status": _word(SessionStatus, session.status, "SESSION_STATUS_"),
+        "created": _time(session.time.created),
+        "updated": _time(session.time.updated),
+        "model": f"{model.provider_id}/{model.model_id}" if settings.HasField("model") else "",
+        "agent": settings.agent,
+        "queued": str(session.queued_messages or ""),
+        "waits for": str(session.open_requests or ""),
+        "head sequence": str(session.head_sequence),
+        "revision": str(session.revision),
+        "used": _json(answer.usage) if answer.HasField("usage") else "",
+    }
+    for name, value in facts.items():
+        if value:
+            print_line(f"{name:<14} {one_line(value)}")
+
+
+def _print_message(message: SessionMessage) -> None:
+    facts = [
+        _word(MessageType, message.type, "MESSAGE_TYPE_"),
+        message.message_id,
+        f"{message.create_time.ToDatetime(UTC):%Y-%m-%d %H:%M:%S}",
+    ]
+    status = _word(MessageStatus, message.status, "MESSAGE_STATUS_")
+    if status != "complete":
+        facts.append(status)
+    if message.HasField("model_run"):
+        facts.append(f"{message.model_run.provider_id}/{message.model_run.model_requested}")
+    if message.HasField("failure"):
+        facts.append(f"{message.failure.reason}: {message.failure.message}")
+    print_line(one_line("  ".join(facts)), "bold")
+    for part in message.parts:
+        for line in _text(part).splitlines() or [""]:
+            print_line(f"  {line}")
+
+
+def _text(part: Part) -> str:
+    kind = part.WhichOneof("content") or ""
+    call, file = part.tool_use, part.file
+    texts = {
+        "text": part.text.text,
+        "reasoning": f"(reasoning) {part.reasoning.text}",
+        "refusal": f"(refusal) {part.refusal.text}",
+        "tool_use": f"(call) {call.name} {call.input_json} -> {call.output or call.error or call.status}",
+        "tool_result": f"(result) {part.tool_result.output}",
+        "file": f"(file) {file.filename or file.sha256} {file.mime}",
+    }
+    return texts.get(kind, f"({kind or 'unknown'})")
+
+
+def _time(milliseconds: int) -> str:
+    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def _word(enum: Any, number: int, prefix: str) -> str:
+    """Returns the word of an enum's value; its number when it is not known here."""
+    known = enum.DESCRIPTOR.values_by_number.get(number)
+    return known.name.removeprefix(prefix).lower() if known else str(number)

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 from google.protobuf.json_format import MessageToJson
@@ -32,14 +32,11 @@ TIMEOUT_SECONDS = 60.0
 """Of one call."""
 
 _COLUMNS = (
-    Column("session", width=38),
-    Column("updated (UTC)", width=19),
-    Column("status", width=8),
-    Column("queued", width=6, justify="right"),
+    Column("session", width=36),
+    Column("updated (UTC)", width=16),
+    Column("status", width=7),
     Column("title"),
 )
-
-Answer = TypeVar("Answer")
 
 
 def list_sessions(connection: Connection, limit: int | None, *, as_json: bool) -> int:
@@ -181,9 +178,8 @@ def _json(message: Message) -> str:
 def _row(session: SessionInfo) -> tuple[str, ...]:
     return (
         session.id,
-        _time(session.time.updated),
+        _time(session.time.updated)[: len("2026-01-02 03:04")],
         _word(SessionStatus, session.status, "SESSION_STATUS_"),
-        str(session.queued_messages or ""),
         session.title,
     )
 

@@ -21,7 +21,6 @@ _COLUMNS = (
     Column("severity", width=8),
     Column("count", width=9, justify="right"),
     Column("can be repaired", width=15, justify="right"),
-    Column("what it means"),
 )
 
 
@@ -74,13 +73,11 @@ def _print_findings(title: str, findings: tuple[Summary, ...]) -> None:
     if not findings:
         return
     print_line(title, "bold")
-    rows = (
-        (f.name, f.severity, str(f.count), str(f.repairable) if f.repairable else "no", f.meaning) for f in findings
-    )
-    print_table(_COLUMNS, rows)
+    print_table(_COLUMNS, ((f.name, f.severity, str(f.count), str(f.repairable or "no")) for f in findings))
     for finding in findings:
         more = ", ..." if finding.count > len(finding.first) else ""
-        print_line(f"  {finding.name}: {', '.join(finding.first)}{more}", "dim")
+        print_line(f"{finding.name}: {finding.meaning}")
+        print_line(f"  {', '.join(finding.first)}{more}", "dim")
 
 
 def _conclusion(report: Report) -> str:

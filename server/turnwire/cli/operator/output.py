@@ -42,7 +42,7 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> int
     """Prints rows as they come, in columns that keep their places. Returns how many there were.
 
     Args:
-        columns: All but one with a width, so that the parts of a long table agree.
+        columns: All but the last with a width, so that the parts of a long table agree.
         rows: The texts; each is shown on one line, and cut where its column ends.
     """
     console = Console(highlight=False)
@@ -60,7 +60,8 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> int
 
 
 def _print_rows(console: Console, columns: Sequence[Column], rows: list[Sequence[str]], *, is_first: bool) -> None:
-    table = Table(box=None, expand=True, show_header=is_first, pad_edge=False, header_style="bold")
+    is_wide = any(column.width is None for column in columns)
+    table = Table(box=None, expand=is_wide, show_header=is_first, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(
             column.header,

@@ -27,9 +27,15 @@ WORK = Path("/run/walk")
 UNIT = Path("/etc/systemd/system/turnwire.service")
 PID = WORK / "turnwire.pid"
 LOG = WORK / "turnwire.log"
-SECTIONS = ("Install", "Reach it from other machines", "Upgrade", "Roll back", "Uninstall")
+SECTIONS = ("Install", "TLS and tokens", "Envoy", "Upgrade", "Roll back", "Uninstall")
 NETWORK = WORK / "network"
 IN_NETWORK = ["/usr/bin/nsenter", f"--net={NETWORK}"]
+CONNECTION = {
+    "TURNWIRE_TARGET": "localhost:50051",
+    "TURNWIRE_CA": "/etc/turnwire/tls/tls.crt",
+    "TURNWIRE_TOKEN_FILE": "/root/turnwire.token",
+}
+"""What the page exports once the server has TLS and tokens."""
 START_SECONDS = 60
 STOP_SECONDS = 30
 
@@ -42,6 +48,8 @@ def walk(release: Path) -> None:
     for section in SECTIONS:
         upgrading = section == "Upgrade"
         variables = {"VERSION": next_version, "OLD": version} if section == "Roll back" else {}
+        if section == "Upgrade":
+            os.environ.update(CONNECTION)
         for block in blocks(text, section):
             run(block, newer if upgrading else release, variables)
             variables = {"VERSION": next_version if upgrading else version}
@@ -72,17 +80,22 @@ def check_after(section: str, version: str, next_version: str) -> None:
         case "Install":
             assert database.stat().st_uid == pwd.getpwnam("turnwire").pw_uid
             assert database.parent.stat().st_mode & 0o077 == 0, "others can read the conversations"
-            assert sessions() == 1
+        case "TLS and tokens":
+            assert sessions() == 2
+            stranger = [*IN_NETWORK, "/opt/turnwire/current/bin/turnwire", "chat", "Let me in."]
+            environ = {**os.environ, **CONNECTION, "TURNWIRE_TOKEN_FILE": "", "TURNWIRE_TOKEN": "tw_nobody"}
+            refused = subprocess.run(stranger, env=environ, check=False, capture_output=True, text=True)
+            assert "UNAUTHENTICATED" in refused.stderr, refused
         case "Upgrade":
             assert current.readlink().name == next_version
             assert Path(f"/var/lib/turnwire/before-{next_version}.db").exists()
-            assert sessions() == 1
+            assert sessions() == 2
             chat = [*IN_NETWORK, f"{current}/bin/turnwire", "chat", "Newer."]
             subprocess.run(chat, check=True, stdout=subprocess.DEVNULL)
-            assert sessions() == 2
+            assert sessions() == 3
         case "Roll back":
             assert current.readlink().name == version
-            assert sessions() == 1, "the copy is not back"
+            assert sessions() == 2, "the copy is not back"
         case "Uninstall":
             assert not PID.exists()
             places = ("/opt/turnwire", "/etc/turnwire", "/var/lib/turnwire", str(UNIT))
@@ -91,14 +104,18 @@ def check_after(section: str, version: str, next_version: str) -> None:
 
 
 def sessions() -> int:
-    """Returns how many conversations the running server knows."""
+    """Returns how many conversations the running server shows a caller with the token."""
     code = (
-        "import grpc; from opencode.session import session_pb2 as s, session_pb2_grpc as g; "
-        "stub = g.SessionServiceStub(grpc.insecure_channel('127.0.0.1:50051')); "
-        "print(len(stub.ListSessions(s.ListSessionsRequest(), timeout=10).sessions))"
+        "import os, pathlib; from turnwire.cli.connection import Connection; "
+        "from opencode.session import session_pb2 as s, session_pb2_grpc as g; "
+        "token = pathlib.Path(os.environ['TURNWIRE_TOKEN_FILE']).read_text().strip(); "
+        "ca = pathlib.Path(os.environ['TURNWIRE_CA']); "
+        "channel = Connection(os.environ['TURNWIRE_TARGET'], token=token, ca=ca).open(); "
+        "print(len(g.SessionServiceStub(channel).ListSessions(s.ListSessionsRequest(), timeout=10).sessions))"
     )
-    python = [*IN_NETWORK, "/opt/turnwire/current/bin/python"]
-    return int(subprocess.run([*python, "-c", code], check=True, capture_output=True, text=True).stdout)
+    python = [*IN_NETWORK, "/opt/turnwire/current/bin/python", "-c", code]
+    environ = {**os.environ, **CONNECTION}
+    return int(subprocess.run(python, env=environ, check=True, capture_output=True, text=True).stdout)
 
 
 def version_of(release: Path) -> str:
@@ -135,6 +152,9 @@ def systemctl(words: list[str]) -> None:
             start()
         case ["disable", "--now", "turnwire"] | ["stop", "turnwire"]:
             stop()
+        case ["restart", "turnwire"]:
+            stop()
+            start()
         case _:
             raise SystemExit(f"unknown: systemctl {shlex.join(words)}")
 

@@ -36,8 +36,7 @@ def _unary_behavior(method: UnaryMethod, gate: Gate) -> Callable[[bytes, Context
         try:
             return await gate.unary(method, data, GrpcCaller(context))
         except CallFailed as failed:
-            await abort(context, failed)
-            raise AssertionError("abort raises") from failed
+            return end_with(context, failed)
 
     return handle
 
@@ -49,7 +48,7 @@ def stream_behavior(method: StreamingMethod, gate: Gate) -> Callable[[bytes, Con
         try:
             await gate.stream(method, data, GrpcCaller(context), _Outlet(context))
         except CallFailed as failed:
-            await abort(context, failed)
+            end_with(context, failed)
 
     return handle
 
@@ -81,6 +80,14 @@ class _Outlet:
         raise error
 
 
-async def abort(context: Context, failed: CallFailed) -> None:
-    """Ends the call with the status. Always raises."""
-    await context.abort_with_status(rpc_status.to_status(failed.status))  # type: ignore[attr-defined]
+def end_with(context: Context, failed: CallFailed) -> bytes:
+    """Gives the call its status; the handler must return afterwards. Returns the answer that is never sent.
+
+    gRPC's own `abort` keeps an exception that refers to the call: 50 objects for the garbage collector, each time. With
+    it, a flood of wrong credentials stops the event loop for tenths of a second.
+    """
+    status = rpc_status.to_status(failed.status)
+    context.set_code(status.code)
+    context.set_details(status.details)
+    context.set_trailing_metadata(status.trailing_metadata)
+    return b""

@@ -9,7 +9,7 @@ from grpc_reflection.v1alpha._async import ReflectionServicer
 
 from turnwire.api.gate import CallFailed, Gate
 from turnwire.api.grpc.caller import Context, GrpcCaller
-from turnwire.api.grpc.handlers import abort
+from turnwire.api.grpc.handlers import end_with
 from turnwire.api.rights import REFLECTION
 
 _METHOD = "ServerReflectionInfo"
@@ -46,6 +46,7 @@ class _Reflection(ReflectionServicer):  # type: ignore[misc] # grpcio has no typ
         try:
             await self._gate.admit(f"{reflection.SERVICE_NAME}.{_METHOD}", REFLECTION, GrpcCaller(context))
         except CallFailed as failed:
-            await abort(context, failed)
+            end_with(context, failed)
+            return
         async for answer in super().ServerReflectionInfo(requests, context):
             yield answer

@@ -60,7 +60,7 @@ class CallTracing(grpc.aio.ServerInterceptor[Any, Any] if TYPE_CHECKING else grp
             with self._tracer.start(name, attributes, SpanKind.SERVER, parent) as span:
                 try:
                     answer = await behavior(request, context)
-                except BaseException as error:  # also a status, which the handler raises
+                except BaseException as error:
                     failure = error
                 _note_code(span, _code(context, failure))
             if failure is not None:
@@ -79,9 +79,9 @@ def _code(context: Context, failure: BaseException | None) -> str:
     """Returns the name of the status that a call ended with."""
     if isinstance(failure, asyncio.CancelledError) or (failure is None and context.cancelled()):
         return "CANCELLED"
-    if failure is None:
+    code: Any = context.code()  # gRPC gives it as a number or as an enum; 0 or None of a call without an error
+    if failure is None and not code:
         return "OK"
-    code = context.code()  # of the status that was raised; gRPC gives it as a number or as an enum
     return _CODES.get(code.value[0] if isinstance(code, grpc.StatusCode) else code, "UNKNOWN")
 
 

@@ -1,10 +1,14 @@
 """What a call's handler does around the service."""
 
+import gc
+import weakref
 from collections.abc import AsyncGenerator
 
 import grpc
 import pytest
 
+from opencode.session.session_pb2 import GetSessionRequest
+from tests.support.fakes.identity import KnownCallers
 from turnwire.api.gate import Gate, StreamingMethod
 from turnwire.api.grpc.handlers import stream_behavior
 from turnwire.domain.principal import Role
@@ -33,8 +37,8 @@ class GoneClient:
         """Not known yet."""
         return False
 
-    async def abort_with_status(self, status: object) -> None:
-        """Remembers it."""
+    def set_code(self, code: object) -> None:
+        """Remembers that the call failed."""
         self.aborted = True
 
 
@@ -55,3 +59,49 @@ async def test_a_client_that_leaves_in_mid_write_is_no_error_of_the_server(
     await stream_behavior(method, Gate(Everybody()))(b"", client)  # type: ignore[arg-type]
     assert (client.aborted, closed) == (False, [True])
     assert "rpc_failed" not in capsys.readouterr().out
+
+
+class RefusedCall:
+    """A call with a token that is unknown."""
+
+    def __init__(self) -> None:
+        self.code: object = None
+
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        """The token."""
+        return (("authorization", "Bearer unknown"),)
+
+    def peer(self) -> str:
+        """The address."""
+        return "ipv4:192.0.2.1:5000"
+
+    def set_code(self, code: object) -> None:
+        """Keeps it."""
+        self.code = code
+
+    def set_details(self, details: str) -> None:
+        """Forgets it."""
+
+    def set_trailing_metadata(self, metadata: object) -> None:
+        """Forgets it."""
+
+
+async def test_a_refused_call_leaves_nothing_for_the_garbage_collector() -> None:
+    """A flood of them would make it stop the event loop."""
+
+    async def answers(*_: object) -> AsyncGenerator[bytes]:
+        yield b""
+
+    handle = stream_behavior(
+        StreamingMethod("Watch", Role.READER, GetSessionRequest.FromString, answers), Gate(KnownCallers({}))
+    )
+    call = RefusedCall()
+    gone = weakref.ref(call)
+    gc.disable()
+    try:
+        await handle(b"", call)  # type: ignore[arg-type]
+        assert call.code is grpc.StatusCode.UNAUTHENTICATED
+        del call
+        assert gone() is None
+    finally:
+        gc.enable()

@@ -50,6 +50,8 @@ async def traced(
     ("failure", "call", "code", "failed"),
     [
         (None, EndedCall(), "OK", False),
+        (None, EndedCall(5), "NOT_FOUND", False),
+        (None, EndedCall(grpc.StatusCode.INTERNAL), "INTERNAL", True),
         (None, EndedCall(cancelled=True), "CANCELLED", False),
         (asyncio.CancelledError(), EndedCall(), "CANCELLED", False),
         (RuntimeError("abort"), EndedCall(5), "NOT_FOUND", False),

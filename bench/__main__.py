@@ -14,6 +14,7 @@ from bench import (
     get_messages,
     report,
     send_message,
+    sign_in,
     start,
     watcher_memory,
 )
@@ -25,6 +26,7 @@ MEASUREMENTS: Mapping[str, Callable[[Path, bool], Awaitable[None]]] = {
     "get_messages": get_messages.measure,
     "send_message": send_message.measure,
     "delta_cpu": delta_cpu.measure,
+    "sign_in": sign_in.measure,
     "start": start.measure,
     "watcher_memory": watcher_memory.measure,
 }

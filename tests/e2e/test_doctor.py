@@ -1,6 +1,7 @@
 """`turnwire doctor` finds what is wrong with a database, and `--fix` repairs what can be recomputed."""
 
 import json
+import shutil
 import sqlite3
 import stat
 from contextlib import closing
@@ -17,6 +18,8 @@ from turnwire.cli.commands import app
 from turnwire.storage.sqlite.care.checks import events, files, messages, sessions, structure
 from turnwire.storage.sqlite.care.findings import Problem, Severity
 from turnwire.storage.sqlite.schema import MIGRATIONS
+
+KEPT = sorted((Path(__file__).parents[1] / "contract/databases").glob("schema-*.sqlite"))
 
 BY_SQLITE = {"file.damaged", "file.index"}
 
@@ -153,6 +156,18 @@ def test_text_names_findings_and_what_to_do(tmp_path: Path) -> None:
     fixed = CliRunner().invoke(app, ["doctor", "--fix", str(path)])
     assert fixed.exit_code == 0
     assert "The database as it was: " in fixed.stdout
+
+
+@pytest.mark.parametrize("kept", KEPT, ids=lambda path: path.stem)
+async def test_databases_of_older_servers_are_clean(tmp_path: Path, kept: Path) -> None:
+    """Before a server has opened them, and after it has migrated them and gone on."""
+    path = tmp_path / "turnwire.db"
+    shutil.copy(kept, path)
+    assert (doctor(path)[0], found(doctor(path)[1])) == (0, {})
+    async with running_server(tmp_path) as server, connect(server.address) as client:
+        await talk(client, "hello")
+    code, report = doctor(path)
+    assert (code, report["is_complete"], found(report)) == (0, True, {})
 
 
 async def test_server_goes_on_with_a_repaired_database(tmp_path: Path) -> None:

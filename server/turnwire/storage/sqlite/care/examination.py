@@ -74,11 +74,11 @@ class Examiner(Struct, frozen=True):
                 findings=tally.summaries(),
             )
 
-    def repair(self, path: Path, apply: Callable[[Finding], None]) -> None:
-        """Examines a database and hands each finding over as it is found; see `examine`."""
+    def visit(self, path: Path, take: Callable[[Finding], None]) -> None:
+        """Examines a database and hands each finding over as it is found, however many there are; see `examine`."""
         with read_only(path) as db:
             for finding in _Examination(self, db, schema_version(db)).findings():
-                apply(finding)
+                take(finding)
 
 
 class _Examination:

@@ -82,5 +82,5 @@ def _repair_once(path: Path, examiner: Examiner) -> None:
             for statement in finding.repair:
                 db.execute(statement.sql, statement.parameters)
 
-        examiner.repair(path, apply)
+        examiner.visit(path, apply)
         db.execute("COMMIT")

@@ -48,7 +48,7 @@ def check_schema(db: sqlite3.Connection, version: int) -> Iterator[Finding]:
         expected = _objects(new)
     found = _objects(db)
     for name, (kind, sql) in expected.items():
-        if found.get(name) == (kind, sql):
+        if name in found and _same(found[name], (kind, sql)):
             continue
         if kind in ("index", "trigger"):
             make = (Statement(f'DROP {kind} IF EXISTS "{name}"'), Statement(sql))
@@ -67,6 +67,11 @@ def check_references(db: sqlite3.Connection) -> Iterator[Finding]:
             yield Finding(LOST_FILE, subject)
         else:
             yield Finding(LOST_OWNER, subject, (Statement(f'DELETE FROM "{table}" WHERE rowid = ?', (row,)),))
+
+
+def _same(one: tuple[str, str], other: tuple[str, str]) -> bool:
+    """Returns whether two definitions are the same: versions of SQLite quote renamed names in different ways."""
+    return all(a.replace('"', "") == b.replace('"', "") for a, b in zip(one, other, strict=True))
 
 
 def _objects(db: sqlite3.Connection) -> dict[str, tuple[str, str]]:

@@ -46,6 +46,14 @@ def test_index_is_made_as_it_was(db: sqlite3.Connection, other: str) -> None:
     assert schema(db) == {}
 
 
+def test_quotes_make_no_difference(db: sqlite3.Connection) -> None:
+    """Another version of SQLite may have run the migrations."""
+    db.execute("PRAGMA writable_schema=ON")
+    db.execute("""UPDATE sqlite_master SET sql = replace(sql, '"', '') WHERE name = 'parts'""")
+    db.execute("""UPDATE sqlite_master SET sql = replace(sql, 'REFERENCES files', 'REFERENCES "files"')""")
+    assert schema(db) == {}
+
+
 def test_missing_table_is_not_made(db: sqlite3.Connection) -> None:
     """An empty one would hide what was lost."""
     db.execute("DROP TABLE requests")

@@ -1,0 +1,131 @@
+"""All errors, as one tree.
+
+    DomainError
+    +-- Unauthenticated                 the credentials are missing or wrong
+    +-- PermissionDenied                the caller's role does not allow the call
+    +-- InvalidRequest                  a field of the request is invalid
+    |   +-- RequestIdReused
+    |   +-- UnknownModel
+    |   +-- MessageTooLarge
+    +-- NotFound
+    |   +-- SessionNotFound  MessageNotFound  TurnNotFound  ToolCallNotFound  PermissionRequestNotFound
+    |   +-- StoredFileNotFound
+    +-- WrongState
+    |   +-- TurnInProgress  ToolCallAlreadySettled  ToolCallNotReady  PermissionAlreadyAnswered
+    +-- PositionUnavailable
+    |   +-- EventsCompacted  SequenceInFuture
+    +-- StaleVersion
+    +-- LimitReached
+    |   +-- TooManyTurns  TooManyWatchers  TooManySignIns
+    +-- QuotaExceeded
+    +-- AnswerTooLarge
+    +-- ProviderError
+    |   +-- ProviderRateLimited  ProviderUnavailable  ProviderTimeout  ProviderCredentialsRejected
+    |   +-- ProviderRefusedRequest  ProviderContextFull  ProviderStreamCut  ProviderStreamFailed
+    +-- StorageError
+    |   +-- StorageBusy  StorageFull  StorageCorrupt  StorageSchemaTooNew
+    +-- ShuttingDown
+
+Only `api/wire/status.py` maps them to status codes.
+"""
+
+from turnwire.domain.errors.access import (
+    LimitReached,
+    PermissionDenied,
+    QuotaExceeded,
+    ShuttingDown,
+    TooManySignIns,
+    TooManyTurns,
+    TooManyWatchers,
+    Unauthenticated,
+)
+from turnwire.domain.errors.base import DomainError, FieldViolation
+from turnwire.domain.errors.providers import (
+    ProviderContextFull,
+    ProviderCredentialsRejected,
+    ProviderError,
+    ProviderRateLimited,
+    ProviderRefusedRequest,
+    ProviderStreamCut,
+    ProviderStreamFailed,
+    ProviderTimeout,
+    ProviderUnavailable,
+)
+from turnwire.domain.errors.requests import (
+    AnswerTooLarge,
+    EventsCompacted,
+    InvalidRequest,
+    MessageNotFound,
+    MessageTooLarge,
+    NotFound,
+    PermissionAlreadyAnswered,
+    PermissionRequestNotFound,
+    PositionUnavailable,
+    RequestIdReused,
+    SequenceInFuture,
+    SessionNotFound,
+    StaleVersion,
+    StoredFileNotFound,
+    ToolCallAlreadySettled,
+    ToolCallNotFound,
+    ToolCallNotReady,
+    TurnInProgress,
+    TurnNotFound,
+    UnknownModel,
+    WrongState,
+)
+from turnwire.domain.errors.storage import (
+    StorageBusy,
+    StorageCorrupt,
+    StorageError,
+    StorageFull,
+    StorageSchemaTooNew,
+)
+
+__all__ = [
+    "AnswerTooLarge",
+    "DomainError",
+    "EventsCompacted",
+    "FieldViolation",
+    "InvalidRequest",
+    "LimitReached",
+    "MessageNotFound",
+    "MessageTooLarge",
+    "NotFound",
+    "PermissionAlreadyAnswered",
+    "PermissionDenied",
+    "PermissionRequestNotFound",
+    "PositionUnavailable",
+    "ProviderContextFull",
+    "ProviderCredentialsRejected",
+    "ProviderError",
+    "ProviderRateLimited",
+    "ProviderRefusedRequest",
+    "ProviderStreamCut",
+    "ProviderStreamFailed",
+    "ProviderTimeout",
+    "ProviderUnavailable",
+    "QuotaExceeded",
+    "RequestIdReused",
+    "SequenceInFuture",
+    "SessionNotFound",
+    "ShuttingDown",
+    "StaleVersion",
+    "StorageBusy",
+    "StorageCorrupt",
+    "StorageError",
+    "StorageFull",
+    "StorageSchemaTooNew",
+    "StoredFileNotFound",
+    "TooManySignIns",
+    "TooManyTurns",
+    "TooManyWatchers",
+    "ToolCallAlreadySettled",
+    "ToolCallNotFound",
+    "ToolCallNotReady",
+    "TurnInProgress",
+    "TurnNotFound",
+    "Unauthenticated",
+    "UnknownModel",
+    "WrongState",
+]

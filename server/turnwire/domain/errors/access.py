@@ -1,0 +1,84 @@
+"""Errors of callers: who is not let in, and who has to wait."""
+
+from datetime import timedelta
+from typing import ClassVar
+
+from turnwire.domain.errors.base import DomainError
+
+
+class Unauthenticated(DomainError):
+    """The caller's credentials are missing or not valid. Callers cannot see which check failed."""
+
+    reason = "UNAUTHENTICATED"
+
+    def __init__(self, cause: str, *, missing: bool = False) -> None:
+        """Creates the error, which is the same for all wrong credentials.
+
+        Args:
+            cause: Which check failed, for the log; never part of the credentials.
+            missing: Whether the caller presented no credentials at all.
+        """
+        text = "this call needs credentials" if missing else "the credentials are not valid"
+        super().__init__(f"{text}; GetServerInfo lists the ways to sign in")
+        self.cause = cause
+
+
+class PermissionDenied(DomainError):
+    """The caller is known and its role does not allow the call; metadata requiredRole and role."""
+
+    reason = "PERMISSION_DENIED"
+
+
+class LimitReached(DomainError):
+    """A limit of this server is reached; a later retry may succeed."""
+
+    reason = "CONCURRENCY_LIMIT"
+    subject: ClassVar[str] = "server"
+
+
+class TooManyTurns(LimitReached):
+    """Too many turns run or wait."""
+
+    subject = "turns"
+
+
+class TooManyWatchers(LimitReached):
+    """Too many event streams are open."""
+
+    subject = "watchers"
+
+
+class TooManySignIns(LimitReached):
+    """Too many credentials are being checked."""
+
+    subject = "sign-ins"
+
+
+class QuotaExceeded(DomainError):
+    """A quota of the caller's tenant is used up; metadata quota, limit and used. Nothing was stored."""
+
+    reason = "QUOTA_EXCEEDED"
+
+    def __init__(
+        self, message: str, tenant: str, *, quota: str, limit: int, used: int, retry_after: timedelta | None = None
+    ) -> None:
+        """Args:
+        message: A sentence for people.
+        tenant: Whose quota it is.
+        quota: Its name.
+        limit: The most that the tenant may have or use.
+        used: What it has or has used; may be more.
+        retry_after: When there is room again; None when waiting alone does not help.
+        """
+        super().__init__(message, {"quota": quota, "limit": str(limit), "used": str(used)}, retry_after)
+        self.tenant = tenant
+
+
+class ShuttingDown(DomainError):
+    """The server is stopping."""
+
+    reason = "SERVER_SHUTTING_DOWN"
+
+    def __init__(self) -> None:
+        """Suggests a retry after a second: a restart takes about that long."""
+        super().__init__("the server is shutting down", retry_after=timedelta(seconds=1))

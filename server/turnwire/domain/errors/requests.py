@@ -1,0 +1,181 @@
+"""Errors of requests: what they ask for is invalid, missing, or in another state."""
+
+from collections.abc import Mapping
+from typing import ClassVar, Self
+
+from turnwire.domain.errors.base import DomainError, FieldViolation
+
+
+class InvalidRequest(DomainError):
+    """A field of the request is invalid; nothing was stored."""
+
+    reason = "INVALID_REQUEST"
+
+    def __init__(self, *violations: FieldViolation, metadata: Mapping[str, str] | None = None) -> None:
+        """Takes one violation per invalid field, at least one."""
+        text = "; ".join(f"{v.field}: {v.description}" for v in violations)
+        super().__init__(text, {"field": violations[0].field, **(metadata or {})})
+        self.violations = violations
+
+    @classmethod
+    def of(cls, field: str, description: str, reason: str = "INVALID", **metadata: str) -> Self:
+        """Creates the error for a single field; keyword arguments become metadata."""
+        return cls(FieldViolation(field, description, reason), metadata=metadata)
+
+    def within(self, field: str) -> Self:
+        """Returns the same error with its field paths prefixed by a field of the request."""
+        moved = [FieldViolation(f"{field}.{v.field}", v.description, v.reason) for v in self.violations]
+        metadata = {key: value for key, value in self.metadata.items() if key != "field"}
+        return type(self)(*moved, metadata=metadata)
+
+
+class RequestIdReused(InvalidRequest):
+    """The request_id was used before with different content."""
+
+    reason = "REQUEST_ID_REUSED"
+
+
+class UnknownModel(InvalidRequest):
+    """No such provider, or the provider does not offer the model."""
+
+    reason = "MODEL_UNKNOWN"
+
+
+class MessageTooLarge(InvalidRequest):
+    """The message or one of its files is over the limit; metadata maxBytes and actualBytes."""
+
+    reason = "MESSAGE_TOO_LARGE"
+
+
+class NotFound(DomainError):
+    """A named thing does not exist."""
+
+    resource_type: ClassVar[str] = "resource"
+
+    def __init__(self, resource_id: str) -> None:
+        """Takes the requested id."""
+        super().__init__(f"{self.resource_type} {resource_id!r} was not found", {"resourceId": resource_id})
+        self.resource_id = resource_id
+
+
+class SessionNotFound(NotFound):
+    """No such session."""
+
+    reason = "SESSION_NOT_FOUND"
+    resource_type = "session"
+
+
+class MessageNotFound(NotFound):
+    """No such message in that session."""
+
+    reason = "MESSAGE_NOT_FOUND"
+    resource_type = "message"
+
+
+class TurnNotFound(NotFound):
+    """No such turn in that session."""
+
+    reason = "TURN_NOT_FOUND"
+    resource_type = "turn"
+
+
+class ToolCallNotFound(NotFound):
+    """No such tool call in that session."""
+
+    reason = "TOOL_CALL_NOT_FOUND"
+    resource_type = "tool call"
+
+
+class PermissionRequestNotFound(NotFound):
+    """No such permission request in that session."""
+
+    reason = "PERMISSION_REQUEST_NOT_FOUND"
+    resource_type = "permission request"
+
+
+class StoredFileNotFound(NotFound):
+    """No message of that session refers to such a file."""
+
+    reason = "FILE_NOT_FOUND"
+    resource_type = "file"
+
+
+class WrongState(DomainError):
+    """The request is valid, but not in the current state of its subject."""
+
+    def __init__(self, message: str, subject: str) -> None:
+        """Takes the sentence and the id of the subject."""
+        super().__init__(message, {"subject": subject})
+        self.subject = subject
+
+
+class TurnInProgress(WrongState):
+    """A turn is running and the caller asked not to wait."""
+
+    reason = "TURN_IN_PROGRESS"
+
+
+class ToolCallAlreadySettled(WrongState):
+    """The tool call has another result already, or its turn ended."""
+
+    reason = "TOOL_CALL_ALREADY_SETTLED"
+
+
+class ToolCallNotReady(WrongState):
+    """The tool call cannot take a result yet: it is being written, or waits for a permission."""
+
+    reason = "TOOL_CALL_NOT_READY"
+
+
+class PermissionAlreadyAnswered(WrongState):
+    """The permission request has another answer already."""
+
+    reason = "PERMISSION_ALREADY_ANSWERED"
+
+
+class PositionUnavailable(DomainError):
+    """A watch cannot start at the requested position."""
+
+    def __init__(
+        self,
+        message: str,
+        asked: int | None = None,
+        earliest: int | None = None,
+        latest: int | None = None,
+        **metadata: str,
+    ) -> None:
+        """Takes the sentence and, if known, the requested sequence, the last one no longer kept, and the newest."""
+        places = {"askedSequence": asked, "earliestSequence": earliest, "latestSequence": latest}
+        known = {name: str(place) for name, place in places.items() if place is not None}
+        super().__init__(message, {**known, **metadata})
+
+
+class EventsCompacted(PositionUnavailable):
+    """The events after that position are no longer kept."""
+
+    reason = "EVENTS_COMPACTED"
+
+
+class SequenceInFuture(PositionUnavailable):
+    """The position is after the newest event."""
+
+    reason = "SEQUENCE_IN_FUTURE"
+
+
+class StaleVersion(DomainError):
+    """Another change came first; metadata currentRevision."""
+
+    reason = "STALE_VERSION"
+
+
+class AnswerTooLarge(DomainError):
+    """A single entry of a list is larger than the largest answer; metadata maxBytes and actualBytes."""
+
+    reason = "ANSWER_TOO_LARGE"
+
+    def __init__(self, actual_bytes: int, max_bytes: int) -> None:
+        """Takes the size of the entry and the limit, in bytes."""
+        super().__init__(
+            f"one entry of the list has {actual_bytes} bytes, at most {max_bytes} are allowed; ask for pages",
+            {"maxBytes": str(max_bytes), "actualBytes": str(actual_bytes)},
+        )

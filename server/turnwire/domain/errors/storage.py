@@ -1,0 +1,33 @@
+"""Errors of the store."""
+
+from turnwire.domain.errors.base import DomainError
+
+
+class StorageError(DomainError):
+    """The database failed; nothing of the request was stored."""
+
+    reason = "STORAGE_ERROR"
+
+
+class StorageBusy(StorageError):
+    """Another process holds the database."""
+
+    reason = "STORAGE_BUSY"
+
+
+class StorageFull(StorageError):
+    """No space is left for the database."""
+
+    reason = "STORAGE_FULL"
+
+
+class StorageCorrupt(StorageError):
+    """The database file is damaged, not a database, or was deleted or replaced while it was open."""
+
+    reason = "STORAGE_CORRUPT"
+
+
+class StorageSchemaTooNew(StorageError):
+    """The database was written by a newer version of Turnwire."""
+
+    reason = "STORAGE_SCHEMA_TOO_NEW"

@@ -31,6 +31,7 @@ class Metrics:
 
     def __init__(self, server: Server) -> None:
         self._url = f"http://{server.metrics_address}/metrics"
+        self.content_type = ""
         self.samples: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
 
     def value(self, name: str, **labels: str) -> float:
@@ -39,9 +40,14 @@ class Metrics:
 
     async def scrape(self) -> None:
         """Reads them."""
-        text = await asyncio.to_thread(lambda: urllib.request.urlopen(self._url, timeout=20).read().decode())
+        text = await asyncio.to_thread(self._read)
         families = text_string_to_metric_families(text)
         self.samples = {(s.name, frozenset(s.labels.items())): s.value for family in families for s in family.samples}
+
+    def _read(self) -> str:
+        with urllib.request.urlopen(self._url, timeout=20) as answer:
+            self.content_type = answer.headers["content-type"]
+            return str(answer.read().decode())
 
     async def until(self, true: Callable[[], bool]) -> None:
         """Scrapes until something is so: a text is answered again for a moment."""
@@ -136,6 +142,7 @@ async def test_the_metrics_end_with_the_server(tmp_path: Path) -> None:
     async with running_server(tmp_path, METRICS) as server:
         metrics = Metrics(server)
         await metrics.scrape()
+        assert metrics.content_type == "text/plain; version=0.0.4; charset=utf-8"
         (tmp_path / "second").mkdir()
         taken = METRICS.replace("127.0.0.1:0", server.metrics_address)
         with pytest.raises(OSError, match=f"cannot serve metrics on {server.metrics_address}"):

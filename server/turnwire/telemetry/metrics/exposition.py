@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from pathlib import Path
 
-from prometheus_client import CONTENT_TYPE_LATEST, Metric, generate_latest
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, Metric, generate_latest
 
 from turnwire.telemetry.metrics.instruments import Instruments
 from turnwire.telemetry.readings import Readings
 
-CONTENT_TYPE = CONTENT_TYPE_LATEST
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+"""The version that every Prometheus reads; the names of our metrics need no later one."""
 
 READ_SECONDS = 1.0
 """How long to wait for the event loop; while it is held, the last readings are shown again."""

@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
+from typing import Any
 
 import structlog
 
@@ -27,7 +28,8 @@ log = structlog.get_logger()
 class MetricsServer:
     """Answers `GET /metrics`: `start`, then `aclose`.
 
-    The thread ends at `aclose`, and with the process in any case. `_open` counts connections; used on its loop only.
+    The thread ends at `aclose`, and with the process in any case. `_answering` holds the task of each connection; it is
+    used on that thread's loop only.
     """
 
     def __init__(self, text: Callable[[], Awaitable[bytes]], content_type: str) -> None:
@@ -37,7 +39,7 @@ class MetricsServer:
         """
         self._text = text
         self._content_type = content_type
-        self._open = 0
+        self._answering: set[asyncio.Task[Any]] = set()
         self._stopped = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -85,16 +87,20 @@ class MetricsServer:
     async def _serve(self, listening: socket.socket) -> None:
         server = await asyncio.start_server(self._answer, sock=listening, limit=MAX_REQUEST_BYTES)
         await self._stopped.wait()
-        server.close()
-        answering = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in answering:
+        # asyncio leaves a connection open whose acceptance ends after the server's close, so that comes last
+        asyncio.get_running_loop().remove_reader(listening.fileno())
+        for task in self._answering:
             task.cancel()
-        await asyncio.gather(*answering, return_exceptions=True)
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(others)
+        server.close()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open += 1
+        task = asyncio.current_task()
+        assert task is not None, "asyncio runs this as a task"
+        self._answering.add(task)
         try:
-            if self._open <= MAX_CONNECTIONS:
+            if len(self._answering) <= MAX_CONNECTIONS and not self._stopped.is_set():
                 async with asyncio.timeout(REQUEST_SECONDS):
                     head = await reader.readuntil(b"\r\n\r\n")
                     writer.write(await self._response(head))
@@ -106,7 +112,7 @@ class MetricsServer:
         except Exception as error:
             log.error("metrics_not_answered", exc_info=error)
         finally:
-            self._open -= 1
+            self._answering.discard(task)
             writer.transport.abort()
 
     async def _response(self, head: bytes) -> bytes:

@@ -168,7 +168,9 @@ class _ResyncReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ResyncRe
     RESYNC_REASON_HISTORY_REPLACED: _ResyncReason.ValueType  # 2
     """The place asked for is not in the server's history: its database was restored from a backup."""
     RESYNC_REASON_NOT_KNOWN: _ResyncReason.ValueType  # 3
-    """The server no longer knows the place asked for, because it was started too often since."""
+    """The server does not know the place asked for: it was started too often since, or the token is not of the caller's
+    tenant or not of this database.
+    """
 
 class ResyncReason(_ResyncReason, metaclass=_ResyncReasonEnumTypeWrapper):
     """Names why a client must read again. Values may be added."""
@@ -180,7 +182,9 @@ RESYNC_REASON_PRUNED: ResyncReason.ValueType  # 1
 RESYNC_REASON_HISTORY_REPLACED: ResyncReason.ValueType  # 2
 """The place asked for is not in the server's history: its database was restored from a backup."""
 RESYNC_REASON_NOT_KNOWN: ResyncReason.ValueType  # 3
-"""The server no longer knows the place asked for, because it was started too often since."""
+"""The server does not know the place asked for: it was started too often since, or the token is not of the caller's
+tenant or not of this database.
+"""
 Global___ResyncReason: _TypeAlias = ResyncReason  # noqa: Y015
 
 @_typing.final

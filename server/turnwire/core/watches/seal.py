@@ -41,4 +41,4 @@ class Seal:
     def _encrypted(self, tag: bytes, content: bytes) -> bytes:
         """Encrypts, and decrypts what is encrypted."""
         stream = hashlib.blake2b(tag, digest_size=len(content), key=self._key, person=b"content").digest()
-        return bytes(a ^ b for a, b in zip(content, stream, strict=True))
+        return (int.from_bytes(content) ^ int.from_bytes(stream)).to_bytes(len(content))  # a loop takes 2 µs

@@ -33,6 +33,7 @@ from turnwire.core.quotas.rates import RequestRates
 from turnwire.core.quotas.reservations import Reservations
 from turnwire.core.turns.registry import LeftTurns, TurnLoad, Turns
 from turnwire.core.use_cases import UseCases
+from turnwire.core.use_cases.accounts.usage import UsageReports
 from turnwire.core.use_cases.catalog import Catalog
 from turnwire.core.use_cases.explanation import ContextExplainer
 from turnwire.core.use_cases.files import Files
@@ -161,7 +162,7 @@ class Server:
         )
         self._turns = turns = Turns(environment)
         rates = RequestRates(environment.settings)
-        use_cases = _use_cases(environment, turns, codec, heartbeat, config.shown_limits())
+        use_cases = _use_cases(environment, turns, rates, codec, config)
         # after the turns: a deletion waits for the end of one, which is written again and again until the turns stop
         stack.push_async_callback(use_cases.sessions.aclose)
         stack.push_async_callback(self._stop_turns, turns)
@@ -200,9 +201,8 @@ def _tracing(config: Config) -> AbstractAsyncContextManager[Tracer]:
     return tracing(config.tracing)
 
 
-def _use_cases(
-    environment: Environment, turns: Turns, codec: Codec, heartbeat: timedelta, limits: Mapping[str, int]
-) -> UseCases:
+def _use_cases(environment: Environment, turns: Turns, rates: RequestRates, codec: Codec, config: Config) -> UseCases:
+    heartbeat = timedelta(seconds=config.server.heartbeat_seconds)
     tool_results, requests = ToolResults(environment, turns), NamedRequests(environment.store)
     reservations = Reservations(environment)
     return UseCases(
@@ -212,8 +212,9 @@ def _use_cases(
         turns=TurnRecords(environment, turns),
         permissions=Permissions(environment, turns),
         explainer=ContextExplainer(environment),
-        catalog=Catalog(environment, limits),
+        catalog=Catalog(environment, config.shown_limits()),
         files=Files(environment),
+        usage=UsageReports(environment, turns, rates),
         watches=Watches(environment, turns, codec, heartbeat),
         conflated=ConflatedWatches(environment, turns, codec),
     )

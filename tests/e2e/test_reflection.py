@@ -21,6 +21,7 @@ SERVICES = {
     "opencode.tool.PermissionService",
     "opencode.tool.ToolService",
     "opencode.turn.TurnService",
+    "opencode.usage.UsageService",
 }
 
 

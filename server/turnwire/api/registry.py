@@ -15,8 +15,10 @@ from opencode.server import server_pb2
 from opencode.session import session_pb2
 from opencode.tool import tool_pb2
 from opencode.turn import turn_service_pb2
+from opencode.usage import usage_pb2
 from turnwire.api.gate import StreamingMethod, UnaryMethod
 from turnwire.api.rights import LEAST_ROLE
+from turnwire.api.services.accounts.usage import UsageService
 from turnwire.api.services.catalog import AgentService, ProviderService, ServerService
 from turnwire.api.services.events import EventService
 from turnwire.api.services.files import FileService
@@ -59,6 +61,7 @@ def all_services(use: UseCases, offered_auth: Sequence[str]) -> tuple[Service, .
         Service(event_pb2.DESCRIPTOR.services_by_name["EventService"], EventService(use.watches, use.conflated)),
         Service(tool["ToolService"], ToolService(use.tool_results, use.catalog, tokens)),
         Service(tool["PermissionService"], PermissionService(use.permissions)),
+        Service(usage_pb2.DESCRIPTOR.services_by_name["UsageService"], UsageService(use.usage)),
         Service(provider_pb2.DESCRIPTOR.services_by_name["ProviderService"], ProviderService(use.catalog)),
         Service(agent_pb2.DESCRIPTOR.services_by_name["AgentService"], AgentService(use.catalog)),
         Service(server_pb2.DESCRIPTOR.services_by_name["ServerService"], ServerService(use.catalog, offered_auth)),

@@ -34,5 +34,7 @@ LEAST_ROLE: Mapping[str, Role] = {
     "opencode.tool.ToolService.SubmitToolResult": Role.WRITER,
     "opencode.turn.TurnService.GetTurn": Role.READER,
     "opencode.turn.TurnService.ListTurns": Role.READER,
+    "opencode.usage.UsageService.ListQuotas": Role.READER,
+    "opencode.usage.UsageService.QueryUsage": Role.READER,
 }
 """Full names of methods. `NOBODY` is open to callers without credentials."""

@@ -12,12 +12,14 @@ FEATURES: Mapping[str, str] = {
     "messages.append": "`AppendMessage` stores messages without a turn",
     "permissions": "tool calls may ask a person first",
     "queue": "messages wait while a turn runs",
+    "quotas": "a tenant has limits, which `ListQuotas` shows",
     "requests.named": "`request_id` makes sending again safe",
     "sessions.settings": "`UpdateSession` sets and unsets each setting of a session by a mask",
     "tools.client": "clients declare tools and run them",
     "tools.server": "the server runs tools of MCP servers",
     "tools.session": "a session keeps tools of its client",
     "turns": "`GetTurn` and `ListTurns` show turns, also those whose events are no longer kept",
+    "usage": "`QueryUsage` sums what a tenant has used",
     "watch.resume": "a watch continues where an earlier one ended",
 }
 """Maps lower-case words with dots to their meaning, in alphabetical order; docs/contract.md has the same table.

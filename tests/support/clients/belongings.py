@@ -8,6 +8,7 @@ from opencode.message.message_pb2 import AppendMessageRequest, GetMessagesReques
 from opencode.session.session_pb2 import ListSessionsRequest
 from opencode.tool.tool_pb2 import ListPermissionsRequest
 from opencode.turn.turn_service_pb2 import ListTurnsRequest
+from opencode.usage.usage_pb2 import USAGE_DIMENSION_SESSION, ListQuotasRequest, QueryUsageRequest
 from tests.support.clients.conversation import (
     ask,
     file,
@@ -63,7 +64,8 @@ async def acquire(client: Client, tenant: str, name: str) -> Belongings:
     """Returns what a tenant has now that had nothing before. The name is in all that it wrote."""
     mine = Belongings(tenant, name)
     for number in range(2):
-        await new_session(client, title=f"Plans of {name} {number}")
+        other = await new_session(client, title=f"Plans of {name} {number}")
+    await turn_ended(client, await client.messages.SendMessage(ask(f"{SECRET} {name}", other)))
     mine.session_id = await new_session(client, title=f"Plans of {name}")
     words = f"{SECRET} {name}"
     ended = await client.messages.SendMessage(ask(f"{words}\n/tool nothing {{}}\n/step\nDone.", mine.session_id))
@@ -100,6 +102,9 @@ async def _take_tokens(client: Client, mine: Belongings) -> None:
     permissions = await client.permissions.ListPermissions(ListPermissionsRequest(page_size=1))
     turns = await client.turns.ListTurns(ListTurnsRequest(session_id=mine.session_id, page_size=1))
     sessions = await client.sessions.ListSessions(ListSessionsRequest(page_size=1))
+    by_session = QueryUsageRequest(group_by=[USAGE_DIMENSION_SESSION], page_size=1)
+    usage = await client.usage.QueryUsage(by_session)
+    quotas = await client.usage.ListQuotas(ListQuotasRequest(page_size=1))
     async with watching(client) as watch:
         await watch.until_kind("caught_up")
     mine.tokens = {
@@ -107,6 +112,8 @@ async def _take_tokens(client: Client, mine: Belongings) -> None:
         "GetMessages": displayed.next_page_token,
         "ListPermissions": permissions.next_page_token,
         "ListTurns": turns.next_page_token,
+        "ListQuotas": quotas.next_page_token,
+        "QueryUsage": usage.next_page_token,
         "ListSessions": sessions.next_page_token,
         "session": listed.resume_token,
         "all": watch.token,

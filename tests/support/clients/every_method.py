@@ -39,6 +39,14 @@ from opencode.tool.tool_pb2 import (
 )
 from opencode.turn.turn_pb2 import BUSY_POLICY_REJECT
 from opencode.turn.turn_service_pb2 import GetTurnRequest, ListTurnsRequest
+from opencode.usage.usage_pb2 import (
+    USAGE_DIMENSION_DAY,
+    USAGE_DIMENSION_MODEL,
+    USAGE_DIMENSION_SESSION,
+    USAGE_DIMENSION_SUBJECT,
+    ListQuotasRequest,
+    QueryUsageRequest,
+)
 from tests.support.clients.belongings import Belongings
 from tests.support.clients.conversation import ask, change_of, text
 
@@ -122,6 +130,11 @@ REQUESTS: dict[str, tuple[Make, ...]] = {
     "turn.TurnService.ListTurns": (
         lambda b: ListTurnsRequest(session_id=b.session_id, page_size=1, page_token=b.tokens["ListTurns"]),
     ),
+    "usage.UsageService.ListQuotas": (lambda b: ListQuotasRequest(page_size=1, page_token=b.tokens["ListQuotas"]),),
+    "usage.UsageService.QueryUsage": (
+        lambda b: QueryUsageRequest(group_by=[USAGE_DIMENSION_SESSION], page_size=1, page_token=b.tokens["QueryUsage"]),
+        lambda _: QueryUsageRequest(group_by=[USAGE_DIMENSION_DAY, USAGE_DIMENSION_MODEL, USAGE_DIMENSION_SUBJECT]),
+    ),
 }
 """Requests with everything that a method takes of what belongs to a tenant, by method."""
 
@@ -177,8 +190,9 @@ def texts(message: Descriptor, above: tuple[str, ...] = ()) -> Iterator[FieldDes
 def sample(mark: str) -> Belongings:
     """Returns belongings of nobody, whose ids are their names."""
     names = [field.name for field in fields(Belongings) if field.name != "tokens"]
-    tokens = ("ListMessages", "GetMessages", "ListPermissions", "ListTurns", "ListSessions", "session", "all")
-    return Belongings(**{name: f"{name}-{mark}" for name in names}, tokens={name: f"{name}-{mark}" for name in tokens})
+    lists = ("ListMessages", "GetMessages", "ListPermissions", "ListTurns", "ListSessions", "ListQuotas", "QueryUsage")
+    tokens = {name: f"{name}-{mark}" for name in (*lists, "session", "all")}
+    return Belongings(**{name: f"{name}-{mark}" for name in names}, tokens=tokens)
 
 
 def ids_in(message: Message) -> Iterator[str]:

@@ -15,6 +15,7 @@ from opencode.server.server_pb2_grpc import ServerServiceStub
 from opencode.session.session_pb2_grpc import SessionServiceStub
 from opencode.tool.tool_pb2_grpc import PermissionServiceStub, ToolServiceStub
 from opencode.turn.turn_service_pb2_grpc import TurnServiceStub
+from opencode.usage.usage_pb2_grpc import UsageServiceStub
 from turnwire.app import Server, create_server
 from turnwire.config import load_config
 
@@ -29,6 +30,7 @@ class Client:
         self.files = FileServiceStub(channel)
         self.sessions = SessionServiceStub(channel)
         self.turns = TurnServiceStub(channel)
+        self.usage = UsageServiceStub(channel)
         self.events = EventServiceStub(channel)
         self.tools = ToolServiceStub(channel)
         self.permissions = PermissionServiceStub(channel)

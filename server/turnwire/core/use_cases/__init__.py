@@ -7,6 +7,7 @@ another tenant is as unknown as one that never was. All else is read with the se
 
 from dataclasses import dataclass
 
+from turnwire.core.use_cases.accounts.usage import UsageReports
 from turnwire.core.use_cases.catalog import Catalog
 from turnwire.core.use_cases.explanation import ContextExplainer
 from turnwire.core.use_cases.files import Files
@@ -31,5 +32,6 @@ class UseCases:
     explainer: ContextExplainer
     catalog: Catalog
     files: Files
+    usage: UsageReports
     watches: Watches
     conflated: ConflatedWatches

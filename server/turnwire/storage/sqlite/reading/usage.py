@@ -26,7 +26,8 @@ _SUMS = ", ".join(f"sum({name})" for name in (*KNOWN, *COUNTS))
 def usage(db: sqlite3.Connection, tenant: str, query: UsageQuery, page: Page) -> UsagePage:
     """Returns sums of usage; see `Store.usage`."""
     periods = json.dumps([[quarter(start), quarter(end)] for start, end in query.periods])
-    rows_listed = f"usage of {tenant} {periods} {sorted(query.group_by)}"
+    # not the end, which may be the present
+    rows_listed = f"usage of {tenant} since {query.periods[0][0]} by {sorted(query.group_by)}"
     key = ", ".join([_BEGINS, *(name if by in query.group_by else "''" for name, by in _GROUPED.items())])
     after, parameters = "", []
     if page.token:

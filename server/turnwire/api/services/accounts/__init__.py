@@ -1,0 +1,1 @@
+"""Services about what tenants have used."""

@@ -1,0 +1,1 @@
+"""The use cases about what tenants have used."""

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import grpc
+import msgspec
 
 from opencode.agent.agent_pb2_grpc import AgentServiceStub
 from opencode.event.event_pb2_grpc import EventServiceStub
@@ -63,5 +64,7 @@ async def running_server(
     options = {"--listen": "127.0.0.1:0", "--db": str(folder / "turnwire.db")}
     with contextlib.chdir(folder):
         config = load_config(file, environ or {}, options)
+    if "stuck_loop_seconds" not in toml:  # a test holds the loop, which it shares with the server, as long as it likes
+        config = msgspec.structs.replace(config, log=msgspec.structs.replace(config.log, stuck_loop_seconds=0))
     async with create_server(config, environ or {}) as server:
         yield server

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from tests.support.clients.conversation import messages_of, talk, watching
 from tests.support.oracles.damaged_database import damage_pages, make_database
-from tests.support.servers.running import connect, running_server
+from tests.support.servers.process import server_process
+from tests.support.servers.running import connect
 from turnwire.cli.commands import app
 from turnwire.domain.errors import StorageError
 from turnwire.storage.sqlite.care.backup import back_up
@@ -34,7 +35,7 @@ def names(folder: Path) -> list[str]:
 async def test_backup_of_a_running_server_is_restored(tmp_path: Path) -> None:
     """Stop, put the file in the place, remove what is beside it, start: everything of that moment is there."""
     path, copy = tmp_path / "turnwire.db", tmp_path / "backup.db"
-    async with running_server(tmp_path) as server, connect(server.address) as client:
+    async with server_process(tmp_path) as server, connect(server.address) as client:
         session_id = (await talk(client, "before")).session_id
         before = await messages_of(client, session_id)
         code, report, _ = backup(path, copy)
@@ -44,10 +45,11 @@ async def test_backup_of_a_running_server_is_restored(tmp_path: Path) -> None:
         await talk(client, "after", session_id)
         async with watching(client, session_id) as watch:
             await watch.until_kind("caught_up")
+        await server.terminate()
     shutil.copy(copy, path)
     for beside in ("-wal", "-shm"):
         path.with_name(path.name + beside).unlink(missing_ok=True)
-    async with running_server(tmp_path) as server, connect(server.address) as client:
+    async with server_process(tmp_path) as server, connect(server.address) as client:
         assert await messages_of(client, session_id) == before
         async with watching(client, session_id, resume_token=watch.token) as again:
             await again.until_kind("resync")

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from tests.support.clients.conversation import ask, messages_of, talk, turn_ended, watching, words_of
 from tests.support.oracles.damaged_database import DAMAGES, Damage, damage_index, damage_pages, make_database
+from tests.support.servers.process import server_process
 from tests.support.servers.running import connect, running_server
 from turnwire.cli.commands import app
 from turnwire.storage.sqlite.care.checks import events, files, messages, sessions, structure
@@ -199,7 +200,7 @@ async def test_server_goes_on_with_a_repaired_database(tmp_path: Path) -> None:
 async def test_database_of_a_server_is_not_repaired(tmp_path: Path) -> None:
     """It is examined, also while the server uses it; --fix ends with exit code 2 and says why."""
     path = tmp_path / "turnwire.db"
-    async with running_server(tmp_path) as server, connect(server.address) as client:
+    async with server_process(tmp_path) as server, connect(server.address) as client:
         session_id = (await talk(client, "hello")).session_id
         assert doctor(path)[0] == 0
         with closing(sqlite3.connect(path)) as db:

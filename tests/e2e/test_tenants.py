@@ -22,7 +22,7 @@ from grpc_status import rpc_status
 
 from opencode.event.event_pb2 import SubscribeGlobalEventsRequest, WatchEventsRequest
 from opencode.file.file_pb2 import DownloadFileRequest
-from opencode.message.content_pb2 import MESSAGE_TYPE_USER
+from opencode.message.content_pb2 import FINISH_REASON_STOP, MESSAGE_TYPE_USER
 from opencode.message.message_pb2 import (
     DISPOSITION_DUPLICATE,
     DISPOSITION_STARTED,
@@ -30,10 +30,10 @@ from opencode.message.message_pb2 import (
     SendMessageRequest,
 )
 from opencode.session.session_pb2 import DeleteSessionRequest, GetSessionRequest
-from opencode.tool.tool_pb2 import ListPermissionsRequest
+from opencode.tool.tool_pb2 import ListPermissionsRequest, PermissionResponse, SubmitToolResultRequest
 from opencode.turn.turn_pb2 import BUSY_POLICY_REJECT
 from tests.support.clients.belongings import RULES, Belongings, acquire
-from tests.support.clients.conversation import ask, file, new_session, refused, talk, text, turn_ended
+from tests.support.clients.conversation import ask, file, kinds, new_session, refused, talk, text, turn_ended, watching
 from tests.support.clients.every_method import (
     ID_FIELDS,
     LEFT_OUT,
@@ -289,6 +289,31 @@ async def test_an_admin_acts_for_a_tenant(neighbours: Neighbours) -> None:
     async with connect_as(address, "ops", role=Role.ADMIN) as admin:
         assert (await refused(admin.sessions.GetSession(request))).code is grpc.StatusCode.NOT_FOUND
         assert list((await admin.permissions.ListPermissions(ListPermissionsRequest())).permissions) == []
+
+
+async def test_turns_of_tenants_continue_after_a_restart(tmp_path: Path) -> None:
+    """Each with the files, the settings and the requests of its own tenant; watches resume with their tokens."""
+    mine: dict[str, Belongings] = {}
+    async with server_of_tenants(tmp_path, RULES) as server:
+        for tenant in ("alice", "bob"):
+            async with connect_as(server.address, tenant) as client:
+                mine[tenant] = await acquire(client, tenant, tenant)
+    async with server_of_tenants(tmp_path, RULES) as server:
+        for tenant, its in mine.items():
+            async with connect_as(server.address, tenant) as client:
+                for asked in (await client.permissions.ListPermissions(ListPermissionsRequest())).permissions:
+                    assert asked.session_id == its.session_id
+                    answer = PermissionResponse(session_id=its.session_id, permission_id=asked.id, response="reject")
+                    await client.permissions.RespondToPermission(answer)
+                result = SubmitToolResultRequest(
+                    session_id=its.session_id, tool_call_id=its.waiting_call_id, output="seen"
+                )
+                await client.tools.SubmitToolResult(result)
+                async with watching(client, resume_token=its.tokens["all"]) as watch:
+                    ended = await watch.until_turn_ended(its.turn_id)
+                    assert {event.session_id for event in watch.events if event.session_id} == {its.session_id}
+                    assert "resync" not in kinds(watch.events)
+                assert ended.turn_ended.turn.finish_reason == FINISH_REASON_STOP
 
 
 async def _until(stream: Any, is_last: Callable[[Any], bool]) -> list[Any]:

@@ -11,6 +11,7 @@ from opencode.message.content_pb2 import FINISH_REASON_INTERRUPTED, FINISH_REASO
 from opencode.message.message_pb2 import SendMessageResponse
 from opencode.tool.tool_pb2 import SubmitToolResultRequest, ToolCallState
 from opencode.turn.turn_pb2 import GenerationOptions
+from opencode.usage.usage_pb2 import USAGE_DIMENSION_SESSION, QueryUsageRequest
 from tests.support.clients.conversation import (
     answer_to,
     ask,
@@ -67,7 +68,7 @@ def result(accepted: SendMessageResponse, call: ToolCallState, number: int) -> S
 
 
 async def check_conversation(client: Client, accepted: SendMessageResponse, steps: int) -> None:
-    """Checks that each step is there once, with its call and result, and that the events tell the same."""
+    """Checks that each step is there and counted once, with its call and result, and that the events tell the same."""
     ended = (await turn_ended(client, accepted)).turn_ended.turn
     assert (ended.finish_reason, ended.steps) == (FINISH_REASON_STOP, steps)
     stored = await messages_of(client, accepted.session_id)
@@ -80,6 +81,11 @@ async def check_conversation(client: Client, accepted: SendMessageResponse, step
         await watch.until_kind("caught_up")
     assert comparable(fold.listed()) == comparable(stored)
     assert list(fold.ended_turns) == [accepted.turn_id]
+    by_session = QueryUsageRequest(group_by=[USAGE_DIMENSION_SESSION])
+    rows = {row.session_id: row for row in (await client.usage.QueryUsage(by_session)).rows}
+    used = rows[accepted.session_id]
+    assert (used.usage, used.steps, used.turns) == (ended.usage, steps, 1)
+    assert used.usage.input_tokens > 0
 
 
 def check_requests(api: str, provider: ProviderServer, steps: int) -> None:

@@ -194,3 +194,26 @@ def test_a_file_that_is_no_database_is_told_in_one_line(tmp_path: Path) -> None:
     done = run("serve", "--listen", "127.0.0.1:0", "--db", "t.db", cwd=tmp_path)
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
     assert (tmp_path / "t.db").read_bytes() == b"not a database " * 1000
+
+
+def test_an_address_that_others_can_reach_needs_tls_and_authentication(tmp_path: Path) -> None:
+    """The server does not start; the one line names the keys, and nothing was made."""
+    done = run("serve", "--listen", "0.0.0.0:0", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "it needs tls.cert" in done.stderr and "server.insecure = true" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_insecure_server_says_so(tmp_path: Path) -> None:
+    """At each start, with what is missing."""
+    (tmp_path / "turnwire.toml").write_text('[server]\ninsecure = true\n[log]\nlevel = "warning"\n')
+    command = [*TURNWIRE, "serve", "--listen", "0.0.0.0:0", "--db", "t.db"]
+    process = subprocess.Popen(command, cwd=tmp_path, env=ENVIRON, stderr=subprocess.PIPE, text=True)
+    assert process.stderr
+    try:
+        warned, listening = process.stderr.readline(), process.stderr.readline()
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+    assert "event=open_to_other_machines" in warned and "tls.cert tls.key auth.methods" in warned
+    assert listening.startswith("listening on 0.0.0.0:")

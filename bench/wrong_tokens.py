@@ -15,7 +15,7 @@ import grpc
 from bench.loop import run
 
 CONNECTIONS = 4
-CALLERS = 32
+CALLERS = 1_000
 
 
 async def _main(address: str, path: str, per_second: int, tokens: list[str]) -> None:

@@ -20,7 +20,7 @@ from opencode.session.session_pb2 import CreateSessionRequest, DeleteSessionRequ
 from tests.support.clients.signed_in import bearer
 from tests.support.servers.authority import AUDIENCE, ISSUER, IdentityProvider, assembled, jwks
 from tests.support.servers.running import Client, connect, running_server
-from turnwire.api import admission
+from turnwire.api import refusals
 from turnwire.app import Server
 from turnwire.cli.tokens import TokenCommands
 from turnwire.identity import own_tokens
@@ -68,7 +68,7 @@ async def door(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Door]:
     (folder / "jwks.json").write_text(jwks(PROVIDER))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(own_tokens, "POLL_SECONDS", 0.01)
-        patch.setattr(admission, "LINES_A_SECOND", 1_000_000)
+        patch.setattr(refusals, "LINES_A_SECOND", 1_000_000)
         async with running_server(folder, TOML) as server, connect(server.address) as client:
             yield Door(folder, client)
 

@@ -1,20 +1,11 @@
 """Who may make a call: identifies the caller, applies its role, and lets admins act for another tenant."""
 
-import time
-from collections.abc import Callable
-
-import structlog
 from msgspec.structs import replace
 
 from turnwire.api import audit
 from turnwire.domain.errors import InvalidRequest, PermissionDenied, Unauthenticated
 from turnwire.domain.principal import ANONYMOUS, TENANT_NAME, Principal, Role
 from turnwire.ports.identity import Authenticator, Caller
-
-LINES_A_SECOND = 10
-"""Lines about refused callers: enough to see who it is, too few to fill a disk."""
-
-log = structlog.get_logger()
 
 
 class Admission:
@@ -23,7 +14,6 @@ class Admission:
     def __init__(self, authenticator: Authenticator) -> None:
         """Takes what identifies callers."""
         self._authenticator = authenticator
-        self.refusals = RefusalLog()
 
     async def admit(self, method: str, least_role: Role, caller: Caller) -> Principal:
         """Returns the principal for whom a call acts. Safe to cancel.
@@ -64,28 +54,3 @@ def _denied(text: str, principal: Principal, required: Role) -> PermissionDenied
     return PermissionDenied(
         f"{text}, and the caller is a {principal.role}", {"role": principal.role, "requiredRole": required}
     )
-
-
-class RefusalLog:
-    """Logs callers that are refused before their call begins, at most a few lines in each second."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Takes the clock, in seconds."""
-        self._clock = clock
-        self._second = 0
-        self._lines = 0
-        self._unlogged = 0
-
-    def note(self, method: str, code: str, cause: str, address: str) -> None:
-        """Writes a line, or counts the refusal for a later line. `cause` never has any part of a credential."""
-        second = int(self._clock())
-        if second != self._second:
-            self._second, self._lines = second, 0
-        if self._lines >= LINES_A_SECOND:
-            self._unlogged += 1
-            return
-        self._lines += 1
-        unlogged, self._unlogged = self._unlogged, 0
-        log.warning(
-            "caller_refused", method=method, code=code, cause=cause, address=address, refused_since_last_line=unlogged
-        )

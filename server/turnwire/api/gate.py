@@ -16,6 +16,7 @@ from google.rpc import status_pb2
 
 from turnwire.api import audit
 from turnwire.api.admission import Admission
+from turnwire.api.refusals import Refusals
 from turnwire.api.services.opening import STREAM_OPEN
 from turnwire.api.wire.status import code_name, internal_status, status_of
 from turnwire.domain.errors import DomainError, InvalidRequest, TooManySignIns, Unauthenticated
@@ -89,6 +90,7 @@ class Gate:
         observer: Gets a report of each call.
         """
         self._admission = Admission(authenticator)
+        self._refusals = Refusals()
         self._count = count
         self._observer = observer
 
@@ -157,10 +159,10 @@ class Gate:
         try:
             principal = await self._admission.admit(name, least_role, caller)
         except Unauthenticated as error:
-            self._admission.refusals.note(name, "UNAUTHENTICATED", error.cause, caller.address())
+            await self._refusals.note(name, "UNAUTHENTICATED", error.cause, caller.address())
             raise _Refused(status_of(error)) from None
         except TooManySignIns as error:
-            self._admission.refusals.note(name, "RESOURCE_EXHAUSTED", error.message, caller.address())
+            await self._refusals.note(name, "RESOURCE_EXHAUSTED", error.message, caller.address())
             raise _Refused(status_of(error)) from None
         self._count(principal.tenant)
         return principal

@@ -4,7 +4,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.support.fakes.identity import FakeCaller, KnownCallers
-from turnwire.api.admission import LINES_A_SECOND, Admission, RefusalLog
+from turnwire.api.admission import Admission
 from turnwire.api.wire.status import status_of
 from turnwire.domain.errors import InvalidRequest, PermissionDenied, Unauthenticated
 from turnwire.domain.principal import Principal, Role
@@ -59,17 +59,3 @@ async def test_missing_and_wrong_credentials_have_the_same_status_but_for_the_te
             await admission().admit("S.One", Role.READER, caller)
     expired, forged = (status_of(Unauthenticated(cause)) for cause in ("expired", "forged"))
     assert expired.SerializeToString(deterministic=True) == forged.SerializeToString(deterministic=True)
-
-
-def test_a_flood_of_refused_callers_writes_few_lines() -> None:
-    """Ten in a second; the next line has the number of those without one."""
-    now = [0.0]
-    refusals = RefusalLog(lambda: now[0])
-    with capture_logs() as lines:
-        for number in range(2_000):
-            now[0] = number / 1_000
-            refusals.note("S.One", "UNAUTHENTICATED", "not known", "192.0.2.1")
-        now[0] = 5
-        refusals.note("S.One", "UNAUTHENTICATED", "not known", "192.0.2.1")
-    assert len(lines) == 2 * LINES_A_SECOND + 1
-    assert sum(line["refused_since_last_line"] for line in lines) + len(lines) == 2_001

@@ -1,0 +1,83 @@
+"""What happens to callers who are not identified: their refusal is logged, and slowed down when there are many."""
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import structlog
+
+LINES_A_SECOND = 10
+"""Lines about refused callers: enough to see who it is, too few to fill a disk."""
+
+PROMPT_PER_ADDRESS = 20
+"""Refusals of one address in a second that come at once. A person with a wrong token makes fewer."""
+
+HOLD_SECONDS = 1.0
+"""How long a further refusal waits at least, on average. A client that waits for answers sends no more in that time."""
+
+HELD_PER_SECOND = 200
+"""How many of those that wait are answered in a second, on average: the more wait, the longer each does."""
+
+MAX_HELD = 4_000
+"""Refusals that wait at once, for 20 seconds then; more come at once, because each that waits takes some kilobytes."""
+
+log = structlog.get_logger()
+
+
+class Refusals:
+    """Logs and slows down the refusals of one server."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Takes the clock, in seconds."""
+        self._log = RefusalLog(clock)
+        self._clock = clock
+        self._second = 0
+        self._of_address: Counter[str] = Counter()
+        self._held = 0
+
+    async def note(self, method: str, code: str, cause: str, address: str) -> None:
+        """Logs a refusal and returns when its caller may know. `cause` never has any part of a credential.
+
+        Callers with valid credentials never wait, whatever others at the same address do. Safe to cancel.
+        """
+        self._log.note(method, code, cause, address)
+        second = int(self._clock())
+        if second != self._second:
+            self._second = second
+            self._of_address.clear()
+        self._of_address[address] += 1
+        if self._of_address[address] <= PROMPT_PER_ADDRESS or self._held >= MAX_HELD:
+            return
+        self._held += 1
+        try:
+            # spread: what was held together must not come back together
+            await asyncio.sleep(max(HOLD_SECONDS, self._held / HELD_PER_SECOND) * random.uniform(0.5, 1.5))
+        finally:
+            self._held -= 1
+
+
+class RefusalLog:
+    """Logs callers that are refused before their call begins, at most a few lines in each second."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Takes the clock, in seconds."""
+        self._clock = clock
+        self._second = 0
+        self._lines = 0
+        self._unlogged = 0
+
+    def note(self, method: str, code: str, cause: str, address: str) -> None:
+        """Writes a line, or counts the refusal for a later line. `cause` never has any part of a credential."""
+        second = int(self._clock())
+        if second != self._second:
+            self._second, self._lines = second, 0
+        if self._lines >= LINES_A_SECOND:
+            self._unlogged += 1
+            return
+        self._lines += 1
+        unlogged, self._unlogged = self._unlogged, 0
+        log.warning(
+            "caller_refused", method=method, code=code, cause=cause, address=address, refused_since_last_line=unlogged
+        )

@@ -11,6 +11,7 @@ from bench import (
     delta_cpu,
     delta_latency,
     fan_out,
+    gate,
     get_messages,
     report,
     send_message,
@@ -23,6 +24,7 @@ from bench.loop import run
 MEASUREMENTS: Mapping[str, Callable[[Path, bool], Awaitable[None]]] = {
     "latency": delta_latency.measure,
     "fan_out": fan_out.measure,
+    "gate": gate.measure,
     "get_messages": get_messages.measure,
     "send_message": send_message.measure,
     "delta_cpu": delta_cpu.measure,

@@ -56,8 +56,8 @@ async def measure(folder: Path, quick: bool) -> None:
     }
     for name, tokens in attacks.items():
         async with turnwire(folder, _TOML) as server, bare_server(folder) as bare:
-            found = await _beside(server.address, PATH, _token(key, 0), tokens, seconds)
-            ceiling = await _beside(bare.address, Method.ECHO.path, "", tokens, seconds)
+            found = await beside(server.address, PATH, _token(key, 0), tokens, seconds)
+            ceiling = await beside(bare.address, Method.ECHO.path, "", tokens, seconds)
         report.show([report.Figure(name, found, ceiling, "ms", lower_is_better=True)])
 
 
@@ -66,8 +66,16 @@ def _token(key: ec.EllipticCurvePrivateKey, number: int) -> str:
     return jwt.encode(claims, key, "ES256", {"kid": "1"})
 
 
-async def _beside(address: str, path: str, token: str, wrong: list[str], seconds: float) -> float:
-    """Returns the neighbour's 99th percentile in milliseconds."""
+async def beside(address: str, path: str, token: str, wrong: list[str], seconds: float) -> float:
+    """Returns the 99th percentile of a neighbour's waiting in milliseconds.
+
+    Args:
+        address: The server.
+        path: The method that both call, with a request without fields.
+        token: The neighbour's token.
+        wrong: The tokens of the attacker, one after the other; empty for no attack.
+        seconds: How long to measure.
+    """
     async with grpc.aio.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
         call = channel.unary_unary(path)
         metadata = (("authorization", f"Bearer {token}"),)

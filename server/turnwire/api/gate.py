@@ -19,7 +19,7 @@ from turnwire.api.admission import Admission
 from turnwire.api.refusals import Refusals
 from turnwire.api.services.opening import STREAM_OPEN
 from turnwire.api.wire.status import code_name, internal_status, status_of
-from turnwire.domain.errors import DomainError, InvalidRequest, TooManySignIns, Unauthenticated
+from turnwire.domain.errors import DomainError, InvalidRequest, QuotaExceeded, TooManySignIns, Unauthenticated
 from turnwire.domain.ids import new_id
 from turnwire.domain.principal import Principal, Role
 from turnwire.ports.identity import Authenticator, Caller
@@ -164,12 +164,17 @@ class Gate:
         except TooManySignIns as error:
             await self._refusals.note(name, "RESOURCE_EXHAUSTED", error.message, caller.address())
             raise _Refused(status_of(error)) from None
-        self._count(principal.tenant)
+        try:
+            self._count(principal.tenant)
+        except QuotaExceeded as error:  # a line for each would be what the rate should prevent
+            cause = f"requests of tenant {audit.printable(principal.tenant)}"
+            self._admission.refusals.note(name, "RESOURCE_EXHAUSTED", cause, caller.address())
+            raise _Refused(status_of(error)) from None
         return principal
 
 
 class _Refused(CallFailed):
-    """The caller was not identified; that is logged already, within a limit."""
+    """The caller was not identified, or sends too much; that is logged already, within a limit."""
 
 
 def _parsed(parse: Callable[[bytes], Any], data: bytes) -> Any:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable
+from datetime import timedelta
 
 import pytest
 from google.protobuf.message import Message
@@ -20,13 +21,15 @@ from opencode.message.message_pb2 import (
 from tests.support.fakes.core import RecordingObserver
 from tests.support.fakes.identity import FakeCaller, KnownCallers
 from tests.support.fakes.loop import settled
+from turnwire.api.admission import LINES_A_SECOND
 from turnwire.api.gate import CallerGone, CallFailed, Gate, StreamingMethod, UnaryMethod
 from turnwire.api.services.opening import STREAM_OPEN
-from turnwire.domain.errors import MessageNotFound
+from turnwire.domain.errors import MessageNotFound, QuotaExceeded
 from turnwire.domain.principal import Principal, Role
 
 SOMEBODY = Principal(tenant="acme", subject="eve", role=Role.READER)
 CALLER = FakeCaller("Bearer eve")
+WAIT = timedelta(seconds=1)
 REQUEST = GetMessageRequest(session_id="ses_1").SerializeToString()
 SENDING = StreamMessageRequest.FromString
 
@@ -256,3 +259,31 @@ async def test_every_call_is_reported_from_its_start_to_its_end() -> None:
         ("S.One", "UNAUTHENTICATED"),
         ("S.Waits", "CANCELLED"),
     ]
+
+
+async def test_requests_are_counted_for_the_tenant_of_the_caller() -> None:
+    """Before the request is parsed, and only when the caller is known."""
+    counted: list[str] = []
+    gate = Gate(KnownCallers({"Bearer eve": SOMEBODY}), counted.append)
+    service = Service(StreamMessageResponse())
+    await gate.unary(one(service), REQUEST, CALLER)
+    with pytest.raises(CallFailed):
+        await gate.unary(one(service), REQUEST, FakeCaller("Bearer mallory"))
+    assert counted == ["acme"]
+
+
+async def test_a_tenant_that_sends_too_much_fills_no_log() -> None:
+    """Each call gets the error with the time to wait; a few lines a second say that it happens."""
+
+    def refuse(tenant: str) -> None:
+        raise QuotaExceeded("too much", tenant, quota="requests_per_second", limit=1, used=1, retry_after=WAIT)
+
+    gate, service = Gate(KnownCallers({"Bearer eve": SOMEBODY}), refuse), Service(StreamMessageResponse())
+    with capture_logs() as lines:
+        for _ in range(100):
+            with pytest.raises(CallFailed) as caught:
+                await gate.unary(one(service), REQUEST, CALLER)
+    assert caught.value.status.code == code_pb2.RESOURCE_EXHAUSTED
+    assert service.principals == []
+    assert 0 < len(lines) <= 2 * LINES_A_SECOND
+    assert {(line["event"], line["cause"]) for line in lines} == {("caller_refused", "requests of tenant acme")}

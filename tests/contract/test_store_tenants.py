@@ -127,6 +127,22 @@ async def test_equal_bytes_are_two_files(opened: OpenedStore) -> None:
     assert await opened.store.of("b").session_file("ses_b", FILE.sha256) == BYTES
 
 
+async def test_the_moment_of_a_tenant_is_that_of_its_newest_event(tmp_path: Path) -> None:
+    """Others do not move it: tokens that change would show that they do something. A start moves it, once."""
+    async with opened_store(tmp_path) as opened:
+        await opened.store.commit(_creating("a", "ses_a"))
+        first = opened.store.moment("a")
+        await opened.store.commit(_creating("b", "ses_b"))
+        assert opened.store.moment("a") == await opened.store.moment_after_reads("a") == first
+        assert opened.store.moment("b").position == first.position + 1
+    async with opened_store(tmp_path) as opened:
+        begun = opened.store.moment("a")
+        await opened.store.commit(_happening("ses_b"))
+        assert opened.store.moment("a") == begun
+        await opened.store.commit(_happening("ses_a"))
+        assert opened.store.moment("a").position == begun.position + 2
+
+
 async def test_a_deleted_session_is_reported_to_its_tenant(opened: OpenedStore) -> None:
     """Its last event stays in the log of that tenant alone."""
     before = {name: (await opened.store.of(name).log_bounds()).head for name in ("a", "b")}

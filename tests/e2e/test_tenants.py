@@ -15,6 +15,7 @@ from uuid import uuid4
 import grpc
 import pytest
 from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.descriptor_pb2 import MethodOptions
 from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
@@ -239,6 +240,34 @@ def _masked(outcome: str, asked: Belongings, own: Belongings) -> str:
     outcome = _TIMES.sub("<time>", _TOKENS.sub(r"\1<token>", outcome))
     numbers: dict[str, int] = {}
     return _OWN.sub(lambda found: f"<{found[1]} {numbers.setdefault(found[0], len(numbers))}>", outcome)
+
+
+READS = [
+    name
+    for name, method in METHODS.items()
+    if method.GetOptions().idempotency_level == MethodOptions.NO_SIDE_EFFECTS and not method.server_streaming
+]
+
+
+async def test_what_another_tenant_does_changes_no_answer(neighbours: Neighbours) -> None:
+    """Of all methods that only read: no list, no total, no number, no token."""
+    async with neighbours.newcomer(Role.ADMIN) as bob:
+
+        async def answers() -> dict[str, list[str]]:
+            return {
+                name: [
+                    _TIMES.sub("<time>", await outcome(bob, METHODS[name], make(bob.mine))) for make in REQUESTS[name]
+                ]
+                for name in READS
+            }
+
+        before = await answers()
+        alice = neighbours.alice.client
+        accepted = await talk(alice, "The words of alice.\n/tool nothing {}\n/step\nMore.")
+        await alice.sessions.DeleteSession(DeleteSessionRequest(session_id=accepted.session_id))
+        await new_session(alice, title="Plans of alice, again")
+        after = await answers()
+        assert after == before
 
 
 async def test_watches_of_all_sessions_show_ones_own(neighbours: Neighbours) -> None:

@@ -345,12 +345,15 @@ class Store(Protocol):
         """32 random bytes that stay the same for as long as the data is kept: seals what callers give back."""
         ...
 
-    def moment(self) -> Moment:
-        """Returns the newest moment: all that is published by now has happened by then."""
+    def moment(self, tenant: str) -> Moment:
+        """Returns a moment by which all of the tenant's that is published by now had happened.
+
+        It stays the same while only other tenants do something.
+        """
         ...
 
-    async def moment_after_reads(self) -> Moment:
-        """Returns a moment by which all had happened that a read has answered by now, published or not."""
+    async def moment_after_reads(self, tenant: str) -> Moment:
+        """Like `moment`, for all that a read for the tenant has answered by now, published or not."""
         ...
 
     def standing(self, moment: Moment) -> Standing:

@@ -177,13 +177,13 @@ class FakeStore:
         """Returns what is kept of the log."""
         return Bounds(self.earliest, self._head())
 
-    def moment(self) -> Moment:
+    def moment(self, tenant: str) -> Moment:
         """Returns the end of the log, in the only timeline."""
         return Moment(self.timeline, self._head())
 
-    async def moment_after_reads(self) -> Moment:
+    async def moment_after_reads(self, tenant: str) -> Moment:
         """Returns the same."""
-        return self.moment()
+        return self.moment(tenant)
 
     def standing(self, moment: Moment) -> Standing:
         """Returns what the test says of other timelines."""

@@ -85,7 +85,7 @@ class Catalog:
             features=tuple(FEATURES),
             time=self._environment.clock(),
             node_id=self._node_id,
-            history_id=self._environment.store.moment().timeline,
+            history_id=self._environment.store.moment(principal.tenant).timeline,
             limits=self._limits,
         )
 

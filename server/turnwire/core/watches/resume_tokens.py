@@ -56,14 +56,14 @@ class ResumeTokens:
             session_id: The session; None for all sessions of the tenant.
             order: The event's sequence, or its position for all sessions.
         """
-        moment = self._store.moment()
+        moment = self._store.moment(tenant)
         if session_id is None:
             moment = Moment(moment.timeline, order)
         return self._make(tenant, session_id, order, moment)
 
     async def give_reader(self, tenant: str, session_id: str, sequence: int) -> str:
         """Returns the token for a holder of a session as it was just read, at this sequence."""
-        return self._make(tenant, session_id, sequence, await self._store.moment_after_reads())
+        return self._make(tenant, session_id, sequence, await self._store.moment_after_reads(tenant))
 
     def read(self, token: str, tenant: str, session_id: str | None) -> TokenPlace:
         """Returns the content of a token. That of another tenant, or of another database, is unknown.

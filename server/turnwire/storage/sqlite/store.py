@@ -155,14 +155,14 @@ class SqliteStore:
         """The key of this database."""
         return self._token_key
 
-    def moment(self) -> Moment:
-        """Returns the newest moment."""
-        return Moment(self._timelines.current, self._writer.published_position)
+    def moment(self, tenant: str) -> Moment:
+        """Returns the moment of the tenant's newest event; that of the start when it had none in this run."""
+        return Moment(self._timelines.current, self._writer.published_of(tenant))
 
-    async def moment_after_reads(self) -> Moment:
+    async def moment_after_reads(self, tenant: str) -> Moment:
         """Returns a moment that no read was after."""
         await self._writer.published()
-        return self.moment()
+        return self.moment(tenant)
 
     def standing(self, moment: Moment) -> Standing:
         """Returns what a moment is to the log."""

@@ -77,11 +77,13 @@ class GroupWriter:
         self._closing = False
         self.published_position = 0
         """Position of the newest event that was published; of the newest in the log when none was yet."""
+        self._start_position = 0
+        self._published: dict[str, int] = {}  # newest position of each tenant that did something in this run
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Reads the end of the log and starts the writing task."""
-        self.published_position = await run(self._connection, last_position)
+        self._start_position = self.published_position = await run(self._connection, last_position)
         self._changes.next_position = 1 + self.published_position
         self._task = asyncio.create_task(self._write_batches(), name="storage writer")
 
@@ -95,6 +97,10 @@ class GroupWriter:
         self._waiting.append((commit, future, loop.time()))
         self._wake.set()
         return future
+
+    def published_of(self, tenant: str) -> int:
+        """Returns the position of a tenant's newest event that was published; that of the start when none was yet."""
+        return self._published.get(tenant, self._start_position)
 
     async def published(self) -> None:
         """Returns when everything that a reader may have seen so far is published. Safe to cancel."""
@@ -136,6 +142,7 @@ class GroupWriter:
         if stored:
             self._publish(stored)
             self.published_position = stored[-1].event.position
+            self._published.update((one.tenant, one.event.position) for one in stored)
         for (_, future, _), outcome in zip(batch, outcomes, strict=True):
             if future.done():  # its caller was cancelled
                 continue

@@ -21,7 +21,7 @@ class Log(FakeStore):
 
     position = 0
 
-    def moment(self) -> Moment:
+    def moment(self, tenant: str) -> Moment:
         """Returns its end."""
         return Moment(self.timeline, self.position)
 
@@ -48,9 +48,9 @@ async def test_a_reader_gets_a_token_of_after_its_read() -> None:
     """The position in it is one by which all was published that the read may have seen."""
     log = Log()
 
-    async def publish() -> Moment:
+    async def publish(tenant: str) -> Moment:
         log.position = 9
-        return log.moment()
+        return log.moment(tenant)
 
     log.moment_after_reads = publish
     tokens = ResumeTokens(log)

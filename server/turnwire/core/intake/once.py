@@ -4,16 +4,21 @@ Names are separate for each principal: callers that differ in tenant or subject 
 """
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 import msgspec
 
 from turnwire.core.intake.inputs import NamedRequest
 from turnwire.core.intake.receipts import Receipt
+from turnwire.core.uncancelled import Uncancelled
 from turnwire.core.work import Work
 from turnwire.domain.errors import RequestIdReused
 from turnwire.domain.principal import Principal
 from turnwire.ports.commit import RecordRequest
 from turnwire.ports.store import Store
+
+T = TypeVar("T")
 
 _Name = tuple[str, str, str]
 """Tenant, subject and request_id."""
@@ -22,9 +27,8 @@ _Name = tuple[str, str, str]
 class NamedRequests:
     """Ensures that each named request is carried out once.
 
-    A caller claims the name, looks for the first receipt, stores its own in the commit of the request, and releases
-    the name. `_claimed` maps each claimed name to the event that its release sets. It is bounded by the calls in
-    flight. Used on the event loop only.
+    `_claimed` maps the name of each request that is being carried out to the event that its end sets. It is bounded by
+    the calls in flight. Used on the event loop only.
     """
 
     def __init__(self, store: Store) -> None:
@@ -32,23 +36,46 @@ class NamedRequests:
         self._store = store
         self._claimed: dict[_Name, asyncio.Event] = {}
 
-    async def claim(self, principal: Principal, request_id: str) -> None:
-        """Waits until a name is free and claims it. Safe to cancel: then the name is not claimed."""
-        name = _name(principal, request_id)
-        while name in self._claimed:
-            await self._claimed[name].wait()
-        self._claimed[name] = asyncio.Event()
+    async def once(
+        self,
+        principal: Principal,
+        new: NamedRequest,
+        uncancelled: Uncancelled,
+        carry_out: Callable[[], Coroutine[Any, Any, T]],
+    ) -> T | Receipt:
+        """Carries a named request out, unless it was carried out before.
 
-    def release(self, principal: Principal, request_id: str) -> None:
-        """Releases a claimed name; one of the callers waiting for it gets it."""
-        self._claimed.pop(_name(principal, request_id)).set()
+        Requests of the same name wait for each other; one that fails leaves the name to the next. Safe to cancel while
+        it waits. From then on it continues without its caller, so that a retry finds the receipt.
 
-    async def first_receipt(self, principal: Principal, new: NamedRequest) -> Receipt | None:
-        """Returns the receipt of the first attempt, marked as a duplicate; None when this is the first.
+        Args:
+            principal: Who sent the request.
+            new: The request; it has a name.
+            uncancelled: Owns the request when its caller is gone.
+            carry_out: Does the work, and stores `receipt_record` in the same commit.
+
+        Returns:
+            What `carry_out` returned; for a retry the receipt of the first attempt, marked as a duplicate.
 
         Raises:
             RequestIdReused: the name was used for a request with different content.
         """
+        name = principal.tenant, principal.subject, new.request_id
+        while name in self._claimed:
+            await self._claimed[name].wait()
+        self._claimed[name] = asyncio.Event()
+        return await uncancelled.run(self._carry_out(name, principal, new, carry_out))
+
+    async def _carry_out(
+        self, name: _Name, principal: Principal, new: NamedRequest, carry_out: Callable[[], Coroutine[Any, Any, T]]
+    ) -> T | Receipt:
+        try:
+            return await self._first_receipt(principal, new) or await carry_out()
+        finally:
+            self._claimed.pop(name).set()
+
+    async def _first_receipt(self, principal: Principal, new: NamedRequest) -> Receipt | None:
+        """Returns the receipt of the first attempt; None when this is the first. Raises RequestIdReused."""
         stored = await self._store.request(principal, new.request_id)
         if stored is None:
             return None
@@ -64,7 +91,3 @@ def receipt_record(principal: Principal, new: NamedRequest, receipt: Receipt) ->
         return Work()
     receipt_json = msgspec.json.encode(receipt).decode()
     return Work((RecordRequest(principal, new.request_id, new.fingerprint, receipt_json),))
-
-
-def _name(principal: Principal, request_id: str) -> _Name:
-    return principal.tenant, principal.subject, request_id

@@ -108,17 +108,9 @@ class Conversations:
         await self._turns.flush(session_id)
 
     async def _accept(self, principal: Principal, new: NewMessage, answer: NewTurn | None) -> Receipt:
-        """Carries out a request. A named one outlives its caller, so that a retry finds its receipt."""
         if not new.request_id:
             return await self._store(principal, new, answer)
-        await self._requests.claim(principal, new.request_id)
-        return await self._uncancelled.run(self._store_once(principal, new, answer))
-
-    async def _store_once(self, principal: Principal, new: NewMessage, answer: NewTurn | None) -> Receipt:
-        try:
-            return await self._requests.first_receipt(principal, new) or await self._store(principal, new, answer)
-        finally:
-            self._requests.release(principal, new.request_id)
+        return await self._requests.once(principal, new, self._uncancelled, lambda: self._store(principal, new, answer))
 
     async def _store(self, principal: Principal, new: NewMessage, answer: NewTurn | None) -> Receipt:
         return await (self._append(principal, new) if answer is None else self._send(principal, new, answer))

@@ -94,20 +94,11 @@ class Sessions:
     async def _once(
         self, principal: Principal, change: SessionChange, carry_out: Callable[[], Coroutine[Any, Any, SessionView]]
     ) -> SessionView:
-        """Carries a change out. It goes on when its caller is gone: a retry must find its answer."""
+        """Carries a change out; a retry gets the session as it is now. Continues when it is cancelled."""
         if not change.request_id:
             return await self._uncancelled.run(carry_out())
-        await self._requests.claim(principal, change.request_id)
-        return await self._uncancelled.run(self._named(principal, change, carry_out))
-
-    async def _named(
-        self, principal: Principal, change: SessionChange, carry_out: Callable[[], Coroutine[Any, Any, SessionView]]
-    ) -> SessionView:
-        try:
-            first = await self._requests.first_receipt(principal, change)
-            return await carry_out() if first is None else await self.get(principal, first.session_id)
-        finally:
-            self._requests.release(principal, change.request_id)
+        answer = await self._requests.once(principal, change, self._uncancelled, carry_out)
+        return await self.get(principal, answer.session_id) if isinstance(answer, Receipt) else answer
 
     async def _create(self, principal: Principal, new: SessionChange) -> SessionView:
         now = self._environment.clock()

@@ -10,6 +10,7 @@ from tests.support.fakes.loop import settled
 from turnwire.core.intake.inputs import NewMessage, NewText
 from turnwire.core.intake.once import NamedRequests, receipt_record
 from turnwire.core.intake.receipts import Receipt
+from turnwire.core.uncancelled import Uncancelled
 from turnwire.core.work import Work
 from turnwire.domain.errors import RequestIdReused, StorageBusy
 from turnwire.domain.principal import BUILT_IN, Principal, Role
@@ -42,13 +43,8 @@ class Carrier:
         return msgspec.structs.replace(RECEIPT, sequence=7)
 
 
-async def _once(requests: NamedRequests, new: NewMessage, carrier: Carrier) -> Receipt:
-    """Carries a request out as the use cases do."""
-    await requests.claim(BUILT_IN, new.request_id)
-    try:
-        return await requests.first_receipt(BUILT_IN, new) or await carrier()
-    finally:
-        requests.release(BUILT_IN, new.request_id)
+async def _once(requests: NamedRequests, new: NewMessage, carrier: Carrier, principal: Principal = BUILT_IN) -> Receipt:
+    return await requests.once(principal, new, Uncancelled(), carrier)
 
 
 async def test_a_repetition_gets_the_first_answer() -> None:
@@ -109,18 +105,22 @@ async def test_other_names_do_not_wait() -> None:
 
 async def test_other_principals_do_not_wait() -> None:
     """Each may use the name; the same caller in another role waits for it."""
-    requests = NamedRequests(FakeStore())
-    await requests.claim(BUILT_IN, "req")
+    requests, slow = NamedRequests(FakeStore()), Carrier(FakeStore())
+    first = asyncio.create_task(_once(requests, _new(), slow))
+    await settled()
     for tenant, subject in (("default", "eve"), ("acme", "")):
-        other = Principal(tenant=tenant, subject=subject, role=Role.ADMIN)
-        await requests.claim(other, "req")
-        requests.release(other, "req")
-    reading = msgspec.structs.replace(BUILT_IN, role=Role.READER)
-    waiting = asyncio.create_task(requests.claim(reading, "req"))
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    requests.release(BUILT_IN, "req")
-    await waiting
+        quick = Carrier(FakeStore())
+        quick.may_finish.set()
+        await _once(requests, _new(), quick, Principal(tenant=tenant, subject=subject, role=Role.ADMIN))
+        assert quick.calls == 1
+    reading = Carrier(FakeStore())
+    waiting = asyncio.create_task(_once(requests, _new(), reading, msgspec.structs.replace(BUILT_IN, role=Role.READER)))
+    await settled()
+    assert reading.calls == 0
+    reading.may_finish.set()
+    slow.may_finish.set()
+    await asyncio.gather(first, waiting)
+    assert reading.calls == 1
 
 
 async def test_a_failed_try_leaves_the_name_free() -> None:
@@ -140,14 +140,28 @@ async def test_a_failed_try_leaves_the_name_free() -> None:
 
 async def test_who_is_cancelled_while_waiting_takes_no_name() -> None:
     """The next one gets it."""
-    requests = NamedRequests(FakeStore())
-    await requests.claim(BUILT_IN, "req")
-    waiting = [asyncio.create_task(requests.claim(BUILT_IN, "req")) for _ in range(2)]
+    store = FakeStore()
+    requests, carrier = NamedRequests(store), Carrier(store)
+    carrier.failure = StorageBusy("busy")
+    first, cancelled, next_one = (asyncio.create_task(_once(requests, _new(), carrier)) for _ in range(3))
     await settled()
-    waiting[0].cancel()
-    requests.release(BUILT_IN, "req")
-    await asyncio.wait_for(waiting[1], 1)
-    assert waiting[0].cancelled()
+    cancelled.cancel()
+    carrier.may_finish.set()
+    answers = await asyncio.wait_for(asyncio.gather(first, cancelled, next_one, return_exceptions=True), 1)
+    assert [type(answer) for answer in answers] == [StorageBusy, asyncio.CancelledError, StorageBusy]
+    assert carrier.calls == 2
+
+
+async def test_a_request_continues_without_its_caller() -> None:
+    """A retry gets the answer of the first attempt."""
+    store, uncancelled = FakeStore(), Uncancelled()
+    requests, carrier = NamedRequests(store), Carrier(store)
+    first = asyncio.create_task(requests.once(BUILT_IN, _new(), uncancelled, carrier))
+    await settled()
+    first.cancel()
+    carrier.may_finish.set()
+    retry = await _once(requests, _new(), carrier)
+    assert (retry.duplicate, carrier.calls) == (True, 1)
 
 
 def test_a_request_without_a_name_is_not_recorded() -> None:

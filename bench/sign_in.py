@@ -1,8 +1,8 @@
 """What a neighbour waits while an attacker sends wrong tokens.
 
 The neighbour lists its sessions, one call after the other, with a token that the server knows. The attacker is a
-process of its own with 1,000 calls under way and 20,000 tokens. The ceiling is the bare server under the same attack: it
-looks at no token, so what is beyond it is the price of looking.
+process of its own with 1,000 calls under way and 20,000 tokens. The ceiling is the bare server under the same attack,
+which looks at no token and answers at once.
 """
 
 import asyncio

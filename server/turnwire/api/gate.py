@@ -159,16 +159,18 @@ class Gate:
         try:
             principal = await self._admission.admit(name, least_role, caller)
         except Unauthenticated as error:
-            await self._refusals.note(name, "UNAUTHENTICATED", error.cause, caller.address())
+            address = caller.address()
+            await self._refusals.note(name, "UNAUTHENTICATED", error.cause, address, of=address)
             raise _Refused(status_of(error)) from None
         except TooManySignIns as error:
-            await self._refusals.note(name, "RESOURCE_EXHAUSTED", error.message, caller.address())
+            address = caller.address()
+            await self._refusals.note(name, "RESOURCE_EXHAUSTED", error.message, address, of=address)
             raise _Refused(status_of(error)) from None
         try:
             self._count(principal.tenant)
         except QuotaExceeded as error:  # a line for each would be what the rate should prevent
             cause = f"requests of tenant {audit.printable(principal.tenant)}"
-            self._admission.refusals.note(name, "RESOURCE_EXHAUSTED", cause, caller.address())
+            await self._refusals.note(name, "RESOURCE_EXHAUSTED", cause, caller.address(), of=cause)
             raise _Refused(status_of(error)) from None
         return principal
 

@@ -1,4 +1,4 @@
-"""What happens to callers who are not identified: their refusal is logged, and slowed down when there are many."""
+"""Callers whom the gate refuses: what the log has of them, and how long those wait who are refused often."""
 
 import asyncio
 import random
@@ -11,8 +11,8 @@ import structlog
 LINES_A_SECOND = 10
 """Lines about refused callers: enough to see who it is, too few to fill a disk."""
 
-PROMPT_PER_ADDRESS = 20
-"""Refusals of one address in a second that come at once. A person with a wrong token makes fewer."""
+PROMPT_PER_SECOND = 20
+"""Refusals of one address or tenant in a second that come at once. A person with a wrong token makes fewer."""
 
 HOLD_SECONDS = 1.0
 """How long a further refusal waits at least, on average. A client that waits for answers sends no more in that time."""
@@ -34,21 +34,28 @@ class Refusals:
         self._log = RefusalLog(clock)
         self._clock = clock
         self._second = 0
-        self._of_address: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()
         self._held = 0
 
-    async def note(self, method: str, code: str, cause: str, address: str) -> None:
-        """Logs a refusal and returns when its caller may know. `cause` never has any part of a credential.
+    async def note(self, method: str, code: str, cause: str, address: str, *, of: str) -> None:
+        """Logs a refusal and returns when its caller may know. Safe to cancel.
 
-        Callers with valid credentials never wait, whatever others at the same address do. Safe to cancel.
+        Who is admitted never waits here, whatever others at the same address or of the same tenant do.
+
+        Args:
+            method: What was called.
+            code: The status.
+            cause: Why it was refused; never any part of a credential.
+            address: Where the call came from.
+            of: Whose refusals are counted together.
         """
         self._log.note(method, code, cause, address)
         second = int(self._clock())
         if second != self._second:
             self._second = second
-            self._of_address.clear()
-        self._of_address[address] += 1
-        if self._of_address[address] <= PROMPT_PER_ADDRESS or self._held >= MAX_HELD:
+            self._counts.clear()
+        self._counts[of] += 1
+        if self._counts[of] <= PROMPT_PER_SECOND or self._held >= MAX_HELD:
             return
         self._held += 1
         try:

@@ -12,7 +12,7 @@ from turnwire.api.refusals import (
     HOLD_SECONDS,
     LINES_A_SECOND,
     MAX_HELD,
-    PROMPT_PER_ADDRESS,
+    PROMPT_PER_SECOND,
     RefusalLog,
     Refusals,
 )
@@ -35,7 +35,10 @@ def test_a_flood_of_refused_callers_writes_few_lines() -> None:
 
 
 def _refused(refusals: Refusals, count: int, address: str = ATTACKER) -> list[asyncio.Task[None]]:
-    return [asyncio.create_task(refusals.note("S.One", "UNAUTHENTICATED", "not known", address)) for _ in range(count)]
+    return [
+        asyncio.create_task(refusals.note("S.One", "UNAUTHENTICATED", "not known", address, of=address))
+        for _ in range(count)
+    ]
 
 
 def _answered(calls: list[asyncio.Task[None]]) -> int:
@@ -46,14 +49,14 @@ async def test_the_first_refusals_of_an_address_come_at_once() -> None:
     """Further ones wait, each for its own time; another address is not slowed down."""
     refusals = Refusals(lambda: 0.0)
     with capture_logs():
-        calls = _refused(refusals, PROMPT_PER_ADDRESS + 100)
-        others = _refused(refusals, PROMPT_PER_ADDRESS, OTHER)
+        calls = _refused(refusals, PROMPT_PER_SECOND + 100)
+        others = _refused(refusals, PROMPT_PER_SECOND, OTHER)
         await settled()
-        assert (_answered(calls), _answered(others)) == (PROMPT_PER_ADDRESS, PROMPT_PER_ADDRESS)
+        assert (_answered(calls), _answered(others)) == (PROMPT_PER_SECOND, PROMPT_PER_SECOND)
         await elapse(timedelta(seconds=HOLD_SECONDS))
-        assert PROMPT_PER_ADDRESS < _answered(calls) < PROMPT_PER_ADDRESS + 100
+        assert PROMPT_PER_SECOND < _answered(calls) < PROMPT_PER_SECOND + 100
         await elapse(timedelta(seconds=HOLD_SECONDS))
-        assert _answered(calls) == PROMPT_PER_ADDRESS + 100
+        assert _answered(calls) == PROMPT_PER_SECOND + 100
 
 
 async def test_each_second_begins_anew() -> None:
@@ -61,12 +64,12 @@ async def test_each_second_begins_anew() -> None:
     now = [0.0]
     refusals = Refusals(lambda: now[0])
     with capture_logs():
-        held = _refused(refusals, PROMPT_PER_ADDRESS + 1)
+        held = _refused(refusals, PROMPT_PER_SECOND + 1)
         await settled()
         now[0] = 1.0
-        calls = _refused(refusals, PROMPT_PER_ADDRESS)
+        calls = _refused(refusals, PROMPT_PER_SECOND)
         await settled()
-        assert (_answered(held), _answered(calls)) == (PROMPT_PER_ADDRESS, PROMPT_PER_ADDRESS)
+        assert (_answered(held), _answered(calls)) == (PROMPT_PER_SECOND, PROMPT_PER_SECOND)
         await elapse(timedelta(seconds=2 * HOLD_SECONDS))
 
 
@@ -74,7 +77,7 @@ async def test_the_more_wait_the_longer_each_does() -> None:
     """So that a second has about the same number of answers, however many callers there are."""
     refusals = Refusals(lambda: 0.0)
     with capture_logs():
-        calls = _refused(refusals, PROMPT_PER_ADDRESS + 10 * HELD_PER_SECOND)
+        calls = _refused(refusals, PROMPT_PER_SECOND + 10 * HELD_PER_SECOND)
         await settled()
         for _ in range(8):
             before = _answered(calls)
@@ -88,9 +91,9 @@ async def test_a_bounded_number_waits() -> None:
     """Also when callers are gone while they wait: their places are free again."""
     refusals = Refusals(lambda: 0.0)
     with capture_logs():
-        calls = _refused(refusals, PROMPT_PER_ADDRESS + MAX_HELD + 50)
+        calls = _refused(refusals, PROMPT_PER_SECOND + MAX_HELD + 50)
         await settled()
-        assert _answered(calls) == PROMPT_PER_ADDRESS + 50
+        assert _answered(calls) == PROMPT_PER_SECOND + 50
         for call in calls:
             call.cancel()
         for call in calls:

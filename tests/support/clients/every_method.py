@@ -130,7 +130,10 @@ REQUESTS: dict[str, tuple[Make, ...]] = {
     "turn.TurnService.ListTurns": (
         lambda b: ListTurnsRequest(session_id=b.session_id, page_size=1, page_token=b.tokens["ListTurns"]),
     ),
-    "usage.UsageService.ListQuotas": (lambda b: ListQuotasRequest(page_size=1, page_token=b.tokens["ListQuotas"]),),
+    "usage.UsageService.ListQuotas": (
+        lambda b: ListQuotasRequest(page_size=1, page_token=b.tokens["ListQuotas"]),
+        lambda _: ListQuotasRequest(),
+    ),
     "usage.UsageService.QueryUsage": (
         lambda b: QueryUsageRequest(group_by=[USAGE_DIMENSION_SESSION], page_size=1, page_token=b.tokens["QueryUsage"]),
         lambda _: QueryUsageRequest(group_by=[USAGE_DIMENSION_DAY, USAGE_DIMENSION_MODEL, USAGE_DIMENSION_SUBJECT]),

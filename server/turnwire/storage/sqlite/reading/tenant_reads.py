@@ -67,7 +67,11 @@ class TenantReads:
 
     async def usage(self, query: UsageQuery, page: Page) -> UsagePage:
         """Returns sums of usage."""
-        return await run(self._reads.connection, usage.usage, self._tenant, query, page)
+
+        async def read(start: datetime, end: datetime) -> list[usage.GroupSums]:
+            return await run(self._reads.connection, usage.sums_of, self._tenant, query, start, end)
+
+        return await usage.usage(read, self._tenant, query, page)
 
     async def sessions(self, page: Page) -> SessionPage:
         """Returns a page of sessions."""

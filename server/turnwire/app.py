@@ -53,8 +53,8 @@ from turnwire.identity.everybody import Everybody
 from turnwire.identity.own_tokens import OwnTokens
 from turnwire.ports.clock import utc_now
 from turnwire.ports.codec import Codec
-from turnwire.ports.identity import Authenticator
-from turnwire.ports.tracing import NO_TRACER, Tracer
+from turnwire.ports.identity.authenticator import Authenticator
+from turnwire.ports.telemetry.tracing import NO_TRACER, Tracer
 from turnwire.providers.registry import ConfiguredProviders
 from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
 from turnwire.storage.token_file import TokenFile

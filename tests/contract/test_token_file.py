@@ -10,7 +10,7 @@ import pytest
 
 from turnwire.domain.errors import StorageCorrupt, StorageError, StorageSchemaTooNew
 from turnwire.domain.principal import Principal, Role
-from turnwire.ports.tokens import TokenRecord
+from turnwire.ports.identity.token_book import TokenRecord
 from turnwire.storage.token_file import TokenFile
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from turnwire.api import audit
 from turnwire.domain.errors import InvalidRequest, PermissionDenied, Unauthenticated
 from turnwire.domain.principal import ANONYMOUS, TENANT_NAME, Principal, Role
-from turnwire.ports.identity import Authenticator, Caller
+from turnwire.ports.identity.authenticator import Authenticator, Caller
 
 
 class Admission:

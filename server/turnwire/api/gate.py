@@ -22,8 +22,8 @@ from turnwire.api.wire.status import code_name, internal_status, status_of
 from turnwire.domain.errors import DomainError, InvalidRequest, QuotaExceeded, TooManySignIns, Unauthenticated
 from turnwire.domain.ids import new_id
 from turnwire.domain.principal import Principal, Role
-from turnwire.ports.identity import Authenticator, Caller
-from turnwire.ports.observer import NoObserver, Observer
+from turnwire.ports.identity.authenticator import Authenticator, Caller
+from turnwire.ports.telemetry.observer import NoObserver, Observer
 
 log = structlog.get_logger()
 

@@ -13,7 +13,7 @@ from turnwire.domain.errors import StorageError
 from turnwire.domain.ids import new_id
 from turnwire.domain.principal import TENANT_NAME, Principal, Role
 from turnwire.identity.access_tokens import new_token, token_hash
-from turnwire.ports.tokens import TokenRecord
+from turnwire.ports.identity.token_book import TokenRecord
 from turnwire.storage.token_file import TokenFile
 
 MAX_SUBJECT_CHARACTERS = 200

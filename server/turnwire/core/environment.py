@@ -14,11 +14,11 @@ from turnwire.domain.principal import Principal
 from turnwire.ports.clock import Clock
 from turnwire.ports.commit import Commit, Committed
 from turnwire.ports.feed import Feed
-from turnwire.ports.observer import NoObserver, Observer
 from turnwire.ports.provider import Providers
 from turnwire.ports.store import Store
+from turnwire.ports.telemetry.observer import NoObserver, Observer
+from turnwire.ports.telemetry.tracing import NO_TRACER, Tracer
 from turnwire.ports.tools import NoServerTools, ServerTools
-from turnwire.ports.tracing import NO_TRACER, Tracer
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from turnwire.domain.principal import ANONYMOUS, Principal
 from turnwire.identity.access_tokens import PREFIX
 from turnwire.identity.certificates import Certificates
 from turnwire.identity.own_tokens import OwnTokens
-from turnwire.ports.identity import MAX_CREDENTIAL_BYTES, Caller
+from turnwire.ports.identity.authenticator import MAX_CREDENTIAL_BYTES, Caller
 
 if TYPE_CHECKING:  # its package may be missing where web tokens are not configured
     from turnwire.identity.web_tokens.verification import JsonWebTokens

@@ -3,7 +3,7 @@
 from turnwire.domain.errors import Unauthenticated
 from turnwire.domain.principal import Principal, Role
 from turnwire.identity.settings import MtlsSettings
-from turnwire.ports.identity import ClientCertificate
+from turnwire.ports.identity.authenticator import ClientCertificate
 
 
 class Certificates:

@@ -1,7 +1,7 @@
 """A server that does not identify its callers."""
 
 from turnwire.domain.principal import BUILT_IN, Principal
-from turnwire.ports.identity import Caller
+from turnwire.ports.identity.authenticator import Caller
 
 
 class Everybody:

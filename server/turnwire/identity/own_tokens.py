@@ -13,7 +13,7 @@ from turnwire.domain.errors import StorageError, Unauthenticated
 from turnwire.domain.principal import Principal
 from turnwire.identity.access_tokens import problem_of, token_hash
 from turnwire.ports.clock import Clock
-from turnwire.ports.tokens import TokenBook, TokenRecord
+from turnwire.ports.identity.token_book import TokenBook, TokenRecord
 
 POLL_SECONDS = 1.0
 """How long a revoked token may still be used, at most, beside the time of one look."""

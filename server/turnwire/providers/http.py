@@ -2,7 +2,7 @@
 
 import httpx2
 
-from turnwire.ports.tracing import current_span
+from turnwire.ports.telemetry.tracing import current_span
 from turnwire.providers.settings import ProviderSettings
 
 MAX_RETRIES = 0

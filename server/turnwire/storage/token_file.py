@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from turnwire.domain.errors import StorageCorrupt, StorageError, StorageSchemaTooNew
 from turnwire.domain.principal import Principal, Role
-from turnwire.ports.tokens import TokenRecord
+from turnwire.ports.identity.token_book import TokenRecord
 from turnwire.storage.sqlite.connection import BUSY_TIMEOUT_SECONDS, translate
 
 _SCHEMA_VERSION = 1

@@ -11,7 +11,7 @@ import structlog
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.money import Usage, usd_text
 from turnwire.domain.text import one_line
-from turnwire.ports.observer import ModelCallEnd, NoObserver
+from turnwire.ports.telemetry.observer import ModelCallEnd, NoObserver
 
 MAX_NAME_CHARS = 128
 """Longest name in a line."""

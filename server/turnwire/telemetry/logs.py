@@ -15,7 +15,7 @@ import msgspec
 import structlog
 from structlog.typing import Processor
 
-from turnwire.ports.tracing import current_span
+from turnwire.ports.telemetry.tracing import current_span
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 

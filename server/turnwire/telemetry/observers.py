@@ -6,7 +6,7 @@ import structlog
 
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.turns import Turn
-from turnwire.ports.observer import BatchEnd, ModelCallEnd, Observer, ToolCallEnd
+from turnwire.ports.telemetry.observer import BatchEnd, ModelCallEnd, Observer, ToolCallEnd
 
 log = structlog.get_logger()
 

@@ -9,7 +9,7 @@ import structlog
 from turnwire.config import Config
 from turnwire.config.addresses import host_and_port, is_open
 from turnwire.domain.conversation.messages import ModelRef
-from turnwire.ports.observer import Observer
+from turnwire.ports.telemetry.observer import Observer
 from turnwire.providers.settings import address_of
 from turnwire.telemetry.log_lines import LogLines
 from turnwire.telemetry.loop_watch import LoopWatch

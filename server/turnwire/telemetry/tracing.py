@@ -23,7 +23,7 @@ from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
 from turnwire import __version__
 from turnwire.config.sections import TracingConfig
-from turnwire.ports.tracing import Attributes, Span, SpanKind, TracedSpan, Tracer, current_span
+from turnwire.ports.telemetry.tracing import Attributes, Span, SpanKind, TracedSpan, Tracer, current_span
 
 FLUSH_SECONDS = 1.0
 """How long the stop of the server may wait for the last spans to be sent."""

@@ -25,7 +25,6 @@ from turnwire.domain.principal import Principal
 from turnwire.feed.memory.live_feed import LiveFeed
 from turnwire.ports.codec import Codec
 from turnwire.ports.commit import Commit, Committed, PutPermission
-from turnwire.ports.observer import BatchEnd, ModelCallEnd, NoObserver, Observer, ToolCallEnd
 from turnwire.ports.provider import PreparedRequest, ProviderRequest, StreamItem
 from turnwire.ports.store import (
     Bounds,
@@ -37,6 +36,7 @@ from turnwire.ports.store import (
     StoredEvent,
     StoredRequest,
 )
+from turnwire.ports.telemetry.observer import BatchEnd, ModelCallEnd, NoObserver, Observer, ToolCallEnd
 from turnwire.ports.tools import NoServerTools, ServerTool, ServerTools, SourceState, ToolOutcome, ToolSource
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from turnwire.domain.errors import Unauthenticated
 from turnwire.domain.principal import ANONYMOUS, Principal
-from turnwire.ports.identity import ClientCertificate
+from turnwire.ports.identity.authenticator import ClientCertificate
 
 
 class FakeCaller:

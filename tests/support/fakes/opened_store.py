@@ -10,8 +10,8 @@ from opencode.event.session_event_pb2 import SessionEvent
 from opencode.message.message_pb2 import DisplayMessage, MessageList
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.ports.codec import Codec
-from turnwire.ports.observer import NoObserver, Observer
 from turnwire.ports.store import StoredEvent
+from turnwire.ports.telemetry.observer import NoObserver, Observer
 from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
 
 _CODEC = ProtoCodec()

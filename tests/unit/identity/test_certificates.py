@@ -6,7 +6,7 @@ from turnwire.domain.errors import Unauthenticated
 from turnwire.domain.principal import Principal, Role
 from turnwire.identity.certificates import Certificates
 from turnwire.identity.settings import CertificateHolder, MtlsSettings
-from turnwire.ports.identity import ClientCertificate
+from turnwire.ports.identity.authenticator import ClientCertificate
 
 CI = ClientCertificate("ci", ("ci.example", "127.0.0.1"))
 HOLDERS = {"ci": CertificateHolder(tenant="acme", role="writer")}

@@ -11,7 +11,7 @@ from turnwire.domain.errors import StorageBusy, Unauthenticated
 from turnwire.domain.principal import Principal, Role
 from turnwire.identity.access_tokens import new_token, token_hash
 from turnwire.identity.own_tokens import OwnTokens
-from turnwire.ports.tokens import TokenRecord
+from turnwire.ports.identity.token_book import TokenRecord
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 EVE = Principal(tenant="acme", subject="eve", role=Role.READER)

@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 from tests.support.fakes.core import RecordingObserver
 from tests.support.fakes.domain_values import make_answer, make_turn
 from turnwire.domain.conversation.messages import ModelRef
-from turnwire.ports.observer import BatchEnd, ModelCallEnd, NoObserver, Observer, ToolCallEnd
+from turnwire.ports.telemetry.observer import BatchEnd, ModelCallEnd, NoObserver, Observer, ToolCallEnd
 from turnwire.telemetry.observers import Observers
 
 MODEL_CALL = ModelCallEnd(turn=make_turn(), model=ModelRef("a", "b"), seconds=1)

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from tests.support.fakes.traces import RecordedTracer
 from turnwire.config.sections import TracingConfig
-from turnwire.ports.tracing import SpanKind, current_span
+from turnwire.ports.telemetry.tracing import SpanKind, current_span
 from turnwire.telemetry import tracing as module
 from turnwire.telemetry.tracing import REPORT_SECONDS, _ReportingExporter, _stop, tracer_provider, tracing
 

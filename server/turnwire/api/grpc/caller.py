@@ -5,7 +5,7 @@ from urllib.parse import unquote
 
 import grpc
 
-from turnwire.ports.identity import ClientCertificate
+from turnwire.ports.identity.authenticator import ClientCertificate
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

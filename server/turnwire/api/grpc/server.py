@@ -15,7 +15,7 @@ from turnwire.api.grpc.tls import ServerCertificates
 from turnwire.api.grpc.tracing import CallTracing
 from turnwire.api.grpc.unix_socket import SocketAccess, is_taken, socket_access
 from turnwire.api.registry import Service
-from turnwire.ports.tracing import NO_TRACER, Tracer
+from turnwire.ports.telemetry.tracing import NO_TRACER, Tracer
 
 MAX_METADATA_BYTES = 16_384
 

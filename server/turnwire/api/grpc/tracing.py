@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from turnwire.ports.tracing import Span, SpanKind, Tracer
+from turnwire.ports.telemetry.tracing import Span, SpanKind, Tracer
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Handler = Any

@@ -19,8 +19,8 @@ from turnwire.domain.conversation.messages import Failure, ModelRef
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import ProviderError, ProviderStreamFailed, UnknownModel
 from turnwire.ports.commit import Committed
-from turnwire.ports.observer import ModelCallEnd
 from turnwire.ports.provider import ProviderRequest, Providers
+from turnwire.ports.telemetry.observer import ModelCallEnd
 
 
 def request_for(providers: Providers, request: ProviderRequest, model: ModelRef) -> ProviderRequest:

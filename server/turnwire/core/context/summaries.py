@@ -23,8 +23,8 @@ from turnwire.domain.conversation.messages import (
 )
 from turnwire.domain.conversation.turns import GenerationOptions, Turn
 from turnwire.domain.errors import ProviderContextFull, ProviderError, ProviderStreamCut, ProviderStreamFailed
-from turnwire.ports.observer import ModelCallEnd
 from turnwire.ports.provider import ProviderRequest
+from turnwire.ports.telemetry.observer import ModelCallEnd
 
 INSTRUCTION = """\
 You write summaries of conversations between a user and an assistant that may call tools. Your summary takes the place \

@@ -7,7 +7,7 @@ from turnwire.core.spans.turns import usage_attributes
 from turnwire.domain.conversation.messages import FinishReason, Message, ModelRef
 from turnwire.domain.errors import ProviderError
 from turnwire.ports.provider import Provider, ProviderRequest, StepFinished
-from turnwire.ports.tracing import Attributes, Span, SpanKind, Tracer
+from turnwire.ports.telemetry.tracing import Attributes, Span, SpanKind, Tracer
 
 _VENDORS = {
     "deepseek": "deepseek",

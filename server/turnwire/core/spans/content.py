@@ -18,7 +18,7 @@ from turnwire.domain.conversation.messages import (
     ToolUse,
 )
 from turnwire.ports.provider import ProviderRequest
-from turnwire.ports.tracing import Attributes
+from turnwire.ports.telemetry.tracing import Attributes
 
 MAX_TEXT_CHARS = 8_192
 """Longest text in an attribute; the rest of it is left out."""

@@ -2,8 +2,8 @@
 
 from turnwire.core.spans.content import shortened
 from turnwire.domain.conversation.messages import ToolStatus, ToolUse
+from turnwire.ports.telemetry.tracing import Span, Tracer
 from turnwire.ports.tools import ToolOutcome
-from turnwire.ports.tracing import Span, Tracer
 
 TOOL_ERROR = "tool_error"
 """The error of a call whose tool answered with an error."""

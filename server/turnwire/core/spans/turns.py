@@ -5,7 +5,7 @@ from turnwire.domain.conversation.messages import FinishReason
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.money import Usage
 from turnwire.ports.commit import PutTurn
-from turnwire.ports.tracing import Attributes, Span, Tracer, current_span
+from turnwire.ports.telemetry.tracing import Attributes, Span, Tracer, current_span
 
 
 def turn_span(tracer: Tracer, turn: Turn) -> Span:

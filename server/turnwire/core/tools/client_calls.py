@@ -12,8 +12,8 @@ from turnwire.core.spans.tools import ClientToolSpans
 from turnwire.core.tools.results import CallResult, StoredCalls
 from turnwire.domain.errors import ToolCallAlreadySettled, ToolCallNotReady
 from turnwire.ports.commit import PutFile
-from turnwire.ports.observer import CLIENT_TOOLS, Observer, ToolCallEnd
-from turnwire.ports.tracing import NO_TRACER, Tracer
+from turnwire.ports.telemetry.observer import CLIENT_TOOLS, Observer, ToolCallEnd
+from turnwire.ports.telemetry.tracing import NO_TRACER, Tracer
 
 
 async def client_result(new: NewToolResult, readable: ReadableFiles, limits: Limits) -> CallResult:

@@ -19,7 +19,7 @@ from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import StorageBusy, StorageFull
 from turnwire.domain.text import join_surrogates
 from turnwire.ports.commit import Committed, PutFile, PutMessage
-from turnwire.ports.observer import ToolCallEnd
+from turnwire.ports.telemetry.observer import ToolCallEnd
 from turnwire.ports.tools import ToolOutcome
 
 MAX_LOG_LINES = 200

@@ -27,7 +27,7 @@ from turnwire.domain.conversation.messages import Failure, FinishReason, Message
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry, Turn, TurnStatus
 from turnwire.domain.errors import StorageBusy, StorageError, StorageFull, TooManyTurns, TurnInProgress
 from turnwire.ports.commit import Committed, NewEvent, PutMessage, PutTurn, RemoveMessage
-from turnwire.ports.tracing import Span, error_type, leave_trace
+from turnwire.ports.telemetry.tracing import Span, error_type, leave_trace
 
 RETRY_SECONDS = (0.1, 0.5, 2.0, 5.0)
 """Pauses between attempts to store the end of a turn; the last one repeats."""

@@ -26,7 +26,7 @@ from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.domain.principal import Principal
 from turnwire.ports.commit import NewEvent, PutFile, PutMessage, PutSession, PutTurn
 from turnwire.ports.store import DisplayPage, MessagePage, Page
-from turnwire.ports.tracing import current_span
+from turnwire.ports.telemetry.tracing import current_span
 
 
 class Conversations:

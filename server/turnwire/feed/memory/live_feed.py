@@ -10,8 +10,8 @@ from turnwire.domain.errors import ShuttingDown, TooManyWatchers
 from turnwire.feed.memory.ring import Ring
 from turnwire.ports.codec import Codec
 from turnwire.ports.feed import Entry, Taken
-from turnwire.ports.observer import NoObserver, Observer
 from turnwire.ports.store import StoredEvent
+from turnwire.ports.telemetry.observer import NoObserver, Observer
 
 SESSION_RING_BYTES = 8 << 20
 """How far the slowest watcher of a session may fall behind before it reads the store: about 13,000 deltas, minutes of a

@@ -14,7 +14,6 @@ from turnwire.domain.errors import StorageError
 from turnwire.domain.principal import Principal
 from turnwire.ports.codec import Codec
 from turnwire.ports.commit import Commit, Committed
-from turnwire.ports.observer import NoObserver, Observer
 from turnwire.ports.store import (
     FileIdentity,
     Moment,
@@ -22,6 +21,7 @@ from turnwire.ports.store import (
     Standing,
     StoredRequest,
 )
+from turnwire.ports.telemetry.observer import NoObserver, Observer
 from turnwire.storage.accounts import Accounts
 from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.accounts import stored_accounts

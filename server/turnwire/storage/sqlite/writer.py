@@ -14,8 +14,8 @@ import aiosqlite
 
 from turnwire.domain.errors import ShuttingDown, StorageError
 from turnwire.ports.commit import Commit, Committed
-from turnwire.ports.observer import BatchEnd, Observer
 from turnwire.ports.store import Publisher, StoredEvent
+from turnwire.ports.telemetry.observer import BatchEnd, Observer
 from turnwire.storage.accounts import Accounts, Delta
 from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.changes import CommitWriter

@@ -6,7 +6,7 @@ from functools import cache
 from turnwire.domain.conversation.messages import Message, ModelRef
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.money import PICO_USD
-from turnwire.ports.observer import CLIENT_TOOLS, BatchEnd, ModelCallEnd, ToolCallEnd
+from turnwire.ports.telemetry.observer import CLIENT_TOOLS, BatchEnd, ModelCallEnd, ToolCallEnd
 from turnwire.telemetry.metrics.instruments import Instruments
 from turnwire.telemetry.metrics.labels import OTHER, ModelLabels, TenantLabels
 

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import structlog
 
+from turnwire.ports.telemetry.tracing import current_span
 from turnwire.ports.tools import ServerTool, SourceState, ToolOutcome, ToolSource
-from turnwire.ports.tracing import current_span
 from turnwire.tools.mcp.results import outcome_of, progress_line
 from turnwire.tools.mcp.stdio_process import MAX_MESSAGE_BYTES, stdio_process
 from turnwire.tools.settings import Backoff, McpSettings

@@ -4,8 +4,8 @@ from tests.support.fakes.traces import RecordedTracer
 from turnwire.config.sections import TracingConfig
 from turnwire.core.spans.tools import TOOL_ERROR, ClientToolSpans, note_outcome, server_tool_span
 from turnwire.domain.conversation.messages import ToolStatus, ToolUse
+from turnwire.ports.telemetry.tracing import NO_TRACER
 from turnwire.ports.tools import ToolOutcome
-from turnwire.ports.tracing import NO_TRACER
 
 CALL = ToolUse(name="look", call_id="c1", input_json='{"at":"the secret plan"}')
 

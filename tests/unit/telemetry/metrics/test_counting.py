@@ -6,7 +6,7 @@ from tests.support.fakes.domain_values import NOW, make_answer, make_turn
 from turnwire.domain.conversation.messages import FinishReason, ModelRef, ModelRun
 from turnwire.domain.errors import ProviderUnavailable
 from turnwire.domain.money import Usage
-from turnwire.ports.observer import CLIENT_TOOLS, BatchEnd, ModelCallEnd, ToolCallEnd
+from turnwire.ports.telemetry.observer import CLIENT_TOOLS, BatchEnd, ModelCallEnd, ToolCallEnd
 from turnwire.telemetry.metrics.counting import Counting
 from turnwire.telemetry.metrics.instruments import Instruments
 from turnwire.telemetry.metrics.labels import ModelLabels

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from turnwire.domain.errors import StorageFull
-from turnwire.ports.tracing import NO_SPAN, NO_TRACER, TracedSpan, current_span, error_type, leave_trace
+from turnwire.ports.telemetry.tracing import NO_SPAN, NO_TRACER, TracedSpan, current_span, error_type, leave_trace
 
 
 class NotedSpan(TracedSpan):

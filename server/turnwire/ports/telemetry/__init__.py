@@ -1,0 +1,1 @@
+"""What others see of the server's work: reports of what ended, and traces."""

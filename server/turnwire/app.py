@@ -54,6 +54,7 @@ from turnwire.identity.own_tokens import OwnTokens
 from turnwire.ports.clock import utc_now
 from turnwire.ports.codec import Codec
 from turnwire.ports.identity.authenticator import Authenticator
+from turnwire.ports.telemetry.observer import Observer
 from turnwire.ports.telemetry.tracing import NO_TRACER, Tracer
 from turnwire.providers.registry import ConfiguredProviders
 from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
@@ -123,27 +124,13 @@ class Server:
         self._ended.set()
 
     async def _start(self, stack: AsyncExitStack) -> None:
-        config = self._config
+        """Starts one part after the other. `stack` closes them in the opposite order."""
+        config, codec = self._config, ProtoCodec()
         tracer = await stack.enter_async_context(_tracing(config))
-        grpc_server = GrpcServer(config.server.max_message_bytes, _certificates(config.tls), tracer)
-        stack.push_async_callback(grpc_server.stop, timedelta())
-        self.address = grpc_server.bind(config.server.listen, _socket_access(config))
-        observing = Observing(config, self.load)
-        stack.push_async_callback(observing.aclose)
-        self.metrics_address = observing.start()
-        observer = observing.observer
-        codec = ProtoCodec()
-        heartbeat = timedelta(seconds=config.server.heartbeat_seconds)
-        self._feed = feed = LiveFeed(codec, config.limits.max_watchers, tick=heartbeat / 5, observer=observer)
-        ticking = asyncio.create_task(feed.run(), name="feed ticks")
-        stack.push_async_callback(_cancel, ticking)
-        storage = StorageSettings(
-            path=config.storage.path, retained_events_per_session=config.storage.retained_events_per_session
-        )
-        store = await SqliteStore.open(storage, codec, feed.publish_stored, self._fail, observer)
-        stack.push_async_callback(store.aclose)
-        if found := store.files_open_to_others():
-            log.warning("database_open_to_others", files=[f"{mode:04o} {path}" for path, mode in found.items()])
+        listener = self._bind(tracer, stack)
+        observer = self._start_observing(stack)
+        feed = self._feed = _start_feed(config, codec, observer, stack)
+        store = await self._open_store(codec, feed, observer, stack)
         providers = ConfiguredProviders(config.providers, self._environ, config.provider_sources, config.models)
         stack.push_async_callback(providers.aclose)
         tools = McpServers(config.mcp, self._environ)
@@ -160,7 +147,7 @@ class Server:
             observer=observer,
             tracer=tracer,
         )
-        self._turns = turns = Turns(environment)
+        turns = self._turns = Turns(environment)
         rates = RequestRates(environment.settings)
         use_cases = _use_cases(environment, turns, rates, codec, config)
         # after the turns: a deletion waits for the end of one, which is written again and again until the turns stop
@@ -170,10 +157,38 @@ class Server:
         stack.push_async_callback(use_cases.conversations.aclose)
         authenticator = await _open_authenticator(config, stack)
         services = all_services(use_cases, authenticator.offered)
-        await grpc_server.start(services, Gate(authenticator, rates.admit, observer))
-        stack.push_async_callback(grpc_server.stop, timedelta(seconds=config.server.shutdown_grace_seconds))
+        await listener.start(services, Gate(authenticator, rates.admit, observer))
+        stack.push_async_callback(listener.stop, timedelta(seconds=config.server.shutdown_grace_seconds))
         stack.callback(feed.close)
-        stack.push_async_callback(grpc_server.refuse_work)
+        stack.push_async_callback(listener.refuse_work)
+        self._log_start()
+
+    def _bind(self, tracer: Tracer, stack: AsyncExitStack) -> GrpcServer:
+        """Takes the address. Calls wait until the listener starts."""
+        config = self._config
+        listener = GrpcServer(config.server.max_message_bytes, _certificates(config.tls), tracer)
+        stack.push_async_callback(listener.stop, timedelta())
+        access = SocketAccess(int(config.server.socket_mode, 8), config.server.socket_group_id())
+        self.address = listener.bind(config.server.listen, access)
+        return listener
+
+    def _start_observing(self, stack: AsyncExitStack) -> Observer:
+        observing = Observing(self._config, self.load)
+        stack.push_async_callback(observing.aclose)
+        self.metrics_address = observing.start()
+        return observing.observer
+
+    async def _open_store(self, codec: Codec, feed: LiveFeed, observer: Observer, stack: AsyncExitStack) -> SqliteStore:
+        config = self._config.storage
+        settings = StorageSettings(path=config.path, retained_events_per_session=config.retained_events_per_session)
+        store = await SqliteStore.open(settings, codec, feed.publish_stored, self._fail, observer)
+        stack.push_async_callback(store.aclose)
+        if found := store.files_open_to_others():
+            log.warning("database_open_to_others", files=[f"{mode:04o} {path}" for path, mode in found.items()])
+        return store
+
+    def _log_start(self) -> None:
+        config = self._config
         if missing := missing_protection(config.server, config.tls, config.auth):
             log.warning("open_to_other_machines", address=self.address, missing=" ".join(missing))
         log.debug("serving", address=self.address, database=str(config.storage.path))
@@ -189,16 +204,19 @@ def create_server(config: Config, environ: Mapping[str, str]) -> Server:
     return Server(config, environ)
 
 
-def _socket_access(config: Config) -> SocketAccess:
-    return SocketAccess(int(config.server.socket_mode, 8), config.server.socket_group_id())
-
-
 def _tracing(config: Config) -> AbstractAsyncContextManager[Tracer]:
     if not config.tracing.enabled:
         return contextlib.nullcontext(NO_TRACER)
     from turnwire.telemetry.tracing import tracing  # noqa: PLC0415 - needs the extra, and imports an SDK
 
     return tracing(config.tracing)
+
+
+def _start_feed(config: Config, codec: Codec, observer: Observer, stack: AsyncExitStack) -> LiveFeed:
+    tick = timedelta(seconds=config.server.heartbeat_seconds) / 5
+    feed = LiveFeed(codec, config.limits.max_watchers, tick=tick, observer=observer)
+    stack.push_async_callback(_cancel, asyncio.create_task(feed.run(), name="feed ticks"))
+    return feed
 
 
 def _use_cases(environment: Environment, turns: Turns, rates: RequestRates, codec: Codec, config: Config) -> UseCases:

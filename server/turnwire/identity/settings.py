@@ -6,9 +6,10 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from turnwire.domain.bounds import Seconds
+from turnwire.domain.principal import TENANT_NAME
 
 RoleName = Literal["reader", "writer", "admin"]
-TenantName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+TenantName = Annotated[str, Meta(pattern=rf"^{TENANT_NAME.pattern}\Z")]
 """`domain.principal.TENANT_NAME` as a setting."""
 Algorithm = Literal[
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"

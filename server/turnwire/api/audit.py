@@ -27,14 +27,16 @@ AUDITED: Mapping[str, tuple[str, Callable[[Any], dict[str, str]]]] = {
 
 
 def record_call(principal: Principal, method: str, request: Any) -> None:
-    """Writes the line of a call that succeeded, if its method is audited."""
+    """Writes the lines of a call that succeeded: of an audited method, and of a request that names another tenant."""
+    if (other_tenant := getattr(request, "tenant", "")) not in ("", principal.tenant):
+        record_other_tenant(principal, printable(other_tenant), method)
     if audited := AUDITED.get(method):
         action, facts = audited
         _write(principal, action, session_id=printable(request.session_id), **facts(request))
 
 
 def record_other_tenant(principal: Principal, other_tenant: str, method: str) -> None:
-    """Writes the line of an admin's call for another tenant, before it is carried out."""
+    """Writes the line of an admin's call for another tenant."""
     _write(principal, "acted_for_tenant", for_tenant=other_tenant, method=method)
 
 

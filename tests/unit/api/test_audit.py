@@ -4,6 +4,7 @@ from structlog.testing import capture_logs
 
 from opencode.session.session_pb2 import DeleteSessionRequest
 from opencode.tool.tool_pb2 import PermissionResponse
+from opencode.usage.usage_pb2 import QueryUsageRequest
 from turnwire.api.audit import AUDITED, record_call
 from turnwire.api.rights import LEAST_ROLE
 from turnwire.domain.principal import Principal, Role
@@ -33,6 +34,18 @@ def test_a_deleted_session_is_recorded() -> None:
             request = DeleteSessionRequest(session_id=session_id)
             record_call(EVE, "opencode.session.SessionService.DeleteSession", request)
     assert [line["session_id"] for line in lines] == ["ses_1", "x" * 64, ""]
+
+
+def test_a_request_that_names_another_tenant_is_recorded() -> None:
+    """Only an admin's call with one succeeds; the caller's own tenant is not another one."""
+    ada = Principal(tenant="acme", subject="ada", role=Role.ADMIN)
+    method = "opencode.usage.UsageService.QueryUsage"
+    with capture_logs() as lines:
+        for tenant in ("", "acme", "globex"):
+            record_call(ada, method, QueryUsageRequest(tenant=tenant))
+    assert [(line["action"], line["for_tenant"], line["method"]) for line in lines] == [
+        ("acted_for_tenant", "globex", method)
+    ]
 
 
 def test_other_calls_leave_no_line() -> None:

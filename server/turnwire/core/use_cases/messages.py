@@ -120,25 +120,9 @@ class Conversations:
         now = environment.clock()
         session, opening = await self._session_for(principal, new, now)
         self._check_spending(principal.tenant, now)
-        agent = choose_agent(environment.settings, answer.agent, session)
-        model = choose_model(environment.settings, environment.providers, answer.model, agent, session)
+        turn = self._new_turn(answer, session, principal.subject, now)
         await check_schemas(answer.tools)
         contents = await self._contents(new, session)
-        turn = Turn(
-            turn_id=environment.new_id("trn"),
-            session_id=session.session_id,
-            tenant=session.tenant,
-            subject=principal.subject,
-            user_message_id=environment.new_id("msg"),
-            status=TurnStatus.QUEUED,
-            created_at=now,
-            model=model,
-            agent=agent,
-            system=choose_system(answer.system, session),
-            options=answer.options.over(session.options),
-            tools=choose_tools(answer.tools, session),
-            traceparent=current_span().traceparent,
-        )
         message = self._new_message(new, turn.user_message_id, session, contents, now)
         message = msgspec.structs.replace(message, turn_id=turn.turn_id)
         files = contents.changes()
@@ -221,6 +205,26 @@ class Conversations:
         account = environment.store.of(tenant).account(now)
         if exceeded := spending_exceeded(tenant, environment.settings.quotas_of(tenant), account, now):
             raise exceeded
+
+    def _new_turn(self, answer: NewTurn, session: Session, subject: str, now: datetime) -> Turn:
+        """Returns the turn of a message, with the message's settings before the session's. Raises InvalidRequest."""
+        environment = self._environment
+        agent = choose_agent(environment.settings, answer.agent, session)
+        return Turn(
+            turn_id=environment.new_id("trn"),
+            session_id=session.session_id,
+            tenant=session.tenant,
+            subject=subject,
+            user_message_id=environment.new_id("msg"),
+            status=TurnStatus.QUEUED,
+            created_at=now,
+            model=choose_model(environment.settings, environment.providers, answer.model, agent, session),
+            agent=agent,
+            system=choose_system(answer.system, session),
+            options=answer.options.over(session.options),
+            tools=choose_tools(answer.tools, session),
+            traceparent=current_span().traceparent,
+        )
 
     def _new_message(
         self, new: NewMessage, message_id: str, session: Session, contents: Contents, now: datetime

@@ -31,7 +31,7 @@ from turnwire.core.environment import Environment
 from turnwire.core.intake.once import NamedRequests
 from turnwire.core.quotas.rates import RequestRates
 from turnwire.core.quotas.reservations import Reservations
-from turnwire.core.turns.registry import LeftTurns, TurnLoad, Turns
+from turnwire.core.turns.registry import LeftTurns, TurnCounts, Turns
 from turnwire.core.use_cases import UseCases
 from turnwire.core.use_cases.accounts.usage import UsageReports
 from turnwire.core.use_cases.catalog import Catalog
@@ -109,9 +109,9 @@ class Server:
         """Returns when the server has stopped or has failed (see `failure`). Safe to cancel."""
         await self._ended.wait()
 
-    def load(self) -> Readings:
+    def readings(self) -> Readings:
         """Returns how much the server has to do now; nothing before the start."""
-        turns = TurnLoad(0, 0, 0) if self._turns is None else self._turns.load()
+        turns = TurnCounts(0, 0, 0) if self._turns is None else self._turns.counts()
         watchers = 0 if self._feed is None else self._feed.open_watchers
         return Readings(turns.running, turns.waiting, turns.queued, watchers)
 
@@ -173,7 +173,7 @@ class Server:
         return listener
 
     def _start_observing(self, stack: AsyncExitStack) -> Observer:
-        observing = Observing(self._config, self.load)
+        observing = Observing(self._config, self.readings)
         stack.push_async_callback(observing.aclose)
         self.metrics_address = observing.start()
         return observing.observer

@@ -182,7 +182,7 @@ async def test_waiting_for_a_person_is_seen(tmp_path: Path) -> None:
         await client.messages.SendMessage(ask("/tool look {}", tools=[tool("look")]))
         await metrics.until(lambda: metrics.value("turns_waiting") == 1)
         assert metrics.value("turns_running") == 1
-        assert server.load().waiting == 1
+        assert server.readings().waiting == 1
 
 
 async def test_metrics_that_others_can_reach_are_warned_of(tmp_path: Path) -> None:

@@ -66,12 +66,12 @@ async def _serve(config: Config, environ: Mapping[str, str]) -> int:
         ended = asyncio.create_task(server.wait_ended())
         await asyncio.wait((ended, stop), return_when=asyncio.FIRST_COMPLETED)
         _notify(environ, "STOPPING=1")
-        began, load = time.monotonic(), server.load()
-        _log_stopping(stop.result() if stop.done() else "", server.failure, load)
+        began, readings = time.monotonic(), server.readings()
+        _log_stopping(stop.result() if stop.done() else "", server.failure, readings)
     log.info(
         "stopped",
         milliseconds=round((time.monotonic() - began) * 1000),
-        turns_ended=max(0, load.running - server.left.running),
+        turns_ended=max(0, readings.running - server.left.running),
         turns_left=server.left.running,
         messages_left=server.left.queued,
     )
@@ -80,16 +80,16 @@ async def _serve(config: Config, environ: Mapping[str, str]) -> int:
     return 0 if server.failure is None else 1
 
 
-def _log_stopping(signal_name: str, failure: DomainError | None, load: Readings) -> None:
+def _log_stopping(signal_name: str, failure: DomainError | None, readings: Readings) -> None:
     """Writes why the server stops and what still runs."""
     log.info(
         "stopping",
         signal=signal_name,
         reason="" if failure is None else failure.reason,
-        turns_running=load.running,
-        turns_waiting=load.waiting,
-        messages_queued=load.queued,
-        watchers=load.watchers,
+        turns_running=readings.running,
+        turns_waiting=readings.waiting,
+        messages_queued=readings.queued,
+        watchers=readings.watchers,
     )
 
 

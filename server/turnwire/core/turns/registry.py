@@ -49,8 +49,8 @@ class Aborted(msgspec.Struct, frozen=True):
     """Waiting messages that were dropped, in queue order."""
 
 
-class TurnLoad(msgspec.Struct, frozen=True):
-    """How much the server has to do."""
+class TurnCounts(msgspec.Struct, frozen=True):
+    """Turns and messages of all tenants at one moment."""
 
     running: int
     """Turns that run, the waiting ones included."""
@@ -191,11 +191,11 @@ class Turns:
         await self._uncancelled.settle()
         return LeftTurns(sum(run.is_left for run in runs), sum(len(owner.queue) for owner in owners))
 
-    def load(self) -> TurnLoad:
+    def counts(self) -> TurnCounts:
         """Returns how many turns run and wait now."""
         runs = [owner.run for owner in self._owners.values() if owner.run is not None]
         waiting = sum(run.open_requests > 0 for run in runs)
-        return TurnLoad(len(runs), waiting, sum(len(owner.queue) for owner in self._owners.values()))
+        return TurnCounts(len(runs), waiting, sum(len(owner.queue) for owner in self._owners.values()))
 
     def view(self, session: Session) -> SessionView:
         """Returns the session with its running turn and queue as they are now."""
@@ -208,7 +208,7 @@ class Turns:
         """Returns how many turns of a tenant run."""
         return sum(owner.run is not None for owner in self._tenants.get(tenant, {}).values())
 
-    def waiting(self, tenant: str) -> int:
+    def queued(self, tenant: str) -> int:
         """Returns how many messages of a tenant wait behind running turns."""
         return sum(len(owner.queue) for owner in self._tenants.get(tenant, {}).values())
 
@@ -322,7 +322,7 @@ class Turns:
         if owner is None or owner.run is None:
             quota, limit, count = QuotaName.RUNNING_TURNS, limits.max_running_turns, self.running
         elif when_busy is BusyPolicy.QUEUE:
-            quota, limit, count = QuotaName.WAITING_MESSAGES, limits.max_waiting_messages, self.waiting
+            quota, limit, count = QuotaName.WAITING_MESSAGES, limits.max_waiting_messages, self.queued
         else:
             return
         if limit:

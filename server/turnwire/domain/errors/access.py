@@ -28,6 +28,11 @@ class PermissionDenied(DomainError):
 
     reason = "PERMISSION_DENIED"
 
+    @classmethod
+    def of(cls, text: str, role: str, required: str) -> "PermissionDenied":
+        """Creates the error of a caller with a role, for what needs another one."""
+        return cls(f"{text}, and the caller is a {role}", {"role": role, "requiredRole": required})
+
 
 class LimitReached(DomainError):
     """A limit of this server is reached; a later retry may succeed."""

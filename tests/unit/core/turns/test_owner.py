@@ -11,7 +11,7 @@ from tests.support.fakes.domain_values import make_message, make_session, make_t
 from tests.support.fakes.loop import elapse, settled
 from turnwire.core.settings import Limits
 from turnwire.core.turns.owner import RETRY_SECONDS, Place
-from turnwire.core.turns.registry import LeftTurns, TurnLoad, Turns
+from turnwire.core.turns.registry import LeftTurns, TurnCounts, Turns
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import QueueChanged, SessionStatusChanged, TurnStarted
 from turnwire.domain.conversation.messages import FinishReason, MessageStatus
@@ -198,13 +198,13 @@ async def test_turns_are_reported_when_they_run_and_when_their_end_is_stored() -
     _send(turns, "b")
     await settled()
     assert [(what, turn.turn_id) for what, turn in observer.turns] == [("started", "trn_a")]
-    assert turns.load() == TurnLoad(running=1, waiting=0, queued=1)
+    assert turns.counts() == TurnCounts(running=1, waiting=0, queued=1)
     await turns.abort("ses_1", "", keep_queue=False)
     await settled()
     ended = {turn.turn_id: turn.finish_reason for what, turn in observer.turns if what == "ended"}
     assert ended == {"trn_a": FinishReason.ABORTED, "trn_b": FinishReason.ABORTED}
     assert [what for what, _ in observer.turns] == ["started", "ended", "ended"]
-    assert turns.load() == TurnLoad(running=0, waiting=0, queued=0)
+    assert turns.counts() == TurnCounts(running=0, waiting=0, queued=0)
 
 
 async def test_an_end_that_is_not_stored_yet_is_not_reported() -> None:

@@ -75,7 +75,7 @@ class UsageReports:
         tenant = asked.tenant or principal.tenant
         if tenant != principal.tenant and not principal.role.includes(Role.ADMIN):
             text = "only an admin may see the usage of another tenant"
-            raise PermissionDenied(text, {"role": principal.role, "requiredRole": Role.ADMIN})
+            raise PermissionDenied.of(text, principal.role, Role.ADMIN)
         zone = _zone(asked.time_zone)
         end = asked.end or self._environment.clock()
         start = asked.start or _beginning_of_month(end, zone)
@@ -104,7 +104,7 @@ class UsageReports:
         found: tuple[tuple[QuotaName, int | None, int, datetime | None], ...] = (
             (QuotaName.SESSIONS, limits.max_sessions, account.sessions, None),
             (QuotaName.RUNNING_TURNS, limits.max_running_turns, self._turns.running(tenant), None),
-            (QuotaName.WAITING_MESSAGES, limits.max_waiting_messages, self._turns.waiting(tenant), None),
+            (QuotaName.WAITING_MESSAGES, limits.max_waiting_messages, self._turns.queued(tenant), None),
             (QuotaName.WATCHERS, limits.max_watchers, environment.feed.watchers(tenant), None),
             (QuotaName.REQUESTS_PER_SECOND, limits.max_requests_per_second, self._rates.used(tenant), None),
             (QuotaName.STORED_BYTES, limits.max_stored_bytes, account.stored_bytes, None),

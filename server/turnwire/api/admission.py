@@ -30,12 +30,12 @@ class Admission:
         if not principal.role.includes(least_role):
             if principal is ANONYMOUS:
                 raise Unauthenticated("no credentials", missing=True)
-            raise _denied(f"this call needs the role {least_role}", principal, least_role)
+            raise PermissionDenied.of(f"this call needs the role {least_role}", principal.role, least_role)
         tenant = caller.tenant
         if tenant is None or tenant == principal.tenant or principal is ANONYMOUS:
             return principal
         if principal.role is not Role.ADMIN:
-            raise _denied("only an admin may act for another tenant", principal, Role.ADMIN)
+            raise PermissionDenied.of("only an admin may act for another tenant", principal.role, Role.ADMIN)
         if not TENANT_NAME.fullmatch(tenant):
             raise InvalidRequest.of("turnwire-tenant", "is no name of a tenant")
         audit.record_other_tenant(principal, tenant, method)
@@ -48,9 +48,3 @@ class Admission:
             Unauthenticated: they are no longer valid.
         """
         self._authenticator.recall(caller)
-
-
-def _denied(text: str, principal: Principal, required: Role) -> PermissionDenied:
-    return PermissionDenied(
-        f"{text}, and the caller is a {principal.role}", {"role": principal.role, "requiredRole": required}
-    )

@@ -11,12 +11,17 @@ from turnwire.cli.turn_printer import visible
 from turnwire.config import Config, ConfigError, load_config
 from turnwire.domain.errors import StorageError
 from turnwire.domain.ids import new_id
-from turnwire.domain.principal import TENANT_NAME, Principal, Role
+from turnwire.domain.principal import (
+    MAX_SUBJECT_CHARACTERS,
+    TENANT_NAME,
+    TENANT_NAME_FORM,
+    Principal,
+    Role,
+    is_subject,
+)
 from turnwire.identity.access_tokens import new_token, token_hash
 from turnwire.ports.identity.token_book import TokenRecord
 from turnwire.storage.token_file import TokenFile
-
-MAX_SUBJECT_CHARACTERS = 200
 
 _UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
 MAX_LIFE = timedelta(days=36_500)
@@ -119,11 +124,8 @@ class TokenCommands:
 
 def _problem(tenant: str, subject: str, role: str) -> str:
     if not TENANT_NAME.fullmatch(tenant):
-        return (
-            f"--tenant {tenant!r} is not a name of at most 64 letters, digits, '.', '_' and '-' that starts with a "
-            "letter or digit"
-        )
-    if not 0 < len(subject) <= MAX_SUBJECT_CHARACTERS or not subject.isprintable():
+        return f"--tenant {tenant!r} is not {TENANT_NAME_FORM}"
+    if not is_subject(subject):
         return f"--subject must be 1 to {MAX_SUBJECT_CHARACTERS} characters that can be printed"
     roles = [known.value for known in Role if known is not Role.NOBODY]
     return "" if role in roles else f"--role {role!r} is not one of {', '.join(roles)}"

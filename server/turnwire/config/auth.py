@@ -1,6 +1,5 @@
 """Reads TLS and authentication from a configuration, and refuses addresses that would be open to other machines."""
 
-import importlib.util
 import re
 from pathlib import Path
 
@@ -45,8 +44,7 @@ def read_auth(document: Document) -> AuthConfig:
 
 
 def _keys(document: Document, keys: str) -> str:
-    if importlib.util.find_spec("jwt") is None or importlib.util.find_spec("cryptography") is None:
-        raise document.error("auth.jwt", "needs a package that is not installed: pip install 'turnwire[jwt]'")
+    document.require_extra("auth.jwt", "jwt", "jwt", "cryptography")
     if not re.match(r"[a-z]+://", keys):
         return str(document.path("auth.jwt.keys", Path(keys)))
     if not re.fullmatch(f"{_HTTPS_URL}|{_LOOPBACK_URL}", keys):

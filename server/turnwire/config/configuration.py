@@ -5,7 +5,6 @@ docs/configuration.md describes every key and variable; `make generate` writes i
 The API keys of providers are never read here.
 """
 
-import importlib.util
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -238,16 +237,9 @@ def _tracing(document: Document) -> TracingConfig:
         raise document.error(
             "tracing.endpoint", "must be http:// or https:// and a host, without user name or password"
         )
-    if tracing.enabled and not _is_installed("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"):
-        raise document.error("tracing", "needs packages that are not installed: pip install 'turnwire[otel]'")
+    if tracing.enabled:
+        document.require_extra("tracing", "otel", "opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
     return tracing
-
-
-def _is_installed(*modules: str) -> bool:
-    try:
-        return all(importlib.util.find_spec(module) is not None for module in modules)
-    except ModuleNotFoundError:  # a package above the module is missing
-        return False
 
 
 def _compaction(document: Document, models: ConfiguredModels) -> CompactionSettings:

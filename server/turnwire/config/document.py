@@ -3,6 +3,7 @@
 docs/configuration.md describes the tables.
 """
 
+import importlib.util
 import tomllib
 from collections.abc import Mapping
 from decimal import Decimal
@@ -127,12 +128,33 @@ class Document:
             self._overridden_by.pop(".".join(path), None)
         return path
 
+    def require_extra(self, key: str, extra: str, *modules: str) -> None:
+        """Checks that the packages of an extra are installed, without importing them.
+
+        Args:
+            key: What needs them.
+            extra: Its name.
+            modules: One module of each package.
+
+        Raises:
+            ConfigError: one is missing.
+        """
+        if not all(map(_is_installed, modules)):
+            raise self.error(key, f"needs a package that is not installed: pip install 'turnwire[{extra}]'")
+
     def error(self, key: str, problem: str) -> ConfigError:
         """Returns the error about a key, with the source of its value."""
         override = self._overridden_by.get(key)
         source = override or str(self._file or "default configuration")
         place = override or f"{source}: {key}"
         return ConfigError(f"{place}: {problem}", key=key, source=source, problem=problem)
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # a package above the module is missing
+        return False
 
 
 def _first_name(table: dict[str, Any], path: str) -> tuple[str, str] | None:

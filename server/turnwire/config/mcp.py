@@ -1,6 +1,5 @@
 """Reads the MCP servers from a configuration; docs/configuration.md describes their tables."""
 
-import importlib.util
 import re
 
 import msgspec
@@ -15,8 +14,8 @@ _HEADER = r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}"
 def read_mcp(document: Document) -> dict[str, McpSettings]:
     """Returns the servers by name. Raises ConfigError."""
     tables = document.table("mcp")
-    if tables and importlib.util.find_spec("mcp") is None:
-        raise document.error("mcp", "needs a package that is not installed: pip install 'turnwire[mcp]'")
+    if tables:
+        document.require_extra("mcp", "mcp", "mcp")
     return {name: _server(document, f"mcp.{name}", table) for name, table in tables.items()}
 
 

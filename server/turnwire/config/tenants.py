@@ -8,7 +8,7 @@ import msgspec
 from turnwire.config.addresses import is_open
 from turnwire.config.document import Document
 from turnwire.core.settings import QuotaLimits, TenantSettings
-from turnwire.domain.principal import TENANT_NAME
+from turnwire.domain.principal import TENANT_NAME, TENANT_NAME_FORM
 
 
 def read_tenants(document: Document, quotas: QuotaLimits) -> dict[str, TenantSettings]:
@@ -60,9 +60,7 @@ def default_roots(listen: str, *, identifies_callers: bool) -> tuple[Path, ...]:
 def _tenant(document: Document, name: str, table: object, quotas: QuotaLimits) -> TenantSettings:
     key = f"tenants.{name}"
     if not TENANT_NAME.fullmatch(name):
-        raise document.error(
-            key, "is not a name of at most 64 letters, digits, '.', '_' and '-' that starts with a letter or digit"
-        )
+        raise document.error(key, f"is not {TENANT_NAME_FORM}")
     tenant = document.convert(key, table, TenantSettings)
     tenant = msgspec.structs.replace(tenant, quotas=tenant.quotas.over(quotas))
     if tenant.roots is None:

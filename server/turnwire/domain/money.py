@@ -1,7 +1,5 @@
 """Tokens and money of one model call, and their sums."""
 
-from decimal import Decimal
-
 from msgspec import Struct
 
 PICO_USD = 10**12
@@ -11,19 +9,14 @@ MAX_USD = 1_000_000
 """Largest price or budget: in pico-USD it fits into the 64 bits of the contract and the database."""
 
 
-def usd_text(pico_usd: int) -> str:
-    """Returns an amount in USD as a decimal number, exact and without needless zeros: "0.00125"."""
-    whole, rest = divmod(pico_usd, PICO_USD)
-    return f"{whole}.{rest:012d}".rstrip("0").rstrip(".")
-
-
 class PicoUsd(int):
     """Money in pico-USD. The configuration gives USD, as a number or a text such as "0.075"; nothing is rounded."""
 
 
 def usd(pico_usd: int) -> str:
-    """Returns money in USD for people, exact: "0.25"."""
-    return f"{Decimal(pico_usd).scaleb(-12).normalize():f}"
+    """Returns an amount in USD as a decimal number, exact and without needless zeros: "0.00125"."""
+    whole, rest = divmod(pico_usd, PICO_USD)
+    return f"{whole}.{rest:012d}".rstrip("0").rstrip(".")
 
 
 class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -8,6 +8,16 @@ from msgspec import Struct
 TENANT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Names of tenants, wherever they come from; to be matched as a whole. Upper and lower case differ."""
 
+TENANT_NAME_FORM = "a name of at most 64 letters, digits, '.', '_' and '-' that starts with a letter or digit"
+"""`TENANT_NAME` for people."""
+
+MAX_SUBJECT_CHARACTERS = 200
+
+
+def is_subject(text: str) -> bool:
+    """Returns whether a text can be the subject of a caller who is identified: short, and fit for a log line."""
+    return 0 < len(text) <= MAX_SUBJECT_CHARACTERS and text.isprintable()
+
 
 class Role(StrEnum):
     """What a caller may do. Each role includes the rights of the roles before it."""

@@ -34,7 +34,7 @@ def problem_of(token: str) -> str:
 
 
 def token_hash(token: str) -> bytes:
-    """Returns what is stored of a token, the SHA-256 hash: it needs no salt, because a token cannot be guessed."""
+    """Returns the SHA-256 hash by which a token is stored or remembered; unsalted, because no token can be guessed."""
     return hashlib.sha256(token.encode(errors="replace")).digest()
 
 

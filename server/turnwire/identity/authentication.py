@@ -17,7 +17,7 @@ _SCHEME = "bearer "
 
 
 class Authentication:
-    """The ways to sign in that are configured. Implements `ports.identity.Authenticator`."""
+    """The ways to sign in that are configured. Implements `ports.identity.authenticator.Authenticator`."""
 
     def __init__(
         self,

@@ -1,6 +1,7 @@
-"""Turnwire's own tokens in an SQLite file of their own, beside the database. Implements `ports.tokens.TokenBook`.
+"""Turnwire's own tokens in an SQLite file of their own, beside the database.
 
-The file has no write-ahead log, so that it is always one file that can be copied. Only its owner can read it.
+Implements `ports.identity.token_book.TokenBook`. The file has no write-ahead log, so that it is always one file that
+can be copied. Only its owner can read it.
 """
 
 import contextlib

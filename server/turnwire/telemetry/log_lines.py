@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import structlog
 
 from turnwire.domain.conversation.turns import Turn
-from turnwire.domain.money import Usage, usd_text
+from turnwire.domain.money import Usage, usd
 from turnwire.domain.text import one_line
 from turnwire.ports.telemetry.observer import ModelCallEnd, NoObserver
 
@@ -20,7 +20,10 @@ log = structlog.get_logger()
 
 
 class LogLines(NoObserver):
-    """Writes a line for each turn's end and for each model call that failed. Implements `ports.observer.Observer`."""
+    """Writes a line for each turn's end and for each model call that failed.
+
+    Implements `ports.telemetry.observer.Observer`.
+    """
 
     def __init__(self, addresses: Mapping[str, str]) -> None:
         """Takes the host of each provider by its id."""
@@ -44,8 +47,8 @@ class LogLines(NoObserver):
             input_tokens=usage.prompt_total,
             cached_tokens=usage.cache_read_tokens,
             output_tokens=usage.generated_total,
-            cost_usd=None if turn.cost_pico_usd is None else usd_text(turn.cost_pico_usd),
-            **({} if turn.known_cost_pico_usd is None else {"known_cost_usd": usd_text(turn.known_cost_pico_usd)}),
+            cost_usd=None if turn.cost_pico_usd is None else usd(turn.cost_pico_usd),
+            **({} if turn.known_cost_pico_usd is None else {"known_cost_usd": usd(turn.known_cost_pico_usd)}),
             milliseconds=0 if ran is None else _milliseconds(ran.total_seconds()),
             first_output_milliseconds=_milliseconds(first_output_seconds),
         )

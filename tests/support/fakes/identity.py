@@ -8,7 +8,7 @@ from turnwire.ports.identity.authenticator import ClientCertificate
 
 
 class FakeCaller:
-    """A caller that presents what the test hands in. Implements `ports.identity.Caller`."""
+    """A caller that presents what the test hands in. Implements `ports.identity.authenticator.Caller`."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class FakeCaller:
 
 
 class KnownCallers:
-    """Knows the principals of some values of `authorization`. Implements `ports.identity.Authenticator`."""
+    """Knows the principals of some values of `authorization`. Implements `Authenticator`."""
 
     offered = ("token",)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from turnwire.domain.money import Usage, add_known, add_usage, usd_text
+from turnwire.domain.money import Usage, add_known, add_usage, usd
 
 
 @pytest.mark.parametrize(("a", "b", "total"), [(None, None, None), (0, None, 0), (None, 2, 2), (1, 2, 3)])
@@ -73,4 +73,4 @@ def test_shown_output_is_the_providers_own_count(a: Usage, b: Usage | None, show
 )
 def test_money_is_written_exactly(pico_usd: int, text: str) -> None:
     """Without exponents, and without zeros that say nothing."""
-    assert usd_text(pico_usd) == text
+    assert usd(pico_usd) == text

@@ -32,7 +32,7 @@ def record(token: str, token_id: str = "tok_1", **changes: object) -> TokenRecor
 
 
 class Book:
-    """A token book in memory that counts how often it is read. Implements `ports.tokens.TokenBook`."""
+    """A token book in memory that counts how often it is read. Implements `TokenBook`."""
 
     def __init__(self, *records: TokenRecord) -> None:
         self.records = list(records)

@@ -14,7 +14,7 @@ _ALTERNATIVE_NAMES = "x509_subject_alternative_name"
 
 
 class GrpcCaller:
-    """The sender of one call. Implements `ports.identity.Caller`."""
+    """The sender of one call. Implements `ports.identity.authenticator.Caller`."""
 
     __slots__ = ("_context", "authorization", "tenant")
 

@@ -5,7 +5,6 @@ What was found out about a token is remembered by its hash, so a token is checke
 """
 
 import binascii
-import hashlib
 import re
 import time
 from base64 import urlsafe_b64decode
@@ -17,7 +16,8 @@ import msgspec
 from msgspec import Struct
 
 from turnwire.domain.errors import Unauthenticated
-from turnwire.domain.principal import TENANT_NAME, Principal, Role
+from turnwire.domain.principal import TENANT_NAME, Principal, Role, is_subject
+from turnwire.identity.access_tokens import token_hash
 from turnwire.identity.settings import JwtSettings
 from turnwire.identity.web_tokens.budget import VerificationBudget
 from turnwire.identity.web_tokens.key_set import KeySet, VerificationKey
@@ -28,8 +28,6 @@ MAX_REMEMBERED = 10_000
 
 WRONG_SECONDS = 60.0
 """How long a wrong token is known to be wrong."""
-
-MAX_SUBJECT_CHARACTERS = 200
 
 T = TypeVar("T")
 
@@ -51,9 +49,8 @@ class _Claims(Struct):
 
 
 class _Known(NamedTuple):
-    principal: Principal | None
+    principal: Principal
     expires_at: float
-    cause: str
 
 
 class JsonWebTokens:
@@ -82,10 +79,10 @@ class JsonWebTokens:
         Raises:
             Unauthenticated: the token is known to be wrong, or has expired since.
         """
-        digest, now = _digest(token), self._clock()
+        digest, now = token_hash(token), self._clock()
         if (known := self._right.get(digest, now)) is not None:
             if known.expires_at <= now:
-                raise Unauthenticated(known.cause)
+                raise Unauthenticated("an expired JWT")
             return known.principal
         if (cause := self._wrong.get(digest, now)) is not None:
             raise Unauthenticated(cause)
@@ -103,12 +100,11 @@ class JsonWebTokens:
             claims = self._checked(token, key, address)
             principal = self._principal(claims)
         except Unauthenticated as error:
-            self._wrong.put(_digest(token), error.cause, self._clock() + WRONG_SECONDS)
+            self._wrong.put(token_hash(token), error.cause, self._clock() + WRONG_SECONDS)
             raise
         expires_at = min(claims["exp"], 1e11) + self._settings.clock_skew_seconds
         # kept for a while after its end, so that an open stream of it ends too
-        known = _Known(principal, expires_at, "an expired JWT")
-        self._right.put(_digest(token), known, expires_at + 86_400)
+        self._right.put(token_hash(token), _Known(principal, expires_at), expires_at + 86_400)
         return principal
 
     async def _key(self, token: str) -> VerificationKey:
@@ -166,7 +162,7 @@ class JsonWebTokens:
         if not isinstance(tenant, str) or not TENANT_NAME.fullmatch(tenant):
             raise Unauthenticated("a JWT without a tenant")
         subject = _claim(claims, settings.subject_claim)
-        if not isinstance(subject, str) or not 0 < len(subject) <= MAX_SUBJECT_CHARACTERS or not subject.isprintable():
+        if not isinstance(subject, str) or not is_subject(subject):
             raise Unauthenticated("a JWT without a subject")
         return Principal(tenant=tenant, subject=subject, role=self._role(_claim(claims, settings.role_claim)))
 
@@ -179,10 +175,6 @@ class JsonWebTokens:
         if not found:
             raise Unauthenticated("a JWT without a role")
         return max(found, key=list(Role).index)
-
-
-def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode(errors="replace")).digest()
 
 
 def _decoded(part: str, kind: type[T]) -> T:

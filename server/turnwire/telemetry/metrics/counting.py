@@ -12,7 +12,7 @@ from turnwire.telemetry.metrics.labels import OTHER, ModelLabels, TenantLabels
 
 
 class Counting:
-    """Implements `ports.observer.Observer`."""
+    """Implements `ports.telemetry.observer.Observer`."""
 
     def __init__(self, instruments: Instruments, models: ModelLabels, tool_sources: Iterable[str]) -> None:
         """Args:

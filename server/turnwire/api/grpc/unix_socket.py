@@ -28,7 +28,7 @@ class SocketAccess(Struct, frozen=True):
 def socket_access(listen: str, access: SocketAccess) -> Iterator[None]:
     """Gives the socket that is bound in the context its permissions; without effect for other addresses.
 
-    The socket is never more open than that: it is made for the server's own account alone. This sets the umask of the
+    The socket is never more open than that: it is made for the server's own user alone. This sets the umask of the
     process for a moment, so a file that another thread makes meanwhile is private as well.
 
     Args:
@@ -62,7 +62,7 @@ def is_taken(listen: str) -> bool:
         probe.setblocking(False)
         try:
             probe.connect(str(socket_path(listen)))
-        except (BlockingIOError, PermissionError):  # its queue is full, or it belongs to another account
+        except (BlockingIOError, PermissionError):  # its queue is full, or it belongs to another user
             return True
         except OSError:
             return False
@@ -102,6 +102,6 @@ def _give(file: Path, path: Path, group: int | None) -> None:
 
 
 def _check(status: os.stat_result, path: Path) -> None:
-    """Raises OSError unless it is a socket of the server's own account: someone may have replaced the file."""
+    """Raises OSError unless it is a socket of the server's own user: someone may have replaced the file."""
     if not stat.S_ISSOCK(status.st_mode) or status.st_uid != os.geteuid():
         raise OSError(f"{path} is not the socket that the server made")

@@ -16,7 +16,7 @@ _ALL_SUFFIXES = (*_LIVE_SUFFIXES, "-journal", LOCK_SUFFIX)
 
 
 _OWN_MODE = 0o600
-"""Conversations are for the server's own account."""
+"""Conversations are for the server's own user."""
 
 _OF_OTHERS = 0o077
 
@@ -31,7 +31,7 @@ class DatabaseFiles:
         self._live: dict[str, tuple[int, int]] = {}  # device and inode by path
 
     def create(self) -> None:
-        """Makes the database's file if there is none, for the server's own account alone, whatever the umask is.
+        """Makes the database's file if there is none, for the server's own user alone, whatever the umask is.
 
         SQLite opens an empty file as a new database, and gives the files beside it the same mode. The mode of a file
         that exists is the operator's.
@@ -52,7 +52,7 @@ class DatabaseFiles:
             os.close(descriptor)
 
     def open_to_others(self) -> dict[Path, int]:
-        """Returns the files that other accounts may read or write, with their permissions."""
+        """Returns the files that other users may read or write, with their permissions."""
         found = {}
         for path in map(self.beside, _ALL_SUFFIXES):
             try:

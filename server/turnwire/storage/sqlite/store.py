@@ -169,7 +169,7 @@ class SqliteStore:
         return self._timelines.standing(moment)
 
     def files_open_to_others(self) -> Mapping[Path, int]:
-        """Returns the files of the database that other accounts may read or write, with their permissions."""
+        """Returns the files of the database that other users may read or write, with their permissions."""
         return self._files.open_to_others()
 
     def own_files(self) -> frozenset[FileIdentity]:

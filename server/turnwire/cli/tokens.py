@@ -1,12 +1,12 @@
 """`turnwire token`: creates, lists and revokes the tokens of a server, also while it runs."""
 
-import json
 import re
 import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from turnwire.cli.operator.output import print_error, print_json
 from turnwire.cli.turn_printer import visible
 from turnwire.config import Config, ConfigError, load_config
 from turnwire.domain.errors import StorageError
@@ -72,12 +72,12 @@ class TokenCommands:
         def add(file: TokenFile, config: Config) -> int:
             file.add(record)
             if self._as_json:
-                print(json.dumps({"token": token, **_facts(record)}))
+                print_json({"token": token, **_facts(record)})
             else:
                 print(token, flush=True)
                 print(f"created {_line(record)}; the token is not shown again", file=sys.stderr)
             if "token" not in config.auth.methods:
-                print('turnwire: no caller can use it yet: add "token" to auth.methods', file=sys.stderr)
+                print_error('no caller can use it yet: add "token" to auth.methods')
             return 0
 
         return self._with_file(add, create=True)
@@ -88,7 +88,7 @@ class TokenCommands:
         def show(file: TokenFile, _config: Config) -> int:
             records = file.all()
             if self._as_json:
-                print(json.dumps([_facts(record) for record in records]))
+                print_json([_facts(record) for record in records])
             else:
                 for record in records:
                     print(_line(record))
@@ -102,7 +102,10 @@ class TokenCommands:
         def revoke(file: TokenFile, _config: Config) -> int:
             if not file.revoke(token_id, datetime.now(UTC)):
                 return _fail(f"there is no token {token_id!r}: `turnwire token list` has their ids", 1)
-            print(json.dumps({"revoked": token_id}) if self._as_json else f"revoked {token_id}")
+            if self._as_json:
+                print_json({"revoked": token_id})
+            else:
+                print(f"revoked {token_id}")
             return 0
 
         return self._with_file(revoke)
@@ -167,5 +170,5 @@ def _time(moment: datetime) -> str:
 
 
 def _fail(problem: str, code: int) -> int:
-    print(f"turnwire: {problem}", file=sys.stderr)
+    print_error(problem)
     return code

@@ -24,7 +24,7 @@ def print_json(value: Any) -> None:
 
 
 def print_error(text: str) -> None:
-    """Prints why a command failed, as one line on standard error."""
+    """Prints what is wrong, as one line on standard error."""
     print(f"turnwire: {one_line(text)}", file=sys.stderr)
 
 

@@ -23,11 +23,12 @@ def service_handler(service: Service, gate: Gate) -> "grpc.GenericRpcHandler[Any
 
 def _method_handler(method: UnaryMethod | StreamingMethod, gate: Gate) -> "grpc.RpcMethodHandler[Any, Any]":
     if isinstance(method, StreamingMethod):
-        return grpc.unary_stream_rpc_method_handler(stream_behavior(method, gate), response_serializer=_to_bytes)
-    return grpc.unary_unary_rpc_method_handler(_unary_behavior(method, gate), response_serializer=_to_bytes)
+        return grpc.unary_stream_rpc_method_handler(stream_behavior(method, gate), response_serializer=to_bytes)
+    return grpc.unary_unary_rpc_method_handler(_unary_behavior(method, gate), response_serializer=to_bytes)
 
 
-def _to_bytes(answer: Message | bytes) -> bytes:
+def to_bytes(answer: Message | bytes) -> bytes:
+    """Returns the bytes of an answer."""
     return answer if isinstance(answer, bytes) else answer.SerializeToString()
 
 
@@ -46,14 +47,14 @@ def stream_behavior(method: StreamingMethod, gate: Gate) -> Callable[[bytes, Con
 
     async def handle(data: bytes, context: Context) -> None:
         try:
-            await gate.stream(method, data, GrpcCaller(context), _Outlet(context))
+            await gate.stream(method, data, GrpcCaller(context), CallOutlet(context))
         except CallFailed as failed:
             end_with(context, failed)
 
     return handle
 
 
-class _Outlet:
+class CallOutlet:
     """Writes a stream's answers to the call. Implements `api.gate.Outlet`."""
 
     def __init__(self, context: Context) -> None:

@@ -4,12 +4,10 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 import grpc
-from grpc_health.v1 import health_pb2
-from grpc_health.v1._async import HealthServicer
-from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 
 from turnwire.api.gate import Gate
 from turnwire.api.grpc.handlers import service_handler
+from turnwire.api.grpc.health import SERVICE_NAME, Health
 from turnwire.api.grpc.reflection import reflection_handlers
 from turnwire.api.grpc.tls import ServerCertificates
 from turnwire.api.grpc.tracing import CallTracing
@@ -36,7 +34,7 @@ class GrpcServer:
         """
         interceptors = () if tracer is NO_TRACER else (CallTracing(tracer),)
         self._server = grpc.aio.server(interceptors=interceptors, options=_options(max_message_bytes))
-        self._health = HealthServicer()
+        self._health = Health()
         self._certificates = certificates
 
     def bind(self, listen: str, access: SocketAccess = SocketAccess()) -> str:  # noqa: B008 - is frozen
@@ -73,16 +71,13 @@ class GrpcServer:
         services = tuple(services)
         names = [service.descriptor.full_name for service in services]
         self._server.add_generic_rpc_handlers(tuple(service_handler(service, gate) for service in services))
-        add_HealthServicer_to_server(self._health, self._server)
-        health_name = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
-        self._server.add_generic_rpc_handlers(reflection_handlers((*names, health_name), gate))
-        for name in ("", *names):
-            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        self._server.add_generic_rpc_handlers((self._health.start(names),))
+        self._server.add_generic_rpc_handlers(reflection_handlers((*names, SERVICE_NAME), gate))
         await self._server.start()
 
     async def refuse_work(self) -> None:
         """Reports NOT_SERVING to health checks. Calls are still answered."""
-        await self._health.enter_graceful_shutdown()
+        self._health.stop()
 
     async def stop(self, grace: timedelta) -> None:
         """Refuses new calls, and cancels running ones that do not end within the grace period. Idempotent.

@@ -1,0 +1,85 @@
+"""The health service (grpc.health.v1), which is open to callers without credentials.
+
+grpcio-health-checking has one too. There, a caller that watches without reading holds a lock, which stops all other
+watchers and the end of the server; a request is kept as long as its watch; and bytes that are no request are logged
+with a trace each. Here a caller can hold up only itself.
+"""
+
+import asyncio
+from collections.abc import Iterable
+
+import grpc
+from google.protobuf.message import DecodeError
+from grpc_health.v1.health_pb2 import DESCRIPTOR, HealthCheckRequest, HealthCheckResponse
+
+from turnwire.api.gate import CallerGone
+from turnwire.api.grpc.caller import Context
+from turnwire.api.grpc.handlers import CallOutlet, to_bytes
+
+SERVICE_NAME = DESCRIPTOR.services_by_name["Health"].full_name
+
+MAX_REQUEST_BYTES = 1024
+"""More than any name of a service. gRPC keeps the bytes of a request as long as its call."""
+
+
+class Health:
+    """Reports whether the server and its services serve: `start`, then `stop`. Keeps nothing of a call."""
+
+    def __init__(self) -> None:
+        """No service is known before `start`."""
+        self._names: frozenset[str] = frozenset()
+        self._stopping = asyncio.Event()
+
+    def start(self, names: Iterable[str]) -> "grpc.GenericRpcHandler[bytes, HealthCheckResponse]":
+        """Reports the server ("") and the named services as serving. Returns the handler of the service."""
+        self._names = frozenset(("", *names))
+        methods: dict[str, grpc.RpcMethodHandler[bytes, HealthCheckResponse]] = {
+            "Check": grpc.unary_unary_rpc_method_handler(self._check, response_serializer=to_bytes),
+            "Watch": grpc.unary_stream_rpc_method_handler(self._watch, response_serializer=to_bytes),
+        }
+        return grpc.method_handlers_generic_handler(SERVICE_NAME, methods)
+
+    def stop(self) -> None:
+        """Reports everything as not serving, and tells all watchers. Waits for none of them. Idempotent."""
+        self._stopping.set()
+
+    async def _check(self, data: bytes, context: Context) -> HealthCheckResponse:
+        name = _service(data, context)
+        if name is not None and name not in self._names:
+            context.set_code(grpc.StatusCode.NOT_FOUND)
+        return self._answer(name)
+
+    async def _watch(self, data: bytes, context: Context) -> None:
+        name = _service(data, context)
+        if name is None:
+            return
+        outlet = CallOutlet(context)
+        try:
+            was_stopping = self._stopping.is_set()
+            await outlet.send(self._answer(name))
+            if name in self._names and not was_stopping:
+                await self._stopping.wait()
+                await outlet.send(self._answer(name))
+        except CallerGone:
+            return
+        # the protocol leaves it to the caller to end a watch
+        await asyncio.Event().wait()
+
+    def _answer(self, name: str | None) -> HealthCheckResponse:
+        if name not in self._names:
+            return HealthCheckResponse(status=HealthCheckResponse.SERVICE_UNKNOWN)
+        if self._stopping.is_set():
+            return HealthCheckResponse(status=HealthCheckResponse.NOT_SERVING)
+        return HealthCheckResponse(status=HealthCheckResponse.SERVING)
+
+
+def _service(data: bytes, context: Context) -> str | None:
+    """Returns the name in a request. None if these bytes are none; the call then has its status."""
+    if len(data) <= MAX_REQUEST_BYTES:
+        try:
+            return str(HealthCheckRequest.FromString(data).service)
+        except DecodeError:
+            pass
+    context.set_code(grpc.StatusCode.INVALID_ARGUMENT)
+    context.set_details(f"not a HealthCheckRequest of at most {MAX_REQUEST_BYTES} bytes")
+    return None

@@ -25,6 +25,7 @@ from turnwire.app import Server
 from turnwire.cli.tokens import TokenCommands
 from turnwire.identity import own_tokens
 from turnwire.identity.access_tokens import new_token
+from turnwire.identity.web_tokens import key_set
 
 PROVIDER = IdentityProvider()
 TOML = f"""
@@ -131,6 +132,24 @@ async def test_a_watch_ends_when_its_token_is_revoked(door: Door, create: Create
     with pytest.raises(grpc.aio.AioRpcError) as ended:
         assert not await watch.read(), "an event reached a caller whose token was revoked"
     assert ended.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_a_watch_ends_when_its_key_is_withdrawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is known of web tokens is forgotten when a key goes; that must not leave a watch open for ever."""
+    monkeypatch.setattr(key_set, "RETRY_SECONDS", 0.0)
+    stolen, renewed = IdentityProvider("stolen"), IdentityProvider("renewed")
+    (tmp_path / "jwks.json").write_text(jwks(stolen))
+    async with running_server(tmp_path, TOML) as server, connect(server.address) as client:
+        thief, owner = bearer(stolen.token()), bearer(renewed.token())
+        session = await client.sessions.CreateSession(CreateSessionRequest(), metadata=thief)
+        watch = client.events.WatchEvents(WatchEventsRequest(session_id=session.id), metadata=thief)
+        assert (await watch.read()).events
+        (tmp_path / "jwks.json").write_text(jwks(renewed))
+        send = SendMessageRequest(session_id=session.id, parts=[MessagePart(text=TextPart(text="hello"))])
+        await client.messages.SendMessage(send, metadata=owner)  # its key is not known, so the keys are read
+        with pytest.raises(grpc.aio.AioRpcError) as ended:
+            assert not await watch.read(), "an event reached a caller whose key was withdrawn"
+        assert ended.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
 async def test_wrong_credentials_all_fail_alike(door: Door, create: Create) -> None:

@@ -1,9 +1,11 @@
 """Who may make a call: identifies the caller, applies its role, and lets admins act for another tenant."""
 
+import contextlib
+
 from msgspec.structs import replace
 
 from turnwire.api import audit
-from turnwire.domain.errors import InvalidRequest, PermissionDenied, Unauthenticated
+from turnwire.domain.errors import InvalidRequest, PermissionDenied, TooManySignIns, Unauthenticated
 from turnwire.domain.principal import ANONYMOUS, TENANT_NAME, Principal, Role
 from turnwire.ports.identity.authenticator import Authenticator, Caller
 
@@ -41,10 +43,15 @@ class Admission:
         audit.record_other_tenant(principal, tenant, method)
         return replace(principal, tenant=tenant)
 
-    def check_still_valid(self, caller: Caller) -> None:
-        """Ends a stream whose credentials have expired or were revoked since it was admitted.
+    async def check_still_valid(self, caller: Caller) -> None:
+        """Ends a stream whose credentials have expired or were revoked since it was admitted. Safe to cancel.
+
+        Credentials that are no longer remembered, as after a key was withdrawn, are checked again. When there is no
+        budget for that, the next answer of the stream decides: wrong tokens of others do not end it.
 
         Raises:
             Unauthenticated: they are no longer valid.
         """
-        self._authenticator.recall(caller)
+        if self._authenticator.recall(caller) is None:
+            with contextlib.suppress(TooManySignIns):
+                await self._authenticator.verify(caller)

@@ -137,7 +137,7 @@ class Gate:
             call.note_session(request)
             async with contextlib.aclosing(method.run(principal, request)) as answers:
                 async for answer in answers:
-                    self._admission.check_still_valid(caller)
+                    await self._admission.check_still_valid(caller)
                     if answer is STREAM_OPEN:
                         await outlet.open()
                     else:

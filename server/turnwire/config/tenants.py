@@ -43,7 +43,7 @@ def read_roots(document: Document, key: str, roots: Iterable[Path]) -> tuple[Pat
 def default_roots(listen: str, *, identifies_callers: bool) -> tuple[Path, ...]:
     """Returns the folders whose files messages may name when the configuration names none.
 
-    It is the folder where the server is started, if only this machine can call and callers are not told apart: then
+    It is the folder where the server is started, if only this machine can call and callers are not identified: then
     the server is most often a tool of the person who started it. There is none otherwise, nor if the folder is the
     whole disk, where systems start services.
 

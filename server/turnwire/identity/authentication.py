@@ -27,7 +27,7 @@ class Authentication:
         jwt: "JsonWebTokens | None" = None,
         certificates: Certificates | None = None,
     ) -> None:
-        """Takes the names of the ways to sign in, and those that are configured. Their owner starts and closes them."""
+        """Takes the names of the ways to sign in, and the configured ones, which the caller starts and closes."""
         self._offered = tuple(offered)
         self._tokens = tokens
         self._jwt = jwt
@@ -39,7 +39,7 @@ class Authentication:
         return self._offered
 
     def recall(self, caller: Caller) -> Principal | None:
-        """Returns the principal if memory can tell. A token decides before a certificate."""
+        """Returns the principal if it is known without reading. A token takes precedence over a certificate."""
         authorization = caller.authorization
         if authorization is None:
             certificate = caller.certificate() if self._certificates is not None else None

@@ -32,7 +32,7 @@ class OwnTokens:
         self._book = book
         self._clock = clock
         self._records: dict[bytes, TokenRecord] = {}
-        """By hash, revoked and expired ones too: the log tells them from unknown ones."""
+        """By hash, revoked and expired ones too: the log names them, and not unknown ones."""
         self._used: dict[str, datetime] = {}
         """Last uses that are not stored yet, by token id."""
         self._stored: dict[str, datetime] = {}

@@ -28,7 +28,7 @@ class _UsageDimension:
 class _UsageDimensionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_UsageDimension.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     USAGE_DIMENSION_UNSPECIFIED: _UsageDimension.ValueType  # 0
-    """Is refused."""
+    """Not a dimension; refused."""
     USAGE_DIMENSION_DAY: _UsageDimension.ValueType  # 1
     """By calendar days of time_zone."""
     USAGE_DIMENSION_MODEL: _UsageDimension.ValueType  # 2
@@ -39,10 +39,10 @@ class _UsageDimensionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_UsageD
     """By the caller within the tenant whose message caused it."""
 
 class UsageDimension(_UsageDimension, metaclass=_UsageDimensionEnumTypeWrapper):
-    """Chooses by what usage is grouped. Values may be added."""
+    """Selects what usage is grouped by. Values may be added."""
 
 USAGE_DIMENSION_UNSPECIFIED: UsageDimension.ValueType  # 0
-"""Is refused."""
+"""Not a dimension; refused."""
 USAGE_DIMENSION_DAY: UsageDimension.ValueType  # 1
 """By calendar days of time_zone."""
 USAGE_DIMENSION_MODEL: UsageDimension.ValueType  # 2
@@ -67,8 +67,8 @@ class QueryUsageRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     TENANT_FIELD_NUMBER: _builtins.int
     time_zone: _builtins.str
-    """Name of a time zone, such as "Europe/Berlin", for days and for the month of an absent start_time. "": UTC. Quotas count
-    by UTC all the same.
+    """Name of a time zone, such as "Europe/Berlin", for days and for the month of an absent start_time. "": UTC. Quotas
+    always use UTC.
     """
     page_size: _builtins.int
     """Most rows to answer, at most 1000. 0 means 100."""
@@ -78,8 +78,8 @@ class QueryUsageRequest(_message.Message):
     """The tenant, for admins. "": the caller's own."""
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
-        """Beginning of the range. Usage is kept by quarter of an hour: the range has those that begin in it. Absent: the
-        beginning of the month of end_time, in time_zone.
+        """Beginning of the range. Usage is kept by quarter of an hour: the range has the quarters that begin in it.
+        Absent: the beginning of the month of end_time, in time_zone.
         """
 
     @_builtins.property
@@ -88,7 +88,7 @@ class QueryUsageRequest(_message.Message):
 
     @_builtins.property
     def group_by(self) -> _containers.RepeatedScalarFieldContainer[Global___UsageDimension.ValueType]:
-        """By what to group: a row for each combination that has usage. Empty: one row for the whole range."""
+        """What to group by: there is a row for each combination that has usage. Empty: one row for the whole range."""
 
     def __init__(
         self,
@@ -243,10 +243,10 @@ class Quota(_message.Message):
     "cost_pico_usd_per_month". Names may be added.
     """
     limit: _builtins.int
-    """The limit; 0 is none."""
+    """The limit; 0 means that there is none."""
     used: _builtins.int
-    """What the tenant has, or has used since the last reset. May be over the limit. Of requests_per_second, the requests
-    that are used up of those that it may send at once.
+    """What the tenant has, or has used since the last reset. May be over the limit. For requests_per_second: how
+    many of the requests that it may send at once are used up.
     """
     @_builtins.property
     def reset_time(self) -> _timestamp_pb2.Timestamp:

@@ -33,7 +33,7 @@ class ProviderService:
 
 
 class ServerService:
-    """Tells what the server is."""
+    """Describes the server."""
 
     def __init__(self, catalog: Catalog, offered_auth: Sequence[str]) -> None:
         """Takes the use cases and the ways to sign in."""

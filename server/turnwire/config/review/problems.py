@@ -1,4 +1,4 @@
-"""Finds as many problems of a configuration as can be told apart."""
+"""Finds as many problems of a configuration as can be found at once."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -61,7 +61,7 @@ class VerificationKey(NamedTuple):
 
 
 class KeySet:
-    """The keys by their ids. `start` reads them once; the keys that are known stay while the source is out of reach."""
+    """The keys by their ids. `start` reads them once; known keys stay while the source cannot be reached."""
 
     def __init__(self, source: str, max_age_seconds: float, changed: Callable[[], None]) -> None:
         """Args:
@@ -81,7 +81,7 @@ class KeySet:
         self._refreshing: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Reads the keys and begins to read them again when they are old. A source out of reach is only logged."""
+        """Reads the keys, and again when they are old. A source that cannot be reached is only logged."""
         await self._read_shared()
         self._refreshing = asyncio.create_task(self._refresh(), name="keys of the identity provider")
 

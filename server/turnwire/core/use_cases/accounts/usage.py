@@ -41,7 +41,7 @@ class QuotaState(Struct, frozen=True):
 
     name: QuotaName
     limit: int
-    """0 is none."""
+    """0: no limit."""
     used: int
     reset_at: datetime | None = None
     """None where nothing is reset."""

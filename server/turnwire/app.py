@@ -239,7 +239,7 @@ def _use_cases(environment: Environment, turns: Turns, rates: RequestRates, code
 
 
 def _certificates(tls: TlsConfig) -> ServerCertificates | None:
-    """Raises OSError: the files do not work."""
+    """Raises UnusableCertificates: the files do not work."""
     if tls.cert is None or tls.key is None:
         return None
     return ServerCertificates(tls.cert, tls.key, tls.client_ca)

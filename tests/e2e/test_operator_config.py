@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.support.servers.authority import Authority
 from turnwire.cli.commands import app
 
 SECRET = "sk-abcdefghijklmnop"
@@ -51,6 +52,23 @@ def test_wrong_configuration() -> None:
         "problem": "is not a known key",
         "message": "turnwire.toml: server.color: is not a known key",
     }
+
+
+def test_certificates_are_read() -> None:
+    """They keep a server from starting, and are named by their keys."""
+    Authority("Turnwire test").issue("server").write(Path(), "server")
+    tls = '[tls]\ncert = "server.pem"\nkey = "server.key"\n'
+    assert config("check", text=tls).exit_code == 0
+    for text, problem in (
+        (tls.replace("server.pem", "none.pem"), "tls.cert: {}/none.pem: No such file or directory"),
+        (tls.replace("server.pem", "server.key"), "tls.cert: {}/server.key has no certificate in PEM"),
+        (tls.replace("server.key", "server.pem"), "tls.key: {}/server.pem has no private key in PEM"),
+        (tls + 'client_ca = "server.key"\n', "tls.client_ca: {}/server.key has no certificate in PEM"),
+    ):
+        done = config("check", text=text)
+        assert (done.exit_code, done.output) == (2, f"turnwire.toml: {problem.format(Path.cwd())}\n")
+    [found] = json.loads(config("check", "--json", text=tls.replace("server.key", "no.key")).stdout)["problems"]
+    assert (found["key"], found["source"]) == ("tls.key", "turnwire.toml")
 
 
 def test_more_problems_are_announced() -> None:

@@ -7,7 +7,9 @@ A new pair that does not work is logged once, and the pair before it stays.
 import os
 import ssl
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import grpc
 import structlog
@@ -15,6 +17,21 @@ import structlog
 log = structlog.get_logger()
 
 _Statuses = tuple[tuple[int, int, int], ...]
+
+_CERTIFICATE_MARK = ("certificate", b"-----BEGIN CERTIFICATE-----")
+_KEY_MARK = ("private key", b"PRIVATE KEY-----")
+
+T = TypeVar("T")
+
+
+class UnusableCertificates(OSError):
+    """A file of `[tls]` cannot be used. The message begins with the key that names it."""
+
+    def __init__(self, key: str, problem: str) -> None:
+        """Takes the key, and what is wrong with its file."""
+        super().__init__(f"{key}: {problem}")
+        self.key = key
+        self.problem = problem
 
 
 class ServerCertificates:
@@ -24,9 +41,10 @@ class ServerCertificates:
         """Reads the files.
 
         Raises:
-            OSError: a file cannot be read, or they do not work together.
+            UnusableCertificates: a file cannot be read, or they do not work together.
         """
         self._cert, self._key, self._client_ca = cert, key, client_ca
+        self._files = {"tls.cert": cert, "tls.key": key, **({"tls.client_ca": client_ca} if client_ca else {})}
         self._lock = threading.Lock()
         """Protects `_seen` and `_broken`: gRPC's threads ask at the same time."""
         self._broken = ""
@@ -64,30 +82,46 @@ class ServerCertificates:
             return renewed
 
     def _statuses(self) -> _Statuses:
-        paths = (self._cert, self._key, *([self._client_ca] if self._client_ca else ()))
-        found = [os.stat(path) for path in paths]  # noqa: PTH116 - before each handshake; a Path takes twice as long
+        # before each handshake; a Path takes twice as long
+        found = [_from(name, path, os.stat) for name, path in self._files.items()]
         return tuple((status.st_mtime_ns, status.st_ino, status.st_size) for status in found)
 
     def _read(self) -> "grpc.ServerCertificateConfiguration":
-        cert, key = self._cert.read_bytes(), self._key.read_bytes()
-        client_ca = self._client_ca.read_bytes() if self._client_ca else None
-        self._check(client_ca)
-        if (cert, key) != (self._cert.read_bytes(), self._key.read_bytes()):
-            raise OSError("tls.cert, tls.key: the files change while they are read")
-        return grpc.ssl_server_certificate_configuration([(key, cert)], root_certificates=client_ca)
+        contents = self._contents()
+        self._check(contents)
+        if contents != self._contents():
+            raise UnusableCertificates("tls.cert, tls.key", "the files change while they are read")
+        pair = (contents["tls.key"], contents["tls.cert"])
+        return grpc.ssl_server_certificate_configuration([pair], root_certificates=contents.get("tls.client_ca"))
 
-    def _check(self, client_ca: bytes | None) -> None:
-        """Refuses files that gRPC would take and no client could use. Raises OSError."""
+    def _contents(self) -> dict[str, bytes]:
+        return {name: _from(name, path, Path.read_bytes) for name, path in self._files.items()}
+
+    def _check(self, contents: dict[str, bytes]) -> None:
+        """Refuses files that gRPC would take and no client could use. Raises UnusableCertificates."""
+        for name, content in contents.items():
+            what, mark = _KEY_MARK if name == "tls.key" else _CERTIFICATE_MARK
+            if mark not in content:
+                raise UnusableCertificates(name, f"{self._files[name]} has no {what} in PEM")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
             context.load_cert_chain(self._cert, self._key, password=_no_password)
         except (ssl.SSLError, ValueError) as error:
-            raise OSError(f"tls.cert and tls.key, {self._cert} and {self._key}, do not work: {_text(error)}") from None
-        if client_ca is not None:
+            problem = f"{self._key} does not work with the certificate {self._cert}: {_text(error)}"
+            raise UnusableCertificates("tls.key", problem) from None
+        if "tls.client_ca" in contents:
             try:
-                context.load_verify_locations(cadata=client_ca.decode("ascii"))
+                context.load_verify_locations(cadata=contents["tls.client_ca"].decode("ascii"))
             except (ssl.SSLError, ValueError) as error:
-                raise OSError(f"tls.client_ca, {self._client_ca}, does not work: {_text(error)}") from None
+                problem = f"{self._client_ca} does not work: {_text(error)}"
+                raise UnusableCertificates("tls.client_ca", problem) from None
+
+
+def _from(name: str, path: Path, read: Callable[[Path], T]) -> T:
+    try:
+        return read(path)
+    except OSError as error:
+        raise UnusableCertificates(name, f"{path}: {error.strerror}") from None
 
 
 def _no_password() -> str:

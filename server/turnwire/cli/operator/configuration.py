@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from turnwire.cli.operator.output import print_error, print_json, print_line
 from turnwire.cli.turn_printer import visible
-from turnwire.config.configuration import open_document, read_config
+from turnwire.config.configuration import Config, load_config, open_document, read_config
 from turnwire.config.document import ConfigError
 from turnwire.config.review.effective import effective_values
-from turnwire.config.review.problems import Review, review_config
+from turnwire.config.review.problems import ConfigProblem, Review, review_config
 from turnwire.config.review.secrets import Masking
 from turnwire.config.review.toml import written_toml
 
@@ -18,6 +19,8 @@ from turnwire.config.review.toml import written_toml
 def run_check(path: Path | None, environ: Mapping[str, str], options: Mapping[str, str], *, as_json: bool) -> int:
     """Prints all problems of a configuration. Returns the exit code: 0 when it is valid, else 2."""
     review = review_config(path, environ, options)
+    if not review.problems:
+        review = replace(review, problems=_problems_of_certificates(load_config(path, environ, options), review.file))
     if as_json:
         print_json({"valid": not review.problems, **msgspec.to_builtins(review)})
     else:
@@ -39,6 +42,21 @@ def run_show(path: Path | None, environ: Mapping[str, str], options: Mapping[str
     else:
         print(visible(written_toml(effective.values, effective.sources)))
     return 0
+
+
+def _problems_of_certificates(config: Config, file: str | None) -> tuple[ConfigProblem, ...]:
+    """Reads the files of `[tls]`, which keep a server from starting."""
+    tls = config.tls
+    if tls.cert is None or tls.key is None:
+        return ()
+    from turnwire.api.grpc.tls import ServerCertificates, UnusableCertificates  # noqa: PLC0415 - imports gRPC
+
+    try:
+        ServerCertificates(tls.cert, tls.key, tls.client_ca)
+    except UnusableCertificates as error:
+        source = str(file)
+        return (ConfigProblem(error.key, source, error.problem, f"{source}: {error}"),)
+    return ()
 
 
 def _print(review: Review) -> None:

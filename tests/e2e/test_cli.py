@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.servers.authority import Authority
 from tests.support.servers.serving import announced_address
 
 TURNWIRE = [sys.executable, "-m", "turnwire"]
@@ -150,6 +151,29 @@ def test_chat_without_a_server_names_the_command_that_starts_one(tmp_path: Path)
     done = run("chat", "--target", f"unix:{tmp_path}/none.sock", "hello", cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     assert done.stderr.startswith("turnwire: no server answers: start one with `turnwire serve`")
+
+
+def test_a_connection_that_tls_refuses_says_what_to_change(tmp_path: Path) -> None:
+    """One line, without the words of a library around it."""
+    authority = Authority("Turnwire test")
+    authority.issue("server").write(tmp_path, "server")
+    (tmp_path / "ca.pem").write_bytes(authority.pem)
+    (tmp_path / "other.pem").write_bytes(Authority("Other").pem)
+    with serving(tmp_path) as (_, plain):
+        done = run("health", "--target", plain, "--ca", "ca.pem", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+    assert "the server does not speak TLS" in done.stderr
+    (tmp_path / "turnwire.toml").write_text('[tls]\ncert = "server.pem"\nkey = "server.key"\n')
+    with serving(tmp_path) as (_, address):
+        assert run("health", "--target", address, "--ca", "ca.pem", cwd=tmp_path).returncode == 0
+        for options, advice in (
+            ([address], "it may need TLS"),
+            ([address, "--ca", "other.pem"], "certificate is of an unknown authority"),
+            ([address.replace("127.0.0.1", "localhost"), "--ca", "ca.pem"], "certificate is for another name"),
+        ):
+            done = run("health", "--target", *options, cwd=tmp_path)
+            assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+            assert advice in done.stderr
 
 
 def test_interrupting_chat_ends_the_answer(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ handed.
 import functools
 import inspect
 import ipaddress
+import os
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +21,18 @@ if TYPE_CHECKING:  # imported when a command connects, so that `--help` does not
 
 CHANNEL_OPTIONS = (("grpc.max_receive_message_length", -1),)
 """Without it a client refuses answers over 4 MiB, and conversations can be larger."""
+
+
+_NO_SERVER = "no server answers: start one with `turnwire serve`, or name its address with --target"
+_ADVICE = {
+    "Hostname Verification": "the server's certificate is for another name: use that name in --target",
+    "CERTIFICATE_VERIFY_FAILED": "the server's certificate is of an unknown authority, or expired: name its authority "
+    "with --ca",
+    "Socket closed": "the server ends the connection: it may need TLS (--tls or --ca), or another client certificate "
+    "(--cert and --key)",
+    "handshake": "the server does not speak TLS: leave out --tls, --ca, --cert and --key",
+}
+"""What to do about a failed connection, by a text in gRPC's words for it; the first that fits counts."""
 
 
 class ConnectionProblem(Exception):
@@ -56,6 +70,7 @@ class Connection:
             raise ConnectionProblem("--cert and --key go together")
         if encrypted:
             ca, key, cert = (None if file is None else _content(file) for file in (self.ca, self.key, self.cert))
+            self._check_files()
             credentials = grpc.ssl_channel_credentials(ca, key, cert)
             channel = grpc.secure_channel(self.target, credentials, options=CHANNEL_OPTIONS)
         else:
@@ -63,6 +78,22 @@ class Connection:
         metadata = [("authorization", f"Bearer {self.token}")] if self.token else []
         metadata += [("turnwire-tenant", self.tenant)] if self.tenant else []
         return grpc.intercept_channel(channel, _metadata_interceptor(metadata)) if metadata else channel
+
+    def _check_files(self) -> None:
+        """Refuses files that gRPC would find useless at each attempt to connect. Raises ConnectionProblem."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        try:
+            if self.ca is not None:
+                context.load_verify_locations(self.ca)
+        except ssl.SSLError:
+            raise ConnectionProblem(f"--ca: {self.ca} has no certificate in PEM") from None
+        try:
+            if self.cert is not None and self.key is not None:
+                context.load_cert_chain(self.cert, self.key, password=_no_password)
+        except (ssl.SSLError, ValueError):
+            raise ConnectionProblem(
+                f"--cert and --key: {self.cert} and {self.key} are not a certificate and its unencrypted key in PEM"
+            ) from None
 
 
 _PARAMETERS = {
@@ -111,6 +142,7 @@ def takes_connection(command: Callable[..., None]) -> Callable[..., None]:
                 raise ConnectionProblem("the token has characters that no token has")
         except ConnectionProblem as problem:
             raise typer.BadParameter(str(problem)) from None
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC reads it when the command imports it
         command(connection=Connection(**given), **arguments)
 
     kept = [p for p in inspect.signature(command).parameters.values() if p.name != "connection"]
@@ -133,7 +165,8 @@ def describe(error: "grpc.RpcError") -> str:
     call: Any = error
     text = visible(f"{call.code().name}: {call.details()}").replace("\n", " ")
     if call.code() is grpc.StatusCode.UNAVAILABLE and "failed to connect" in text:
-        return f"no server answers: start one with `turnwire serve`, or name its address with --target ({text})"
+        advice = next((advice for cause, advice in _ADVICE.items() if cause in text), _NO_SERVER)
+        return f"{advice} ({text})"
     if call.code() is grpc.StatusCode.UNAUTHENTICATED:
         return f"{text} (set TURNWIRE_TOKEN, or name a file with --token-file)"
     return text
@@ -168,6 +201,10 @@ def _is_this_machine(target: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _no_password() -> str:
+    raise ValueError("the key is encrypted")
 
 
 def _content(file: Path) -> bytes:

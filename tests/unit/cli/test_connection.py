@@ -7,6 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from tests.support.servers.authority import Authority
 from turnwire.cli.connection import Connection, ConnectionProblem, takes_connection
 
 TOKEN = "tw_secret"
@@ -78,6 +79,20 @@ def test_a_certificate_needs_its_key(tmp_path: Path) -> None:
         Connection("a:1", cert=tmp_path / "a").open()
     with pytest.raises(ConnectionProblem, match="No such file"):
         Connection("a:1", cert=tmp_path / "a", key=tmp_path / "b").open()
+
+
+def test_files_without_certificates_are_named(tmp_path: Path) -> None:
+    """Before gRPC finds them useless, again and again."""
+    pair = Authority("Turnwire test").issue("client")
+    pair.write(tmp_path, "client")
+    (tmp_path / "other.key").write_bytes(Authority("Other").issue("client").key)
+    cert, key = tmp_path / "client.pem", tmp_path / "client.key"
+    Connection("a:1", ca=cert, cert=cert, key=key).open().close()
+    with pytest.raises(ConnectionProblem, match=r"^--ca: .*client\.key has no certificate"):
+        Connection("a:1", ca=key).open()
+    for wrong in ((key, cert), (cert, tmp_path / "other.key")):
+        with pytest.raises(ConnectionProblem, match=r"^--cert and --key: "):
+            Connection("a:1", cert=wrong[0], key=wrong[1]).open()
 
 
 def test_a_connection_does_not_show_its_token() -> None:

@@ -16,12 +16,12 @@ from google.rpc import status_pb2
 
 from turnwire.api import audit
 from turnwire.api.admission import Admission
-from turnwire.api.refusals import Refusals
+from turnwire.api.refusals import LineLimit, Refusals
 from turnwire.api.services.opening import STREAM_OPEN
 from turnwire.api.wire.status import code_name, internal_status, status_of
 from turnwire.domain.errors import DomainError, InvalidRequest, QuotaExceeded, TooManySignIns, Unauthenticated
 from turnwire.domain.ids import new_id
-from turnwire.domain.principal import Principal, Role
+from turnwire.domain.principal import ANONYMOUS, Principal, Role
 from turnwire.ports.identity.authenticator import Authenticator, Caller
 from turnwire.ports.telemetry.observer import NoObserver, Observer
 
@@ -93,6 +93,7 @@ class Gate:
         self._refusals = Refusals()
         self._count = count
         self._observer = observer
+        self._stranger_lines = LineLimit()
 
     async def unary(self, method: UnaryMethod, data: bytes, caller: Caller) -> Message | bytes:
         """Carries out a call and returns its one answer. Cancelling this cancels the implementation.
@@ -105,9 +106,9 @@ class Gate:
         Raises:
             CallFailed: the call failed for any reason.
         """
-        call = _Call(method.name, self._observer)
+        call = _Call(method.name, self._observer, self._stranger_lines)
         with call.log_outcome():
-            principal = await self._admit(method.name, method.least_role, caller)
+            principal = await self._admit(method.name, method.least_role, caller, call)
             request = _parsed(method.parse, data)
             call.note_session(request)
             answer = await method.run(principal, request)
@@ -130,9 +131,9 @@ class Gate:
         Raises:
             CallFailed: the implementation or the outlet failed for any reason.
         """
-        call = _Call(method.name, self._observer)
+        call = _Call(method.name, self._observer, self._stranger_lines)
         with call.log_outcome():
-            principal = await self._admit(method.name, method.least_role, caller)
+            principal = await self._admit(method.name, method.least_role, caller, call)
             request = _parsed(method.parse, data)
             call.note_session(request)
             async with contextlib.aclosing(method.run(principal, request)) as answers:
@@ -155,7 +156,7 @@ class Gate:
         except DomainError as error:
             raise CallFailed(status_of(error)) from error
 
-    async def _admit(self, name: str, least_role: Role, caller: Caller) -> Principal:
+    async def _admit(self, name: str, least_role: Role, caller: Caller, call: "_Call | None" = None) -> Principal:
         try:
             principal = await self._admission.admit(name, least_role, caller)
         except Unauthenticated as error:
@@ -172,6 +173,8 @@ class Gate:
             cause = f"requests of tenant {audit.printable(principal.tenant)}"
             await self._refusals.note(name, "RESOURCE_EXHAUSTED", cause, caller.address(), of=cause)
             raise _Refused(status_of(error)) from None
+        if call is not None:
+            call.is_of_stranger = principal is ANONYMOUS
         return principal
 
 
@@ -189,8 +192,11 @@ def _parsed(parse: Callable[[bytes], Any], data: bytes) -> Any:
 class _Call:
     """One call, for its log line and its errors."""
 
-    def __init__(self, method: str, observer: Observer) -> None:
+    def __init__(self, method: str, observer: Observer, stranger_lines: LineLimit) -> None:
+        self.is_of_stranger = False
+        """Whether the caller has no credentials: anybody can make many such calls, so few of them get a line."""
         self._method = method
+        self._stranger_lines = stranger_lines
         self._observer = observer
         self._session_id = ""
         self._started = time.perf_counter()
@@ -236,6 +242,9 @@ class _Call:
     def _log(self, code: str, reason: str = "") -> None:
         """Writes the log line, without any content of the request."""
         seconds = self._report(code)
+        unlogged = self._stranger_lines.take() if self.is_of_stranger else 0
+        if unlogged is None:
+            return
         log.info(
             "rpc",
             method=self._method,
@@ -244,6 +253,7 @@ class _Call:
             milliseconds=round(seconds * 1000, 1),
             session_id=audit.printable(self._session_id),
             request_id="",
+            **({"unlogged": unlogged} if unlogged else {}),
         )
 
     def _report(self, code: str) -> float:

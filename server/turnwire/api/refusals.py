@@ -9,7 +9,8 @@ from collections.abc import Callable
 import structlog
 
 LINES_A_SECOND = 10
-"""Lines about refused callers: enough to see who it is, too few to fill a disk."""
+"""Lines about refused callers, and as many about calls without credentials: enough to see who it is, too few to fill a
+disk."""
 
 PROMPT_PER_SECOND = 20
 """Refusals of one address or tenant in a second that come at once. A person with a wrong token makes fewer."""
@@ -65,8 +66,8 @@ class Refusals:
             self._held -= 1
 
 
-class RefusalLog:
-    """Logs callers that are refused before their call begins, at most a few lines in each second."""
+class LineLimit:
+    """Lets a few log lines through in each second, and counts the others."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Takes the clock, in seconds."""
@@ -75,16 +76,31 @@ class RefusalLog:
         self._lines = 0
         self._unlogged = 0
 
-    def note(self, method: str, code: str, cause: str, address: str) -> None:
-        """Writes a line, or counts the refusal for a later line. `cause` never has any part of a credential."""
+    def take(self) -> int | None:
+        """Returns how many lines were left out since the last one; None if this one is left out too."""
         second = int(self._clock())
         if second != self._second:
             self._second, self._lines = second, 0
         if self._lines >= LINES_A_SECOND:
             self._unlogged += 1
-            return
+            return None
         self._lines += 1
         unlogged, self._unlogged = self._unlogged, 0
+        return unlogged
+
+
+class RefusalLog:
+    """Logs callers that are refused before their call begins, at most a few lines in each second."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Takes the clock, in seconds."""
+        self._limit = LineLimit(clock)
+
+    def note(self, method: str, code: str, cause: str, address: str) -> None:
+        """Writes a line, or counts the refusal for a later line. `cause` never has any part of a credential."""
+        unlogged = self._limit.take()
+        if unlogged is None:
+            return
         log.warning(
             "caller_refused", method=method, code=code, cause=cause, address=address, refused_since_last_line=unlogged
         )

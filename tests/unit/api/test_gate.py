@@ -22,7 +22,7 @@ from tests.support.fakes.core import RecordingObserver
 from tests.support.fakes.identity import FakeCaller, KnownCallers
 from tests.support.fakes.loop import elapse, settled
 from turnwire.api.gate import CallerGone, CallFailed, Gate, StreamingMethod, UnaryMethod
-from turnwire.api.refusals import LINES_A_SECOND
+from turnwire.api.refusals import LINES_A_SECOND, LineLimit
 from turnwire.api.services.opening import STREAM_OPEN
 from turnwire.domain.errors import MessageNotFound, QuotaExceeded
 from turnwire.domain.principal import Principal, Role
@@ -107,6 +107,22 @@ async def test_a_call_is_carried_out_for_the_principal_and_logged() -> None:
         ("rpc", "S.One", "OK", "ses_new"),
         ("rpc", "S.One", "OK", "ses_1"),
     ]
+
+
+async def test_calls_without_credentials_have_few_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anybody can make them. Callers who are known have one each; the next line has the number of those without."""
+    now = [0.0]
+    monkeypatch.setattr(LineLimit.__init__, "__defaults__", (lambda: now[0],))
+    gate, service = somebodys_gate(), Service(SendMessageResponse())
+    is_open = one(service)._replace(least_role=Role.NOBODY)
+    with capture_logs() as lines:
+        for _ in range(50):
+            await gate.unary(is_open, REQUEST, FakeCaller())
+            await gate.unary(is_open, REQUEST, CALLER)
+        now[0] = 1.0
+        await gate.unary(is_open, REQUEST, FakeCaller())
+    assert len(lines) == 50 + LINES_A_SECOND + 1
+    assert [line["unlogged"] for line in lines if "unlogged" in line] == [50 - LINES_A_SECOND]
 
 
 async def test_the_line_of_a_stream_that_sends_names_the_session() -> None:

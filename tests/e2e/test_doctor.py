@@ -143,7 +143,7 @@ def test_newer_schema_is_unusable(tmp_path: Path) -> None:
     path = make_database(tmp_path / "a.db", f"INSERT INTO schema_migrations (version) VALUES ({newer})")
     done = CliRunner().invoke(app, ["doctor", "--json", str(path)])
     assert (done.exit_code, done.stdout) == (2, "")
-    assert f"schema version {newer}, this program knows {len(MIGRATIONS)}" in done.stderr
+    assert f"schema version {newer}, this version knows {len(MIGRATIONS)}" in done.stderr
 
 
 def test_text_names_findings_and_what_to_do(tmp_path: Path) -> None:

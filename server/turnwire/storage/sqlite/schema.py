@@ -345,28 +345,38 @@ MIGRATIONS: tuple[str, ...] = (
 """Migration n (from 1) is element n - 1."""
 
 
+def schema_version(connection: sqlite3.Connection) -> int:
+    """Returns the version of the schema; 0 when the file is empty. Changes nothing.
+
+    Raises:
+        StorageCorrupt: the file is another program's database.
+        StorageSchemaTooNew: a newer version of Turnwire has written it.
+    """
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if not tables:
+        return 0
+    if "schema_migrations" not in tables:
+        raise StorageCorrupt("the file is an SQLite database, but not a Turnwire database")
+    (version,) = connection.execute("SELECT coalesce(max(version), 0) FROM schema_migrations").fetchone()
+    if version > len(MIGRATIONS):
+        text = f"the database has schema version {version}, this version knows {len(MIGRATIONS)}: use a newer one"
+        raise StorageSchemaTooNew(text, {"version": str(version), "known": str(len(MIGRATIONS))})
+    return int(version)
+
+
 def migrate(connection: sqlite3.Connection) -> None:
     """Brings the database to the newest schema. Idempotent.
 
     Raises:
-        StorageCorrupt: the file is another program's database; nothing was changed.
-        StorageSchemaTooNew: a newer version of Turnwire has written the file; nothing was changed.
+        StorageCorrupt, StorageSchemaTooNew: see `schema_version`; nothing was changed.
     """
-    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    if tables and "schema_migrations" not in tables:
-        raise StorageCorrupt("the file is an SQLite database, but not a Turnwire database")
+    version = schema_version(connection)
     connection.execute("BEGIN IMMEDIATE")  # a file that cannot be written fails the start, not the first message
     connection.execute("ROLLBACK")
     connection.execute(
         "CREATE TABLE IF NOT EXISTS schema_migrations ("
         "version INTEGER PRIMARY KEY, applied_at TEXT NOT NULL DEFAULT (datetime('now'))) STRICT"
     )
-    (version,) = connection.execute("SELECT coalesce(max(version), 0) FROM schema_migrations").fetchone()
-    if version > len(MIGRATIONS):
-        raise StorageSchemaTooNew(
-            f"the database has schema version {version}, this server knows {len(MIGRATIONS)}: use a newer server",
-            {"version": str(version), "known": str(len(MIGRATIONS))},
-        )
     for number in range(version + 1, len(MIGRATIONS) + 1):
         connection.execute("BEGIN IMMEDIATE")
         try:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from turnwire.domain.errors import StorageCorrupt, StorageError, StorageSchemaTooNew
+from turnwire.domain.errors import StorageCorrupt, StorageError
+from turnwire.storage.sqlite import schema
 from turnwire.storage.sqlite.connection import BUSY_TIMEOUT_SECONDS, translate
-from turnwire.storage.sqlite.schema import MIGRATIONS
 
 
 @contextlib.contextmanager
@@ -52,16 +52,9 @@ def schema_version(db: sqlite3.Connection) -> int:
     """Returns the version of the schema.
 
     Raises:
-        StorageCorrupt: the file is another program's database.
+        StorageCorrupt: the file is empty, or another program's database.
         StorageSchemaTooNew: a newer version of Turnwire has written it.
     """
-    named = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'schema_migrations'"
-    if db.execute(named).fetchone() is None:
-        raise StorageCorrupt("the file is an SQLite database, but not a Turnwire database")
-    (version,) = db.execute("SELECT coalesce(max(version), 0) FROM schema_migrations").fetchone()
-    if version > len(MIGRATIONS):
-        raise StorageSchemaTooNew(
-            f"the database has schema version {version}, this program knows {len(MIGRATIONS)}: use a newer one",
-            {"version": str(version), "known": str(len(MIGRATIONS))},
-        )
-    return int(version)
+    if (version := schema.schema_version(db)) == 0:
+        raise StorageCorrupt("the file is empty, not a Turnwire database")
+    return version

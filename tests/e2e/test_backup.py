@@ -72,7 +72,7 @@ def test_existing_file_is_replaced_only_when_told(tmp_path: Path) -> None:
     path, copy = make_database(tmp_path / "a.db"), tmp_path / "b.db"
     copy.write_bytes(b"precious")
     code, _, error = backup(path, copy)
-    assert (code, error) == (1, f"turnwire: {copy} exists already\n")
+    assert (code, error) == (1, f"turnwire: {copy} exists already; --replace replaces it\n")
     assert copy.read_bytes() == b"precious"
     assert backup(path, copy, "--replace")[0] == 0
     assert copy.read_bytes()[:6] == b"SQLite"

@@ -153,6 +153,13 @@ def test_chat_without_a_server_names_the_command_that_starts_one(tmp_path: Path)
     assert done.stderr.startswith("turnwire: no server answers: start one with `turnwire serve`")
 
 
+def test_a_socket_without_its_folder_is_named(tmp_path: Path) -> None:
+    """The address is neither in use nor of another machine."""
+    done = run("serve", "--listen", "unix:none/t.sock", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "unix:none/t.sock: the folder none does not exist" in done.stderr
+
+
 def test_a_connection_that_tls_refuses_says_what_to_change(tmp_path: Path) -> None:
     """One line, without the words of a library around it."""
     authority = Authority("Turnwire test")

@@ -11,7 +11,7 @@ from turnwire.api.grpc.health import SERVICE_NAME, Health
 from turnwire.api.grpc.reflection import reflection_handlers
 from turnwire.api.grpc.tls import ServerCertificates
 from turnwire.api.grpc.tracing import CallTracing
-from turnwire.api.grpc.unix_socket import SocketAccess, is_taken, socket_access
+from turnwire.api.grpc.unix_socket import SocketAccess, is_taken, socket_access, socket_path
 from turnwire.api.registry import Service
 from turnwire.ports.telemetry.tracing import NO_TRACER, Tracer
 
@@ -56,6 +56,8 @@ class GrpcServer:
         )
         if is_taken(listen):
             raise taken
+        if listen.startswith("unix:") and not (folder := socket_path(listen).parent).is_dir():
+            raise OSError(f"cannot listen on {listen}: the folder {folder} does not exist")
         try:
             with socket_access(listen, access):
                 if self._certificates is None:

@@ -9,7 +9,19 @@ from turnwire.api.wire.codec import VERSION
 from turnwire.cli.operator.output import print_json, print_line
 from turnwire.storage.sqlite.schema import MIGRATIONS
 
-PACKAGES = ("grpcio", "protobuf", "aiosqlite", "openai", "anthropic", "mcp", "uvloop")
+PACKAGES = (
+    "grpcio",
+    "protobuf",
+    "aiosqlite",
+    "openai",
+    "anthropic",
+    "prometheus-client",
+    "uvloop",
+    "mcp",
+    "pyjwt",
+    "cryptography",
+    "opentelemetry-sdk",
+)
 """Packages whose version matters in a report of a problem."""
 
 
@@ -28,7 +40,7 @@ def run_version(*, as_json: bool) -> int:
         print_json(found)
         return 0
     for name, value in found.items():
-        print_line(f"{name:<10} {'not installed' if value is None else value}")
+        print_line(f"{name:<{max(map(len, found))}} {'not installed' if value is None else value}")
     return 0
 
 

@@ -14,7 +14,9 @@ MAX_PROBLEMS = 100
 _STAND_INS: Mapping[str, Mapping[str, str]] = {"providers": {"kind": "openai_chat"}, "models": {}}
 """Tables that take the place of wrong ones in sections that others refer to."""
 
-_ENDS = frozenset({("providers",), ("models",), ("tls",), ("auth",), ("auth", "methods")})
+_ENDS = frozenset(
+    {("providers",), ("models",), ("tls",), ("auth",), ("auth", "methods"), ("auth", "jwt"), ("auth", "mtls")}
+)
 """What others depend on, so that without it they would seem wrong too."""
 
 

@@ -104,3 +104,9 @@ def test_no_secret_is_in_a_problem() -> None:
     found = review('[log]\nlevel = "sk-abcdefghijklmnop"\n[server]\nlisten = "hunter22"\n', {"MY_TOKEN": "hunter22"})
     assert len(found.problems) == 2
     assert not [problem for problem in found.problems if "sk-abc" in str(problem) or "hunter22" in str(problem)]
+
+
+def test_a_section_that_a_method_needs_is_not_missing_because_of_its_problem() -> None:
+    """A required key that is wrong is the only problem, not the whole section with it."""
+    jwt = '[auth]\nmethods = ["jwt"]\n[auth.jwt]\nissuer = "a"\naudience = "b"\nkeys = "http://idp.example/keys"\n'
+    assert [problem.key for problem in review(jwt).problems] == ["auth.jwt.keys"]

@@ -97,7 +97,7 @@ def _check_target(source: Path, target: Path, replace: bool) -> None:
     if source.exists() and target.samefile(source):
         raise StorageError(f"{target} is the database itself", {"path": str(target)})
     if not replace:
-        raise StorageError(f"{target} exists already", {"path": str(target)})
+        raise StorageError(f"{target} exists already; --replace replaces it", {"path": str(target)})
 
 
 def _create_private(path: Path) -> None:

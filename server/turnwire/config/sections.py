@@ -231,6 +231,17 @@ def _pico_usd(value: object) -> PicoUsd:
     return PicoUsd(pico.numerator)
 
 
+_WORDS = {
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "decimal": "a number",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a table",
+}
+
+
 def describe_error(key: str, error: msgspec.ValidationError, kind: type) -> tuple[str, str]:
     """Returns the full key path and the problem from msgspec's message."""
     problem, _, inner = str(error).partition(" - at `$")
@@ -239,14 +250,33 @@ def describe_error(key: str, error: msgspec.ValidationError, kind: type) -> tupl
         return f"{path}.{unknown[1]}", "is not a known key"
     if missing := re.search(r"missing required field `(.*)`", problem):
         return f"{path}.{missing[1]}", "is required"
-    hints = get_type_hints(kind) if isinstance(kind, type) and issubclass(kind, Struct) else {}
-    hint = hints.get(re.sub(r"\[.*", "", inner.strip(".`")))
-    if choices := _choices(hint):
+    problem = re.sub(r"`([a-z |]+)`", lambda found: _in_words(found[1]), problem)
+    if choices := _choices(_hint(kind, inner.strip(".`"))):
         known = ", ".join(choice or '""' for choice in choices)
         if wrong := re.fullmatch(r"Invalid enum value (.*)", problem, re.DOTALL):
             return path, f"{wrong[1]} is not one of {known}"
         problem += f"; one of {known}"
     return path, problem[:1].lower() + problem[1:]
+
+
+def _in_words(types: str) -> str:
+    """Returns msgspec's names of types in the words of docs/configuration.md; "null" is left out, TOML has none."""
+    return " or ".join(_WORDS.get(name, name) for name in types.split(" | ") if name != "null")
+
+
+def _hint(kind: object, path: str) -> object:
+    """Returns the type at a path of keys below a type, through lists and tables of tables; None if it is unknown."""
+    for name in filter(None, re.sub(r"\[[^]]*\]", "", path).split(".")):
+        struct = _struct(kind)
+        kind = get_type_hints(struct).get(name) if struct else None
+    return kind
+
+
+def _struct(hint: object) -> type[Struct] | None:
+    """Returns the section that a type is, or holds."""
+    if isinstance(hint, type) and issubclass(hint, Struct):
+        return hint
+    return next(filter(None, map(_struct, get_args(hint))), None)
 
 
 def _choices(hint: object) -> tuple[str, ...]:

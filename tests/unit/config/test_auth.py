@@ -39,6 +39,14 @@ def test_keys_come_over_https_or_from_this_machine(keys: str) -> None:
         ('[tls]\ncert = "a"\n', "tls.key: is required"),
         ('[tls]\nclient_ca = "a"\n', "tls.cert: is required"),
         ('[auth]\nmethods = ["password"]\n', "auth.methods[0]: 'password' is not one of token, jwt, mtls"),
+        (
+            '[auth.jwt]\nissuer = "a"\naudience = "b"\nkeys = "c"\nalgorithms = ["HS256"]\n',
+            "auth.jwt.algorithms[0]: 'HS256' is not one of RS256, ",
+        ),
+        (
+            '[auth.mtls.holders]\nci = { tenant = "acme", role = "king" }\n',
+            "auth.mtls.holders[...].role: 'king' is not one of reader, writer, admin",
+        ),
         ('[auth]\nmethods = ["jwt"]\n', "auth.jwt: is required"),
         (JWT, 'auth.jwt: has no effect: add "jwt" to auth.methods'),
         ('[auth]\ntokens = "a"\n', 'auth.tokens: has no effect: add "token" to auth.methods'),

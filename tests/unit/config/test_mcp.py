@@ -43,7 +43,7 @@ def test_mcp_servers_are_read() -> None:
             '[mcp.a]\ncommand = "x"\nenv = ["sk-secret"]',
             "mcp.a: env and headers_env take names of environment variables",
         ),
-        ('[mcp.a]\ncommand = "x"\ntimeout_seconds = 0', "mcp.a.timeout_seconds: expected `float` > 0"),
+        ('[mcp.a]\ncommand = "x"\ntimeout_seconds = 0', "mcp.a.timeout_seconds: expected a number > 0"),
         ('[mcp.a]\ncommand = "x"\nwhat = 0', "mcp.a.what: is not a known key"),
         ('[mcp.a]\nurl = "http://a"\nargs = ["x"]', "mcp.a.args: is not for a server with a url"),
         ('[mcp.a]\ncommand = "x"\nheaders_env = {A = "B"}', "mcp.a.headers_env: is not for a server with a command"),

@@ -180,6 +180,8 @@ class JsonWebTokens:
 def _decoded(part: str, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(urlsafe_b64decode(part + "=" * (-len(part) % 4)), type=kind)
+    except msgspec.ValidationError as error:  # names fields and types, and nothing of the token
+        raise Unauthenticated(f"a JWT whose parts cannot be read: {error}") from None
     except (binascii.Error, ValueError, RecursionError):
         raise Unauthenticated("a JWT whose parts cannot be read") from None
 

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -22,6 +22,8 @@ from turnwire.domain.principal import (
 from turnwire.identity.access_tokens import new_token, token_hash
 from turnwire.ports.identity.token_book import TokenRecord
 from turnwire.storage.token_file import TokenFile
+
+_HEADS = ("token", "tenant", "subject", "role", "created (UTC)", "expires", "last used")
 
 _UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
 MAX_LIFE = timedelta(days=36_500)
@@ -54,6 +56,7 @@ class TokenCommands:
             expires: How long it is valid, such as "90d", "12h" or "30m"; "never".
         """
         now = datetime.now(UTC)
+        now = now.replace(microsecond=now.microsecond // 1000 * 1000)  # as it is stored
         problem = _problem(tenant, subject, role)
         life = _life(expires)
         if problem or life is None:
@@ -75,7 +78,10 @@ class TokenCommands:
                 print_json({"token": token, **_facts(record)})
             else:
                 print(token, flush=True)
-                print(f"created {_line(record)}; the token is not shown again", file=sys.stderr)
+                ends = f"expires {_time(record.expires_at)} UTC" if record.expires_at else "never expires"
+                place = config.token_file().absolute()
+                made = f"{record.token_id} in {place}: {tenant} {visible(subject)} {role}, {ends}"
+                print(f"created {made}; the token is not shown again", file=sys.stderr)
             if "token" not in config.auth.methods:
                 print_error('no caller can use it yet: add "token" to auth.methods')
             return 0
@@ -90,8 +96,7 @@ class TokenCommands:
             if self._as_json:
                 print_json([_facts(record) for record in records])
             else:
-                for record in records:
-                    print(_line(record))
+                _print_rows([_HEADS, *map(_row, records)])
             return 0
 
         return self._with_file(show)
@@ -155,18 +160,25 @@ def _facts(record: TokenRecord) -> dict[str, str | None]:
     }
 
 
-def _line(record: TokenRecord) -> str:
+def _row(record: TokenRecord) -> tuple[str, ...]:
     principal = record.principal
-    ends = f"expires {_time(record.expires_at)}" if record.expires_at else "never expires"
+    ends = _time(record.expires_at) if record.expires_at else "never"
     if record.revoked_at:
         ends = f"revoked {_time(record.revoked_at)}"
-    used = f"last used {_time(record.last_used_at)}" if record.last_used_at else "not used"
-    who = f"{principal.tenant} {visible(principal.subject)} {principal.role}"
-    return f"{record.token_id}  {who}  created {_time(record.created_at)}, {ends}, {used}"
+    used = _time(record.last_used_at) if record.last_used_at else "never"
+    subject = visible(principal.subject)
+    return record.token_id, principal.tenant, subject, principal.role.value, _time(record.created_at), ends, used
+
+
+def _print_rows(rows: Sequence[Sequence[str]]) -> None:
+    """Prints rows in columns as wide as their longest text: what `revoke` needs is never cut off."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
 
 
 def _time(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M")
 
 
 def _fail(problem: str, code: int) -> int:

@@ -25,7 +25,8 @@ def test_a_token_is_printed_alone() -> None:
     done = token("create", "--subject", "eve", "--tenant", "acme", "--role", "reader", "--expires", "12h")
     assert done.exit_code == 0
     assert re.fullmatch(r"tw_[0-9A-Za-z]{49}\n", done.stdout)
-    assert re.search(r"created tok_\w+  acme eve reader .* expires .* is not shown again", done.stderr)
+    place = re.escape(str(Path.cwd() / "turnwire-tokens.db"))
+    assert re.search(rf"created tok_\w+ in {place}: acme eve reader, expires .* is not shown again", done.stderr)
     assert 'add "token" to auth.methods' in done.stderr
     assert done.stdout.strip().encode() not in Path("turnwire-tokens.db").read_bytes()
 
@@ -35,10 +36,12 @@ def test_tokens_are_listed_and_revoked() -> None:
     made = json.loads(token("create", "--subject", "eve", "--expires", "never", "--json").stdout)
     assert (made["tenant"], made["role"], made["expires_at"]) == ("default", "writer", None)
     [listed] = json.loads(token("list", "--json").stdout)
-    assert listed == {key: value for key, value in made.items() if key != "token"} | {
-        "created_at": listed["created_at"]
-    }
-    assert "never expires, not used" in token("list").stdout
+    assert listed == {key: value for key, value in made.items() if key != "token"}
+    heads, line = token("list").stdout.splitlines()
+    assert heads.split() == ["token", "tenant", "subject", "role", "created", "(UTC)", "expires", "last", "used"]
+    day, minute = made["created_at"][:16].split("T")
+    assert line.split() == [made["id"], "default", "eve", "writer", day, minute, "never", "never"]
+    assert line.index("eve") == heads.index("subject")
     for _ in range(2):
         assert token("revoke", made["id"]).stdout == f"revoked {made['id']}\n"
     assert "revoked 20" in token("list").stdout

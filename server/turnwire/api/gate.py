@@ -73,6 +73,8 @@ class StreamingMethod(NamedTuple):
     parse: Callable[[bytes], Any]
     run: Callable[[Principal, Any], AsyncGenerator[Message | bytes]]
     """The service's method; its generator is always closed."""
+    max_request_bytes: int | None = None
+    """Longer requests are refused; None leaves it to the listener. A listener may keep them as long as the stream."""
 
 
 class Gate:
@@ -134,6 +136,8 @@ class Gate:
         call = _Call(method.name, self._observer, self._stranger_lines)
         with call.log_outcome():
             principal = await self._admit(method.name, method.least_role, caller, call)
+            if method.max_request_bytes is not None and len(data) > method.max_request_bytes:
+                raise InvalidRequest.of("request", f"is larger than {method.max_request_bytes} bytes", "TOO_LONG")
             request = _parsed(method.parse, data)
             call.note_session(request)
             async with contextlib.aclosing(method.run(principal, request)) as answers:

@@ -27,6 +27,11 @@ from turnwire.api.services.sessions import SessionService
 from turnwire.api.services.tools import PermissionService, ToolService
 from turnwire.api.services.turns import TurnService
 from turnwire.core.use_cases import UseCases
+from turnwire.domain.principal import Role
+
+MAX_WATCH_REQUEST_BYTES = 131_072
+"""Of streams that only read: twice the names of as many sessions as one of them may watch. gRPC keeps the bytes of a
+request as long as its stream, so without a bound thousands of watches of one caller would fill the memory."""
 
 
 class Service(NamedTuple):
@@ -44,9 +49,12 @@ class Service(NamedTuple):
         return {method.name: self._method(method) for method in self.descriptor.methods}
 
     def _method(self, method: MethodDescriptor) -> UnaryMethod | StreamingMethod:
-        kind = StreamingMethod if method.server_streaming else UnaryMethod
-        parse = GetMessageClass(method.input_type).FromString
-        return kind(method.full_name, LEAST_ROLE[method.full_name], parse, getattr(self.servicer, method.name))
+        name, least_role = method.full_name, LEAST_ROLE[method.full_name]
+        parse, run = GetMessageClass(method.input_type).FromString, getattr(self.servicer, method.name)
+        if not method.server_streaming:
+            return UnaryMethod(name, least_role, parse, run)
+        only_reads = least_role is Role.READER
+        return StreamingMethod(name, least_role, parse, run, MAX_WATCH_REQUEST_BYTES if only_reads else None)
 
 
 def all_services(use: UseCases, offered_auth: Sequence[str]) -> tuple[Service, ...]:

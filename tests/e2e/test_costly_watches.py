@@ -1,4 +1,4 @@
-"""The health service beside callers that misuse it: anybody may call it, so nobody may hold it up."""
+"""Watches, of health and of events, that would hold up others or fill the memory."""
 
 import asyncio
 import socket
@@ -93,3 +93,14 @@ async def test_unknown_services_are_unknown(tmp_path: Path) -> None:
         assert (await call.read()).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
         assert not call.done()
         call.cancel()
+
+
+@pytest.mark.parametrize("method", ["event.EventService/WatchEvents", "event.EventService/SubscribeGlobalEvents"])
+async def test_long_requests_of_watches_are_refused(tmp_path: Path, method: str) -> None:
+    """Fields that nobody knows would be kept as long as the watch too."""
+    unknown_field = b"\xfa\x3e" + b"\x80\x80\x10" + b"x" * (1 << 18)
+    async with running_server(tmp_path) as server, connect(server.address) as client:
+        call = client.channel.unary_stream(f"/opencode.{method}", None, None)(unknown_field, timeout=10)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await call.read()
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT

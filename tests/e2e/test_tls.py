@@ -67,6 +67,19 @@ async def test_a_holder_of_a_certificate_is_known(strict_server: Server) -> None
     assert await caller(address, CLIENTS.issue("bob")) == Caller(tenant="rest", subject="bob", role="reader")
 
 
+async def test_a_name_is_not_cut_at_nul(strict_server: Server, tmp_path: Path) -> None:
+    """Who gets a certificate for "ci", NUL and ".example.com" is not "ci", by either kind of name."""
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await caller(strict_server.address, CLIENTS.issue("ci\0.example.com"))
+    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    by_host = MTLS.replace("[auth.mtls]", '[auth.mtls]\nsubject = "first_alternative_name"')
+    async with running_server(tmp_path, tls(tmp_path, client_ca=True) + by_host) as server:
+        assert (await caller(server.address, CLIENTS.issue("x", "ci"))).tenant == "acme"
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await caller(server.address, CLIENTS.issue("x", "ci\0.example.com"))
+        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
 async def test_a_certificate_has_the_rights_of_its_role(strict_server: Server) -> None:
     """A reader lists sessions and makes none; a client without a subject calls only what is open."""
     async with connect_tls(strict_server.address, AUTHORITY.pem, CLIENTS.issue("bob")) as reader:

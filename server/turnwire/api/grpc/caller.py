@@ -1,5 +1,7 @@
 """What gRPC knows about the sender of a call."""
 
+import binascii
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import unquote
 
@@ -10,6 +12,8 @@ from turnwire.ports.identity.authenticator import ClientCertificate
 Context = grpc.aio.ServicerContext[Any, Any]
 
 _COMMON_NAME = "x509_common_name"
+_SUBJECT = "x509_subject"
+_CERTIFICATE = "x509_pem_cert"
 _ALTERNATIVE_NAMES = "x509_subject_alternative_name"
 
 
@@ -33,11 +37,14 @@ class GrpcCaller:
         """Returns the verified certificate of the connection.
 
         gRPC completes the handshake only with clients whose certificate it has verified, so what it reports here is.
+        It has no names when one of them contains NUL: gRPC cuts them there, and what is left is another name.
         """
         properties = self._context.auth_context()
         if _COMMON_NAME not in properties and _ALTERNATIVE_NAMES not in properties:
             return None
         common_names = [_text(name) for name in properties.get(_COMMON_NAME, ())]
+        if _has_cut_name(properties):
+            return ClientCertificate(common_name="", alternative_names=())
         return ClientCertificate(
             common_name=common_names[0] if common_names else "",
             alternative_names=tuple(_text(name) for name in properties.get(_ALTERNATIVE_NAMES, ())),
@@ -47,6 +54,30 @@ class GrpcCaller:
         """Returns the address without the port: "ipv4:10.0.0.1:5000" gives "10.0.0.1", a Unix socket "unix"."""
         kind, _, rest = unquote(self._context.peer()).partition(":")
         return kind if kind == "unix" else rest.rpartition(":")[0].strip("[]")
+
+
+def _has_cut_name(properties: Mapping[str, Iterable[bytes]]) -> bool:
+    """Returns whether a name in a certificate contains NUL, so that gRPC gives its beginning only."""
+    if any(b"\\00" in subject for subject in properties.get(_SUBJECT, ())):  # RFC 2253 writes NUL as \00
+        return True
+    names = tuple(properties.get(_ALTERNATIVE_NAMES, ()))
+    if not names:
+        return False
+    encoded = b"".join(_der(pem) for pem in properties.get(_CERTIFICATE, ()))
+    return any(name + b"\0" in encoded and _length(name) + name not in encoded for name in names)
+
+
+def _der(pem: bytes) -> bytes:
+    return binascii.a2b_base64(b"".join(line for line in pem.splitlines() if not line.startswith(b"-----")))
+
+
+def _length(name: bytes) -> bytes:
+    """Returns the length that stands before a whole name in a certificate (DER)."""
+    size = len(name)
+    if size < 0x80:
+        return bytes([size])
+    octets = size.to_bytes((size.bit_length() + 7) // 8, "big")
+    return bytes([0x80 | len(octets)]) + octets
 
 
 def _text(value: str | bytes) -> str:

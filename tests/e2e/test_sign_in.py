@@ -134,6 +134,22 @@ async def test_a_watch_ends_when_its_token_is_revoked(door: Door, create: Create
     assert ended.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
+async def test_reflection_ends_when_its_token_is_revoked(door: Door, create: Create) -> None:
+    """One stream answers many questions; each needs a valid token."""
+    reader = create("reader", role="reader")
+    await until_admitted(door, reader["token"])
+    call = ServerReflectionStub(door.client.channel).ServerReflectionInfo(metadata=bearer(reader["token"]))
+    question = reflection_pb2.ServerReflectionRequest(list_services="")
+    await call.write(question)
+    assert (await call.read()).list_services_response.service
+    door.commands().revoke(reader["id"])
+    await until_admitted(door, reader["token"], wanted=False)
+    await call.write(question)
+    with pytest.raises(grpc.aio.AioRpcError) as ended:
+        assert not await call.read(), "a caller whose token was revoked got an answer"
+    assert ended.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
 async def test_a_watch_ends_when_its_key_is_withdrawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is known of web tokens is forgotten when a key goes; that must not leave a watch open for ever."""
     monkeypatch.setattr(key_set, "RETRY_SECONDS", 0.0)

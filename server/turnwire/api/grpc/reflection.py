@@ -42,11 +42,18 @@ class _Reflection(ReflectionServicer):  # type: ignore[misc] # grpcio has no typ
     async def ServerReflectionInfo(
         self, requests: AsyncIterable[reflection_pb2.ServerReflectionRequest], context: Context
     ) -> AsyncIterator[reflection_pb2.ServerReflectionResponse]:
-        """Answers each request in order."""
+        """Answers each request in order. Each counts as a request of its tenant, and needs valid credentials."""
+        caller, is_admitted = GrpcCaller(context), False
         try:
-            await self._gate.admit(f"{reflection.SERVICE_NAME}.{_METHOD}", REFLECTION, GrpcCaller(context))
+            await self._admit(caller)
+            is_admitted = True
+            async for answer in super().ServerReflectionInfo(requests, context):
+                if not is_admitted:
+                    await self._admit(caller)
+                is_admitted = False
+                yield answer
         except CallFailed as failed:
             end_with(context, failed)
-            return
-        async for answer in super().ServerReflectionInfo(requests, context):
-            yield answer
+
+    async def _admit(self, caller: GrpcCaller) -> None:
+        await self._gate.admit(f"{reflection.SERVICE_NAME}.{_METHOD}", REFLECTION, caller)

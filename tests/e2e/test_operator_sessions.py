@@ -99,6 +99,8 @@ async def test_session_is_shown(operator: Operator) -> None:
     printed = (await operator.run("sessions", "show", session_id)).stdout
     facts = dict(line.split(maxsplit=1) for line in printed.splitlines())
     assert (facts["session"], facts["title"], facts["status"]) == (session_id, "A title", "idle")
+    assert facts["used"] == "input tokens 1, output tokens 1, reasoning tokens 0"
+    assert facts["created"].endswith(" UTC")
 
 
 async def test_messages_are_shown(operator: Operator) -> None:

@@ -192,15 +192,15 @@ def _print_session(answer: GetSessionResponse) -> None:
         "title": session.title,
         "directory": session.directory,
         "status": _word(SessionStatus, session.status, "SESSION_STATUS_"),
-        "created": _time(session.time.created),
-        "updated": _time(session.time.updated),
+        "created": f"{_time(session.time.created)} UTC",
+        "updated": f"{_time(session.time.updated)} UTC",
         "model": f"{model.provider_id}/{model.model_id}" if settings.HasField("model") else "",
         "agent": settings.agent,
         "queued": str(session.queued_messages or ""),
         "waits for": str(session.open_requests or ""),
         "head sequence": str(session.head_sequence),
         "revision": str(session.revision),
-        "used": _json(answer.usage) if answer.HasField("usage") else "",
+        "used": ", ".join(f"{field.name.replace('_', ' ')} {value}" for field, value in answer.usage.ListFields()),
     }
     for name, value in facts.items():
         if value:
@@ -211,7 +211,7 @@ def _print_message(message: SessionMessage) -> None:
     facts = [
         _word(MessageType, message.type, "MESSAGE_TYPE_"),
         message.message_id,
-        f"{message.create_time.ToDatetime(UTC):%Y-%m-%d %H:%M:%S}",
+        f"{message.create_time.ToDatetime(UTC):%Y-%m-%d %H:%M:%S} UTC",
     ]
     status = _word(MessageStatus, message.status, "MESSAGE_STATUS_")
     if status != "complete":

@@ -32,7 +32,7 @@ from turnwire.domain.conversation.sessions import Budget
 from turnwire.domain.conversation.turns import TurnStatus
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.store import Page
-from turnwire.storage.sqlite.schema import MIGRATIONS
+from turnwire.storage.sqlite.schema.migrations import MIGRATIONS
 from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
 
 DATABASES = sorted((Path(__file__).parent / "databases").glob("schema-*.sqlite"))

@@ -24,9 +24,9 @@ from turnwire.domain.errors import (
 from turnwire.domain.principal import BUILT_IN, DEFAULT_TENANT
 from turnwire.ports.commit import Commit, Committed, NewEvent, PutTurn, RecordRequest
 from turnwire.ports.store import Bounds, Page
-from turnwire.storage.sqlite import schema
 from turnwire.storage.sqlite.changes import PRUNE_SLACK
 from turnwire.storage.sqlite.connection import run
+from turnwire.storage.sqlite.schema import migrations
 
 
 def _schema(path: Path) -> list[tuple[str, str]]:
@@ -243,11 +243,11 @@ async def test_a_migration_that_fails_leaves_nothing(tmp_path: Path, monkeypatch
     before = _schema(opened.path)
     broken = "CREATE TABLE extra (id INTEGER PRIMARY KEY) STRICT;\nCREATE TABLE sessions (id INTEGER);\n"
     with monkeypatch.context() as patched, pytest.raises(StorageError):
-        patched.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, broken))
+        patched.setattr(migrations, "MIGRATIONS", (*migrations.MIGRATIONS, broken))
         async with opened_store(tmp_path):
             pass
     assert _schema(opened.path) == before
-    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, broken.splitlines()[0]))
+    monkeypatch.setattr(migrations, "MIGRATIONS", (*migrations.MIGRATIONS, broken.splitlines()[0]))
     async with opened_store(tmp_path) as opened:
         assert (await opened.store.of(DEFAULT_TENANT).session("ses_1")).session_id == "ses_1"
     assert "extra" in dict(row[:2] for row in _schema(opened.path))

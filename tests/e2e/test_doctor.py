@@ -18,7 +18,7 @@ from tests.support.servers.running import connect, running_server
 from turnwire.cli.commands import app
 from turnwire.storage.sqlite.care.checks import events, files, messages, sessions, structure
 from turnwire.storage.sqlite.care.findings import Problem, Severity
-from turnwire.storage.sqlite.schema import MIGRATIONS
+from turnwire.storage.sqlite.schema.migrations import MIGRATIONS
 
 KEPT = sorted((Path(__file__).parents[1] / "contract/databases").glob("schema-*.sqlite"))
 

@@ -29,7 +29,7 @@ from turnwire.domain.principal import BUILT_IN
 from turnwire.ports.commit import Commit, NewEvent, PutFile, PutMessage, PutPermission, PutTurn, RecordRequest
 from turnwire.storage.sqlite.changes import CommitWriter
 from turnwire.storage.sqlite.renewal import adopt_codec
-from turnwire.storage.sqlite.schema import migrate
+from turnwire.storage.sqlite.schema.migrations import migrate
 
 CODEC = ProtoCodec()
 PLOT, LOG = make_file(b"a plot", "plot.png", "image/png"), make_file(b"all of the log")

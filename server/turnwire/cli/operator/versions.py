@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from turnwire import __version__
 from turnwire.api.wire.codec import VERSION
 from turnwire.cli.operator.output import print_json, print_line
-from turnwire.storage.sqlite.schema import MIGRATIONS
+from turnwire.storage.sqlite.schema.migrations import MIGRATIONS
 
 PACKAGES = (
     "grpcio",

@@ -31,7 +31,7 @@ from turnwire.storage.sqlite.files import DatabaseFiles
 from turnwire.storage.sqlite.reading import queries
 from turnwire.storage.sqlite.reading.tenant_reads import Reads, TenantReads
 from turnwire.storage.sqlite.renewal import Renewal, adopt_codec
-from turnwire.storage.sqlite.schema import migrate
+from turnwire.storage.sqlite.schema.migrations import migrate
 from turnwire.storage.sqlite.timelines import Timelines, token_key
 from turnwire.storage.sqlite.writer import GroupWriter
 

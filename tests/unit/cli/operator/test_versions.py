@@ -8,7 +8,7 @@ import pytest
 from turnwire import __version__
 from turnwire.api.wire.codec import VERSION
 from turnwire.cli.operator import versions
-from turnwire.storage.sqlite.schema import MIGRATIONS
+from turnwire.storage.sqlite.schema.migrations import MIGRATIONS
 
 
 def test_versions_are_those_of_the_parts(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from turnwire.domain.errors import StorageBusy, StorageCorrupt, StorageError, StorageFull
 from turnwire.storage.sqlite.connection import translate
-from turnwire.storage.sqlite.schema import MIGRATIONS, _statements
+from turnwire.storage.sqlite.schema.migrations import MIGRATIONS, _statements
 
 
 def _error(code: int, message: str = "told") -> sqlite3.Error:

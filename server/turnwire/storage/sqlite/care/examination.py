@@ -24,7 +24,7 @@ from turnwire.storage.sqlite.care.checks.structure import (
 from turnwire.storage.sqlite.care.findings import Finding, Report, Tally
 from turnwire.storage.sqlite.care.inspection import FrameReader, Inspection
 from turnwire.storage.sqlite.care.opening import read_only, schema_version
-from turnwire.storage.sqlite.schema import MIGRATIONS
+from turnwire.storage.sqlite.schema.migrations import MIGRATIONS
 
 TABLES = ("sessions", "turns", "permissions", "messages", "events", "files")
 """The tables whose rows an examination reads, in its order."""

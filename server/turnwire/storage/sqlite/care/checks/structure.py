@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 from turnwire.storage.sqlite.care.findings import Finding, Problem, Severity, Statement
-from turnwire.storage.sqlite.schema import MIGRATIONS, migrate
+from turnwire.storage.sqlite.schema.migrations import MIGRATIONS, migrate
 
 DAMAGED_FILE = Problem("file.damaged", Severity.ERROR, "SQLite finds the file damaged: restore a backup")
 DAMAGED_INDEX = Problem("file.index", Severity.ERROR, "an index does not agree with its table")

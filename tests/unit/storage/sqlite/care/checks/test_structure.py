@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.fakes.care import whole_database
 from turnwire.storage.sqlite.care.checks.structure import check_pages, check_references, check_schema
-from turnwire.storage.sqlite.schema import MIGRATIONS
+from turnwire.storage.sqlite.schema.migrations import MIGRATIONS
 
 
 @pytest.fixture

@@ -1,0 +1,1 @@
+"""The schema: one module for each version, and what brings a database from one to the next."""

@@ -337,6 +337,25 @@ async def test_named_requests_about_sessions_are_carried_out_once(client: Client
         assert (await refused(call)).reason == "REQUEST_ID_REUSED"
 
 
+async def test_a_retry_about_a_session_is_not_checked_again(client: Client, tmp_path: Path) -> None:
+    """The first answer comes also when the settings would be refused by now; another request is refused."""
+    (tmp_path / "project").symlink_to(".")
+    directory = str(tmp_path / "project")
+    make = CreateSessionRequest(request_id="make", settings=SessionSettings(directory=directory))
+    made = await client.sessions.CreateSession(make)
+    other = await new_session(client)
+    edit = UpdateSessionRequest(session_id=other, request_id="edit", settings=SessionSettings(directory=directory))
+    edited = await client.sessions.UpdateSession(edit)
+    (tmp_path / "project").unlink()
+    (tmp_path / "project").symlink_to("..")
+    assert (await client.sessions.CreateSession(make)).id == made.id
+    assert await client.sessions.UpdateSession(edit) == edited
+    make.request_id = edit.request_id = "later"
+    edit.session_id = await new_session(client)
+    for call in (client.sessions.CreateSession(make), client.sessions.UpdateSession(edit)):
+        assert (await refused(call)).fields == ["settings.directory"]
+
+
 async def test_schemas_of_a_sessions_tools_are_checked(client: Client) -> None:
     """By the field where each stands; nothing is stored."""
     wrong = tool("b", '{"type":"no type"}')

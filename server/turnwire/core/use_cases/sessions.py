@@ -49,14 +49,14 @@ class Sessions:
         self._changing = asyncio.Lock()  # from reading settings to storing the changed ones; held for one commit
 
     async def create(self, principal: Principal, new: SessionChange) -> SessionView:
-        """Creates an empty session. Idempotent when the request is named: a retry gets the session as it is then.
+        """Creates an empty session.
+
+        Idempotent when the request is named: a retry gets the session as it is then, and is not checked again.
 
         Raises:
             InvalidRequest: a setting is wrong, or the request's name was used for another one.
             QuotaExceeded: the tenant has as many sessions as it may.
         """
-        await self._check_schemas(new)
-        await self._check_directory(principal.tenant, "", new)
         return await self._once(principal, new, lambda: self._create(principal, new))
 
     async def get(self, principal: Principal, session_id: str) -> SessionView:
@@ -81,14 +81,12 @@ class Sessions:
     async def update(self, principal: Principal, session_id: str, change: SessionChange) -> SessionView:
         """Changes settings; they count from the next turn on. A change that changes nothing stores nothing.
 
+        Idempotent when the request is named: a retry gets the session as it is then, and is not checked again.
+
         Raises:
             InvalidRequest: a setting is wrong.
             StaleVersion: the session has another revision than expected.
         """
-        await self._check_schemas(change)
-        if "directory" in change.paths:
-            session = await self._of(principal).session(session_id)
-            await self._check_directory(session.tenant, session.directory, change)
         return await self._once(principal, change, lambda: self._update_alone(principal, session_id, change))
 
     async def _once(
@@ -101,6 +99,8 @@ class Sessions:
         return await self.get(principal, answer.session_id) if isinstance(answer, Receipt) else answer
 
     async def _create(self, principal: Principal, new: SessionChange) -> SessionView:
+        await self._check_schemas(new)
+        await self._check_directory(principal.tenant, "", new)
         now = self._environment.clock()
         session_id = self._environment.new_id("ses")
         session = Session(session_id=session_id, tenant=principal.tenant, created_at=now, updated_at=now)
@@ -114,6 +114,10 @@ class Sessions:
         return SessionView(msgspec.structs.replace(session, head_sequence=committed.sequence))
 
     async def _update_alone(self, principal: Principal, session_id: str, change: SessionChange) -> SessionView:
+        await self._check_schemas(change)
+        if "directory" in change.paths:
+            session = await self._of(principal).session(session_id)
+            await self._check_directory(session.tenant, session.directory, change)
         async with self._changing:
             return await self._update(principal, session_id, change)
 

@@ -243,7 +243,7 @@ class TenantStore(Protocol):
         ...
 
     def account(self, at: datetime) -> Account:
-        """Returns the tenant's account with every commit whose future is done; costs little.
+        """Returns the tenant's account with every commit whose future is done, and no other; costs little.
 
         Args:
             at: A moment of the day and the month whose usage counts; at most a month before the newest usage.

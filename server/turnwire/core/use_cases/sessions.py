@@ -110,7 +110,7 @@ class Sessions:
         with self._reservations.reserve(principal.tenant, is_new_session=True) as reserved:
             storing = self._environment.commit(session.session_id, work, now)
             reserved.until(storing)
-        committed = await storing
+        committed = await asyncio.shield(storing)
         return SessionView(msgspec.structs.replace(session, head_sequence=committed.sequence))
 
     async def _update_alone(self, principal: Principal, session_id: str, change: SessionChange) -> SessionView:

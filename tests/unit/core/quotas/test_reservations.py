@@ -39,6 +39,23 @@ async def test_two_requests_do_not_share_the_last_place() -> None:
         pass
 
 
+async def test_what_is_stored_is_not_counted_twice() -> None:
+    """From the moment in which the account has it, also when other requests come before the loop runs anything else."""
+    reservations, store = _reservations(Account(), max_sessions=3)
+    storing: list[asyncio.Future[None]] = [asyncio.get_running_loop().create_future() for _ in range(2)]
+    for future in storing:
+        with reservations.reserve("acme", is_new_session=True) as reserved:
+            reserved.until(future)
+    store.accounted = Account(sessions=2)
+    for future in storing:
+        future.set_result(None)
+    with reservations.reserve("acme", is_new_session=True):
+        pass
+    assert not reservations._counts
+    await asyncio.sleep(0)
+    assert not reservations._counts
+
+
 def test_a_request_that_fails_before_its_commit_gives_its_place_back() -> None:
     """And so does one that ends before it."""
     reservations, _ = _reservations(Account(), max_sessions=1)

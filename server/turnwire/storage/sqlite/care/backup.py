@@ -41,6 +41,7 @@ def back_up(
     *,
     replace: bool = False,
     keeps_damage: bool = False,
+    identify: Callable[[sqlite3.Connection], int] = schema_version,
     advance: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> Backup:
     """Copies a database of one moment to another file, and returns when the copy is verified and on the disk.
@@ -53,6 +54,8 @@ def back_up(
         target: The file to make. Its folder must exist.
         replace: Whether a file of that name may be replaced; never one that is in use.
         keeps_damage: Whether a damaged database is copied as it is, damage included.
+        identify: Returns the version of the schema, and raises a StorageError for a database that is not to be copied.
+            The default takes Turnwire's own databases alone.
         advance: Called with how many pages are copied, and how many there are.
 
     Raises:
@@ -63,7 +66,7 @@ def back_up(
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
     try:
         with read_only(source) as db:
-            version = schema_version(db)
+            version = identify(db)
             _create_private(temporary)
             before = _facts(db)
             if before.integrity != ("ok",) and not keeps_damage:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from turnwire.cli.connection import Connection, takes_connection
+from turnwire.cli.moving.commands import add_moving_commands
 from turnwire.cli.operator.commands import add_commands
 
 if TYPE_CHECKING:
@@ -148,3 +149,4 @@ def _token_commands(config: Path | None, db: str | None, as_json: bool) -> "Toke
 
 
 add_commands(app)
+add_moving_commands(app)

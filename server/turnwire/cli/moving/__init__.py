@@ -1,0 +1,1 @@
+"""The commands that move conversations between Turnwire and other systems."""

@@ -1,0 +1,50 @@
+"""The commands that move conversations, and their options; docs/migrating.md walks through them."""
+
+# ruff: noqa: PLC0415 - each command imports its work when it runs; see the package `turnwire.cli`
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+def add_moving_commands(app: typer.Typer) -> None:
+    """Adds the commands to those of `turnwire`."""
+    migrate = typer.Typer(help="Bring files of other message systems into a new form, in place.", no_args_is_help=True)
+    migrate.callback()(lambda: None)  # so that the name of a system stays a command of its own
+    migrate.command("pynchy")(_migrate_pynchy)
+    app.add_typer(migrate, name="migrate")
+
+
+def _migrate_pynchy(
+    *,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The SQLite file of pynchy.", show_default=False)],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would change, and write nothing.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Prove that types were added as the rules say, and nothing else changed.")
+    ] = False,
+    reclassify: Annotated[
+        bool, typer.Option("--reclassify", help="Give notices and traces the type that fits them instead of user.")
+    ] = False,
+    bot_name: Annotated[
+        list[str] | None, typer.Option(help="A name of the assistant besides `bot`; may be repeated.")
+    ] = None,
+    backup: Annotated[
+        Path | None, typer.Option(help="Where to copy the file before. Default: beside it, named after the time.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Add a type to every message of a pynchy file, in place, also while pynchy runs; see docs/migrating.md.
+
+    Exit code 0: done; 1: something is not as it should be; 2: the file cannot be migrated.
+    """
+    from turnwire.cli.moving.pynchy import Wishes, run_migration
+    from turnwire.interop.pynchy.migration import Rules
+
+    if dry_run and (verify or backup):
+        raise typer.BadParameter("writes nothing, so there is nothing to verify and no backup", param_hint="--dry-run")
+    rules = Rules(bot_names=frozenset(bot_name or ()), reclassify=reclassify)
+    wishes = Wishes(rules=rules, backup=backup, dry_run=dry_run, verify=verify)
+    raise typer.Exit(run_migration(file, wishes, as_json=as_json))

@@ -1,0 +1,485 @@
+"""`turnwire migrate pynchy` adds types to a file of pynchy; whatever is in the file, and whoever writes meanwhile."""
+
+import json
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from tests.support.fakes.pynchy_file import (
+    ADA,
+    BOT_NAME,
+    FAMILY,
+    OLD_SCHEMA,
+    make_old_file,
+    many_rows,
+    old_rows,
+    read_as_before,
+    typed_rows,
+    write_as_before,
+)
+from tests.support.oracles.damaged_database import make_database
+from turnwire.cli.commands import app
+from turnwire.cli.moving import pynchy
+from turnwire.domain.errors import StorageBusy, StorageCorrupt
+from turnwire.interop.pynchy import legacy_file
+from turnwire.interop.pynchy.legacy_file import NEW_COLUMNS, opened
+from turnwire.interop.pynchy.migration import Rules, migrate, survey
+from turnwire.interop.pynchy.verification import fingerprint, verify
+
+RULES = Rules(bot_names=frozenset({BOT_NAME}))
+TYPES = {"host": "host", "command_output": "tool_result", "bot": "assistant", BOT_NAME: "assistant"}
+TRUE_TYPES = {
+    "system": "system",
+    "thinking": "assistant",
+    "tool_use": "assistant",
+    "tool_result": "tool_result",
+    "result_meta": "assistant",
+}
+EXITS = {"(exit 0)": 0, "(exit 127)": 127, "(exit -9)": -9}
+
+
+def run(*arguments: str | Path) -> Result:
+    """Runs the command with the bot's name."""
+    done = CliRunner().invoke(app, ["migrate", "pynchy", "--bot-name", BOT_NAME, *map(str, arguments)])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done
+
+
+def report(*arguments: str | Path) -> dict[str, Any]:
+    """Runs the command, which has to succeed, and returns its JSON."""
+    done = run("--json", *arguments)
+    assert (done.exit_code, done.stderr) == (0, "")
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def expected(rows: list[tuple[Any, ...]], *, reclassify: bool = False) -> dict[tuple[str, str], tuple[str, Any]]:
+    """Returns type and metadata of each message by the words of the four rules."""
+    found = {}
+    for message_id, chat, sender, _, content, *_ in rows:
+        facts: dict[str, Any] = {}
+        type_ = TYPES.get(sender, "user")
+        if sender == "command_output":
+            code = next((code for words, code in EXITS.items() if words in content), None)
+            if code is not None:
+                facts = {"exit_code": code}
+            elif content[0] in "✅❌":
+                facts = {"failed": content[0] == "❌"}
+        elif sender in TRUE_TYPES:
+            facts = {"legacy_kind": sender}
+            if reclassify:
+                type_ = TRUE_TYPES[sender]
+                facts = {} if sender == "system" else facts
+        found[chat, message_id] = (type_, facts or None)
+    return found
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A file with everything that can be in one."""
+    return make_old_file(tmp_path / "messages.db")
+
+
+def test_each_row_gets_its_type(path: Path) -> None:
+    """By the four rules; the old columns are as they were, and so is the copy."""
+    before = read_as_before(path)
+    done = report("--verify", path)
+    assert typed_rows(path) == expected(before)
+    assert read_as_before(path) == before
+    assert read_as_before(Path(done["backup"])) == before
+    assert done["messages"] == len(old_rows()) == 404
+    assert done["types"] == {"assistant": 96, "host": 95, "tool_result": 7, "user": 206}
+    assert done["legacy_kinds"] == {"result_meta": 1, "system": 2, "thinking": 2, "tool_result": 1, "tool_use": 2}
+    checked = done["verification"]
+    assert (checked["right"], checked["written_meanwhile"], checked["wrong_rows"]) == (True, False, 0)
+    assert checked["before"] == checked["after"]
+
+
+def test_types_are_bound_to_the_five(path: Path) -> None:
+    """Nobody can store another type, none, or metadata that is no JSON; JSON stays the text that it is."""
+    report(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        for wrong in ("message_type = 'robot'", "message_type = NULL", "metadata = '{'"):
+            with pytest.raises(sqlite3.IntegrityError):
+                db.execute(f"UPDATE messages SET {wrong}")
+        db.execute("UPDATE messages SET metadata = '7'")
+        assert db.execute("SELECT DISTINCT typeof(metadata), metadata FROM messages").fetchall() == [("text", "7")]
+        plan = db.execute(
+            "EXPLAIN QUERY PLAN SELECT * FROM messages WHERE chat_jid = 'x' AND timestamp > 'y' ORDER BY timestamp"
+        ).fetchall()
+    assert "idx_messages_by_chat (chat_jid=? AND timestamp>?)" in plan[0][3]
+
+
+def test_dry_run_writes_nothing(path: Path, tmp_path: Path) -> None:
+    """It counts what a run finds and does."""
+    before = path.read_bytes()
+    dry = report("--dry-run", path)
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+    done = report(path)
+    assert (dry["types"], dry["legacy_kinds"]) == (done["types"], done["legacy_kinds"])
+    assert (dry["to_change"], dry["changed"], dry["backup"]) == (done["changed"], 0, None)
+
+
+def test_second_run_changes_nothing(path: Path, tmp_path: Path) -> None:
+    """Not a byte, and it makes no copy."""
+    report(path)
+    before, files = path.read_bytes(), len(list(tmp_path.iterdir()))
+    done = report("--verify", path)
+    assert (done["changed"], done["backup"], done["verification"]["right"]) == (0, None, True)
+    assert (path.read_bytes(), len(list(tmp_path.iterdir()))) == (before, files)
+
+
+@pytest.mark.parametrize("is_migrated", [False, True])
+def test_reclassified_rows_have_their_true_type(path: Path, is_migrated: bool) -> None:
+    """At once or later; a run without the switch leaves them so."""
+    before = read_as_before(path)
+    if is_migrated:
+        report(path)
+    assert report("--reclassify", "--verify", path)["verification"]["right"] is True
+    assert typed_rows(path) == expected(before, reclassify=True)
+    for options in (["--reclassify"], []):
+        assert report(*options, path)["changed"] == 0
+    assert typed_rows(path) == expected(before, reclassify=True)
+
+
+def test_program_of_before_goes_on(path: Path) -> None:
+    """It reads, adds and replaces; the next run gives its rows their types."""
+    report(path)
+    new = ("new", FAMILY, "bot", "bot", "Pynchy: hi", "2026-02-02T00:00:00.000Z", 1)
+    replaced = ("msg-1000", FAMILY, "host", "host", "[host] another", "2026-02-02T00:00:00+00:00", 1)
+    write_as_before(path, new, replaced)
+    rows = read_as_before(path)
+    assert {new, replaced} <= set(rows)
+    assert typed_rows(path)[FAMILY, "new"] == ("user", None)
+    assert report(path)["changed"] == 2
+    assert typed_rows(path) == expected(rows)
+
+
+def test_type_of_a_newer_program_stays(path: Path) -> None:
+    """A row that has a type or metadata is not open; a verification names it."""
+    report(path)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("UPDATE messages SET message_type = 'system' WHERE id = 'msg-0'")
+        db.commit()
+    done = run("--verify", path)
+    assert done.exit_code == 1
+    assert f"1 rows do not have the type of the rules (other bot names?): {FAMILY}/msg-0" in done.stdout
+    assert typed_rows(path)[FAMILY, "msg-0"] == ("system", None)
+
+
+def test_text_that_is_not_valid_is_kept(path: Path) -> None:
+    """Bytes that are no UTF-8, in every column that has text."""
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(
+            "INSERT INTO messages SELECT 'b', ?, s, s, s, s, 1 FROM (SELECT CAST(x'ff41' AS TEXT) AS s)", (FAMILY,)
+        )
+        db.commit()
+    assert report("--verify", path)["verification"]["right"] is True
+    with closing(sqlite3.connect(path)) as db:
+        query = "SELECT hex(sender), hex(content), typeof(content), message_type FROM messages WHERE id = 'b'"
+        assert db.execute(query).fetchall() == [("FF41", "FF41", "text", "user")]
+
+
+def test_file_without_messages_is_migrated(tmp_path: Path) -> None:
+    """It gets columns and index."""
+    path = make_old_file(tmp_path / "messages.db", [])
+    done = report("--verify", path)
+    assert (done["messages"], done["types"], done["verification"]["is_complete"]) == (0, {}, True)
+    write_as_before(path, *old_rows())
+    assert report(path)["changed"] > 0
+
+
+def test_file_with_a_log_is_migrated(path: Path) -> None:
+    """As pynchy leaves it in WAL mode, while it has it open."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as open_still:
+        open_still.execute("PRAGMA journal_mode=WAL")
+        open_still.execute("UPDATE chats SET name = 'in the log'")
+        before = read_as_before(path)
+        done = report("--verify", path)
+        assert open_still.execute("SELECT count(*) FROM messages").fetchone() == (404,)
+    assert typed_rows(path) == expected(before)
+    with closing(sqlite3.connect(done["backup"])) as copy:
+        assert copy.execute("SELECT DISTINCT name FROM chats").fetchall() == [("in the log",)]
+
+
+HALVES: dict[str, str] = {
+    "one column": f"ALTER TABLE messages ADD COLUMN {NEW_COLUMNS['message_type']}",
+    "the other column": f"ALTER TABLE messages ADD COLUMN {NEW_COLUMNS['metadata']}",
+    "index": "CREATE INDEX idx_messages_by_chat ON messages(chat_jid, timestamp)",
+    "all but the rows": ";".join(
+        (*(f"ALTER TABLE messages ADD COLUMN {c}" for c in NEW_COLUMNS.values()),
+         "CREATE INDEX idx_messages_by_chat ON messages(chat_jid, timestamp)")
+    ),
+    "some rows": ";".join(
+        (*(f"ALTER TABLE messages ADD COLUMN {c}" for c in NEW_COLUMNS.values()),
+         "UPDATE messages SET message_type = 'host' WHERE sender = 'host' AND rowid < 200")
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_half_migrated_file_is_finished(path: Path, half: str) -> None:
+    """Whatever is there."""
+    before = read_as_before(path)
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript(HALVES[half])
+    assert report("--verify", path)["verification"]["right"] is True
+    assert (typed_rows(path), read_as_before(path)) == (expected(before), before)
+
+
+class Stop(Exception):
+    """What ends a migration in a test."""
+
+
+def test_interrupted_migration_goes_on(path: Path) -> None:
+    """After any batch: the file is whole, nothing old has changed, and the end is the same."""
+    before = read_as_before(path)
+    for number in range(1, 9):
+        with opened(path, writable=True) as db, pytest.raises(Stop):
+            migrate(db, RULES, _stop_after(number), batch_rows=50)
+        assert read_as_before(path) == before
+    with opened(path, writable=True) as db:
+        assert survey(db, RULES).to_change == migrate(db, RULES, batch_rows=50) > 0
+    assert typed_rows(path) == expected(before)
+
+
+def _stop_after(batches: int) -> Callable[[int, int], None]:
+    calls = iter(range(1, batches))
+
+    def advance(_done: int, _all: int) -> None:
+        if next(calls, None) is None:
+            raise Stop
+
+    return advance
+
+
+def test_write_during_the_migration_is_not_lost(path: Path) -> None:
+    """New and replaced rows are there at the end, with their types, wherever the migration is."""
+    numbers = iter(range(1_000))
+
+    def write(_done: int, _all: int) -> None:
+        number = next(numbers)
+        if number < 12:
+            write_as_before(
+                path,
+                (f"new-{number}", FAMILY, "host", "host", f"[host] {number}", "2026-02-02T00:00:00.000Z", 1),
+                (f"msg-{number * 30}", FAMILY, ADA, ADA, f"replaced {number}", "2026-02-02T00:00:00.000Z", 0),
+            )
+
+    with opened(path, writable=True) as db:
+        before = fingerprint(db)
+        migrate(db, RULES, write, batch_rows=50)
+        checked = verify(db, before, RULES)
+    assert (checked.is_written_meanwhile, checked.is_same, checked.open_rows, checked.is_right) == (
+        True,
+        False,
+        0,
+        True,
+    )
+    rows = read_as_before(path)
+    assert {f"new-{number}" for number in range(12)} <= {row[0] for row in rows}
+    assert {f"replaced {number}" for number in range(12)} <= {row[4] for row in rows}
+    assert typed_rows(path) == expected(rows)
+
+
+def test_program_that_writes_all_the_time_is_not_locked_out(tmp_path: Path) -> None:
+    """It gets its turn between batches, and each row that it has stored is there."""
+    path = make_old_file(tmp_path / "messages.db", many_rows(20_000))
+    stored, ended = list[str](), threading.Event()
+
+    def write() -> None:
+        while not ended.is_set():
+            name = f"new-{len(stored)}"
+            write_as_before(path, (name, FAMILY, ADA, ADA, "hi", "2026-02-02T00:00:00.000Z", 0))
+            stored.append(name)
+
+    writer = threading.Thread(target=write)
+    counts = list[int]()
+    with opened(path, writable=True) as db:
+        writer.start()
+        try:
+            migrate(db, RULES, lambda _done, _all: counts.append(len(stored)))
+        finally:
+            ended.set()
+            writer.join()
+    assert counts[-1] > counts[0], "nothing was written between two batches"
+    assert set(stored) <= {row[0] for row in read_as_before(path)}
+
+
+def _not_sqlite(path: Path) -> None:
+    path.write_bytes(b"No database. " * 500)
+
+
+def _script(text: str) -> Callable[[Path], None]:
+    def make(path: Path) -> None:
+        path.unlink(missing_ok=True)
+        with closing(sqlite3.connect(path)) as db:
+            db.executescript(text)
+
+    return make
+
+
+def _cut(path: Path) -> None:
+    make_old_file(path, many_rows(2_000))
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 2 // 4096 * 4096)
+
+
+def _old_with(statement: str) -> Callable[[Path], None]:
+    return _script(f"{OLD_SCHEMA};{statement}")
+
+
+WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "empty": (lambda path: path.write_bytes(b""), "is empty: it holds no messages of pynchy"),
+    "not SQLite": (_not_sqlite, "is no SQLite database"),
+    "Turnwire": (make_database, "is a Turnwire database, not one of pynchy"),
+    "foreign": (_script("CREATE TABLE notes (x)"), "the file has no table chats: it is no file of pynchy"),
+    "no messages": (_script("CREATE TABLE chats (jid)"), "the file has no table messages: it is no file of pynchy"),
+    "a view": (
+        _script("CREATE TABLE chats (jid, name, last_message_time); CREATE VIEW messages AS SELECT 1 AS id"),
+        "the file has no table messages",
+    ),
+    "other messages": (
+        _script("CREATE TABLE chats (jid, name, last_message_time); CREATE TABLE messages (id, content)"),
+        "the table messages has no column chat_jid: it is no file of pynchy",
+    ),
+    "newer version": (_old_with("PRAGMA user_version = 3"), "the file has version 3"),
+    "newer columns": (
+        _old_with("ALTER TABLE messages ADD COLUMN sequence INTEGER"),
+        "the table messages has a column sequence, which is not known here: the file is of a newer version",
+    ),
+    "type that may be NULL": (
+        _old_with("ALTER TABLE messages ADD COLUMN message_type TEXT DEFAULT 'user'"),
+        "the table messages has a column message_type of another form",
+    ),
+    "metadata declared JSON": (
+        _old_with("ALTER TABLE messages ADD COLUMN metadata JSON"),
+        "the table messages has a column metadata of another form",
+    ),
+    "another index": (
+        _old_with("CREATE INDEX idx_messages_by_chat ON messages(chat_jid)"),
+        "the file has an index idx_messages_by_chat of another form",
+    ),
+    "without rowid": (
+        _script(OLD_SCHEMA.replace("chats(jid)\n)", "chats(jid)\n) WITHOUT ROWID")),
+        "the table messages is WITHOUT ROWID",
+    ),
+    "cut": (_cut, "is damaged: "),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("option", ["--dry-run", "--verify"])
+def test_wrong_file_is_refused(tmp_path: Path, wrong: str, option: str) -> None:
+    """With one line that names the file and what is wrong; nothing is written."""
+    make, error = WRONG[wrong]
+    path = tmp_path / "messages.db"
+    make(path)
+    before = path.read_bytes()
+    done = run(option, path)
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert str(path) in done.stderr
+    assert error in done.stderr
+    assert path.read_bytes() == before
+    beside = {f"{path.name}{suffix}" for suffix in ("-wal", "-shm")}  # which a look at a file in WAL mode leaves, empty
+    assert {file.name for file in tmp_path.iterdir()} - beside == {path.name}
+
+
+def test_file_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    """A wrong name is an error."""
+    done = run(tmp_path / "none.db")
+    assert (done.exit_code, done.stderr) == (2, f"turnwire: there is no file {tmp_path / 'none.db'}\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_dry_run_has_nothing_to_verify(path: Path) -> None:
+    """The options exclude each other."""
+    done = run("--dry-run", "--verify", path)
+    assert done.exit_code == 2
+    assert "--dry-run" in done.stderr
+
+
+def test_copy_is_made_where_told(path: Path, tmp_path: Path) -> None:
+    """A file that is there is not replaced: then nothing is migrated."""
+    target, before = tmp_path / "copy.db", path.read_bytes()
+    target.write_bytes(b"precious")
+    done = run("--backup", target, path)
+    assert (done.exit_code, done.stderr) == (2, f"turnwire: {path}: {target} exists already\n")
+    assert (path.read_bytes(), target.read_bytes()) == (before, b"precious")
+    target.unlink()
+    assert report("--backup", target, path)["backup"] == str(target)
+    assert read_as_before(target) == read_as_before(path)
+
+
+def test_file_that_another_program_holds_is_left(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says so."""
+    monkeypatch.setattr(legacy_file, "BUSY_TIMEOUT_SECONDS", 0.05)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StorageBusy, match="another program holds"), opened(path, writable=True) as db:
+            migrate(db, RULES)
+        other.execute("ROLLBACK")
+    assert report(path)["changed"] > 0
+
+
+def test_trigger_that_changes_old_columns_is_noticed(path: Path) -> None:
+    """Before its batch is committed."""
+    before = read_as_before(path)
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript(
+            "CREATE TRIGGER t AFTER UPDATE ON messages BEGIN"
+            " UPDATE messages SET content = 'changed' WHERE rowid = new.rowid; END"
+        )
+    with opened(path, writable=True) as db, pytest.raises(StorageCorrupt, match="trigger"):
+        migrate(db, RULES)
+    assert read_as_before(path) == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["UPDATE messages SET content = 'x' WHERE id = 'msg-3'", "DELETE FROM messages WHERE id = 'msg-3'",
+     "UPDATE messages SET is_from_me = '1' || is_from_me WHERE id = 'msg-3'",
+     "UPDATE messages SET content = CAST(content AS BLOB) WHERE id = 'msg-3'"],
+)  # fmt: skip
+def test_verification_notices_each_change(path: Path, change: str) -> None:
+    """Of any old column, also of its type alone."""
+    with opened(path, writable=True) as db:
+        before = fingerprint(db)
+        migrate(db, RULES)
+        assert verify(db, before, RULES).is_right
+        db.execute(change)
+        checked = verify(db, before, RULES)
+    assert (checked.is_same, checked.is_written_meanwhile, checked.is_right) == (False, False, False)
+
+
+def test_interrupted_command_says_how_it_goes_on(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 130."""
+
+    def interrupted(*_arguments: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pynchy, "migrate", interrupted)
+    done = run(path)
+    assert done.exit_code == 130
+    assert done.stderr == f"turnwire: interrupted: {path} is whole, and the same command goes on with it\n"
+
+
+def test_people_read_what_was_found(path: Path) -> None:
+    """A table of types and kinds, then what was done."""
+    lines = run("--verify", path).stdout.splitlines()
+    assert lines[0].split() == ["messages", "count"]
+    assert [line.split() for line in lines[1:5]] == [
+        ["assistant", "96"], ["host", "95"], ["tool_result", "7"], ["user", "206"],
+    ]  # fmt: skip
+    assert lines[5].split() == ["no", "conversation:", "result_meta", "1"]
+    assert lines[-3] == f"{path}: 404 messages, 206 changed"
+    assert lines[-2].startswith(f"The file as it was: {path}.before-migration-")
+    assert lines[-1] == "verified: 404 rows as they were, each with the type of the rules"

@@ -13,6 +13,7 @@ from bench import (
     fan_out,
     gate,
     get_messages,
+    migration,
     report,
     send_message,
     sign_in,
@@ -29,6 +30,7 @@ MEASUREMENTS: Mapping[str, Callable[[Path, bool], Awaitable[None]]] = {
     "send_message": send_message.measure,
     "delta_cpu": delta_cpu.measure,
     "sign_in": sign_in.measure,
+    "migration": migration.measure,
     "start": start.measure,
     "watcher_memory": watcher_memory.measure,
 }

@@ -1,9 +1,13 @@
 """`turnwire migrate pynchy` adds types to a file of pynchy; whatever is in the file, and whoever writes meanwhile."""
 
 import json
+import os
+import re
 import sqlite3
+import subprocess
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -27,12 +31,14 @@ from tests.support.fakes.pynchy_file import (
 from tests.support.oracles.damaged_database import make_database
 from turnwire.cli.commands import app
 from turnwire.cli.moving import pynchy
-from turnwire.domain.errors import StorageBusy, StorageCorrupt
+from turnwire.domain.errors import StorageBusy
 from turnwire.interop.pynchy import legacy_file
-from turnwire.interop.pynchy.legacy_file import NEW_COLUMNS, opened
+from turnwire.interop.pynchy.classification import Classification
+from turnwire.interop.pynchy.legacy_file import NEW_COLUMNS, Row, opened
 from turnwire.interop.pynchy.migration import Rules, migrate, survey
 from turnwire.interop.pynchy.verification import fingerprint, verify
 
+ROOT = Path(__file__).parents[2]
 RULES = Rules(bot_names=frozenset({BOT_NAME}))
 TYPES = {"host": "host", "command_output": "tool_result", "bot": "assistant", BOT_NAME: "assistant"}
 TRUE_TYPES = {
@@ -290,6 +296,46 @@ def test_write_during_the_migration_is_not_lost(path: Path) -> None:
     assert typed_rows(path) == expected(rows)
 
 
+class Meddling(Rules, frozen=True, kw_only=True):
+    """Rules that let another program replace a row after it was read, so many times."""
+
+    path: Path
+    left: Iterator[int]
+
+    def change(self, row: Row) -> Classification | None:
+        """Replaces the row "msg-30" of the host."""
+        if row.old[0] == "msg-30" and (number := next(self.left, None)) is not None:
+            write_as_before(self.path, ("msg-30", *row.old[1:2], "host", "host", f"[host] replaced {number}", "", 1))
+        return super().change(row)
+
+
+def test_row_that_is_replaced_after_it_was_read_is_kept(path: Path) -> None:
+    """Its batch is begun again."""
+    with opened(path, writable=True) as db:
+        migrate(db, Meddling(bot_names=RULES.bot_names, path=path, left=iter(range(3))), batch_rows=50)
+    rows = read_as_before(path)
+    assert "[host] replaced 2" in {row[4] for row in rows}
+    assert typed_rows(path) == expected(rows)
+
+
+def test_type_that_is_stored_after_the_row_was_read_stays(path: Path) -> None:
+    """A newer program knows better."""
+
+    class Typing(Rules, frozen=True):
+        def change(self, row: Row) -> Classification | None:
+            if row.old[0] == "msg-3":
+                with closing(sqlite3.connect(path)) as db:
+                    db.execute("UPDATE messages SET message_type = 'system' WHERE id = 'msg-3'")
+                    db.commit()
+            return super().change(row)
+
+    with opened(path, writable=True) as db:
+        migrate(db, Typing(bot_names=RULES.bot_names), batch_rows=50)
+    before = expected(read_as_before(path))
+    assert {key for key, what in typed_rows(path).items() if what != before[key]} == {(FAMILY, "msg-3")}
+    assert typed_rows(path)[FAMILY, "msg-3"] == ("system", None)
+
+
 def test_program_that_writes_all_the_time_is_not_locked_out(tmp_path: Path) -> None:
     """It gets its turn between batches, and each row that it has stored is there."""
     path = make_old_file(tmp_path / "messages.db", many_rows(20_000))
@@ -412,7 +458,10 @@ def test_copy_is_made_where_told(path: Path, tmp_path: Path) -> None:
     target, before = tmp_path / "copy.db", path.read_bytes()
     target.write_bytes(b"precious")
     done = run("--backup", target, path)
-    assert (done.exit_code, done.stderr) == (2, f"turnwire: {path}: {target} exists already\n")
+    assert (done.exit_code, done.stderr) == (
+        2,
+        f"turnwire: {path}: {target} exists already; name another file for the copy\n",
+    )
     assert (path.read_bytes(), target.read_bytes()) == (before, b"precious")
     target.unlink()
     assert report("--backup", target, path)["backup"] == str(target)
@@ -438,7 +487,7 @@ def test_trigger_that_changes_old_columns_is_noticed(path: Path) -> None:
             "CREATE TRIGGER t AFTER UPDATE ON messages BEGIN"
             " UPDATE messages SET content = 'changed' WHERE rowid = new.rowid; END"
         )
-    with opened(path, writable=True) as db, pytest.raises(StorageCorrupt, match="trigger"):
+    with opened(path, writable=True) as db, pytest.raises(StorageBusy, match="trigger"):
         migrate(db, RULES)
     assert read_as_before(path) == before
 
@@ -483,3 +532,24 @@ def test_people_read_what_was_found(path: Path) -> None:
     assert lines[-3] == f"{path}: 404 messages, 206 changed"
     assert lines[-2].startswith(f"The file as it was: {path}.before-migration-")
     assert lines[-1] == "verified: 404 rows as they were, each with the type of the rules"
+
+
+def test_printed_commands_work(tmp_path: Path) -> None:
+    """Those of docs/migrating.md, one after the other in one folder."""
+    make_old_file(tmp_path / "messages.db")
+    section = (ROOT / "docs/migrating.md").read_text().split("## pynchy\n")[1].split("\n## ")[0]
+    commands = [line for block in re.findall(r"```sh\n(.*?)```", section, re.DOTALL) for line in block.splitlines()]
+    assert len(commands) == 2
+    environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    for command in commands:
+        done = subprocess.run(
+            ["bash", "-euc", command],
+            cwd=tmp_path,
+            env=environ,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=50,
+        )
+        assert (done.returncode, done.stderr) == (0, ""), command
+    assert "verified: 404 rows as they were" in done.stdout

@@ -84,6 +84,8 @@ def _migrated(db: sqlite3.Connection, path: Path, wishes: Wishes, found: Survey,
         check_pages(db)
         bar.begin("copying")
         target = wishes.backup or _free_name(path, utc_now())
+        if target.exists():
+            raise StorageError(f"{target} exists already; name another file for the copy", {"path": str(target)})
         copy = back_up(path, target, identify=_identify, advance=bar.show).path
         bar.begin("migrating")
         changed = migrate(db, wishes.rules, bar.show)

@@ -8,13 +8,12 @@ has added or replaced since. Rows that a newer program has typed are left as the
 import contextlib
 import itertools
 import sqlite3
-import time
 from collections import Counter
 from collections.abc import Callable, Generator
 
 from msgspec import Struct
 
-from turnwire.domain.errors import StorageCorrupt
+from turnwire.domain.errors import StorageBusy
 from turnwire.interop.pynchy.classification import Classification, classify
 from turnwire.interop.pynchy.legacy_file import (
     INDEX,
@@ -36,9 +35,8 @@ BATCH_ROWS = 2_000
 BATCH_CHARS = 8 * 1024 * 1024
 """Text of one transaction, at which it ends, so that rows with much text do not fill the memory."""
 
-PAUSE = 0.5
-"""Between two transactions, of the time that the last one took. A program that waits for the file looks for it some ten
-times a second and gives up after some seconds; without a pause it would find it held each time."""
+MAX_ATTEMPTS = 5
+"""How often a batch is begun while another program changes its rows."""
 
 MAX_PASSES = 5
 """How often the rows are gone through while another program adds some."""
@@ -115,7 +113,7 @@ def migrate(db: sqlite3.Connection, rules: Rules, advance: Advance = silent, *, 
     not, the file is whole and another migration finishes it. Other programs may read and write meanwhile.
 
     Raises:
-        StorageBusy: another program held the file too long.
+        StorageBusy: another program held the file too long, or changed the same rows again and again.
         StorageError: the file cannot be migrated, or SQLite refused; earlier batches stay.
     """
     with transaction(db):
@@ -140,19 +138,20 @@ def _pass(
     """Goes once through the rows after one and up to another; without an end it could follow a program for ever."""
     after, last = between
     changed, done, total = 0, 0, count_rows(db)
-    while True:
-        started = time.monotonic()
-        with transaction(db):
-            batch = _batch(db, after, last, batch_rows)
+    while batch := _batch(db, after, last, batch_rows):
+        for _ in range(MAX_ATTEMPTS):
+            # Rows are read and classified while others may write: SQLite has no queue for writers, and one that looks
+            # for the file every 100 ms would find it held each time if nothing came between two transactions.
             changes = [(row, what) for row in batch if (what := rules.change(row)) is not None]
-            if changes:
-                _write(db, changes, after)
-        if not batch:
-            return changed
-        after, done, changed = batch[-1].rowid, done + len(batch), changed + len(changes)
+            if not changes or _write(db, changes, after):
+                break
+            batch = _batch(db, after, last, batch_rows)
+        else:
+            raise StorageBusy("the old columns of rows change with their types: another program or a trigger does so")
+        if batch:
+            after, done, changed = batch[-1].rowid, done + len(batch), changed + len(changes)
         advance(done, max(total, done))
-        if changes:
-            time.sleep((time.monotonic() - started) * PAUSE)
+    return changed
 
 
 def _batch(db: sqlite3.Connection, after: int | None, last: int, batch_rows: int) -> list[Row]:
@@ -170,13 +169,20 @@ def _rows(db: sqlite3.Connection, after: int | None, last: int) -> Generator[Row
     return rows_after(db, Shape((), True), after, last)
 
 
-def _write(db: sqlite3.Connection, changes: list[tuple[Row, Classification]], after: int | None) -> None:
-    """Stores what rows are, and checks before the end of the transaction that their old columns are as they were."""
-    db.executemany(
-        "UPDATE messages SET message_type = ?, metadata = ? WHERE rowid = ?",
-        [(str(what.type), what.metadata_json, row.rowid) for row, what in changes],
-    )
+def _write(db: sqlite3.Connection, changes: list[tuple[Row, Classification]], after: int | None) -> bool:
+    """Stores what rows are; not if an old column of one of them is then no longer as it was read."""
     before = {row.rowid: row.old for row, _ in changes}
-    now = {row.rowid: row.old for row in _rows(db, after, changes[-1][0].rowid)}
-    if any(now.get(rowid) != old for rowid, old in before.items()):
-        raise StorageCorrupt("storing a type changes other columns: the file has a trigger that does so")
+    with contextlib.suppress(_Changed), transaction(db):
+        db.executemany(
+            "UPDATE messages SET message_type = ?, metadata = ? WHERE rowid = ? AND message_type = ? AND metadata IS ?",
+            [(str(what.type), what.metadata_json, row.rowid, row.message_type, row.metadata) for row, what in changes],
+        )
+        now = {row.rowid: row.old for row in _rows(db, after, changes[-1][0].rowid)}
+        if any(now.get(rowid) != old for rowid, old in before.items()):
+            raise _Changed
+        return True
+    return False
+
+
+class _Changed(Exception):
+    """Rows are no longer what they were when they were read."""

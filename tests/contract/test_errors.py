@@ -13,6 +13,7 @@ from google.rpc import error_details_pb2 as details
 
 from turnwire.api.wire.status import ERROR_DOMAIN, STATUS_CODES, internal_status, status_code, status_of
 from turnwire.domain import errors as e
+from turnwire.interop.plue.codes import plue_code
 
 WAIT = timedelta(seconds=2.5)
 
@@ -141,7 +142,8 @@ def test_each_error_has_its_status(kind: type[e.DomainError]) -> None:
     status = status_of(error)
     found = _details(status)
     assert (status.code, status.message) == (code, error.message)
-    assert found[0] == details.ErrorInfo(reason=reason, domain=ERROR_DOMAIN, metadata=error.metadata)
+    metadata = {**error.metadata, "plueCode": str(int(plue_code(reason)))}
+    assert found[0] == details.ErrorInfo(reason=reason, domain=ERROR_DOMAIN, metadata=metadata)
     assert [type(detail).__name__ for detail in found[1:]] == kinds.split()
 
 
@@ -171,7 +173,8 @@ def test_a_too_large_message_tells_both_sizes() -> None:
     """As metadata, beside the field."""
     error = e.MessageTooLarge.of("parts", "is too large", "TOO_LARGE", maxBytes="1", actualBytes="2")
     found = _details(status_of(error))
-    assert dict(found[0].metadata) == {"field": "parts", "maxBytes": "1", "actualBytes": "2"}
+    sizes = {"field": "parts", "maxBytes": "1", "actualBytes": "2"}
+    assert dict(found[0].metadata) == {**sizes, "plueCode": "-1"}
 
 
 @pytest.mark.parametrize(
@@ -203,7 +206,8 @@ def test_a_wrong_state_names_its_subject() -> None:
 def test_positions_tell_what_is_kept() -> None:
     """So that a client can start again without asking."""
     found = _details(status_of(e.EventsCompacted("gone", 1, 3, 9)))
-    assert dict(found[0].metadata) == {"askedSequence": "1", "earliestSequence": "3", "latestSequence": "9"}
+    places = {"askedSequence": "1", "earliestSequence": "3", "latestSequence": "9"}
+    assert dict(found[0].metadata) == {**places, "plueCode": "-2"}
 
 
 def test_quota_names_its_tenant_and_when_it_is_reset() -> None:
@@ -247,6 +251,6 @@ def test_an_unforeseen_error_tells_only_its_id() -> None:
     found = _details(status)
     assert (status.code, status.message) == (code_pb2.INTERNAL, "internal error; the server's log has more")
     assert found == [
-        details.ErrorInfo(reason="INTERNAL", domain=ERROR_DOMAIN),
+        details.ErrorInfo(reason="INTERNAL", domain=ERROR_DOMAIN, metadata={"plueCode": "-99"}),
         details.RequestInfo(request_id="rpc_1"),
     ]

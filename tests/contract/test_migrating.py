@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from turnwire.interop.plue.codes import CODES
+
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs/migrating.md").read_text()
-SECTIONS = dict(re.findall(r"^## (.+)\n(.*?)(?=^## |\Z)", TEXT, re.DOTALL | re.MULTILINE))
+SECTIONS = dict(re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", TEXT, re.DOTALL | re.MULTILINE))
 ROWS = re.findall(r"^\| (.+) \| (.+) \| `([\w/]+\.py)::(\w+)` \|$", TEXT, re.MULTILINE)
 
 
@@ -33,3 +35,10 @@ def test_python_of_a_section_runs(section: str) -> None:
     """What it imports is there, and its definitions are valid; end-to-end tests do what it shows."""
     for block in re.findall(r"^```python\n(.*?)^```", SECTIONS[section], re.DOTALL | re.MULTILINE):
         exec(compile(block, section, "exec"), {})
+
+
+def test_codes_of_plue_are_those_of_the_table() -> None:
+    """Each reason beside its code, and every reason."""
+    rows = re.findall(r"^\| (-\d+) [A-Z_]+ \| (.+) \|$", SECTIONS["Plue"], re.MULTILINE)
+    written = {reason: int(code) for code, reasons in rows for reason in re.findall(r"`([A-Z_]+)`", reasons)}
+    assert written == CODES

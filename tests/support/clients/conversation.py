@@ -226,6 +226,8 @@ class Refusal:
     metadata: dict[str, str] = field(default_factory=dict)
     details: list[str] = field(default_factory=list)
     message: str = ""
+    plue_code: int = 0
+    """The code that every error has in its metadata; `metadata` is without it."""
 
 
 def refusal_of(error: grpc.aio.AioRpcError) -> Refusal:
@@ -245,7 +247,9 @@ def refusal_of(error: grpc.aio.AioRpcError) -> Refusal:
             assert all(violation.description and violation.reason for violation in detail.field_violations)
     assert len(infos) == 1
     assert infos[0].domain == "turnwire"
-    return Refusal(error.code(), infos[0].reason, fields, dict(infos[0].metadata), names, status.message)
+    metadata = dict(infos[0].metadata)
+    plue_code = int(metadata.pop("plueCode"))
+    return Refusal(error.code(), infos[0].reason, fields, metadata, names, status.message, plue_code)
 
 
 async def refused(call: Awaitable[Any]) -> Refusal:

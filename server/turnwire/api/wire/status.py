@@ -9,6 +9,7 @@ from google.rpc import error_details_pb2 as details
 
 from turnwire.api.wire.answers.times import duration
 from turnwire.domain import errors as e
+from turnwire.interop.plue.codes import METADATA_KEY, plue_code
 
 ERROR_DOMAIN = "turnwire"
 """`ErrorInfo.domain` of every error of this server."""
@@ -64,15 +65,20 @@ def code_name(code: int) -> str:
 def status_of(error: e.DomainError) -> status_pb2.Status:
     """Returns the whole status of a domain error: code, message, one ErrorInfo, and details by kind."""
     metadata = {key: _short(value) for key, value in error.metadata.items()}
-    info = details.ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN, metadata=metadata)
+    info = _info(error.reason, metadata)
     return _status(status_code(error), _short(error.message, 3 * MAX_TEXT), [info, *_details(error)])
 
 
 def internal_status(request_id: str) -> status_pb2.Status:
     """Returns the status for an error that nobody foresaw: tells nothing but the id under which it was logged."""
-    info = details.ErrorInfo(reason="INTERNAL", domain=ERROR_DOMAIN)
+    info = _info("INTERNAL", {})
     request = details.RequestInfo(request_id=request_id)
     return _status(code_pb2.INTERNAL, "internal error; the server's log has more", [info, request])
+
+
+def _info(reason: str, metadata: dict[str, str]) -> details.ErrorInfo:
+    code = {METADATA_KEY: str(int(plue_code(reason)))}
+    return details.ErrorInfo(reason=reason, domain=ERROR_DOMAIN, metadata={**metadata, **code})
 
 
 def _status(code: int, message: str, parts: list[Message]) -> status_pb2.Status:

@@ -60,11 +60,12 @@ class Service(NamedTuple):
 def all_services(use: UseCases, offered_auth: Sequence[str]) -> tuple[Service, ...]:
     """Returns the services. `offered_auth` names the ways to sign in."""
     message, tool = message_pb2.DESCRIPTOR.services_by_name, tool_pb2.DESCRIPTOR.services_by_name
+    session = session_pb2.DESCRIPTOR.services_by_name["SessionService"]
     tokens = use.watches.tokens
     return (
         Service(message["MessageService"], MessageService(use.conversations, use.watches, use.explainer)),
         Service(file_pb2.DESCRIPTOR.services_by_name["FileService"], FileService(use.files)),
-        Service(session_pb2.DESCRIPTOR.services_by_name["SessionService"], SessionService(use.sessions, tokens)),
+        Service(session, SessionService(use.sessions, use.forks, tokens)),
         Service(turn_service_pb2.DESCRIPTOR.services_by_name["TurnService"], TurnService(use.turns)),
         Service(event_pb2.DESCRIPTOR.services_by_name["EventService"], EventService(use.watches, use.conflated)),
         Service(tool["ToolService"], ToolService(use.tool_results, use.catalog, tokens)),

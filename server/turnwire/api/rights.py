@@ -24,6 +24,7 @@ LEAST_ROLE: Mapping[str, Role] = {
     "opencode.server.ServerService.GetServerInfo": Role.NOBODY,
     "opencode.session.SessionService.CreateSession": Role.WRITER,
     "opencode.session.SessionService.DeleteSession": Role.WRITER,
+    "opencode.session.SessionService.ForkSession": Role.WRITER,
     "opencode.session.SessionService.GetSession": Role.READER,
     "opencode.session.SessionService.ListSessions": Role.READER,
     "opencode.session.SessionService.UpdateSession": Role.WRITER,

@@ -14,6 +14,7 @@ FEATURES: Mapping[str, str] = {
     "queue": "messages wait while a turn runs",
     "quotas": "a tenant has limits, which `ListQuotas` shows",
     "requests.named": "`request_id` makes sending again safe",
+    "sessions.fork": "`ForkSession` copies a session, or its beginning",
     "sessions.settings": "`UpdateSession` sets and unsets each setting of a session by a mask",
     "tools.client": "clients declare tools and run them",
     "tools.server": "the server runs tools of MCP servers",

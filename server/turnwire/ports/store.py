@@ -129,6 +129,16 @@ class MessagePage(Struct, frozen=True):
     """The session's head when the page was read."""
 
 
+class Conversation(Struct, frozen=True):
+    """A session with its conversation, as of one moment."""
+
+    session: Session
+    messages: tuple[Message, ...]
+    """In order, without queued ones."""
+    turns: tuple[Turn, ...]
+    """Without queued ones; without their tools and system prompts, which may be large."""
+
+
 class DisplayPage(Struct, frozen=True):
     """The display forms of some messages of a session."""
 
@@ -215,6 +225,10 @@ class TenantStore(Protocol):
 
     async def history(self, session_id: str) -> tuple[Message, ...]:
         """Returns all messages of the conversation in order, without queued ones."""
+        ...
+
+    async def conversation(self, session_id: str) -> Conversation:
+        """Returns a session with its whole conversation."""
         ...
 
     async def display(self, session_id: str, page: Page) -> DisplayPage:

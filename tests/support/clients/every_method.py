@@ -27,6 +27,7 @@ from opencode.server.server_pb2 import GetServerInfoRequest
 from opencode.session.session_pb2 import (
     CreateSessionRequest,
     DeleteSessionRequest,
+    ForkSessionRequest,
     GetSessionRequest,
     ListSessionsRequest,
     UpdateDirectoryRequest,
@@ -110,6 +111,12 @@ REQUESTS: dict[str, tuple[Make, ...]] = {
     "session.SessionService.UpdateSessionDirectory": (
         lambda b: UpdateDirectoryRequest(session_id=b.session_id, directory="/tmp"),
     ),
+    "session.SessionService.ForkSession": (
+        lambda b: ForkSessionRequest(
+            session_id=b.session_id, through_message_id=b.message_id, request_id=f"fork {b.request_id}"
+        ),
+        lambda b: ForkSessionRequest(session_id=b.session_id),
+    ),
     "session.SessionService.GetSession": (lambda b: GetSessionRequest(session_id=b.session_id),),
     "session.SessionService.UpdateSession": (
         lambda b: _with(change_of(b.session_id, title="Mine"), request_id=b.request_id),
@@ -143,7 +150,7 @@ REQUESTS: dict[str, tuple[Make, ...]] = {
 
 ID_FIELDS = {
     *("session_id", "session_ids", "message_id", "turn_id", "expected_turn_id", "tool_call_id", "permission_id"),
-    *("sha256", "request_id", "page_token", "resume_token"),
+    *("through_message_id", "sha256", "request_id", "page_token", "resume_token"),
 }
 """Fields of requests that take what the server or a caller has named."""
 

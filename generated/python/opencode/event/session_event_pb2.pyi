@@ -319,7 +319,7 @@ class SessionEvent(_message.Message):
 
     @_builtins.property
     def conversation_changed(self) -> Global___ConversationChanged:
-        """The conversation lost messages, or has others now. Passes every filter of kinds. Not sent yet."""
+        """The conversation lost messages, or has others now. Passes every filter of kinds."""
 
     @_builtins.property
     def turn_steered(self) -> Global___TurnSteered:
@@ -1101,7 +1101,7 @@ Global___MessageReplaced: _TypeAlias = MessageReplaced  # noqa: Y015
 class ConversationChanged(_message.Message):
     """Reports that the conversation lost messages, or has others now. Duty of a client: drop all messages behind
     kept_through_message_id that do not wait; drop all that do not wait when the field is absent, or when it does not hold
-    that message. Waiting messages stay. Messages that come back follow as message_added, or reread is set. Not sent yet.
+    that message. Waiting messages stay. Messages that come back follow as message_added, or reread is set.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

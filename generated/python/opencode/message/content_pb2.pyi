@@ -297,8 +297,8 @@ class SessionMessage(_message.Message):
     alternative_index: _builtins.int
     """Its place among its alternatives, from 0, the oldest first. Not sent yet."""
     request_id: _builtins.str
-    """The request_id of the SendMessage, StreamMessage or AppendMessage that stored it; "" when that had none, and for
-    messages of the server. By it a client finds the message that it shows already while it sends.
+    """The request_id of the SendMessage, StreamMessage or AppendMessage that stored it; "" when that had none, for messages
+    of the server and for copies. By it a client finds the message that it shows already while it sends.
     """
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Part]:
@@ -334,7 +334,7 @@ class SessionMessage(_message.Message):
 
     @_builtins.property
     def origin(self) -> Global___MessageOrigin:
-        """Where a copied or imported message comes from. Absent for all others. Not sent yet."""
+        """Where a copied or imported message comes from. Absent for all others."""
 
     def __init__(
         self,
@@ -377,7 +377,7 @@ Global___SessionMessage: _TypeAlias = SessionMessage  # noqa: Y015
 
 @_typing.final
 class MessageOrigin(_message.Message):
-    """Names the message that another one is a copy of, after a fork, a clone or an import. Not sent yet."""
+    """Names the message that another one is a copy of, after a fork or an import."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -131,7 +131,7 @@ class SessionInfo(_message.Message):
 
     @_builtins.property
     def origin(self) -> Global___SessionOrigin:
-        """Where it came from, when it was forked or imported. Absent otherwise. Not sent yet."""
+        """Where it came from, when it was forked or imported. Absent otherwise."""
 
     def __init__(
         self,
@@ -301,7 +301,7 @@ Global___SessionSettings: _TypeAlias = SessionSettings  # noqa: Y015
 
 @_typing.final
 class SessionOrigin(_message.Message):
-    """Names the session that a session was copied from. Not sent yet."""
+    """Names the session that a session was copied from."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -313,7 +313,7 @@ class SessionOrigin(_message.Message):
     session_id: _builtins.str
     """The session there."""
     message_id: _builtins.str
-    """The last message that was copied."""
+    """The last message that was copied; "" when none was."""
     def __init__(
         self,
         *,
@@ -650,3 +650,101 @@ class UpdateSessionResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___UpdateSessionResponse: _TypeAlias = UpdateSessionResponse  # noqa: Y015
+
+@_typing.final
+class ForkSessionRequest(_message.Message):
+    """Asks for a copy of a session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    THROUGH_MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    SETTINGS_MASK_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session to copy. Required."""
+    through_message_id: _builtins.str
+    """The last message to copy. "" copies the whole conversation."""
+    request_id: _builtins.str
+    """As in CreateSessionRequest."""
+    @_builtins.property
+    def settings(self) -> Global___SessionSettings:
+        """Settings that the copy has in place of those of the session."""
+
+    @_builtins.property
+    def settings_mask(self) -> _field_mask_pb2.FieldMask:
+        """Which settings differ, as update_mask of UpdateSessionRequest."""
+
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        through_message_id: _builtins.str = ...,
+        settings: Global___SessionSettings | None = ...,
+        settings_mask: _field_mask_pb2.FieldMask | None = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings", "settings_mask", b"settings_mask"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "session_id", b"session_id", "settings", b"settings", "settings_mask", b"settings_mask", "through_message_id", b"through_message_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForkSessionRequest: _TypeAlias = ForkSessionRequest  # noqa: Y015
+
+@_typing.final
+class ForkSessionResponse(_message.Message):
+    """Returns a copy."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class MessageIdsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    MESSAGE_IDS_FIELD_NUMBER: _builtins.int
+    RESUME_TOKEN_FIELD_NUMBER: _builtins.int
+    resume_token: _builtins.str
+    """Give this as resume_token to WatchEvents; it marks the same place as session.head_sequence."""
+    @_builtins.property
+    def session(self) -> Global___SessionInfo:
+        """The new session, with all of its settings."""
+
+    @_builtins.property
+    def message_ids(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Ids of the copies by the ids of the messages that they come from. Empty when more than 1,000 messages were copied:
+        read SessionMessage.origin then.
+        """
+
+    def __init__(
+        self,
+        *,
+        session: Global___SessionInfo | None = ...,
+        message_ids: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        resume_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message_ids", b"message_ids", "resume_token", b"resume_token", "session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForkSessionResponse: _TypeAlias = ForkSessionResponse  # noqa: Y015

@@ -65,6 +65,11 @@ class SessionServiceStub:
                 request_serializer=opencode_dot_session_dot_session__pb2.UpdateSessionRequest.SerializeToString,
                 response_deserializer=opencode_dot_session_dot_session__pb2.UpdateSessionResponse.FromString,
                 _registered_method=True)
+        self.ForkSession = channel.unary_unary(
+                '/opencode.session.SessionService/ForkSession',
+                request_serializer=opencode_dot_session_dot_session__pb2.ForkSessionRequest.SerializeToString,
+                response_deserializer=opencode_dot_session_dot_session__pb2.ForkSessionResponse.FromString,
+                _registered_method=True)
 
 
 class SessionServiceServicer:
@@ -123,6 +128,21 @@ class SessionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ForkSession(self, request, context):
+        """Copies a session: its settings and its conversation, or the beginning of it. The copy is independent of the session:
+        all its ids are new, and only stored bytes of files are shared. A copied message is equal to the one it comes from,
+        with what only its provider reads; `origin` names that one. Not copied are messages that wait, hidden messages,
+        budgets used so far and permissions. While a turn runs, the copy ends before the first message that is still being
+        written or has a call without a result. The first events of the new session are session_created and
+        conversation_changed, which says to read ListMessages. Idempotent when request_id is set.
+        Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND); FAILED_PRECONDITION (TURN_IN_PROGRESS) when
+        through_message_id names a message that is not complete yet, waits, or comes after such a one; INVALID_ARGUMENT naming
+        `settings_mask` or the field; RESOURCE_EXHAUSTED (QUOTA_EXCEEDED).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SessionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -155,6 +175,11 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.UpdateSession,
                     request_deserializer=opencode_dot_session_dot_session__pb2.UpdateSessionRequest.FromString,
                     response_serializer=opencode_dot_session_dot_session__pb2.UpdateSessionResponse.SerializeToString,
+            ),
+            'ForkSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForkSession,
+                    request_deserializer=opencode_dot_session_dot_session__pb2.ForkSessionRequest.FromString,
+                    response_serializer=opencode_dot_session_dot_session__pb2.ForkSessionResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -320,6 +345,33 @@ class SessionService:
             '/opencode.session.SessionService/UpdateSession',
             opencode_dot_session_dot_session__pb2.UpdateSessionRequest.SerializeToString,
             opencode_dot_session_dot_session__pb2.UpdateSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForkSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/opencode.session.SessionService/ForkSession',
+            opencode_dot_session_dot_session__pb2.ForkSessionRequest.SerializeToString,
+            opencode_dot_session_dot_session__pb2.ForkSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,

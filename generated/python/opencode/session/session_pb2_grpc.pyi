@@ -60,6 +60,17 @@ class SessionServiceStub:
     Errors: NOT_FOUND; INVALID_ARGUMENT naming `update_mask` or the field (INVALID_REQUEST, MODEL_UNKNOWN,
     REQUEST_ID_REUSED); ABORTED (STALE_VERSION) when expected_revision is present and is not the session's.
     """
+    ForkSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.ForkSessionRequest, _session_pb2.ForkSessionResponse]
+    """Copies a session: its settings and its conversation, or the beginning of it. The copy is independent of the session:
+    all its ids are new, and only stored bytes of files are shared. A copied message is equal to the one it comes from,
+    with what only its provider reads; `origin` names that one. Not copied are messages that wait, hidden messages,
+    budgets used so far and permissions. While a turn runs, the copy ends before the first message that is still being
+    written or has a call without a result. The first events of the new session are session_created and
+    conversation_changed, which says to read ListMessages. Idempotent when request_id is set.
+    Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND); FAILED_PRECONDITION (TURN_IN_PROGRESS) when
+    through_message_id names a message that is not complete yet, waits, or comes after such a one; INVALID_ARGUMENT naming
+    `settings_mask` or the field; RESOURCE_EXHAUSTED (QUOTA_EXCEEDED).
+    """
 
 @_typing.type_check_only
 class SessionServiceAsyncStub(SessionServiceStub):
@@ -92,6 +103,17 @@ class SessionServiceAsyncStub(SessionServiceStub):
     when request_id is set: a retry answers the session as it is then.
     Errors: NOT_FOUND; INVALID_ARGUMENT naming `update_mask` or the field (INVALID_REQUEST, MODEL_UNKNOWN,
     REQUEST_ID_REUSED); ABORTED (STALE_VERSION) when expected_revision is present and is not the session's.
+    """
+    ForkSession: _aio.UnaryUnaryMultiCallable[_session_pb2.ForkSessionRequest, _session_pb2.ForkSessionResponse]  # type: ignore[assignment]
+    """Copies a session: its settings and its conversation, or the beginning of it. The copy is independent of the session:
+    all its ids are new, and only stored bytes of files are shared. A copied message is equal to the one it comes from,
+    with what only its provider reads; `origin` names that one. Not copied are messages that wait, hidden messages,
+    budgets used so far and permissions. While a turn runs, the copy ends before the first message that is still being
+    written or has a call without a result. The first events of the new session are session_created and
+    conversation_changed, which says to read ListMessages. Idempotent when request_id is set.
+    Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND); FAILED_PRECONDITION (TURN_IN_PROGRESS) when
+    through_message_id names a message that is not complete yet, waits, or comes after such a one; INVALID_ARGUMENT naming
+    `settings_mask` or the field; RESOURCE_EXHAUSTED (QUOTA_EXCEEDED).
     """
 
 class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -158,6 +180,23 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         when request_id is set: a retry answers the session as it is then.
         Errors: NOT_FOUND; INVALID_ARGUMENT naming `update_mask` or the field (INVALID_REQUEST, MODEL_UNKNOWN,
         REQUEST_ID_REUSED); ABORTED (STALE_VERSION) when expected_revision is present and is not the session's.
+        """
+
+    @_abc_1.abstractmethod
+    def ForkSession(
+        self,
+        request: _session_pb2.ForkSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.ForkSessionResponse, _abc.Awaitable[_session_pb2.ForkSessionResponse]]:
+        """Copies a session: its settings and its conversation, or the beginning of it. The copy is independent of the session:
+        all its ids are new, and only stored bytes of files are shared. A copied message is equal to the one it comes from,
+        with what only its provider reads; `origin` names that one. Not copied are messages that wait, hidden messages,
+        budgets used so far and permissions. While a turn runs, the copy ends before the first message that is still being
+        written or has a call without a result. The first events of the new session are session_created and
+        conversation_changed, which says to read ListMessages. Idempotent when request_id is set.
+        Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND); FAILED_PRECONDITION (TURN_IN_PROGRESS) when
+        through_message_id names a message that is not complete yet, waits, or comes after such a one; INVALID_ARGUMENT naming
+        `settings_mask` or the field; RESOURCE_EXHAUSTED (QUOTA_EXCEEDED).
         """
 
 def add_SessionServiceServicer_to_server(servicer: SessionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -4,7 +4,13 @@ from opencode.session import session_pb2 as pb
 from turnwire.api.wire.answers import outcomes, sessions
 from turnwire.api.wire.requests import pages
 from turnwire.api.wire.requests.checks import required_ids
-from turnwire.api.wire.requests.sessions import create_session_request, update_directory_request, update_session_request
+from turnwire.api.wire.requests.sessions import (
+    create_session_request,
+    fork_session_request,
+    update_directory_request,
+    update_session_request,
+)
+from turnwire.core.use_cases.rewriting.forks import SessionForks
 from turnwire.core.use_cases.sessions import Sessions
 from turnwire.core.watches.resume_tokens import ResumeTokens
 from turnwire.domain.principal import Principal
@@ -13,9 +19,10 @@ from turnwire.domain.principal import Principal
 class SessionService:
     """Method by method as the contract describes them."""
 
-    def __init__(self, sessions: Sessions, tokens: ResumeTokens) -> None:
+    def __init__(self, sessions: Sessions, forks: SessionForks, tokens: ResumeTokens) -> None:
         """Takes the use cases."""
         self._tokens = tokens
+        self._forks = forks
         self._sessions = sessions
 
     async def ListSessions(self, principal: Principal, request: pb.ListSessionsRequest) -> pb.SessionList:
@@ -60,3 +67,14 @@ class SessionService:
         change = update_session_request(request)
         view = await self._sessions.update(principal, request.session_id, change)
         return pb.UpdateSessionResponse(session=sessions.session(view, with_tools=True))
+
+    async def ForkSession(self, principal: Principal, request: pb.ForkSessionRequest) -> pb.ForkSessionResponse:
+        """Copies a session."""
+        change = fork_session_request(request)
+        fork = await self._forks.fork(principal, request.session_id, request.through_message_id, change)
+        session = fork.view.session
+        return pb.ForkSessionResponse(
+            session=sessions.session(fork.view, with_tools=True),
+            message_ids=fork.message_ids,
+            resume_token=await self._tokens.give_reader(principal.tenant, session.session_id, session.head_sequence),
+        )

@@ -125,7 +125,12 @@ def _message(sent: content.SessionMessage) -> m.Message:
         compaction=_compaction(sent.compaction) if sent.HasField("compaction") else None,
         previous_message_id=sent.previous_message_id,
         request_id=sent.request_id,
+        origin=_origin(sent.origin) if sent.HasField("origin") else None,
     )
+
+
+def _origin(sent: content.MessageOrigin) -> m.Origin:
+    return m.Origin(system=sent.system, session_id=sent.session_id, message_id=sent.message_id)
 
 
 def _model_run(sent: content.ModelRun) -> m.ModelRun:

@@ -152,9 +152,9 @@ def _content_form(part: Part) -> list[Any]:
         case File() as file:
             return ["File", *_file_form(file)]
         case ToolUse() as call:
-            # the part's id, because call ids that an API does not accept are replaced by ids made from it
+            # the part's first id, because call ids that an API does not accept are replaced by ids made from it
             result = [call.status, call.output, call.error, list(map(_file_form, call.files))]
-            return ["ToolUse", part.part_id, call.call_id, call.name, call.input_json, *result]
+            return ["ToolUse", part.first_id, call.call_id, call.name, call.input_json, *result]
         case ToolResult() as answer:
             return ["ToolResult", answer.call_id, answer.output, answer.is_error]
 

@@ -91,6 +91,7 @@ class Reservations:
         files: Iterable[PutFile] = (),
         *,
         is_new_session: bool = False,
+        copied_bytes: int = 0,
     ) -> Iterator[Reservation]:
         """Reserves what a request is about to store. Leaving the context releases it unless `until` was called.
 
@@ -99,6 +100,7 @@ class Reservations:
             message: The message that is stored; None for none.
             files: Its files. They count as if the tenant had none of them yet.
             is_new_session: Whether a session is created.
+            copied_bytes: Bytes of the parts that are copied to it.
 
         Raises:
             QuotaExceeded: a quota of the tenant has no room for it.
@@ -112,8 +114,10 @@ class Reservations:
             held[tenant, QuotaName.SESSIONS] = 1
             used = account.sessions + self._counts[tenant, QuotaName.SESSIONS]
             check_count(tenant, QuotaName.SESSIONS, limits.max_sessions, used)
-        if message is not None and limits.max_stored_bytes:
-            size = sum(len(msgspec.json.encode(part)) for part in message.parts) + sum(len(f.content) for f in files)
+        if (message is not None or copied_bytes) and limits.max_stored_bytes:
+            parts = message.parts if message is not None else ()
+            size = sum(len(msgspec.json.encode(part)) for part in parts) + sum(len(f.content) for f in files)
+            size += copied_bytes
             held[tenant, QuotaName.STORED_BYTES] = size
             used = account.stored_bytes + self._counts[tenant, QuotaName.STORED_BYTES]
             check_count(tenant, QuotaName.STORED_BYTES, limits.max_stored_bytes, used, size)

@@ -13,6 +13,7 @@ from turnwire.core.use_cases.explanation import ContextExplainer
 from turnwire.core.use_cases.files import Files
 from turnwire.core.use_cases.messages import Conversations
 from turnwire.core.use_cases.permissions import Permissions
+from turnwire.core.use_cases.rewriting.forks import SessionForks
 from turnwire.core.use_cases.sessions import Sessions
 from turnwire.core.use_cases.tool_results import ToolResults
 from turnwire.core.use_cases.turns import TurnRecords
@@ -27,6 +28,7 @@ class UseCases:
     conversations: Conversations
     tool_results: ToolResults
     sessions: Sessions
+    forks: SessionForks
     turns: TurnRecords
     permissions: Permissions
     explainer: ContextExplainer

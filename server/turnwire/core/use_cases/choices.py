@@ -5,6 +5,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
+import msgspec
+
+from turnwire.core.environment import Environment
+from turnwire.core.intake.inputs import SessionChange
 from turnwire.core.intake.readable_files import is_allowed_directory
 from turnwire.core.settings import CoreSettings
 from turnwire.core.tools.schemas import problem_of_schema
@@ -24,6 +28,41 @@ def settings_in(field: str) -> Iterator[None]:
         if not field:
             raise
         raise error.within(field) from error
+
+
+async def check_settings(environment: Environment, change: SessionChange, tenant: str, directory: str = "") -> None:
+    """Checks what a change of settings names outside the session; `changed_session` checks the rest.
+
+    Args:
+        environment: Ports and settings.
+        change: The change.
+        tenant: The owner of the session.
+        directory: The session's present one, which may stay though the configuration no longer allows it.
+
+    Raises:
+        InvalidRequest: the schema of a tool is wrong, or the directory is not one that the session may have.
+    """
+    with settings_in(change.settings_field):
+        if "tools" in change.paths:
+            await check_schemas(change.settings.tools)
+        if "directory" in change.paths and change.settings.directory != directory:
+            await check_allowed_directory(change.settings.directory, environment.settings.roots(tenant))
+
+
+def changed_session(environment: Environment, session: Session, change: SessionChange) -> Session:
+    """Returns the session with the new settings.
+
+    Raises:
+        InvalidRequest: there is no such agent or model.
+        ProviderCredentialsRejected: the key of the model's provider is not configured.
+    """
+    changed = change.apply_to(session)
+    with settings_in(change.settings_field):
+        if "model" in change.paths and changed.model is not None:
+            environment.providers.check(changed.model)
+        if "agent" in change.paths:
+            changed = msgspec.structs.replace(changed, agent=check_agent(environment.settings, changed.agent))
+    return changed
 
 
 def choose_agent(settings: CoreSettings, asked: str | None, session: Session) -> str:

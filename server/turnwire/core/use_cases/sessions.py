@@ -14,7 +14,7 @@ from turnwire.core.intake.receipts import Receipt
 from turnwire.core.quotas.reservations import Reservations
 from turnwire.core.turns.registry import Turns
 from turnwire.core.uncancelled import Uncancelled
-from turnwire.core.use_cases.choices import check_agent, check_allowed_directory, check_schemas, settings_in
+from turnwire.core.use_cases.choices import changed_session, check_settings
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import SessionCreated, SessionDeleted, SessionUpdated, SessionView
 from turnwire.domain.conversation.sessions import Session
@@ -99,12 +99,11 @@ class Sessions:
         return await self.get(principal, answer.session_id) if isinstance(answer, Receipt) else answer
 
     async def _create(self, principal: Principal, new: SessionChange) -> SessionView:
-        await self._check_schemas(new)
-        await self._check_directory(principal.tenant, "", new)
+        await check_settings(self._environment, new, principal.tenant)
         now = self._environment.clock()
         session_id = self._environment.new_id("ses")
         session = Session(session_id=session_id, tenant=principal.tenant, created_at=now, updated_at=now)
-        session = self._changed(session, new)
+        session = changed_session(self._environment, session, new)
         work = Work((PutSession(session),), (NewEvent(SessionCreated(SessionView(session))),))
         work += receipt_record(principal, new, Receipt(session_id=session.session_id))
         with self._reservations.reserve(principal.tenant, is_new_session=True) as reserved:
@@ -114,10 +113,8 @@ class Sessions:
         return SessionView(msgspec.structs.replace(session, head_sequence=committed.sequence))
 
     async def _update_alone(self, principal: Principal, session_id: str, change: SessionChange) -> SessionView:
-        await self._check_schemas(change)
-        if "directory" in change.paths:
-            session = await self._of(principal).session(session_id)
-            await self._check_directory(session.tenant, session.directory, change)
+        session = await self._of(principal).session(session_id)
+        await check_settings(self._environment, change, session.tenant, session.directory)
         async with self._changing:
             return await self._update(principal, session_id, change)
 
@@ -148,7 +145,7 @@ class Sessions:
             raise StaleVersion(
                 f"the session has revision {session.revision}", {"currentRevision": str(session.revision)}
             )
-        changed = self._changed(session, change)
+        changed = changed_session(self._environment, session, change)
         now, record = self._environment.clock(), receipt_record(principal, change, Receipt(session_id=session_id))
         if changed == session:
             if record.changes:
@@ -159,26 +156,3 @@ class Sessions:
         work = Work((PutSession(changed),), (event,)) + record
         committed = await self._environment.commit(session_id, work, now)
         return self._turns.view(msgspec.structs.replace(changed, head_sequence=committed.sequence))
-
-    def _changed(self, session: Session, change: SessionChange) -> Session:
-        """Returns the session with the new settings, checked."""
-        changed = change.apply_to(session)
-        with settings_in(change.settings_field):
-            if "model" in change.paths and changed.model is not None:
-                self._environment.providers.check(changed.model)
-            if "agent" in change.paths:
-                agent = check_agent(self._environment.settings, changed.agent)
-                changed = msgspec.structs.replace(changed, agent=agent)
-        return changed
-
-    async def _check_directory(self, tenant: str, current: str, change: SessionChange) -> None:
-        """Checks a new directory. The current one may stay, though the configuration no longer allows it."""
-        if "directory" in change.paths and change.settings.directory != current:
-            with settings_in(change.settings_field):
-                await check_allowed_directory(change.settings.directory, self._environment.settings.roots(tenant))
-
-    @staticmethod
-    async def _check_schemas(change: SessionChange) -> None:
-        if "tools" in change.paths:
-            with settings_in(change.settings_field):
-                await check_schemas(change.settings.tools)

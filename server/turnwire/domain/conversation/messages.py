@@ -165,6 +165,23 @@ class Part(Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: PartStatus = PartStatus.COMPLETE
     provider_state: str | None = None
     """Opaque JSON text to return to its provider byte for byte (signatures, sealed reasoning)."""
+    copied_id: str = ""
+    """The id of the part that this one was copied from, by way of other copies or not; "" when it is no copy."""
+
+    @property
+    def first_id(self) -> str:
+        """The id that copies have in common: what models are sent of a call depends on it, so copies read the same."""
+        return self.copied_id or self.part_id
+
+
+class Origin(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Names what a session or a message was copied from."""
+
+    system: str = ""
+    """The system that had it, in its own word; "" for this server."""
+    session_id: str
+    message_id: str = ""
+    """Of a session: the last message that was copied; "" when none was."""
 
 
 class ModelRef(Struct, frozen=True):
@@ -263,6 +280,8 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Set when this SYSTEM message is a summary."""
     sent_context: SentContext | None = None
     """Describes the request that this assistant message answers."""
+    origin: Origin | None = None
+    """The message that it is a copy of; None when it is no copy."""
 
     def tool_calls(self) -> tuple[tuple[Part, ToolUse], ...]:
         """Returns the tool calls with their parts, in part order."""

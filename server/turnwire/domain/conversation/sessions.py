@@ -4,7 +4,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from turnwire.domain.conversation.messages import ModelRef
+from turnwire.domain.conversation.messages import ModelRef, Origin
 from turnwire.domain.conversation.turns import GenerationOptions, ToolDefinition
 from turnwire.domain.principal import DEFAULT_TENANT
 
@@ -60,3 +60,5 @@ class Session(SessionSettings, frozen=True, kw_only=True, omit_defaults=True):
     """Grows with every change of the queue. Assigned by the store; ignored when a session is written."""
     head_sequence: int = 0
     """Sequence of the newest durable event. Assigned by the store; ignored when a session is written."""
+    origin: Origin | None = None
+    """The session that it is a copy of; None when it is no copy."""

@@ -265,7 +265,7 @@ class RequestReader:
             self.repairs.replaced(RepairReason.ARGUMENTS_NO_OBJECT, message, part, name=call.name)
             head = f"[result of a call of {call.name}, whose arguments were not a JSON object]"
             return ToldResult(text=f"{head}\n{result or NO_OUTPUT}", files=files)
-        call_id = self._ids.wire_id(part.part_id, call)
+        call_id = self._ids.wire_id(part.first_id, call)
         if call_id != call.call_id:
             self.repairs.replaced(RepairReason.ID_MAPPED, message, part, call_id=call.call_id, wire_id=call_id)
         self._carried.add(call.call_id)

@@ -41,15 +41,20 @@ class CallIds:
         self._exact_chars = exact_chars
         self._used: set[str] = set()
 
-    def wire_id(self, part_id: str, call: ToolUse) -> str:
-        """Returns the id to send for the call and for its result. Call it once per tool call."""
+    def wire_id(self, first_id: str, call: ToolUse) -> str:
+        """Returns the id to send for the call and for its result. Call it once per tool call.
+
+        Args:
+            first_id: `Part.first_id` of the call.
+            call: The call.
+        """
         call_id = call.call_id
         if self._exact_chars is not None:
             fits = len(call_id) == self._exact_chars and call_id.isascii() and call_id.isalnum()
         else:
             fits = len(call_id) <= self._max_chars and _NAME.fullmatch(call_id) is not None
         if not fits or call_id in self._used:
-            digest = _hash(f"{part_id} {call_id}")
+            digest = _hash(f"{first_id} {call_id}")
             call_id = digest[: self._exact_chars] if self._exact_chars else f"call_{digest[:24]}"
         self._used.add(call_id)
         return call_id

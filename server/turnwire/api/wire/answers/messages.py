@@ -97,7 +97,15 @@ def message(value: m.Message) -> content.SessionMessage:
         sent_context=sent_context(value.sent_context),
         previous_message_id=value.previous_message_id,
         request_id=value.request_id,
+        origin=message_origin(value.origin),
     )
+
+
+def message_origin(value: m.Origin | None) -> content.MessageOrigin | None:
+    """Returns what a message is a copy of."""
+    if value is None:
+        return None
+    return content.MessageOrigin(system=value.system, session_id=value.session_id, message_id=value.message_id)
 
 
 def compaction(value: m.Compaction | None) -> content.Compaction | None:

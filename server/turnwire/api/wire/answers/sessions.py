@@ -6,6 +6,7 @@ from turnwire.api.wire.answers.times import milliseconds
 from turnwire.api.wire.answers.tools import tool_definition
 from turnwire.api.wire.answers.turns import options
 from turnwire.domain.conversation.events import SessionView
+from turnwire.domain.conversation.messages import Origin
 from turnwire.domain.conversation.sessions import Budget, SessionSettings
 
 _COMPACTION = {
@@ -31,6 +32,7 @@ def session(view: SessionView, *, with_tools: bool = False) -> session_pb2.Sessi
         active_turn_id=view.active_turn_id or None,
         queued_messages=len(view.queue),
         open_requests=view.open_requests,
+        origin=_origin(value.origin),
     )
 
 
@@ -49,6 +51,12 @@ def session_settings(value: SessionSettings, *, with_tools: bool) -> session_pb2
         system=value.system,
         options=options(value.options),
     )
+
+
+def _origin(value: Origin | None) -> session_pb2.SessionOrigin | None:
+    if value is None:
+        return None
+    return session_pb2.SessionOrigin(system=value.system, session_id=value.session_id, message_id=value.message_id)
 
 
 def budget(value: Budget) -> session_pb2.Budget | None:

@@ -52,15 +52,28 @@ def update_session_request(request: session_pb2.UpdateSessionRequest) -> Session
     """Returns the settings to change. Raises InvalidRequest naming every wrong field."""
     checks = Checks()
     checks.required("session_id", request.session_id)
-    paths = _paths(checks, request)
-    masked = session_pb2.SessionSettings()
-    FieldMask(paths=sorted(paths)).MergeMessage(request.settings, masked)
+    settings, paths = _masked(checks, request.settings, request.update_mask, "update_mask")
     change = SessionChange(
         request_id=checks.at_most("request_id", request.request_id, 128),
         fingerprint=fingerprint("update_session", request),
-        settings=_settings(checks.within("settings"), masked),
+        settings=settings,
         paths=paths,
         expected_revision=request.expected_revision if request.HasField("expected_revision") else None,
+    )
+    checks.done()
+    return change
+
+
+def fork_session_request(request: session_pb2.ForkSessionRequest) -> SessionChange:
+    """Returns how the settings of a copy differ. Raises InvalidRequest naming every wrong field."""
+    checks = Checks()
+    checks.required("session_id", request.session_id)
+    settings, paths = _masked(checks, request.settings, request.settings_mask, "settings_mask")
+    change = SessionChange(
+        request_id=checks.at_most("request_id", request.request_id, 128),
+        fingerprint=fingerprint("fork_session", request),
+        settings=settings,
+        paths=paths,
     )
     checks.done()
     return change
@@ -76,22 +89,32 @@ def update_directory_request(request: session_pb2.UpdateDirectoryRequest) -> Ses
     return SessionChange(settings=settings, paths=frozenset(("directory",)), settings_field="")
 
 
-def _paths(checks: Checks, request: session_pb2.UpdateSessionRequest) -> frozenset[str]:
+def _masked(
+    checks: Checks, sent: session_pb2.SessionSettings, mask: FieldMask, field: str
+) -> tuple[SessionSettings, frozenset[str]]:
+    """Returns the settings that a mask names, and their paths; `field` is the field of the mask."""
+    paths = _paths(checks, sent, mask, field)
+    masked = session_pb2.SessionSettings()
+    FieldMask(paths=sorted(paths)).MergeMessage(sent, masked)
+    return _settings(checks.within("settings"), masked), paths
+
+
+def _paths(checks: Checks, sent: session_pb2.SessionSettings, mask: FieldMask, field: str) -> frozenset[str]:
     """Returns what changes: a path inside a setting is left out when the setting is named too.
 
     Every path is checked, also beside "*".
     """
-    named = frozenset(request.update_mask.paths)
+    named = frozenset(mask.paths)
     if not named:
-        return frozenset(field.name for field, _ in request.settings.ListFields())
+        return frozenset(setting.name for setting, _ in sent.ListFields())
     known = set[str]()
     for path in sorted(named - {"*"}):
         if path.partition(".")[0] in _WHOLE and "." in path:
-            checks.fail("update_mask", f"names {path!r}, but that setting is replaced whole")
+            checks.fail(field, f"names {path!r}, but that setting is replaced whole")
         elif FieldMask(paths=[path]).IsValidForDescriptor(session_pb2.SessionSettings.DESCRIPTOR):
             known.add(path)
         else:
-            checks.fail("update_mask", f"names {path!r}, which is no path of SessionSettings")
+            checks.fail(field, f"names {path!r}, which is no path of SessionSettings")
     if "*" in named:
         return frozenset(_FIELDS)
     return frozenset(path for path in known if path.partition(".")[0] == path or path.partition(".")[0] not in known)

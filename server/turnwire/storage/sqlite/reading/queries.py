@@ -22,6 +22,7 @@ from turnwire.domain.pages import decode_token, encode_token, wrong_token
 from turnwire.domain.principal import Principal
 from turnwire.ports.store import (
     Bounds,
+    Conversation,
     EventPage,
     MessagePage,
     Page,
@@ -111,6 +112,21 @@ def messages(db: sqlite3.Connection, tenant: str, session_id: str, page: Page) -
 def history(db: sqlite3.Connection, tenant: str, session_id: str) -> tuple[Message, ...]:
     """Returns the conversation; see `TenantStore.history`."""
     return read_messages(db, "session = ? AND queued = 0", (session_row(db, tenant, session_id),), "place")
+
+
+def conversation(db: sqlite3.Connection, tenant: str, session_id: str) -> Conversation:
+    """Returns a session with its whole conversation; see `TenantStore.conversation`."""
+    db.execute("BEGIN")  # so that everything is of the same moment
+    try:
+        found = session(db, tenant, session_id)
+        turns = db.execute(
+            "SELECT json_remove(body, '$.tools', '$.system'), start_sequence, end_sequence FROM turns"
+            " WHERE session = ? AND json_extract(body, '$.status') <> ? ORDER BY id",
+            (session_row(db, tenant, session_id), TurnStatus.QUEUED),
+        )
+        return Conversation(found, history(db, tenant, session_id), tuple(_turn_of(*row) for row in turns))
+    finally:
+        db.execute("COMMIT")
 
 
 def turn_messages(db: sqlite3.Connection, turn_id: str) -> tuple[Message, ...]:

@@ -14,7 +14,17 @@ from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.ports.codec import Codec
-from turnwire.ports.store import Bounds, DisplayPage, EventPage, MessagePage, Page, SessionPage, Spent, TurnPage
+from turnwire.ports.store import (
+    Bounds,
+    Conversation,
+    DisplayPage,
+    EventPage,
+    MessagePage,
+    Page,
+    SessionPage,
+    Spent,
+    TurnPage,
+)
 from turnwire.storage.accounts import Accounts
 from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.connection import run
@@ -92,6 +102,10 @@ class TenantReads:
     async def history(self, session_id: str) -> tuple[Message, ...]:
         """Returns the conversation."""
         return await run(self._reads.connection, queries.history, self._tenant, session_id)
+
+    async def conversation(self, session_id: str) -> Conversation:
+        """Returns a session with its whole conversation."""
+        return await run(self._reads.connection, queries.conversation, self._tenant, session_id)
 
     async def display(self, session_id: str, page: Page) -> DisplayPage:
         """Returns a page of display forms."""

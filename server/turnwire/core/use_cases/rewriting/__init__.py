@@ -1,0 +1,1 @@
+"""Operations on whole conversations: copies, and messages that are taken back."""

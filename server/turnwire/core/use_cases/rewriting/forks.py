@@ -1,0 +1,147 @@
+"""Forks: sessions that begin as copies of others."""
+
+import asyncio
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Struct
+
+from turnwire.core.environment import Environment
+from turnwire.core.intake.inputs import SessionChange
+from turnwire.core.intake.once import NamedRequests, receipt_record
+from turnwire.core.intake.receipts import Receipt
+from turnwire.core.quotas.reservations import Reservations
+from turnwire.core.turns.registry import Turns
+from turnwire.core.uncancelled import Uncancelled
+from turnwire.core.use_cases.choices import changed_session, check_settings
+from turnwire.core.use_cases.rewriting.copies import CopiedConversation, copy_conversation
+from turnwire.core.work import Work
+from turnwire.domain.conversation.events import ConversationChange, ConversationChanged, SessionCreated, SessionView
+from turnwire.domain.conversation.messages import MessageStatus, Origin
+from turnwire.domain.conversation.sessions import Session
+from turnwire.domain.errors import TurnInProgress
+from turnwire.domain.principal import Principal
+from turnwire.ports.commit import NewEvent, PutMessage, PutSession, PutTurn
+
+MAX_NAMED_MESSAGES = 1_000
+"""Most messages whose ids are answered: more would make the answer too large."""
+
+
+class Fork(Struct, frozen=True):
+    """A copy of a session."""
+
+    view: SessionView
+    message_ids: Mapping[str, str]
+    """Ids of the copies by the ids of their originals; empty when there are more than MAX_NAMED_MESSAGES."""
+
+
+class SessionForks:
+    """The use case that copies sessions."""
+
+    def __init__(
+        self, environment: Environment, turns: Turns, requests: NamedRequests, reservations: Reservations
+    ) -> None:
+        """Takes the ports, and what it shares with other use cases."""
+        self._environment = environment
+        self._turns = turns
+        self._requests = requests
+        self._reservations = reservations
+        self._uncancelled = Uncancelled()
+
+    async def fork(self, principal: Principal, session_id: str, through_message_id: str, change: SessionChange) -> Fork:
+        """Copies a session; returns when the copy is durable, as a whole. Continues when it is cancelled.
+
+        Idempotent when the request is named: a retry gets the copy as it is then.
+
+        Args:
+            principal: The caller.
+            session_id: The session to copy.
+            through_message_id: The last message to copy; "" copies all. While a turn runs, the copy ends before the
+                first message that is not complete.
+            change: How the settings of the copy differ from those of the session.
+
+        Raises:
+            SessionNotFound: there is no such session.
+            MessageNotFound: its conversation has no such message.
+            TurnInProgress: the message, or one before it, is not complete yet.
+            InvalidRequest: a setting is wrong, or the request's name was used for another request.
+            QuotaExceeded: the tenant has no room for the copy.
+            StorageError: the session could not be read, or the copy not be stored.
+        """
+        if not change.request_id:
+            return await self._uncancelled.run(self._fork(principal, session_id, through_message_id, change))
+        made = await self._requests.once(
+            principal, change, self._uncancelled, lambda: self._fork(principal, session_id, through_message_id, change)
+        )
+        return await self._earlier(principal, session_id, made) if isinstance(made, Receipt) else made
+
+    async def aclose(self) -> None:
+        """Waits for copies whose callers are gone. Idempotent."""
+        await self._uncancelled.settle()
+
+    async def _fork(
+        self, principal: Principal, session_id: str, through_message_id: str, change: SessionChange
+    ) -> Fork:
+        environment = self._environment
+        session = await environment.session(principal, session_id)
+        await check_settings(environment, change, session.tenant, session.directory)
+        conversation = await environment.store.of(principal.tenant).conversation(session_id)
+        now, copy_id = environment.clock(), environment.new_id("ses")
+        if through_message_id:
+            await self._check_not_waiting(principal, session_id, through_message_id)
+        # a long conversation takes a while, and others must not wait for it
+        copied = await asyncio.to_thread(
+            copy_conversation, conversation, through_message_id, copy_id, environment.new_id, now
+        )
+        copy = msgspec.structs.replace(
+            changed_session(environment, conversation.session, change),
+            session_id=copy_id,
+            created_at=now,
+            updated_at=now,
+            revision=1,
+            queue_revision=0,
+            head_sequence=0,
+            origin=Origin(session_id=session_id, message_id=copied.last_id),
+        )
+        work = _storing(copy, copied) + receipt_record(principal, change, Receipt(session_id=copy_id))
+        with self._reservations.reserve(
+            principal.tenant, is_new_session=True, copied_bytes=copied.part_bytes
+        ) as reserved:
+            storing = environment.commit(copy_id, work, now)
+            reserved.until(storing)
+        committed = await storing
+        view = SessionView(msgspec.structs.replace(copy, head_sequence=committed.sequence))
+        return Fork(view, _named(copied.message_ids))
+
+    async def _check_not_waiting(self, principal: Principal, session_id: str, message_id: str) -> None:
+        """Refuses a message that is not part of the conversation yet."""
+        message = await self._environment.store.of(principal.tenant).message(session_id, message_id)
+        if message.status is MessageStatus.QUEUED:
+            raise TurnInProgress(f"message {message_id!r} waits behind a running turn", message.turn_id)
+
+    async def _earlier(self, principal: Principal, session_id: str, receipt: Receipt) -> Fork:
+        """Returns the copy that the first attempt made, as it is now."""
+        conversation = await self._environment.store.of(principal.tenant).conversation(receipt.session_id)
+        message_ids = {
+            message.origin.message_id: message.message_id
+            for message in conversation.messages
+            if message.origin is not None and message.origin.session_id == session_id
+        }
+        return Fork(self._turns.view(conversation.session), _named(message_ids))
+
+
+def _storing(copy: Session, copied: CopiedConversation) -> Work:
+    """Returns the work that stores a copy."""
+    changed = ConversationChanged(ConversationChange.FORKED, None, reread=True)
+    return Work(
+        (
+            PutSession(copy),
+            *(PutTurn(turn) for turn in copied.turns),
+            *(PutMessage.whole(message) for message in copied.messages),
+        ),
+        (NewEvent(SessionCreated(SessionView(copy))), NewEvent(changed)),
+    )
+
+
+def _named(message_ids: Mapping[str, str]) -> Mapping[str, str]:
+    return message_ids if len(message_ids) <= MAX_NAMED_MESSAGES else {}

@@ -65,7 +65,7 @@ def all_services(use: UseCases, offered_auth: Sequence[str]) -> tuple[Service, .
     return (
         Service(message["MessageService"], MessageService(use.conversations, use.watches, use.explainer)),
         Service(file_pb2.DESCRIPTOR.services_by_name["FileService"], FileService(use.files)),
-        Service(session, SessionService(use.sessions, use.forks, tokens)),
+        Service(session, SessionService(use.sessions, use.forks, use.rewinds, tokens)),
         Service(turn_service_pb2.DESCRIPTOR.services_by_name["TurnService"], TurnService(use.turns)),
         Service(event_pb2.DESCRIPTOR.services_by_name["EventService"], EventService(use.watches, use.conflated)),
         Service(tool["ToolService"], ToolService(use.tool_results, use.catalog, tokens)),

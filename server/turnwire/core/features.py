@@ -15,6 +15,7 @@ FEATURES: Mapping[str, str] = {
     "quotas": "a tenant has limits, which `ListQuotas` shows",
     "requests.named": "`request_id` makes sending again safe",
     "sessions.fork": "`ForkSession` copies a session, or its beginning",
+    "sessions.rewind": "`ClearSession` and `RevertSession` hide messages, `RestoreSession` brings them back",
     "sessions.settings": "`UpdateSession` sets and unsets each setting of a session by a mask",
     "tools.client": "clients declare tools and run them",
     "tools.server": "the server runs tools of MCP servers",

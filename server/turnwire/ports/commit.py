@@ -47,6 +47,23 @@ class PutMessage(Struct, frozen=True):
         return cls(message, tuple(range(len(message.parts))))
 
 
+class HideMessages(Struct, frozen=True):
+    """Takes messages out of the conversation; they stay stored. The commit's first event is a ConversationChanged.
+
+    `ports.store.Store.commit` raises MessageNotFound when the conversation does not have the message.
+    """
+
+    from_message_id: str
+    """The first of them; all behind it follow, but for those that wait. "" hides all."""
+
+
+class ShowMessages(Struct, frozen=True):
+    """Brings back what was hidden last. The commit's first event is a ConversationChanged.
+
+    `ports.store.Store.commit` raises NothingToRestore when nothing is hidden, or a turn began since.
+    """
+
+
 class RemoveMessage(Struct, frozen=True):
     """Removes a message with its parts. Does nothing when there is no such message."""
 
@@ -89,6 +106,8 @@ Change = (
     | RemoveSession
     | PutTurn
     | PutMessage
+    | HideMessages
+    | ShowMessages
     | RemoveMessage
     | PutFile
     | RecordRequest
@@ -116,6 +135,15 @@ class Commit(Struct, frozen=True, kw_only=True):
     """Given sequences in order, after the changes."""
 
 
+class Rewound(Struct, frozen=True):
+    """What HideMessages or ShowMessages did."""
+
+    messages: int
+    """How many messages were hidden, or brought back."""
+    kept_through_message_id: str | None
+    """The last message before them; None when they are the first ones."""
+
+
 class Committed(Struct, frozen=True):
     """The sequences before and after a commit."""
 
@@ -125,3 +153,5 @@ class Committed(Struct, frozen=True):
     """The session's head after the commit."""
     previous_message_ids: dict[str, str] = {}
     """The message before each message of the commit, by its id. Without queued messages and the session's first one."""
+    rewound: Rewound | None = None
+    """None for a commit without HideMessages and ShowMessages."""

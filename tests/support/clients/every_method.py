@@ -25,11 +25,14 @@ from opencode.message.message_pb2 import (
 from opencode.provider.provider_pb2 import GetProvidersRequest
 from opencode.server.server_pb2 import GetServerInfoRequest
 from opencode.session.session_pb2 import (
+    ClearSessionRequest,
     CreateSessionRequest,
     DeleteSessionRequest,
     ForkSessionRequest,
     GetSessionRequest,
     ListSessionsRequest,
+    RestoreSessionRequest,
+    RevertSessionRequest,
     UpdateDirectoryRequest,
 )
 from opencode.tool.tool_pb2 import (
@@ -111,15 +114,24 @@ REQUESTS: dict[str, tuple[Make, ...]] = {
     "session.SessionService.UpdateSessionDirectory": (
         lambda b: UpdateDirectoryRequest(session_id=b.session_id, directory="/tmp"),
     ),
+    "session.SessionService.ClearSession": (
+        lambda b: ClearSessionRequest(session_id=b.session_id, request_id=b.request_id),
+    ),
     "session.SessionService.ForkSession": (
-        lambda b: ForkSessionRequest(
-            session_id=b.session_id, through_message_id=b.message_id, request_id=f"fork {b.request_id}"
-        ),
+        lambda b: ForkSessionRequest(session_id=b.session_id, through_message_id=b.message_id, request_id=b.request_id),
         lambda b: ForkSessionRequest(session_id=b.session_id),
     ),
     "session.SessionService.GetSession": (lambda b: GetSessionRequest(session_id=b.session_id),),
     "session.SessionService.UpdateSession": (
         lambda b: _with(change_of(b.session_id, title="Mine"), request_id=b.request_id),
+    ),
+    "session.SessionService.RevertSession": (
+        lambda b: RevertSessionRequest(
+            session_id=b.session_id, before_message_id=b.message_id, request_id=b.request_id
+        ),
+    ),
+    "session.SessionService.RestoreSession": (
+        lambda b: RestoreSessionRequest(session_id=b.session_id, request_id=b.request_id),
     ),
     "tool.PermissionService.RespondToPermission": (
         lambda b: PermissionResponse(session_id=b.session_id, permission_id=b.permission_id, response="approve"),
@@ -150,7 +162,7 @@ REQUESTS: dict[str, tuple[Make, ...]] = {
 
 ID_FIELDS = {
     *("session_id", "session_ids", "message_id", "turn_id", "expected_turn_id", "tool_call_id", "permission_id"),
-    *("through_message_id", "sha256", "request_id", "page_token", "resume_token"),
+    *("through_message_id", "before_message_id", "sha256", "request_id", "page_token", "resume_token"),
 }
 """Fields of requests that take what the server or a caller has named."""
 

@@ -188,6 +188,7 @@ DAMAGES = (
         "UPDATE messages SET queued = 1, place = 9, previous = '' WHERE message_id = 'msg_4'",
     ),
     _one("messages.previous", "UPDATE messages SET previous = 'msg_1' WHERE message_id = 'msg_3'"),
+    _never("messages.hidden", "UPDATE messages SET hidden = 1 WHERE message_id = 'msg_4'"),
     _one(
         "messages.unfinished",
         "UPDATE messages SET turn_id = 'trn_1' WHERE message_id = 'msg_q'",

@@ -87,6 +87,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """A quota of the caller's tenant is used up; RetryInfo says when to try again where waiting helps. Of a call, and of a
     turn. Metadata: quota (its name, as ListQuotas answers it), limit, used.
     """
+    NOTHING_TO_RESTORE: _ErrorReason.ValueType  # 30
+    """No messages are hidden, or a turn began since they were."""
     PROVIDER_CREDENTIALS_REJECTED: _ErrorReason.ValueType  # 40
     """Failures of turns, messages and attempts.
 
@@ -182,6 +184,8 @@ QUOTA_EXCEEDED: ErrorReason.ValueType  # 28
 """A quota of the caller's tenant is used up; RetryInfo says when to try again where waiting helps. Of a call, and of a
 turn. Metadata: quota (its name, as ListQuotas answers it), limit, used.
 """
+NOTHING_TO_RESTORE: ErrorReason.ValueType  # 30
+"""No messages are hidden, or a turn began since they were."""
 PROVIDER_CREDENTIALS_REJECTED: ErrorReason.ValueType  # 40
 """Failures of turns, messages and attempts.
 

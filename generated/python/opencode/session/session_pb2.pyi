@@ -748,3 +748,175 @@ class ForkSessionResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ForkSessionResponse: _TypeAlias = ForkSessionResponse  # noqa: Y015
+
+@_typing.final
+class ClearSessionRequest(_message.Message):
+    """Asks to hide a conversation."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session. Required."""
+    request_id: _builtins.str
+    """As in CreateSessionRequest: a retry with the same name gets the first answer."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClearSessionRequest: _TypeAlias = ClearSessionRequest  # noqa: Y015
+
+@_typing.final
+class ClearSessionResponse(_message.Message):
+    """Tells what was hidden."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    RESUME_TOKEN_FIELD_NUMBER: _builtins.int
+    HIDDEN_MESSAGES_FIELD_NUMBER: _builtins.int
+    sequence: _builtins.int
+    """The session's sequence just before the event."""
+    resume_token: _builtins.str
+    """Give this as resume_token to WatchEvents to see the event."""
+    hidden_messages: _builtins.int
+    """How many messages were hidden. 0 in the answer to a retry."""
+    def __init__(
+        self,
+        *,
+        sequence: _builtins.int = ...,
+        resume_token: _builtins.str = ...,
+        hidden_messages: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hidden_messages", b"hidden_messages", "resume_token", b"resume_token", "sequence", b"sequence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClearSessionResponse: _TypeAlias = ClearSessionResponse  # noqa: Y015
+
+@_typing.final
+class RevertSessionRequest(_message.Message):
+    """Asks to hide the end of a conversation."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    BEFORE_MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session. Required."""
+    before_message_id: _builtins.str
+    """The first message to hide. Required."""
+    request_id: _builtins.str
+    """As in ClearSessionRequest."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        before_message_id: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["before_message_id", b"before_message_id", "request_id", b"request_id", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevertSessionRequest: _TypeAlias = RevertSessionRequest  # noqa: Y015
+
+@_typing.final
+class RevertSessionResponse(_message.Message):
+    """Tells what was hidden."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    RESUME_TOKEN_FIELD_NUMBER: _builtins.int
+    HIDDEN_MESSAGES_FIELD_NUMBER: _builtins.int
+    sequence: _builtins.int
+    """The session's sequence just before the event."""
+    resume_token: _builtins.str
+    """Give this as resume_token to WatchEvents to see the event."""
+    hidden_messages: _builtins.int
+    """How many messages were hidden. 0 in the answer to a retry."""
+    def __init__(
+        self,
+        *,
+        sequence: _builtins.int = ...,
+        resume_token: _builtins.str = ...,
+        hidden_messages: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hidden_messages", b"hidden_messages", "resume_token", b"resume_token", "sequence", b"sequence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevertSessionResponse: _TypeAlias = RevertSessionResponse  # noqa: Y015
+
+@_typing.final
+class RestoreSessionRequest(_message.Message):
+    """Asks to bring hidden messages back."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session. Required."""
+    request_id: _builtins.str
+    """As in ClearSessionRequest."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestoreSessionRequest: _TypeAlias = RestoreSessionRequest  # noqa: Y015
+
+@_typing.final
+class RestoreSessionResponse(_message.Message):
+    """Tells what was brought back."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    RESUME_TOKEN_FIELD_NUMBER: _builtins.int
+    RESTORED_MESSAGES_FIELD_NUMBER: _builtins.int
+    sequence: _builtins.int
+    """The session's sequence just before the event."""
+    resume_token: _builtins.str
+    """Give this as resume_token to WatchEvents to see the event."""
+    restored_messages: _builtins.int
+    """How many messages were brought back. 0 in the answer to a retry."""
+    def __init__(
+        self,
+        *,
+        sequence: _builtins.int = ...,
+        resume_token: _builtins.str = ...,
+        restored_messages: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["restored_messages", b"restored_messages", "resume_token", b"resume_token", "sequence", b"sequence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestoreSessionResponse: _TypeAlias = RestoreSessionResponse  # noqa: Y015

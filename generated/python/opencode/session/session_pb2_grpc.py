@@ -70,6 +70,21 @@ class SessionServiceStub:
                 request_serializer=opencode_dot_session_dot_session__pb2.ForkSessionRequest.SerializeToString,
                 response_deserializer=opencode_dot_session_dot_session__pb2.ForkSessionResponse.FromString,
                 _registered_method=True)
+        self.ClearSession = channel.unary_unary(
+                '/opencode.session.SessionService/ClearSession',
+                request_serializer=opencode_dot_session_dot_session__pb2.ClearSessionRequest.SerializeToString,
+                response_deserializer=opencode_dot_session_dot_session__pb2.ClearSessionResponse.FromString,
+                _registered_method=True)
+        self.RevertSession = channel.unary_unary(
+                '/opencode.session.SessionService/RevertSession',
+                request_serializer=opencode_dot_session_dot_session__pb2.RevertSessionRequest.SerializeToString,
+                response_deserializer=opencode_dot_session_dot_session__pb2.RevertSessionResponse.FromString,
+                _registered_method=True)
+        self.RestoreSession = channel.unary_unary(
+                '/opencode.session.SessionService/RestoreSession',
+                request_serializer=opencode_dot_session_dot_session__pb2.RestoreSessionRequest.SerializeToString,
+                response_deserializer=opencode_dot_session_dot_session__pb2.RestoreSessionResponse.FromString,
+                _registered_method=True)
 
 
 class SessionServiceServicer:
@@ -143,6 +158,34 @@ class SessionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ClearSession(self, request, context):
+        """Hides the whole conversation; the session goes on empty. Hidden messages are not lost: RestoreSession brings them back
+        until the next turn, and GetMessage answers them at any time. No list has them and no model is sent them. Settings,
+        messages that wait and what was used stay. The event is conversation_changed. Idempotent when request_id is set.
+        Errors: NOT_FOUND (SESSION_NOT_FOUND); FAILED_PRECONDITION (TURN_IN_PROGRESS) while a turn runs; INVALID_ARGUMENT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RevertSession(self, request, context):
+        """Hides a message and all that come after it, as ClearSession does.
+        Errors: as ClearSession; NOT_FOUND (MESSAGE_NOT_FOUND) when the conversation does not have the message.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RestoreSession(self, request, context):
+        """Brings back what the last ClearSession or RevertSession hid, in its old place; called again, what the one before it
+        hid. The event is conversation_changed, which says to read ListMessages. Idempotent when request_id is set.
+        Errors: NOT_FOUND (SESSION_NOT_FOUND); FAILED_PRECONDITION (TURN_IN_PROGRESS) while a turn runs, or
+        (NOTHING_TO_RESTORE) when nothing is hidden or a turn began since; INVALID_ARGUMENT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SessionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -180,6 +223,21 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.ForkSession,
                     request_deserializer=opencode_dot_session_dot_session__pb2.ForkSessionRequest.FromString,
                     response_serializer=opencode_dot_session_dot_session__pb2.ForkSessionResponse.SerializeToString,
+            ),
+            'ClearSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.ClearSession,
+                    request_deserializer=opencode_dot_session_dot_session__pb2.ClearSessionRequest.FromString,
+                    response_serializer=opencode_dot_session_dot_session__pb2.ClearSessionResponse.SerializeToString,
+            ),
+            'RevertSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevertSession,
+                    request_deserializer=opencode_dot_session_dot_session__pb2.RevertSessionRequest.FromString,
+                    response_serializer=opencode_dot_session_dot_session__pb2.RevertSessionResponse.SerializeToString,
+            ),
+            'RestoreSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.RestoreSession,
+                    request_deserializer=opencode_dot_session_dot_session__pb2.RestoreSessionRequest.FromString,
+                    response_serializer=opencode_dot_session_dot_session__pb2.RestoreSessionResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -372,6 +430,87 @@ class SessionService:
             '/opencode.session.SessionService/ForkSession',
             opencode_dot_session_dot_session__pb2.ForkSessionRequest.SerializeToString,
             opencode_dot_session_dot_session__pb2.ForkSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ClearSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/opencode.session.SessionService/ClearSession',
+            opencode_dot_session_dot_session__pb2.ClearSessionRequest.SerializeToString,
+            opencode_dot_session_dot_session__pb2.ClearSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevertSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/opencode.session.SessionService/RevertSession',
+            opencode_dot_session_dot_session__pb2.RevertSessionRequest.SerializeToString,
+            opencode_dot_session_dot_session__pb2.RevertSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RestoreSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/opencode.session.SessionService/RestoreSession',
+            opencode_dot_session_dot_session__pb2.RestoreSessionRequest.SerializeToString,
+            opencode_dot_session_dot_session__pb2.RestoreSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,

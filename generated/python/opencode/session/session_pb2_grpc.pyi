@@ -71,6 +71,22 @@ class SessionServiceStub:
     through_message_id names a message that is not complete yet, waits, or comes after such a one; INVALID_ARGUMENT naming
     `settings_mask` or the field; RESOURCE_EXHAUSTED (QUOTA_EXCEEDED).
     """
+    ClearSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.ClearSessionRequest, _session_pb2.ClearSessionResponse]
+    """Hides the whole conversation; the session goes on empty. Hidden messages are not lost: RestoreSession brings them back
+    until the next turn, and GetMessage answers them at any time. No list has them and no model is sent them. Settings,
+    messages that wait and what was used stay. The event is conversation_changed. Idempotent when request_id is set.
+    Errors: NOT_FOUND (SESSION_NOT_FOUND); FAILED_PRECONDITION (TURN_IN_PROGRESS) while a turn runs; INVALID_ARGUMENT.
+    """
+    RevertSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.RevertSessionRequest, _session_pb2.RevertSessionResponse]
+    """Hides a message and all that come after it, as ClearSession does.
+    Errors: as ClearSession; NOT_FOUND (MESSAGE_NOT_FOUND) when the conversation does not have the message.
+    """
+    RestoreSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.RestoreSessionRequest, _session_pb2.RestoreSessionResponse]
+    """Brings back what the last ClearSession or RevertSession hid, in its old place; called again, what the one before it
+    hid. The event is conversation_changed, which says to read ListMessages. Idempotent when request_id is set.
+    Errors: NOT_FOUND (SESSION_NOT_FOUND); FAILED_PRECONDITION (TURN_IN_PROGRESS) while a turn runs, or
+    (NOTHING_TO_RESTORE) when nothing is hidden or a turn began since; INVALID_ARGUMENT.
+    """
 
 @_typing.type_check_only
 class SessionServiceAsyncStub(SessionServiceStub):
@@ -114,6 +130,22 @@ class SessionServiceAsyncStub(SessionServiceStub):
     Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND); FAILED_PRECONDITION (TURN_IN_PROGRESS) when
     through_message_id names a message that is not complete yet, waits, or comes after such a one; INVALID_ARGUMENT naming
     `settings_mask` or the field; RESOURCE_EXHAUSTED (QUOTA_EXCEEDED).
+    """
+    ClearSession: _aio.UnaryUnaryMultiCallable[_session_pb2.ClearSessionRequest, _session_pb2.ClearSessionResponse]  # type: ignore[assignment]
+    """Hides the whole conversation; the session goes on empty. Hidden messages are not lost: RestoreSession brings them back
+    until the next turn, and GetMessage answers them at any time. No list has them and no model is sent them. Settings,
+    messages that wait and what was used stay. The event is conversation_changed. Idempotent when request_id is set.
+    Errors: NOT_FOUND (SESSION_NOT_FOUND); FAILED_PRECONDITION (TURN_IN_PROGRESS) while a turn runs; INVALID_ARGUMENT.
+    """
+    RevertSession: _aio.UnaryUnaryMultiCallable[_session_pb2.RevertSessionRequest, _session_pb2.RevertSessionResponse]  # type: ignore[assignment]
+    """Hides a message and all that come after it, as ClearSession does.
+    Errors: as ClearSession; NOT_FOUND (MESSAGE_NOT_FOUND) when the conversation does not have the message.
+    """
+    RestoreSession: _aio.UnaryUnaryMultiCallable[_session_pb2.RestoreSessionRequest, _session_pb2.RestoreSessionResponse]  # type: ignore[assignment]
+    """Brings back what the last ClearSession or RevertSession hid, in its old place; called again, what the one before it
+    hid. The event is conversation_changed, which says to read ListMessages. Idempotent when request_id is set.
+    Errors: NOT_FOUND (SESSION_NOT_FOUND); FAILED_PRECONDITION (TURN_IN_PROGRESS) while a turn runs, or
+    (NOTHING_TO_RESTORE) when nothing is hidden or a turn began since; INVALID_ARGUMENT.
     """
 
 class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -197,6 +229,40 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND); FAILED_PRECONDITION (TURN_IN_PROGRESS) when
         through_message_id names a message that is not complete yet, waits, or comes after such a one; INVALID_ARGUMENT naming
         `settings_mask` or the field; RESOURCE_EXHAUSTED (QUOTA_EXCEEDED).
+        """
+
+    @_abc_1.abstractmethod
+    def ClearSession(
+        self,
+        request: _session_pb2.ClearSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.ClearSessionResponse, _abc.Awaitable[_session_pb2.ClearSessionResponse]]:
+        """Hides the whole conversation; the session goes on empty. Hidden messages are not lost: RestoreSession brings them back
+        until the next turn, and GetMessage answers them at any time. No list has them and no model is sent them. Settings,
+        messages that wait and what was used stay. The event is conversation_changed. Idempotent when request_id is set.
+        Errors: NOT_FOUND (SESSION_NOT_FOUND); FAILED_PRECONDITION (TURN_IN_PROGRESS) while a turn runs; INVALID_ARGUMENT.
+        """
+
+    @_abc_1.abstractmethod
+    def RevertSession(
+        self,
+        request: _session_pb2.RevertSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.RevertSessionResponse, _abc.Awaitable[_session_pb2.RevertSessionResponse]]:
+        """Hides a message and all that come after it, as ClearSession does.
+        Errors: as ClearSession; NOT_FOUND (MESSAGE_NOT_FOUND) when the conversation does not have the message.
+        """
+
+    @_abc_1.abstractmethod
+    def RestoreSession(
+        self,
+        request: _session_pb2.RestoreSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.RestoreSessionResponse, _abc.Awaitable[_session_pb2.RestoreSessionResponse]]:
+        """Brings back what the last ClearSession or RevertSession hid, in its old place; called again, what the one before it
+        hid. The event is conversation_changed, which says to read ListMessages. Idempotent when request_id is set.
+        Errors: NOT_FOUND (SESSION_NOT_FOUND); FAILED_PRECONDITION (TURN_IN_PROGRESS) while a turn runs, or
+        (NOTHING_TO_RESTORE) when nothing is hidden or a turn began since; INVALID_ARGUMENT.
         """
 
 def add_SessionServiceServicer_to_server(servicer: SessionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

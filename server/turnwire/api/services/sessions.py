@@ -7,10 +7,12 @@ from turnwire.api.wire.requests.checks import required_ids
 from turnwire.api.wire.requests.sessions import (
     create_session_request,
     fork_session_request,
+    rewind_request,
     update_directory_request,
     update_session_request,
 )
 from turnwire.core.use_cases.rewriting.forks import SessionForks
+from turnwire.core.use_cases.rewriting.rewinds import Rewinds
 from turnwire.core.use_cases.sessions import Sessions
 from turnwire.core.watches.resume_tokens import ResumeTokens
 from turnwire.domain.principal import Principal
@@ -19,8 +21,9 @@ from turnwire.domain.principal import Principal
 class SessionService:
     """Method by method as the contract describes them."""
 
-    def __init__(self, sessions: Sessions, forks: SessionForks, tokens: ResumeTokens) -> None:
+    def __init__(self, sessions: Sessions, forks: SessionForks, rewinds: Rewinds, tokens: ResumeTokens) -> None:
         """Takes the use cases."""
+        self._rewinds = rewinds
         self._tokens = tokens
         self._forks = forks
         self._sessions = sessions
@@ -77,4 +80,27 @@ class SessionService:
             session=sessions.session(fork.view, with_tools=True),
             message_ids=fork.message_ids,
             resume_token=await self._tokens.give_reader(principal.tenant, session.session_id, session.head_sequence),
+        )
+
+    async def ClearSession(self, principal: Principal, request: pb.ClearSessionRequest) -> pb.ClearSessionResponse:
+        """Hides the whole conversation."""
+        rewind = await self._rewinds.clear(principal, request.session_id, rewind_request(request))
+        token = self._tokens.give(principal.tenant, request.session_id, rewind.sequence)
+        return pb.ClearSessionResponse(sequence=rewind.sequence, resume_token=token, hidden_messages=rewind.messages)
+
+    async def RevertSession(self, principal: Principal, request: pb.RevertSessionRequest) -> pb.RevertSessionResponse:
+        """Hides a message and all that come after it."""
+        named = rewind_request(request)
+        rewind = await self._rewinds.revert(principal, request.session_id, request.before_message_id, named)
+        token = self._tokens.give(principal.tenant, request.session_id, rewind.sequence)
+        return pb.RevertSessionResponse(sequence=rewind.sequence, resume_token=token, hidden_messages=rewind.messages)
+
+    async def RestoreSession(
+        self, principal: Principal, request: pb.RestoreSessionRequest
+    ) -> pb.RestoreSessionResponse:
+        """Brings back what was hidden last."""
+        rewind = await self._rewinds.restore(principal, request.session_id, rewind_request(request))
+        token = self._tokens.give(principal.tenant, request.session_id, rewind.sequence)
+        return pb.RestoreSessionResponse(
+            sequence=rewind.sequence, resume_token=token, restored_messages=rewind.messages
         )

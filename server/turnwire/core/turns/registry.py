@@ -35,6 +35,7 @@ from turnwire.domain.errors import (
     ShuttingDown,
     ToolCallAlreadySettled,
     ToolCallNotReady,
+    TurnInProgress,
 )
 from turnwire.ports.commit import Committed
 from turnwire.ports.store import TenantStore
@@ -122,6 +123,18 @@ class Turns:
             The commit. If it fails, nothing is stored and the place is given up. Shield it: the turn awaits it too.
         """
         return self._owners[place.turn.session_id].start(place, work)
+
+    def check_idle(self, session_id: str) -> None:
+        """Refuses what may not happen beside a turn.
+
+        Without an await between this and a commit, no turn begins before the commit takes effect.
+
+        Raises:
+            TurnInProgress: a turn runs in the session, or is about to.
+        """
+        run = self._run(session_id)
+        if run is not None:
+            raise TurnInProgress(f"turn {run.turn.turn_id!r} runs in the session", run.turn.turn_id)
 
     async def abort(self, session_id: str, expected_turn_id: str, *, keep_queue: bool) -> Aborted:
         """Ends the running turn and returns when its end is durable. Idempotent. Safe to cancel: the abort continues.

@@ -14,6 +14,7 @@ from turnwire.core.use_cases.files import Files
 from turnwire.core.use_cases.messages import Conversations
 from turnwire.core.use_cases.permissions import Permissions
 from turnwire.core.use_cases.rewriting.forks import SessionForks
+from turnwire.core.use_cases.rewriting.rewinds import Rewinds
 from turnwire.core.use_cases.sessions import Sessions
 from turnwire.core.use_cases.tool_results import ToolResults
 from turnwire.core.use_cases.turns import TurnRecords
@@ -29,6 +30,7 @@ class UseCases:
     tool_results: ToolResults
     sessions: Sessions
     forks: SessionForks
+    rewinds: Rewinds
     turns: TurnRecords
     permissions: Permissions
     explainer: ContextExplainer

@@ -11,7 +11,7 @@
     |   +-- SessionNotFound  MessageNotFound  TurnNotFound  ToolCallNotFound  PermissionRequestNotFound
     |   +-- StoredFileNotFound
     +-- WrongState
-    |   +-- TurnInProgress  ToolCallAlreadySettled  ToolCallNotReady  PermissionAlreadyAnswered
+    |   +-- TurnInProgress  NothingToRestore  ToolCallAlreadySettled  ToolCallNotReady  PermissionAlreadyAnswered
     +-- PositionUnavailable
     |   +-- EventsCompacted  SequenceInFuture
     +-- StaleVersion
@@ -58,6 +58,7 @@ from turnwire.domain.errors.requests import (
     MessageNotFound,
     MessageTooLarge,
     NotFound,
+    NothingToRestore,
     PermissionAlreadyAnswered,
     PermissionRequestNotFound,
     PositionUnavailable,
@@ -92,6 +93,7 @@ __all__ = [
     "MessageNotFound",
     "MessageTooLarge",
     "NotFound",
+    "NothingToRestore",
     "PermissionAlreadyAnswered",
     "PermissionDenied",
     "PermissionRequestNotFound",

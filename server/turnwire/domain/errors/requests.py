@@ -115,6 +115,12 @@ class TurnInProgress(WrongState):
     reason = "TURN_IN_PROGRESS"
 
 
+class NothingToRestore(WrongState):
+    """No messages are hidden, or a turn began since they were."""
+
+    reason = "NOTHING_TO_RESTORE"
+
+
 class ToolCallAlreadySettled(WrongState):
     """The tool call has another result already, or its turn ended."""
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from turnwire.domain.conversation.events import (
+    ConversationChanged,
     DurableKind,
     Event,
     MessageAdded,
@@ -28,6 +29,7 @@ from turnwire.ports.commit import (
     Change,
     Commit,
     Committed,
+    HideMessages,
     PutFile,
     PutMessage,
     PutPermission,
@@ -36,10 +38,13 @@ from turnwire.ports.commit import (
     RecordRequest,
     RemoveMessage,
     RemoveSession,
+    Rewound,
+    ShowMessages,
 )
 from turnwire.ports.store import StoredEvent
 from turnwire.storage.accounts import Delta
 from turnwire.storage.sqlite.accounts import add_spending
+from turnwire.storage.sqlite.hiding.changes import rewind
 
 PRUNE_SLACK = 256
 """How many events over the limit a session may have: pruning one at a time would write more than it frees."""
@@ -86,18 +91,20 @@ class CommitWriter:
         self._file_bytes, self._spent = 0, []
         row = self._session_row(db, commit)
         session, before, stored_bytes = row.id, row.head_sequence, 0
-        removed, previous = False, dict[str, str]()
+        removed, rewound, previous = False, None, dict[str, str]()
         for change in commit.changes:
             if isinstance(change, RemoveSession):
                 removed = True
             elif isinstance(change, PutMessage):
                 before_it = self._put_message(db, row, change.message, change.part_indexes)
                 previous[change.message.message_id] = before_it
+            elif isinstance(change, HideMessages | ShowMessages):
+                rewound = rewind(db, session, commit.session_id, change, before + 1)
             else:
                 self._carry_out(db, row, change)
         if removed:
             self._remove_session(db, session, commit.session_id)
-        stored = self._append_events(db, row, commit, previous)
+        stored = self._append_events(db, row, commit, previous, rewound)
         head = before + len(stored)
         if not removed:
             (stored_bytes,) = db.execute(
@@ -107,7 +114,8 @@ class CommitWriter:
             if head - row.pruned_through > self._retained_events + PRUNE_SLACK:
                 self._prune(db, session, commit.session_id, head - self._retained_events)
         self._note_delta(row, stored_bytes, is_removed=removed)
-        return Committed(before, head, {message: other for message, other in previous.items() if other}), stored
+        known = {message: other for message, other in previous.items() if other}
+        return Committed(before, head, known, rewound), stored
 
     def _note_delta(self, row: _SessionRow, stored_bytes: int, *, is_removed: bool) -> None:
         delta = Delta(
@@ -227,14 +235,19 @@ class CommitWriter:
         self._remove_unused(db, before - files)
 
     def _append_events(
-        self, db: sqlite3.Connection, session: _SessionRow, commit: Commit, previous: Mapping[str, str]
+        self,
+        db: sqlite3.Connection,
+        session: _SessionRow,
+        commit: Commit,
+        previous: Mapping[str, str],
+        rewound: Rewound | None,
     ) -> list[StoredEvent]:
         stored = []
         rows = []
         for sequence, new in enumerate(commit.events, session.head_sequence + 1):
             event = Event(
                 session_id=commit.session_id,
-                kind=_placed(_numbered(db, session.id, new.kind, sequence), previous),
+                kind=_placed(_numbered(db, session.id, new.kind, sequence), previous, rewound),
                 at=commit.at,
                 turn_id=new.turn_id,
                 sequence=sequence,
@@ -291,13 +304,16 @@ def _numbered(db: sqlite3.Connection, session: int, kind: DurableKind, sequence:
             return kind
 
 
-def _placed(kind: DurableKind, previous: Mapping[str, str]) -> DurableKind:
-    """Returns what happened with the message before the one that it carries.
+def _placed(kind: DurableKind, previous: Mapping[str, str], rewound: Rewound | None) -> DurableKind:
+    """Returns what happened with the message before the one that it carries, or the last one that it keeps.
 
     Args:
         kind: What happened.
         previous: The message before each message that the commit wrote, by its id.
+        rewound: Which messages the commit hid or brought back.
     """
+    if isinstance(kind, ConversationChanged) and rewound is not None:
+        return msgspec.structs.replace(kind, kept_through_message_id=rewound.kept_through_message_id)
     if not isinstance(kind, MessageAdded | MessageFinished | MessageReplaced):
         return kind
     before_it = previous.get(kind.message.message_id, kind.message.previous_message_id)
@@ -336,10 +352,14 @@ _PUT_PART = (
 _PUT_MESSAGE = """
 INSERT INTO messages (message_id, session, queued, place, turn_id, body, display, display_version, previous)
 VALUES (:message_id, :session, :queued,
-        (SELECT coalesce(max(place), 0) + 1 FROM messages WHERE session = :session AND queued = :queued),
+        1 + max(
+            (SELECT coalesce(max(place), 0) FROM messages WHERE session = :session AND hidden = 0 AND queued = :queued),
+            (SELECT coalesce(max(place), 0) FROM messages WHERE session = :session AND hidden = 1 AND queued = :queued)
+        ),
         :turn_id, :body, :display, :display_version,
         CASE WHEN :queued THEN '' ELSE coalesce(
-            (SELECT message_id FROM messages WHERE session = :session AND queued = 0 ORDER BY place DESC LIMIT 1), ''
+            (SELECT message_id FROM messages WHERE session = :session AND hidden = 0 AND queued = 0
+             ORDER BY place DESC LIMIT 1), ''
         ) END)
 ON CONFLICT (message_id) DO UPDATE SET
     queued = excluded.queued,

@@ -8,7 +8,7 @@ from opencode.session import session_pb2
 from turnwire.api.wire.requests import fields
 from turnwire.api.wire.requests.checks import Checks
 from turnwire.api.wire.requests.fingerprints import fingerprint
-from turnwire.core.intake.inputs import SessionChange
+from turnwire.core.intake.inputs import NamedRequest, SessionChange
 from turnwire.core.use_cases.choices import check_directory
 from turnwire.domain.conversation.sessions import SessionSettings
 
@@ -77,6 +77,22 @@ def fork_session_request(request: session_pb2.ForkSessionRequest) -> SessionChan
     )
     checks.done()
     return change
+
+
+def rewind_request(
+    request: session_pb2.ClearSessionRequest | session_pb2.RevertSessionRequest | session_pb2.RestoreSessionRequest,
+) -> NamedRequest:
+    """Returns the name of a request to hide messages or to bring them back. Raises InvalidRequest, as the others do."""
+    checks = Checks()
+    checks.required("session_id", request.session_id)
+    if isinstance(request, session_pb2.RevertSessionRequest):
+        checks.required("before_message_id", request.before_message_id)
+    named = NamedRequest(
+        request_id=checks.at_most("request_id", request.request_id, 128),
+        fingerprint=fingerprint(request.DESCRIPTOR.name, request),
+    )
+    checks.done()
+    return named
 
 
 def update_directory_request(request: session_pb2.UpdateDirectoryRequest) -> SessionChange:

@@ -28,7 +28,8 @@ def display(
         return _whole_display(db, row, page, column)
     where, parameters = after_token(session_id, page)
     found = db.execute(
-        f"SELECT {column}, queued, place FROM messages WHERE session = ? {where} ORDER BY {order_of(page)} LIMIT ?",
+        f"SELECT {column}, queued, place FROM messages WHERE session = ? AND hidden = 0 {where}"
+        f" ORDER BY {order_of(page)} LIMIT ?",
         (row, *parameters, limit_of(page)),
     )
     rows, left_out = fitting(found, lambda row: len(row[0]), MAX_PAGE_BYTES)
@@ -69,7 +70,7 @@ def _all_that_fits(db: sqlite3.Connection, session_row: int, page: Page, column:
     SQLite knows the length of a BLOB without reading it.
     """
     found: tuple[bytes | None] = db.execute(
-        f"SELECT CASE WHEN (SELECT total(length({column})) FROM messages WHERE session = ?1) <= ?2 THEN"
+        f"SELECT CASE WHEN (SELECT total(length({column})) FROM messages WHERE session = ?1 AND hidden = 0) <= ?2 THEN"
         f" coalesce(({_joined(column, page)}), x'') END",
         (session_row, page.max_bytes),
     ).fetchone()
@@ -95,7 +96,7 @@ def _joined(column: str, page: Page, where: str = "") -> str:
     """
     return (
         "SELECT CAST(group_concat(shown, '') AS BLOB) FROM"
-        f" (SELECT {column} AS shown FROM messages WHERE session = ?1 {where} ORDER BY {order_of(page)})"
+        f" (SELECT {column} AS shown FROM messages WHERE session = ?1 AND hidden = 0 {where} ORDER BY {order_of(page)})"
     )
 
 
@@ -106,7 +107,8 @@ def _first_that_fits(
     if max_bytes is None:
         return None
     rows = db.execute(
-        f"SELECT length({column}), queued, place FROM messages WHERE session = ? ORDER BY queued DESC, place DESC",
+        f"SELECT length({column}), queued, place FROM messages WHERE session = ? AND hidden = 0"
+        " ORDER BY queued DESC, place DESC",
         (session_row,),
     )
     fit, left_out = fitting(rows, lambda row: row[0], max_bytes, refuses=True)

@@ -89,7 +89,7 @@ def message_of_call(db: sqlite3.Connection, tenant: str, session_id: str, part_i
     """Returns the message of a tool call; see `TenantStore.message_of_call`."""
     row = session_row(db, tenant, session_id)
     # + keeps SQLite from going through all messages of the session instead
-    calling = "messages.id IN (SELECT message FROM parts WHERE tool_call_id = ?) AND +session = ?"
+    calling = "messages.id IN (SELECT message FROM parts WHERE tool_call_id = ?) AND +session = ? AND hidden = 0"
     found = read_messages(db, calling, (part_id, row), "place")
     if not found:
         raise ToolCallNotFound(part_id)
@@ -111,7 +111,9 @@ def messages(db: sqlite3.Connection, tenant: str, session_id: str, page: Page) -
 
 def history(db: sqlite3.Connection, tenant: str, session_id: str) -> tuple[Message, ...]:
     """Returns the conversation; see `TenantStore.history`."""
-    return read_messages(db, "session = ? AND queued = 0", (session_row(db, tenant, session_id),), "place")
+    return read_messages(
+        db, "session = ? AND hidden = 0 AND queued = 0", (session_row(db, tenant, session_id),), "place"
+    )
 
 
 def conversation(db: sqlite3.Connection, tenant: str, session_id: str) -> Conversation:
@@ -342,7 +344,7 @@ def _page_of_ids(db: sqlite3.Connection, session_id: str, session_row: int, page
     # A display form has about the bytes of its message. A result that is shown with its call has none; it counts there.
     found = db.execute(
         "SELECT id, queued, place, length(display) FROM messages"
-        f" WHERE session = ? {where} ORDER BY {order_of(page)} LIMIT ?",
+        f" WHERE session = ? AND hidden = 0 {where} ORDER BY {order_of(page)} LIMIT ?",
         (session_row, *parameters, limit_of(page)),
     )
     rows, left_out = fitting(found, lambda row: row[3], None if page.size is None else MAX_PAGE_BYTES)

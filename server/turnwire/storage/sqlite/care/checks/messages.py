@@ -22,6 +22,7 @@ OLD_DISPLAY = Problem(
 WRONG_TURN = Problem("messages.turn", Severity.ERROR, "the turn of a message is filed wrongly")
 WRONG_QUEUED = Problem("messages.queued", Severity.ERROR, "the mark of a waiting message does not agree with it")
 WRONG_PREVIOUS = Problem("messages.previous", Severity.ERROR, "the message before a message is another one")
+WRONG_HIDDEN = Problem("messages.hidden", Severity.ERROR, "the marks of a hidden message do not agree")
 NEVER_ENDS = Problem("messages.unfinished", Severity.ERROR, "a message streams or waits, and its turn is not there")
 WRONG_COLUMN = Problem(
     "parts.columns", Severity.ERROR, "the file of a part is not stored, or the file or the tool call is filed wrongly"
@@ -76,17 +77,22 @@ def check_messages(inspection: Inspection) -> Iterator[Finding]:
 
 
 def check_order(inspection: Inspection) -> Iterator[Finding]:
-    """Follows the chain of messages of each conversation."""
+    """Follows the chain of messages of each conversation. What came before hidden messages may be hidden too."""
     rows = inspection.db.execute(
-        "SELECT id, session, queued, message_id, previous FROM messages ORDER BY session, queued, place"
+        "SELECT id, session, queued, hidden, hidden_at, message_id, previous FROM messages"
+        " ORDER BY session, queued, place"
     )
     for (_, queued), group in itertools.groupby(rows, key=lambda row: row[1:3]):
-        before = ""
-        for row, _, _, message_id, previous in group:
-            if previous != before:
+        before, known = "", {""}
+        for row, _, _, hidden, hidden_at, message_id, previous in group:
+            if hidden != (hidden_at > 0) or (hidden and queued):
+                yield Finding(WRONG_HIDDEN, message_id)
+            if (previous not in known) if hidden else previous != before:
                 repair = Statement("UPDATE messages SET previous = ? WHERE id = ?", (before, row))
                 yield Finding(WRONG_PREVIOUS, message_id, (repair,))
-            before = "" if queued else message_id
+            known.add(message_id)
+            if not hidden and not queued:
+                before = message_id
 
 
 def _check_message(inspection: Inspection, row: _Row, rows: list[_Row]) -> Iterator[Finding]:

@@ -1,0 +1,76 @@
+"""Hides messages and shows them again. Everything here runs inside the writer's transaction."""
+
+import sqlite3
+
+from turnwire.domain.errors import MessageNotFound, NothingToRestore
+from turnwire.ports.commit import HideMessages, Rewound, ShowMessages
+
+_SHOWN = "session = :session AND hidden = 0 AND queued = 0"
+_BLOCK = "session = :session AND hidden = 1 AND hidden_at = :hidden_at"
+
+
+def rewind(
+    db: sqlite3.Connection, session: int, session_id: str, change: HideMessages | ShowMessages, sequence: int
+) -> Rewound:
+    """Carries a change out.
+
+    Args:
+        db: The writing connection.
+        session: The row of the session.
+        session_id: Its id.
+        change: What to do.
+        sequence: That of the event that tells it.
+
+    Raises:
+        MessageNotFound: the message is not part of the conversation.
+        NothingToRestore: nothing is hidden, or a turn began since.
+    """
+    if isinstance(change, HideMessages):
+        return _hide(db, session, change.from_message_id, sequence)
+    return _show(db, session, session_id)
+
+
+def _hide(db: sqlite3.Connection, session: int, from_message_id: str, sequence: int) -> Rewound:
+    values: dict[str, object] = {"session": session, "sequence": sequence, "place": 0}
+    kept = None
+    if from_message_id:
+        query = f"SELECT place, previous FROM messages WHERE message_id = :id AND {_SHOWN}"
+        row = db.execute(query, {"id": from_message_id, "session": session}).fetchone()
+        if row is None:
+            raise MessageNotFound(from_message_id)
+        values["place"], kept = row[0], row[1] or None
+    hidden = db.execute(
+        f"UPDATE messages SET hidden = 1, hidden_at = :sequence WHERE {_SHOWN} AND place >= :place", values
+    ).rowcount
+    return Rewound(hidden, kept)
+
+
+def _show(db: sqlite3.Connection, session: int, session_id: str) -> Rewound:
+    """Shows what was hidden last: such messages follow each other, and only newer ones can come behind them."""
+    values: dict[str, object] = {"session": session}
+    hidden_at, newest_turn = db.execute(
+        "SELECT (SELECT max(hidden_at) FROM messages WHERE session = :session AND hidden = 1),"
+        " (SELECT coalesce(max(start_sequence), 0) FROM turns WHERE session = :session)",
+        values,
+    ).fetchone()
+    if hidden_at is None or newest_turn > hidden_at:
+        words = "nothing is hidden" if hidden_at is None else "a turn began since messages were hidden"
+        raise NothingToRestore(f"there is nothing to restore: {words}", session_id)
+    values["hidden_at"] = hidden_at
+    first, last, shown = db.execute(
+        f"SELECT min(place), max(place), count(*) FROM messages WHERE {_BLOCK}", values
+    ).fetchone()
+    kept = _shown_id(db, session, "place < :at ORDER BY place DESC", first)
+    db.execute(f"UPDATE messages SET hidden = 0, hidden_at = 0 WHERE {_BLOCK}", values)
+    after = _shown_id(db, session, "place > :at ORDER BY place", last)
+    if after is not None:
+        end = _shown_id(db, session, "place = :at", last)
+        db.execute("UPDATE messages SET previous = ? WHERE message_id = ?", (end, after))
+    return Rewound(shown, kept)
+
+
+def _shown_id(db: sqlite3.Connection, session: int, where: str, at: int) -> str | None:
+    """Returns the id of one message of the conversation by its place; None when there is none."""
+    query = f"SELECT message_id FROM messages WHERE {_SHOWN} AND {where} LIMIT 1"
+    row = db.execute(query, {"session": session, "at": at}).fetchone()
+    return None if row is None else str(row[0])

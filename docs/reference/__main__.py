@@ -8,6 +8,7 @@ def main() -> None:
     for name, text in documents().items():
         file = DOCS / name
         if not file.exists() or file.read_text("utf-8") != text:
+            file.parent.mkdir(exist_ok=True)
             file.write_text(text, "utf-8")
             print(f"docs/{name}")
 

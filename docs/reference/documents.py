@@ -6,6 +6,7 @@ from docs.reference.configuration import configuration
 from docs.reference.defaults import with_defaults
 from docs.reference.field_numbers import field_numbers
 from docs.reference.metrics import metrics
+from docs.reference.schemas import schemas
 
 DOCS = Path(__file__).parents[1]
 
@@ -20,5 +21,6 @@ def documents() -> dict[str, str]:
         "configuration.md": configuration(),
         "field-numbers.md": field_numbers(),
         "metrics.md": metrics(),
+        **schemas(),
         **filled_in,
     }

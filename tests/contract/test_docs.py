@@ -47,7 +47,7 @@ def commands(text: str) -> list[str]:
     return [line for block in blocks(text, "sh") for line in block.splitlines() if "grpcurl " in line]
 
 
-WALKED = ("README.md", "docs/clients.md", "docs/models.md", "docs/operations.md", "docs/tools.md")
+WALKED = ("README.md", "docs/clients.md", "docs/models.md", "docs/operations.md", "docs/streaming.md", "docs/tools.md")
 """Documents with commands."""
 TEXTS = {name: (ROOT / name).read_text() for name in WALKED}
 CONFIGURATIONS = {"docs/tools.md": next(block for block in blocks(TEXTS["docs/tools.md"], "toml") if "ask" in block)}

@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,19 +18,37 @@ from tests.support.fakes.domain_values import (
     make_file,
     make_message,
     make_part,
+    make_permission,
     make_session,
+    make_turn,
     removing,
 )
 from tests.support.fakes.opened_store import OpenedStore, opened_store
 from turnwire.domain.accounts import Account, Spending, UsageDimension, UsagePage, UsageQuery, UsageRow
+from turnwire.domain.conversation.events import SessionUpdated, SessionView
 from turnwire.domain.conversation.messages import Text, ToolStatus, ToolUse
+from turnwire.domain.conversation.turns import ToolDefinition
 from turnwire.domain.errors import InvalidRequest, StorageError
 from turnwire.domain.money import Consumption, Usage
-from turnwire.ports.commit import AddSpending, Commit, PutFile, PutMessage, PutSession, RemoveMessage
+from turnwire.ports.commit import (
+    AddSpending,
+    Change,
+    Commit,
+    NewEvent,
+    PutFile,
+    PutMessage,
+    PutPermission,
+    PutSession,
+    PutTurn,
+    RemoveMessage,
+)
 from turnwire.ports.store import Page
+from turnwire.storage.sqlite.changes import PRUNE_SLACK
 
 PLOT = make_file(b"plot", "plot.png")
 STORED_PLOT = PutFile(PLOT.sha256, b"plot")
+LARGE = "x" * 65_536
+_WITH_BODY = ("turns", "messages", "permissions")
 DAY = (datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC))
 
 
@@ -47,13 +65,16 @@ async def opened(tmp_path: Path) -> AsyncIterator[OpenedStore]:
 def _stored(opened: OpenedStore, tenant: str = "default") -> int:
     """Returns what the account says, which must be what the file has."""
     told = opened.store.of(tenant).account(NOW).stored_bytes
+    owned = "JOIN sessions ON sessions.id = session WHERE sessions.tenant = ?"
     with closing(sqlite3.connect(opened.path)) as db:
-        parts = (
-            "SELECT coalesce(sum(length(CAST(parts.body AS BLOB))), 0) FROM parts"
-            " JOIN messages ON messages.id = message JOIN sessions ON sessions.id = session WHERE tenant = ?"
+        queries = (
+            "SELECT sum(length(CAST(body AS BLOB))) FROM sessions WHERE tenant = ?",
+            *(f"SELECT sum(length(CAST({t}.body AS BLOB))) FROM {t} {owned}" for t in _WITH_BODY),
+            f"SELECT sum(length(CAST(parts.body AS BLOB))) FROM parts JOIN messages ON messages.id = message {owned}",
+            "SELECT sum(length(frame)) FROM events JOIN sessions USING (session_id) WHERE sessions.tenant = ?",
+            "SELECT sum(length(content)) FROM files WHERE tenant = ?",
         )
-        files = "SELECT coalesce(sum(length(content)), 0) FROM files WHERE tenant = ?"
-        assert told == sum(db.execute(query, (tenant,)).fetchone()[0] for query in (parts, files))
+        assert told == sum(db.execute(query, (tenant,)).fetchone()[0] or 0 for query in queries)
     return told
 
 
@@ -80,37 +101,79 @@ async def _used(opened: OpenedStore, *group_by: UsageDimension, tenant: str = "d
     return (await opened.store.of(tenant).usage(query, Page(size=100))).rows
 
 
-async def test_parts_count_as_they_are_stored(opened: OpenedStore) -> None:
+async def test_messages_count_as_they_are_stored(opened: OpenedStore) -> None:
     """New ones, changed ones and removed ones, in bytes and not in characters."""
-    assert _stored(opened) == 0
+    before = _stored(opened)
     message = make_message("msg_1", "ä", "b")
     await opened.store.commit(adding(message))
     first = _stored(opened)
     longer = msgspec.structs.replace(message, parts=(message.parts[0], make_part(1, Text("b" * 1001))))
     await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutMessage(longer, (1,)),)))
     assert _stored(opened) == first + 1000
-    await opened.store.commit(adding(make_message("msg_2", "x", session_id="ses_2")))
+    described = msgspec.structs.replace(longer, metadata_json='{"a": 1}')
+    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutMessage(described, ()),)))
+    full = _stored(opened)
+    assert full > first + 1000
+    other = adding(make_message("msg_2", "x", session_id="ses_2"))
+    await opened.store.commit(other)
     await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(RemoveMessage("msg_1"),)))
-    rest = _stored(opened)
-    assert 0 < rest < first
-    await opened.store.commit(removing("ses_2"))
+    assert before < _stored(opened) < full - 1000
+    for session_id in ("ses_1", "ses_2"):
+        await opened.store.commit(removing(session_id))
     assert _stored(opened) == 0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        lambda text: (PutSession(make_session(system=text, revision=2)),),
+        lambda text: (PutTurn(make_turn(system=text)),),
+        lambda text: (PutTurn(make_turn(tools=(ToolDefinition(name="t", description=text, input_schema_json="{}"),))),),
+        lambda text: (PutMessage.whole(make_message("msg_1", "hello", metadata_json=text)),),
+        lambda text: (PutMessage.whole(make_message("msg_1", text)),),
+        lambda text: (PutPermission(make_permission(title=text)),),
+    ],
+    ids=["session", "system", "tools", "metadata", "part", "permission"],
+)
+async def test_all_that_is_handed_in_counts(opened: OpenedStore, changes: Callable[[str], tuple[Change, ...]]) -> None:
+    """Also when it is no text of a message."""
+    before = _stored(opened)
+    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=changes(LARGE)))
+    assert before + len(LARGE) <= _stored(opened) < before + len(LARGE) + 2_000
+
+
+async def test_events_count_until_they_are_dropped(tmp_path: Path) -> None:
+    """A message that waited and was removed is still in the log."""
+    async with opened_store(tmp_path, retained_events=1) as opened:
+        await opened.store.commit(creating())
+        await opened.store.commit(adding(make_message("msg_1", LARGE)))
+        await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(RemoveMessage("msg_1"),)))
+        assert len(LARGE) < _stored(opened) < 1.1 * len(LARGE)
+        title = SessionUpdated(SessionView(make_session(title="t")))
+        retitled = Commit(session_id="ses_1", at=NOW, events=(NewEvent(title),) * (PRUNE_SLACK + 1))
+        await opened.store.commit(retitled)
+        assert 0 < _stored(opened) < 2_000
 
 
 async def test_a_file_counts_once_for_each_tenant(opened: OpenedStore) -> None:
     """However many messages and results of tools refer to it; it is given back with the last one."""
     call = ToolUse(name="draw", input_json="{}", status=ToolStatus.SUCCESS, output="drawn", files=(PLOT,))
-    await opened.store.commit(adding(make_message("msg_1", PLOT), NOW, (STORED_PLOT,)))
-    one = _stored(opened)
-    await opened.store.commit(adding(make_message("msg_2", PLOT, session_id="ses_2"), NOW, (STORED_PLOT,)))
-    assert _stored(opened) == 2 * one - len(b"plot")
-    await opened.store.commit(adding(make_answer("msg_3", call, session_id="ses_2"), NOW, (STORED_PLOT,)))
-    await opened.store.commit(adding(make_message("msg_4", PLOT, session_id="ses_3"), NOW, (STORED_PLOT,)))
-    assert _stored(opened, "other") == one
-    await opened.store.commit(removing("ses_2"))
-    assert _stored(opened) == one
-    await opened.store.commit(removing("ses_1"))
-    assert (_stored(opened), _stored(opened, "other")) == (0, one)
+    counts = list[int]()
+    for message in (
+        make_message("msg_1", PLOT),
+        make_message("msg_2", PLOT, session_id="ses_2"),
+        make_answer("msg_3", call, session_id="ses_2"),
+        make_message("msg_4", PLOT, session_id="ses_3"),
+    ):
+        await opened.store.commit(adding(message, NOW, (STORED_PLOT,)))
+        counts.append(_stored(opened))
+    assert counts[0] < counts[1] < counts[2] == counts[3]
+    assert _stored(opened, "other") > len(b"plot")
+    for session_id in ("ses_1", "ses_2"):
+        await opened.store.commit(removing(session_id))
+    assert _stored(opened) == 0
+    await opened.store.commit(removing("ses_3"))
+    assert _stored(opened, "other") == 0
 
 
 async def test_accounts_are_the_same_after_a_start(tmp_path: Path) -> None:

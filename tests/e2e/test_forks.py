@@ -300,7 +300,7 @@ async def test_an_empty_session_can_be_copied(client: Client) -> None:
 
 async def test_copies_count_for_quotas(tmp_path: Path) -> None:
     """Sessions and bytes: a copy that does not fit is refused, and nothing of it is stored."""
-    toml = "[tenants.acme.quotas]\nmax_sessions = 3\nmax_stored_bytes = 5000\n"
+    toml = "[tenants.acme.quotas]\nmax_sessions = 3\nmax_stored_bytes = 9000\n"
     async with server_of_tenants(tmp_path, toml) as server, connect_as(server.address, "acme", "ann") as acme:
         session_id = await new_session(acme, title="Plans")
         words = "x" * 2000

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import json
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,14 @@ import pytest
 
 from opencode.message.content_pb2 import FINISH_REASON_BUDGET, FINISH_REASON_STOP, MESSAGE_TYPE_USER
 from opencode.message.message_pb2 import DISPOSITION_DUPLICATE, AbortSessionRequest, AppendMessageRequest
-from opencode.session.session_pb2 import CreateSessionRequest, DeleteSessionRequest, ListSessionsRequest
+from opencode.session.session_pb2 import (
+    CreateSessionRequest,
+    DeleteSessionRequest,
+    ListSessionsRequest,
+    SessionSettings,
+    UpdateSessionRequest,
+)
+from opencode.tool.tool_pb2 import ToolDefinition
 from opencode.turn.turn_pb2 import BUSY_POLICY_REJECT
 from opencode.usage.usage_pb2 import ListQuotasRequest, Quota
 from tests.support.clients.conversation import (
@@ -155,23 +164,38 @@ async def test_requests_a_second_are_limited_for_one_tenant(tmp_path: Path) -> N
             await sessions_of(free)
 
 
+def append(session_id: str, *parts: Any, **fields: Any) -> AppendMessageRequest:
+    """Returns the request that stores a message without a turn."""
+    return AppendMessageRequest(session_id=session_id, type=MESSAGE_TYPE_USER, parts=parts, **fields)
+
+
+def metadata(length: int) -> str:
+    """Returns metadata of about this length."""
+    return json.dumps({"a": "y" * length})
+
+
 async def test_stored_bytes_are_refused_and_given_back(tmp_path: Path) -> None:
     """A file that would not fit is not stored; deleting makes room. Smaller messages still fit."""
-    async with tenants(tmp_path, "max_stored_bytes = 10000") as (acme, free):
+    async with tenants(tmp_path, "max_stored_bytes = 30000") as (acme, free):
         session_id, room = await new_session(acme), await new_session(free)
-        large = file(data=b"x" * 9000, filename="large.txt", mime="text/plain")
-
-        def append(session_id: str, *parts: Any, **fields: Any) -> AppendMessageRequest:
-            return AppendMessageRequest(session_id=session_id, type=MESSAGE_TYPE_USER, parts=parts, **fields)
-
+        large = file(data=b"x" * 25_000, filename="large.txt", mime="text/plain")
         named = append(session_id, large, request_id="00000000-0000-4000-8000-000000000003")
         stored = await acme.messages.AppendMessage(named)
         used = (await quota(acme, "stored_bytes")).used
-        assert 9000 < used < 10_000
-        refusal = await refused(acme.messages.AppendMessage(append(session_id, text("y" * 2000))))
-        check(refusal, "stored_bytes", 10_000, used)
-        refusal = await refused(acme.messages.SendMessage(ask("y" * 2000, session_id)))
-        check(refusal, "stored_bytes", 10_000, used)
+        assert 25_000 < used < 28_000
+        long_tool = ToolDefinition(name="t", description="y" * 8000)
+        long_prompt = SessionSettings(system="y" * 8000)
+        for call in (
+            acme.messages.AppendMessage(append(session_id, text("y" * 4000))),
+            acme.messages.AppendMessage(append(session_id, text("y"), metadata_json=metadata(4000))),
+            acme.messages.SendMessage(ask("y" * 4000, session_id)),
+            acme.messages.SendMessage(ask("y", session_id, system="y" * 8000)),
+            acme.messages.SendMessage(ask("y", session_id, tools=[long_tool])),
+            acme.sessions.CreateSession(CreateSessionRequest(settings=long_prompt)),
+            acme.sessions.UpdateSession(UpdateSessionRequest(session_id=session_id, settings=long_prompt)),
+        ):
+            check(await refused(call), "stored_bytes", 30_000, used)
+        assert (await quota(acme, "stored_bytes")).used == used
         assert len(await messages_of(acme, session_id)) == 1
         assert (await acme.messages.AppendMessage(named)).message_id == stored.message_id
         await acme.messages.AppendMessage(append(session_id, text("small")))
@@ -179,7 +203,35 @@ async def test_stored_bytes_are_refused_and_given_back(tmp_path: Path) -> None:
             await free.messages.AppendMessage(append(room, text("y" * 20_000)))
         await acme.sessions.DeleteSession(DeleteSessionRequest(session_id=session_id))
         assert (await quota(acme, "stored_bytes")).used == 0
-        await talk(acme, "y" * 2000)
+        await talk(acme, "y" * 4000)
+
+
+async def appended(client: Client, session_id: str) -> None:
+    """Stores a message with long metadata."""
+    await client.messages.AppendMessage(append(session_id, text("y"), metadata_json=metadata(60_000)))
+
+
+async def taken_back(client: Client, session_id: str) -> None:
+    """Sends a long message behind a running turn and drops it; only its events stay."""
+    await client.messages.SendMessage(ask("/sleep 3600", session_id))
+    await client.messages.SendMessage(ask("y" * 60_000, session_id))
+    await client.messages.AbortSession(AbortSessionRequest(session_id=session_id))
+
+
+@pytest.mark.parametrize("store", [appended, taken_back])
+async def test_stored_bytes_bound_the_file(store: Callable[[Client, str], Awaitable[None]], tmp_path: Path) -> None:
+    """What is sent ends at the quota, and the file is then less than three times as long."""
+    async with tenants(tmp_path, "max_stored_bytes = 2000000") as (acme, _):
+        session_id = await new_session(acme)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            for _ in range(40):
+                await store(acme, session_id)
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        with contextlib.closing(sqlite3.connect(tmp_path / "turnwire.db")) as db:
+            pages, free, size = (
+                db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+            )
+        assert (pages - free) * size < 3 * 2_000_000
 
 
 def says_yes(_: RecordedRequest) -> ScriptedReply:

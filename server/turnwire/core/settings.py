@@ -182,8 +182,9 @@ class QuotaLimits(
     max_request_burst: QuotaLimit | None = None
     """Requests that are admitted at once after a pause. 0 or omitted: as many as in one second."""
     max_stored_bytes: QuotaLimit | None = None
-    """Parts of messages and files, as they are stored. Equal files count once. Answers of models and results of tools
-    are stored even when the quota is used up; new messages are refused."""
+    """Settings of sessions, turns, messages, files and kept events, as they are stored. Equal files count once. Answers
+    of models and results of tools are stored even when the quota is used up; new messages, sessions and settings are
+    refused."""
     max_tokens_per_day: TokenLimit | None = None
     """Prompts and answers together. A step that has begun is finished, so it may go over the quota."""
     max_tokens_per_month: TokenLimit | None = None

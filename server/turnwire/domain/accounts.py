@@ -40,7 +40,7 @@ class Account(Struct, frozen=True):
 
     sessions: int = 0
     stored_bytes: int = 0
-    """Bytes of the parts of its messages, and of its files, as they are stored."""
+    """Bytes of its sessions, with their turns, messages and events, and of its files, as they are stored."""
     day: Consumption = Consumption()
     """Used in the UTC day so far."""
     month: Consumption = Consumption()

@@ -210,7 +210,11 @@ DAMAGES = (
     _one("parts.files", "DELETE FROM part_files", also=frozenset({"files.unused"})),
     _one("files.unused", "INSERT INTO files (tenant, sha256, content) VALUES ('default', '00', x'00')"),
     _never("files.bytes", f"UPDATE files SET content = x'00' WHERE sha256 = '{LOG.sha256}'"),
-    _one("events.frame", "UPDATE events SET frame = x'0aff' WHERE session_id = 'ses_1' AND sequence = 4"),
+    _one(
+        "events.frame",
+        "UPDATE events SET frame = x'0aff' WHERE session_id = 'ses_1' AND sequence = 4",
+        also=frozenset({"sessions.stored"}),
+    ),
     _one("events.frame", "UPDATE events SET frame = x'' WHERE kind = 'SessionDeleted'"),
     _one("events.gap", "DELETE FROM events WHERE session_id = 'ses_1' AND sequence = 4"),
     _one("events.gap", "DELETE FROM events WHERE session_id = 'ses_1' AND sequence > 4"),

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from turnwire.core.environment import Environment
 from turnwire.core.quotas.checks import check_count
 from turnwire.domain.accounts import QuotaName
-from turnwire.domain.conversation.messages import Message
 from turnwire.ports.commit import PutFile
 
 
@@ -87,9 +87,10 @@ class Reservations:
     def reserve(
         self,
         tenant: str,
-        message: Message | None = None,
+        stored: Iterable[Struct] = (),
         files: Iterable[PutFile] = (),
         *,
+        told: Iterable[Struct] = (),
         is_new_session: bool = False,
         copied_bytes: int = 0,
     ) -> Iterator[Reservation]:
@@ -97,10 +98,11 @@ class Reservations:
 
         Args:
             tenant: Who stores it.
-            message: The message that is stored; None for none.
-            files: Its files. They count as if the tenant had none of them yet.
+            stored: The values that are stored.
+            files: Their files. They count as if the tenant had none of them yet.
+            told: The values that events carry; an event is about as long as its value.
             is_new_session: Whether a session is created.
-            copied_bytes: Bytes of the parts that are copied to it.
+            copied_bytes: Bytes of the messages and turns that are copied to it.
 
         Raises:
             QuotaExceeded: a quota of the tenant has no room for it.
@@ -114,10 +116,10 @@ class Reservations:
             held[tenant, QuotaName.SESSIONS] = 1
             used = account.sessions + self._counts[tenant, QuotaName.SESSIONS]
             check_count(tenant, QuotaName.SESSIONS, limits.max_sessions, used)
-        if (message is not None or copied_bytes) and limits.max_stored_bytes:
-            parts = message.parts if message is not None else ()
-            size = sum(len(msgspec.json.encode(part)) for part in parts) + sum(len(f.content) for f in files)
-            size += copied_bytes
+        if limits.max_stored_bytes:
+            values = (*stored, *told)
+            size = copied_bytes + sum(len(msgspec.json.encode(value)) for value in values)
+            size += sum(len(file.content) for file in files)
             held[tenant, QuotaName.STORED_BYTES] = size
             used = account.stored_bytes + self._counts[tenant, QuotaName.STORED_BYTES]
             check_count(tenant, QuotaName.STORED_BYTES, limits.max_stored_bytes, used, size)

@@ -127,7 +127,9 @@ class Conversations:
         message = msgspec.structs.replace(message, turn_id=turn.turn_id)
         files = contents.changes()
         with (
-            self._reservations.reserve(turn.tenant, message, files, is_new_session=not new.session_id) as reserved,
+            self._reservations.reserve(
+                turn.tenant, (turn, message), files, told=(message,), is_new_session=not new.session_id
+            ) as reserved,
             self._turns.reserve(turn, message, answer.when_busy) as place,
         ):
             receipt = Receipt(
@@ -180,7 +182,7 @@ class Conversations:
             + folded
             + receipt_record(principal, new, receipt)
         )
-        with self._reservations.reserve(principal.tenant, message, files) as reserved:
+        with self._reservations.reserve(principal.tenant, (message,), files, told=(message,)) as reserved:
             storing = self._environment.commit(message.session_id, work, message.created_at)
             reserved.until(storing)
         committed = await asyncio.shield(storing)

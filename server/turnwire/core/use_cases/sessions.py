@@ -55,7 +55,7 @@ class Sessions:
 
         Raises:
             InvalidRequest: a setting is wrong, or the request's name was used for another one.
-            QuotaExceeded: the tenant has as many sessions as it may.
+            QuotaExceeded: the tenant has as many sessions as it may, or has stored as much.
         """
         return await self._once(principal, new, lambda: self._create(principal, new))
 
@@ -86,6 +86,7 @@ class Sessions:
         Raises:
             InvalidRequest: a setting is wrong.
             StaleVersion: the session has another revision than expected.
+            QuotaExceeded: the tenant has stored as much as it may.
         """
         return await self._once(principal, change, lambda: self._update_alone(principal, session_id, change))
 
@@ -106,7 +107,7 @@ class Sessions:
         session = changed_session(self._environment, session, new)
         work = Work((PutSession(session),), (NewEvent(SessionCreated(SessionView(session))),))
         work += receipt_record(principal, new, Receipt(session_id=session.session_id))
-        with self._reservations.reserve(principal.tenant, is_new_session=True) as reserved:
+        with self._reservations.reserve(principal.tenant, (session,), told=(session,), is_new_session=True) as reserved:
             storing = self._environment.commit(session.session_id, work, now)
             reserved.until(storing)
         committed = await asyncio.shield(storing)
@@ -154,5 +155,8 @@ class Sessions:
         changed = msgspec.structs.replace(changed, revision=session.revision + 1, updated_at=now)
         event = NewEvent(SessionUpdated(self._turns.view(changed)))
         work = Work((PutSession(changed),), (event,)) + record
-        committed = await self._environment.commit(session_id, work, now)
+        with self._reservations.reserve(principal.tenant, (changed,), told=(changed,)) as reserved:
+            storing = self._environment.commit(session_id, work, now)
+            reserved.until(storing)
+        committed = await asyncio.shield(storing)
         return self._turns.view(msgspec.structs.replace(changed, head_sequence=committed.sequence))

@@ -107,12 +107,12 @@ class CommitWriter:
         stored = self._append_events(db, row, commit, previous, rewound)
         head = before + len(stored)
         if not removed:
+            if head - row.pruned_through > self._retained_events + PRUNE_SLACK:
+                self._prune(db, session, commit.session_id, head - self._retained_events)
             (stored_bytes,) = db.execute(
                 "UPDATE sessions SET head_sequence = ?, updated_at_us = ? WHERE id = ? RETURNING stored_bytes",
                 (head, _microseconds(commit.at), session),
             ).fetchone()
-            if head - row.pruned_through > self._retained_events + PRUNE_SLACK:
-                self._prune(db, session, commit.session_id, head - self._retained_events)
         self._note_delta(row, stored_bytes, is_removed=removed)
         known = {message: other for message, other in previous.items() if other}
         return Committed(before, head, known, rewound), stored

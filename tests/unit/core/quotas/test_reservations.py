@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.support.fakes.core import FakeStore, make_environment
-from tests.support.fakes.domain_values import make_message
+from tests.support.fakes.domain_values import make_message, make_turn
 from turnwire.core.quotas.reservations import Reservations
 from turnwire.core.settings import QuotaLimits
 from turnwire.domain.accounts import Account
@@ -14,7 +14,7 @@ from turnwire.domain.errors import QuotaExceeded
 from turnwire.ports.commit import PutFile
 
 MESSAGE = make_message("msg_1", "hello")
-SIZE = len(msgspec.json.encode(MESSAGE.parts[0]))
+SIZE = len(msgspec.json.encode(MESSAGE))
 
 
 def _reservations(account: Account, **limits: int) -> tuple[Reservations, FakeStore]:
@@ -71,10 +71,10 @@ def test_a_message_counts_with_its_files() -> None:
     """As they will be stored, together with what is on its way."""
     file = PutFile("0" * 64, b"12345")
     reservations, _ = _reservations(Account(stored_bytes=10), max_stored_bytes=10 + 2 * SIZE + 5)
-    with reservations.reserve("acme", MESSAGE, (file,)), reservations.reserve("acme", MESSAGE):
-        with pytest.raises(QuotaExceeded) as refused, reservations.reserve("acme", MESSAGE):
+    with reservations.reserve("acme", (MESSAGE,), (file,)), reservations.reserve("acme", (MESSAGE,)):
+        with pytest.raises(QuotaExceeded) as refused, reservations.reserve("acme", (MESSAGE,)):
             pass
-        with reservations.reserve("other", MESSAGE):
+        with reservations.reserve("other", (MESSAGE,)):
             pass
     assert refused.value.metadata == {
         "quota": "stored_bytes",
@@ -83,8 +83,18 @@ def test_a_message_counts_with_its_files() -> None:
     }
 
 
+def test_what_events_carry_counts_too() -> None:
+    """They are stored as well."""
+    reservations, _ = _reservations(Account(), max_stored_bytes=2 * SIZE)
+    with reservations.reserve("acme", (MESSAGE,), told=(MESSAGE,)):
+        assert reservations._counts.total() == 2 * SIZE
+    turn = make_turn(system="x" * SIZE)
+    with pytest.raises(QuotaExceeded), reservations.reserve("acme", (turn, MESSAGE), told=(MESSAGE,)):
+        pass
+
+
 def test_nothing_is_counted_without_a_limit() -> None:
     """A message is not measured for nobody."""
     reservations, _ = _reservations(Account(sessions=10**6, stored_bytes=10**12))
-    with reservations.reserve("acme", MESSAGE, is_new_session=True):
+    with reservations.reserve("acme", (MESSAGE,), is_new_session=True):
         assert not reservations._counts

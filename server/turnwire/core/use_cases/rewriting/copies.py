@@ -28,8 +28,8 @@ class CopiedConversation(Struct, frozen=True):
     """Ended, without what they used: nothing was used in the copy."""
     message_ids: dict[str, str]
     """Ids of the copies by the ids of what they are copies of, in order."""
-    part_bytes: int
-    """Bytes of all parts, as they are stored."""
+    stored_bytes: int
+    """Bytes of the messages and turns, as they are stored."""
 
     @property
     def last_id(self) -> str:
@@ -64,11 +64,12 @@ def copy_conversation(
         **{part.part_id: new_id("prt") for message in messages for part in message.parts},
     }
     copies = tuple(_copy_of_message(message, session_id, ids) for message in messages)
+    copied_turns = tuple(_copy_of_turn(turn, session_id, ids, now) for turn in turns)
     return CopiedConversation(
         messages=copies,
-        turns=tuple(_copy_of_turn(turn, session_id, ids, now) for turn in turns),
+        turns=copied_turns,
         message_ids=message_ids,
-        part_bytes=sum(len(msgspec.json.encode(part)) for message in copies for part in message.parts),
+        stored_bytes=sum(len(msgspec.json.encode(value)) for value in (*copies, *copied_turns)),
     )
 
 

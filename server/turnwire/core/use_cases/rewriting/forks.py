@@ -105,11 +105,11 @@ class SessionForks:
         )
         work = _storing(copy, copied) + receipt_record(principal, change, Receipt(session_id=copy_id))
         with self._reservations.reserve(
-            principal.tenant, is_new_session=True, copied_bytes=copied.part_bytes
+            principal.tenant, (copy,), told=(copy,), is_new_session=True, copied_bytes=copied.stored_bytes
         ) as reserved:
             storing = environment.commit(copy_id, work, now)
             reserved.until(storing)
-        committed = await storing
+        committed = await asyncio.shield(storing)
         view = SessionView(msgspec.structs.replace(copy, head_sequence=committed.sequence))
         return Fork(view, _named(copied.message_ids))
 

@@ -71,12 +71,43 @@ ALTER TABLE log_state ADD COLUMN token_key BLOB NOT NULL DEFAULT x'';
 """
 
 _STORED_BYTES = """
--- bytes of the parts of a session's messages. Those of a tenant's files are the lengths of files.content
+-- bytes of a session's settings, turns, messages, parts, permission requests and events. Those of a tenant's files are
+-- the lengths of files.content
 ALTER TABLE sessions ADD COLUMN stored_bytes INTEGER NOT NULL DEFAULT 0;
-UPDATE sessions SET stored_bytes = (
-    SELECT coalesce(sum(length(CAST(parts.body AS BLOB))), 0)
-    FROM messages JOIN parts ON parts.message = messages.id WHERE messages.session = sessions.id
-);
+UPDATE sessions SET stored_bytes = length(CAST(body AS BLOB))
+    + (SELECT coalesce(sum(length(CAST(body AS BLOB))), 0) FROM turns WHERE session = sessions.id)
+    + (SELECT coalesce(sum(length(CAST(body AS BLOB))), 0) FROM messages WHERE session = sessions.id)
+    + (SELECT coalesce(sum(length(CAST(parts.body AS BLOB))), 0)
+        FROM messages JOIN parts ON parts.message = messages.id WHERE messages.session = sessions.id)
+    + (SELECT coalesce(sum(length(CAST(body AS BLOB))), 0) FROM permissions WHERE session = sessions.id)
+    + (SELECT coalesce(sum(length(frame)), 0) FROM events WHERE events.session_id = sessions.session_id);
+CREATE TRIGGER session_added AFTER INSERT ON sessions BEGIN
+    UPDATE sessions SET stored_bytes = length(CAST(new.body AS BLOB)) WHERE id = new.id;
+END;
+CREATE TRIGGER session_changed AFTER UPDATE OF body ON sessions BEGIN
+    UPDATE sessions SET stored_bytes = stored_bytes + length(CAST(new.body AS BLOB)) - length(CAST(old.body AS BLOB))
+    WHERE id = new.id;
+END;
+CREATE TRIGGER turn_added AFTER INSERT ON turns BEGIN
+    UPDATE sessions SET stored_bytes = stored_bytes + length(CAST(new.body AS BLOB)) WHERE id = new.session;
+END;
+CREATE TRIGGER turn_changed AFTER UPDATE OF body ON turns BEGIN
+    UPDATE sessions SET stored_bytes = stored_bytes + length(CAST(new.body AS BLOB)) - length(CAST(old.body AS BLOB))
+    WHERE id = new.session;
+END;
+CREATE TRIGGER message_added AFTER INSERT ON messages BEGIN
+    UPDATE sessions SET stored_bytes = stored_bytes + length(CAST(new.body AS BLOB)) WHERE id = new.session;
+END;
+CREATE TRIGGER message_changed AFTER UPDATE OF body ON messages BEGIN
+    UPDATE sessions SET stored_bytes = stored_bytes + length(CAST(new.body AS BLOB)) - length(CAST(old.body AS BLOB))
+    WHERE id = new.session;
+END;
+-- parts go with their message; a session that is removed is gone before what it has
+CREATE TRIGGER message_removed BEFORE DELETE ON messages BEGIN
+    UPDATE sessions SET stored_bytes = stored_bytes - length(CAST(old.body AS BLOB)) - (
+        SELECT coalesce(sum(length(CAST(body AS BLOB))), 0) FROM parts WHERE message = old.id
+    ) WHERE id = old.session;
+END;
 CREATE TRIGGER part_added AFTER INSERT ON parts BEGIN
     UPDATE sessions SET stored_bytes = stored_bytes + length(CAST(new.body AS BLOB))
     WHERE id = (SELECT session FROM messages WHERE id = new.message);
@@ -85,11 +116,18 @@ CREATE TRIGGER part_changed AFTER UPDATE OF body ON parts BEGIN
     UPDATE sessions SET stored_bytes = stored_bytes + length(CAST(new.body AS BLOB)) - length(CAST(old.body AS BLOB))
     WHERE id = (SELECT session FROM messages WHERE id = new.message);
 END;
--- parts go with their message; a session that is removed is gone before its messages
-CREATE TRIGGER message_removed BEFORE DELETE ON messages BEGIN
-    UPDATE sessions SET stored_bytes = stored_bytes - (
-        SELECT coalesce(sum(length(CAST(body AS BLOB))), 0) FROM parts WHERE message = old.id
-    ) WHERE id = old.session;
+CREATE TRIGGER permission_added AFTER INSERT ON permissions BEGIN
+    UPDATE sessions SET stored_bytes = stored_bytes + length(CAST(new.body AS BLOB)) WHERE id = new.session;
+END;
+CREATE TRIGGER permission_changed AFTER UPDATE OF body ON permissions BEGIN
+    UPDATE sessions SET stored_bytes = stored_bytes + length(CAST(new.body AS BLOB)) - length(CAST(old.body AS BLOB))
+    WHERE id = new.session;
+END;
+CREATE TRIGGER event_added AFTER INSERT ON events BEGIN
+    UPDATE sessions SET stored_bytes = stored_bytes + length(new.frame) WHERE session_id = new.session_id;
+END;
+CREATE TRIGGER event_removed AFTER DELETE ON events BEGIN
+    UPDATE sessions SET stored_bytes = stored_bytes - length(old.frame) WHERE session_id = old.session_id;
 END;
 """
 

@@ -93,11 +93,10 @@ def test_everything_else_is_equal() -> None:
     assert [part.content for part in answer.parts] == [part.content for part in MESSAGES[1].parts]
 
 
-def test_bytes_are_those_of_the_stored_parts() -> None:
+def test_bytes_are_those_of_what_is_stored() -> None:
     """As the quota of stored bytes counts them."""
     copy = copied()
-    parts = [part for message in copy.messages for part in message.parts]
-    assert copy.part_bytes == sum(len(msgspec.json.encode(part)) for part in parts)
+    assert copy.stored_bytes == sum(len(msgspec.json.encode(value)) for value in (*copy.messages, *copy.turns))
 
 
 def test_a_copied_turn_has_used_nothing() -> None:
@@ -138,4 +137,4 @@ def test_what_is_not_complete_ends_a_copy() -> None:
 def test_nothing_can_be_copied() -> None:
     """An empty conversation."""
     copy = copy_conversation(Conversation(make_session(), (), ()), "", "ses_2", numbered_ids(), NOW)
-    assert (copy.messages, copy.turns, copy.last_id, copy.part_bytes) == ((), (), "", 0)
+    assert (copy.messages, copy.turns, copy.last_id, copy.stored_bytes) == ((), (), "", 0)

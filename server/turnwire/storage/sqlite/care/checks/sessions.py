@@ -31,9 +31,16 @@ WRONG_PERMISSION_TENANT = Problem(
 WRONG_OPEN = Problem("permissions.open", Severity.ERROR, "the mark of an open permission request is wrong")
 OPEN_TOO_LONG = Problem("permissions.ended", Severity.ERROR, "a permission request is open, and its turn is not")
 
-_STORED = (
-    "(SELECT coalesce(sum(length(CAST(parts.body AS BLOB))), 0)"
-    " FROM messages JOIN parts ON parts.message = messages.id WHERE messages.session = sessions.id)"
+_OWN = "(SELECT coalesce(sum(length(CAST(body AS BLOB))), 0) FROM {} WHERE session = sessions.id)"
+
+_STORED = " + ".join(
+    (
+        "length(CAST(sessions.body AS BLOB))",
+        *(_OWN.format(table) for table in ("turns", "messages", "permissions")),
+        "(SELECT coalesce(sum(length(CAST(parts.body AS BLOB))), 0)"
+        " FROM messages JOIN parts ON parts.message = messages.id WHERE messages.session = sessions.id)",
+        "(SELECT coalesce(sum(length(frame)), 0) FROM events WHERE events.session_id = sessions.session_id)",
+    )
 )
 
 _session = msgspec.json.Decoder(Session).decode

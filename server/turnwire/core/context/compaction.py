@@ -17,10 +17,10 @@ from turnwire.core.context.assembly import standing_summary
 from turnwire.core.context.compaction_plan import Allowance, Cut, allowance, choose_cut
 from turnwire.core.context.draft import Draft
 from turnwire.core.context.summaries import Summariser
-from turnwire.core.context.token_estimate import is_text
 from turnwire.core.ending.host_messages import note
 from turnwire.core.ending.spending import spent_by_call
 from turnwire.core.environment import Environment
+from turnwire.core.token_estimate import is_text
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import CompactionStarted, ContextCompacted, MessageAdded
 from turnwire.domain.conversation.messages import Compaction, Message, MessageStatus, MessageType, Part, Text

@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from turnwire.core.context.assembly import assemble, file_hashes
 from turnwire.core.context.prefix import prefix_changed, prefix_of, sent_context
-from turnwire.core.context.token_estimate import apply_correction, correction, estimate_tokens, message_tokens
 from turnwire.core.settings import CoreSettings
+from turnwire.core.token_estimate import apply_correction, correction, estimate_tokens, message_tokens
 from turnwire.core.tools.toolbox import Toolbox, open_toolbox
 from turnwire.domain.conversation.messages import Message, ModelRef, SentContext
 from turnwire.domain.conversation.turns import Turn

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from turnwire.core.answer.costs import with_cost
 from turnwire.core.answer.message_stream import MessageStream
-from turnwire.core.context.token_estimate import text_tokens
 from turnwire.core.context.transcript import chunks, enclose, shortened_to, transcript
 from turnwire.core.ending.closing import Totals, totals_of
 from turnwire.core.environment import Environment
 from turnwire.core.spans.chat import ChatSpan
+from turnwire.core.token_estimate import text_tokens
 from turnwire.domain.conversation.messages import (
     FinishReason,
     Message,

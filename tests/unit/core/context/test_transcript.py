@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.fakes.domain_values import make_answer, make_message, make_part
-from turnwire.core.context.token_estimate import text_tokens
 from turnwire.core.context.transcript import chunks, shorten, transcript
+from turnwire.core.token_estimate import text_tokens
 from turnwire.domain.conversation.messages import (
     Compaction,
     File,

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.fakes.domain_values import make_answer, make_message, make_part
 from tests.support.models.recordings import recordings_folder
-from turnwire.core.context.token_estimate import (
+from turnwire.core.token_estimate import (
     IMAGE_TOKENS,
     PDF_MIN_TOKENS,
     correction,

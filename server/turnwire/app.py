@@ -40,6 +40,7 @@ from turnwire.core.use_cases.files import Files
 from turnwire.core.use_cases.messages import Conversations
 from turnwire.core.use_cases.permissions import Permissions
 from turnwire.core.use_cases.rewriting.forks import SessionForks
+from turnwire.core.use_cases.rewriting.late_turns import LateTurns
 from turnwire.core.use_cases.rewriting.rewinds import Rewinds
 from turnwire.core.use_cases.sessions import Sessions
 from turnwire.core.use_cases.tool_results import ToolResults
@@ -159,6 +160,7 @@ class Server:
         stack.push_async_callback(use_cases.conversations.aclose)
         stack.push_async_callback(use_cases.forks.aclose)
         stack.push_async_callback(use_cases.rewinds.aclose)
+        stack.push_async_callback(use_cases.late_turns.aclose)
         authenticator = await _open_authenticator(config, stack)
         services = all_services(use_cases, authenticator.offered)
         await listener.start(services, Gate(authenticator, rates.admit, observer))
@@ -233,6 +235,7 @@ def _use_cases(environment: Environment, turns: Turns, rates: RequestRates, code
         sessions=Sessions(environment, turns, requests, reservations),
         forks=SessionForks(environment, turns, requests, reservations),
         rewinds=Rewinds(environment, turns, requests),
+        late_turns=LateTurns(environment, turns, requests),
         turns=TurnRecords(environment, turns),
         permissions=Permissions(environment, turns),
         explainer=ContextExplainer(environment),

@@ -14,8 +14,8 @@ from turnwire.core.context.assembly import assemble
 from turnwire.core.context.prefix import prefix_changed, prefix_of
 from turnwire.core.use_cases.rewriting.copies import copy_conversation
 from turnwire.domain.conversation.messages import Message, MessageStatus, ModelRef
+from turnwire.ports.conversations import Conversation
 from turnwire.ports.provider import ProviderRequest
-from turnwire.ports.store import Conversation
 
 
 def assembled(history: tuple[Message, ...], model: str) -> ProviderRequest:

@@ -15,6 +15,7 @@ from opencode.file.file_pb2 import DownloadFileRequest
 from opencode.message.content_pb2 import (
     FINISH_REASON_INTERRUPTED,
     FINISH_REASON_STOP,
+    MESSAGE_TYPE_ASSISTANT,
     MESSAGE_TYPE_SYSTEM,
     MESSAGE_TYPE_USER,
     SessionMessage,
@@ -264,8 +265,8 @@ async def test_a_copy_of_a_running_session_has_what_is_complete(client: Client) 
     session_id = (await talk(client, "hello")).session_id
     running = await client.messages.SendMessage(ask(f"begin\n{FOREVER}", session_id))
     waiting = await client.messages.SendMessage(ask("next", session_id))
-    async with watching(client, session_id) as watch:
-        await watch.until_kind("message_snapshot")
+    async with watching(client, session_id, after_sequence=running.sequence) as watch:
+        await watch.until(lambda event: event.message_added.message.type == MESSAGE_TYPE_ASSISTANT)
         made = await fork(client, session_id)
         streaming = (await messages_of(client, session_id))[3].message_id
         refusals = [await refused(fork(client, session_id, one)) for one in (streaming, waiting.message_id)]

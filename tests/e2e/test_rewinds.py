@@ -31,6 +31,7 @@ from opencode.session.session_pb2 import (
     RestoreSessionRequest,
     RevertSessionRequest,
 )
+from opencode.turn.turn_service_pb2 import StartTurnRequest
 from tests.support.clients.conversation import (
     FOREVER,
     Watch,
@@ -39,6 +40,7 @@ from tests.support.clients.conversation import (
     file,
     messages_of,
     new_session,
+    refusal_of,
     refused,
     talk,
     text,
@@ -275,7 +277,7 @@ class Reader:
 steps = st.lists(
     st.one_of(
         st.tuples(st.sampled_from(("append", "talk", "clear", "restore", "restore", "fork")), st.just(0)),
-        st.tuples(st.just("revert"), st.integers(0, 5)),
+        st.tuples(st.sampled_from(("revert", "start", "start")), st.integers(0, 5)),
     ),
     min_size=3,
     max_size=10,
@@ -293,6 +295,8 @@ async def _carry_out(client: Client, session_id: str, step: str, place: int) -> 
         await clear(client, session_id)
     elif step == "revert" and place < len(listed):
         await revert(client, session_id, listed[place].message_id)
+    elif step == "start" and place < len(listed) and listed[place].type == MESSAGE_TYPE_USER:
+        await _start(client, session_id, listed[place].message_id)
     elif step == "fork":
         made = await client.sessions.ForkSession(ForkSessionRequest(session_id=session_id))
         copied = await messages_of(client, made.session.id)
@@ -304,6 +308,18 @@ async def _carry_out(client: Client, session_id: str, step: str, place: int) -> 
         except grpc.aio.AioRpcError as error:
             assert error.code() == grpc.StatusCode.FAILED_PRECONDITION
     return session_id
+
+
+async def _start(client: Client, session_id: str, message_id: str) -> None:
+    """Has a message answered, unless it is."""
+    request = StartTurnRequest(session_id=session_id, user_message_id=message_id)
+    try:
+        started = await client.turns.StartTurn(request)
+    except grpc.aio.AioRpcError as error:
+        assert refusal_of(error).reason == "TURN_EXISTS"
+        return
+    async with watching(client, session_id, resume_token=started.resume_token) as watch:
+        await watch.until_turn_ended(started.turn.turn_id)
 
 
 async def _head(client: Client, session_id: str) -> int:

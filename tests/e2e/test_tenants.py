@@ -39,6 +39,7 @@ from opencode.session.session_pb2 import (
 )
 from opencode.tool.tool_pb2 import ListPermissionsRequest, PermissionResponse, SubmitToolResultRequest
 from opencode.turn.turn_pb2 import BUSY_POLICY_REJECT
+from opencode.turn.turn_service_pb2 import StartTurnRequest
 from tests.support.clients.belongings import RULES, Belongings, acquire
 from tests.support.clients.conversation import ask, file, kinds, new_session, refused, talk, text, turn_ended, watching
 from tests.support.clients.every_method import (
@@ -168,7 +169,8 @@ def _expected(make: Make) -> str:
     request = make(sample("x"))
     message = getattr(request, "message", None)
     refused = isinstance(message, SendMessageRequest) and message.busy_policy == BUSY_POLICY_REJECT
-    refused |= isinstance(request, ClearSessionRequest | RevertSessionRequest | RestoreSessionRequest)  # a turn runs
+    rewinding = ClearSessionRequest | RevertSessionRequest | RestoreSessionRequest | StartTurnRequest
+    refused |= isinstance(request, rewinding)  # a turn runs
     return "FAILED_PRECONDITION\n" if refused else "OK\n"
 
 

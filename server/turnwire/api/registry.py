@@ -66,7 +66,9 @@ def all_services(use: UseCases, offered_auth: Sequence[str]) -> tuple[Service, .
         Service(message["MessageService"], MessageService(use.conversations, use.watches, use.explainer)),
         Service(file_pb2.DESCRIPTOR.services_by_name["FileService"], FileService(use.files)),
         Service(session, SessionService(use.sessions, use.forks, use.rewinds, tokens)),
-        Service(turn_service_pb2.DESCRIPTOR.services_by_name["TurnService"], TurnService(use.turns)),
+        Service(
+            turn_service_pb2.DESCRIPTOR.services_by_name["TurnService"], TurnService(use.turns, use.late_turns, tokens)
+        ),
         Service(event_pb2.DESCRIPTOR.services_by_name["EventService"], EventService(use.watches, use.conflated)),
         Service(tool["ToolService"], ToolService(use.tool_results, use.catalog, tokens)),
         Service(tool["PermissionService"], PermissionService(use.permissions)),

@@ -38,6 +38,7 @@ LEAST_ROLE: Mapping[str, Role] = {
     "opencode.tool.ToolService.SubmitToolResult": Role.WRITER,
     "opencode.turn.TurnService.GetTurn": Role.READER,
     "opencode.turn.TurnService.ListTurns": Role.READER,
+    "opencode.turn.TurnService.StartTurn": Role.WRITER,
     "opencode.usage.UsageService.ListQuotas": Role.READER,
     "opencode.usage.UsageService.QueryUsage": Role.READER,
 }

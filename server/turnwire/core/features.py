@@ -21,6 +21,7 @@ FEATURES: Mapping[str, str] = {
     "tools.server": "the server runs tools of MCP servers",
     "tools.session": "a session keeps tools of its client",
     "turns": "`GetTurn` and `ListTurns` show turns, also those whose events are no longer kept",
+    "turns.start": "`StartTurn` answers a message that is stored already",
     "usage": "`QueryUsage` sums what a tenant has used",
     "watch.resume": "a watch continues where an earlier one ended",
 }

@@ -40,6 +40,8 @@ class PutMessage(Struct, frozen=True):
     """With all its parts, because the display form is made from them."""
     part_indexes: tuple[int, ...]
     """The parts to write. The others must be stored already, unchanged."""
+    at_end: bool = False
+    """True moves a stored message to the end; the message behind it then follows the one before it."""
 
     @classmethod
     def whole(cls, message: Message) -> "PutMessage":
@@ -68,6 +70,12 @@ class RemoveMessage(Struct, frozen=True):
     """Removes a message with its parts. Does nothing when there is no such message."""
 
     message_id: str
+
+
+class RequireHead(Struct, frozen=True):
+    """Lets the commit fail with StaleVersion unless the session has this head: nothing happened since it was read."""
+
+    sequence: int
 
 
 class PutFile(Struct, frozen=True):
@@ -108,6 +116,7 @@ Change = (
     | PutMessage
     | HideMessages
     | ShowMessages
+    | RequireHead
     | RemoveMessage
     | PutFile
     | RecordRequest

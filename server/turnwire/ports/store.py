@@ -26,6 +26,7 @@ from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.domain.money import Usage
 from turnwire.domain.principal import Principal
 from turnwire.ports.commit import Commit, Committed
+from turnwire.ports.conversations import Conversation, StoredQuestion
 
 
 class StoredEvent(Struct, frozen=True):
@@ -129,16 +130,6 @@ class MessagePage(Struct, frozen=True):
     """The session's head when the page was read."""
 
 
-class Conversation(Struct, frozen=True):
-    """A session with its conversation, as of one moment."""
-
-    session: Session
-    messages: tuple[Message, ...]
-    """In order, without queued ones."""
-    turns: tuple[Turn, ...]
-    """Without queued ones; without their tools and system prompts, which may be large."""
-
-
 class DisplayPage(Struct, frozen=True):
     """The display forms of some messages of a session."""
 
@@ -229,6 +220,10 @@ class TenantStore(Protocol):
 
     async def conversation(self, session_id: str) -> Conversation:
         """Returns a session with its whole conversation."""
+        ...
+
+    async def question(self, session_id: str, message_id: str) -> StoredQuestion:
+        """Returns a message with what StartTurn needs to know of it. Raises MessageNotFound, also for a hidden one."""
         ...
 
     async def display(self, session_id: str, page: Page) -> DisplayPage:

@@ -22,6 +22,7 @@ from opencode.message.message_pb2 import (
     MessagePart,
     StreamMessageRequest,
 )
+from opencode.model.model_pb2 import ModelName
 from opencode.provider.provider_pb2 import GetProvidersRequest
 from opencode.server.server_pb2 import GetServerInfoRequest
 from opencode.session.session_pb2 import (
@@ -41,8 +42,8 @@ from opencode.tool.tool_pb2 import (
     PermissionResponse,
     SubmitToolResultRequest,
 )
-from opencode.turn.turn_pb2 import BUSY_POLICY_REJECT
-from opencode.turn.turn_service_pb2 import GetTurnRequest, ListTurnsRequest
+from opencode.turn.turn_pb2 import BUSY_POLICY_REJECT, TurnSettings
+from opencode.turn.turn_service_pb2 import GetTurnRequest, ListTurnsRequest, StartTurnRequest
 from opencode.usage.usage_pb2 import (
     USAGE_DIMENSION_DAY,
     USAGE_DIMENSION_MODEL,
@@ -149,6 +150,15 @@ REQUESTS: dict[str, tuple[Make, ...]] = {
     "turn.TurnService.ListTurns": (
         lambda b: ListTurnsRequest(session_id=b.session_id, page_size=1, page_token=b.tokens["ListTurns"]),
     ),
+    "turn.TurnService.StartTurn": (
+        lambda b: StartTurnRequest(
+            session_id=b.session_id,
+            user_message_id=b.message_id,
+            settings=TurnSettings(model=ModelName(provider_id="offline", model_id="echo")),
+            busy_policy=BUSY_POLICY_REJECT,
+            request_id=b.request_id,
+        ),
+    ),
     "usage.UsageService.ListQuotas": (
         lambda b: ListQuotasRequest(page_size=1, page_token=b.tokens["ListQuotas"]),
         lambda _: ListQuotasRequest(),
@@ -162,7 +172,15 @@ REQUESTS: dict[str, tuple[Make, ...]] = {
 
 ID_FIELDS = {
     *("session_id", "session_ids", "message_id", "turn_id", "expected_turn_id", "tool_call_id", "permission_id"),
-    *("through_message_id", "before_message_id", "sha256", "request_id", "page_token", "resume_token"),
+    *(
+        "through_message_id",
+        "before_message_id",
+        "user_message_id",
+        "sha256",
+        "request_id",
+        "page_token",
+        "resume_token",
+    ),
 }
 """Fields of requests that take what the server or a caller has named."""
 

@@ -89,6 +89,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     NOTHING_TO_RESTORE: _ErrorReason.ValueType  # 30
     """No messages are hidden, or a turn began since they were."""
+    TURN_EXISTS: _ErrorReason.ValueType  # 31
+    """The message has an answer already, or a turn that will answer it."""
     PROVIDER_CREDENTIALS_REJECTED: _ErrorReason.ValueType  # 40
     """Failures of turns, messages and attempts.
 
@@ -186,6 +188,8 @@ turn. Metadata: quota (its name, as ListQuotas answers it), limit, used.
 """
 NOTHING_TO_RESTORE: ErrorReason.ValueType  # 30
 """No messages are hidden, or a turn began since they were."""
+TURN_EXISTS: ErrorReason.ValueType  # 31
+"""The message has an answer already, or a turn that will answer it."""
 PROVIDER_CREDENTIALS_REJECTED: ErrorReason.ValueType  # 40
 """Failures of turns, messages and attempts.
 

@@ -315,7 +315,7 @@ class SessionEvent(_message.Message):
 
     @_builtins.property
     def message_replaced(self) -> Global___MessageReplaced:
-        """A stored message is another one now. Passes every filter of kinds. Not sent yet."""
+        """A stored message is another one now. Passes every filter of kinds."""
 
     @_builtins.property
     def conversation_changed(self) -> Global___ConversationChanged:
@@ -1074,7 +1074,7 @@ Global___SessionSnapshot: _TypeAlias = SessionSnapshot  # noqa: Y015
 class MessageReplaced(_message.Message):
     """Gives a stored message that is another one now: a waiting message was edited, or facts about it were added or taken out.
     Duty of a client that holds the message: replace it with all its parts, in its place. A client that does not hold it
-    skips the event. Not sent yet.
+    skips the event.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class TurnServiceStub:
-    """Reads turns, also turns whose events are no longer kept.
+    """Reads turns, also turns whose events are no longer kept, and starts them.
     """
 
     def __init__(self, channel):
@@ -45,10 +45,15 @@ class TurnServiceStub:
                 request_serializer=opencode_dot_turn_dot_turn__service__pb2.ListTurnsRequest.SerializeToString,
                 response_deserializer=opencode_dot_turn_dot_turn__service__pb2.ListTurnsResponse.FromString,
                 _registered_method=True)
+        self.StartTurn = channel.unary_unary(
+                '/opencode.turn.TurnService/StartTurn',
+                request_serializer=opencode_dot_turn_dot_turn__service__pb2.StartTurnRequest.SerializeToString,
+                response_deserializer=opencode_dot_turn_dot_turn__service__pb2.StartTurnResponse.FromString,
+                _registered_method=True)
 
 
 class TurnServiceServicer:
-    """Reads turns, also turns whose events are no longer kept.
+    """Reads turns, also turns whose events are no longer kept, and starts them.
     """
 
     def GetTurn(self, request, context):
@@ -67,6 +72,19 @@ class TurnServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def StartTurn(self, request, context):
+        """Answers a user message that is stored already: one that AppendMessage stored, or whose answer was hidden or never came.
+        The message moves to the end of the conversation. Returns when the turn is durable; watch it from resume_token on.
+        Idempotent when request_id is set.
+        Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND); FAILED_PRECONDITION (TURN_EXISTS) when the message has an
+        answer or a turn that has not ended, (TURN_IN_PROGRESS) with BUSY_POLICY_REJECT while a turn runs,
+        (PROVIDER_CREDENTIALS_REJECTED); ABORTED (STALE_VERSION) when the session changes all the time; INVALID_ARGUMENT naming
+        the field (INVALID_REQUEST, MODEL_UNKNOWN, REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (CONCURRENCY_LIMIT, QUOTA_EXCEEDED).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TurnServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -80,6 +98,11 @@ def add_TurnServiceServicer_to_server(servicer, server):
                     request_deserializer=opencode_dot_turn_dot_turn__service__pb2.ListTurnsRequest.FromString,
                     response_serializer=opencode_dot_turn_dot_turn__service__pb2.ListTurnsResponse.SerializeToString,
             ),
+            'StartTurn': grpc.unary_unary_rpc_method_handler(
+                    servicer.StartTurn,
+                    request_deserializer=opencode_dot_turn_dot_turn__service__pb2.StartTurnRequest.FromString,
+                    response_serializer=opencode_dot_turn_dot_turn__service__pb2.StartTurnResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'opencode.turn.TurnService', rpc_method_handlers)
@@ -89,7 +112,7 @@ def add_TurnServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TurnService:
-    """Reads turns, also turns whose events are no longer kept.
+    """Reads turns, also turns whose events are no longer kept, and starts them.
     """
 
     @staticmethod
@@ -136,6 +159,33 @@ class TurnService:
             '/opencode.turn.TurnService/ListTurns',
             opencode_dot_turn_dot_turn__service__pb2.ListTurnsRequest.SerializeToString,
             opencode_dot_turn_dot_turn__service__pb2.ListTurnsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StartTurn(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/opencode.turn.TurnService/StartTurn',
+            opencode_dot_turn_dot_turn__service__pb2.StartTurnRequest.SerializeToString,
+            opencode_dot_turn_dot_turn__service__pb2.StartTurnResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -101,12 +101,11 @@ class MessageService:
         return self._watches.tokens.give(principal.tenant, receipt.session_id, receipt.sequence)
 
     def _accepted(self, principal: Principal, receipt: Receipt) -> pb.SendMessageResponse:
-        disposition = pb.DISPOSITION_QUEUED if receipt.queued else pb.DISPOSITION_STARTED
         return pb.SendMessageResponse(
             session_id=receipt.session_id,
             message_id=receipt.message_id,
             turn_id=receipt.turn_id,
-            disposition=pb.DISPOSITION_DUPLICATE if receipt.duplicate else disposition,
+            disposition=messages.disposition(queued=receipt.queued, duplicate=receipt.duplicate),
             queue_position=receipt.queue_position,
             sequence=receipt.sequence,
             resume_token=self._token(principal, receipt),

@@ -1,19 +1,23 @@
 """opencode.turn.TurnService."""
 
 from opencode.turn import turn_service_pb2 as pb
-from turnwire.api.wire.answers import turns
+from turnwire.api.wire.answers import messages, turns
 from turnwire.api.wire.requests import pages
 from turnwire.api.wire.requests.checks import required_ids
-from turnwire.api.wire.requests.turns import turn_statuses
+from turnwire.api.wire.requests.turns import start_turn_request, turn_statuses
+from turnwire.core.use_cases.rewriting.late_turns import LateTurns
 from turnwire.core.use_cases.turns import TurnRecords
+from turnwire.core.watches.resume_tokens import ResumeTokens
 from turnwire.domain.principal import Principal
 
 
 class TurnService:
     """Method by method as the contract describes them."""
 
-    def __init__(self, turns: TurnRecords) -> None:
+    def __init__(self, turns: TurnRecords, late_turns: LateTurns, tokens: ResumeTokens) -> None:
         """Takes the use cases."""
+        self._late_turns = late_turns
+        self._tokens = tokens
         self._turns = turns
 
     async def GetTurn(self, principal: Principal, request: pb.GetTurnRequest) -> pb.GetTurnResponse:
@@ -34,3 +38,16 @@ class TurnService:
         statuses = turn_statuses(request.statuses)
         found = await self._turns.list(principal, request.session_id, page, statuses)
         return pb.ListTurnsResponse(turns=map(turns.turn, found.turns), next_page_token=found.next_token)
+
+    async def StartTurn(self, principal: Principal, request: pb.StartTurnRequest) -> pb.StartTurnResponse:
+        """Answers a stored message."""
+        named, answer = start_turn_request(request)
+        started = await self._late_turns.start(principal, request.session_id, request.user_message_id, named, answer)
+        receipt = started.receipt
+        return pb.StartTurnResponse(
+            turn=turns.turn(started.turn),
+            disposition=messages.disposition(queued=receipt.queued, duplicate=receipt.duplicate),
+            queue_position=receipt.queue_position,
+            sequence=receipt.sequence,
+            resume_token=self._tokens.give(principal.tenant, receipt.session_id, receipt.sequence),
+        )

@@ -18,6 +18,7 @@ from turnwire.core.turns.recovery import Resumption, end_stored_turn
 from turnwire.core.turns.run import TurnRun
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import (
+    MessageAdded,
     MessageRemoved,
     QueueChanged,
     SessionStatusChanged,
@@ -105,7 +106,7 @@ class SessionTurns:
             place.events = (self._queue_event(),)
         else:
             place = Place(
-                msgspec.structs.replace(turn, status=TurnStatus.RUNNING, started_at=message.created_at),
+                msgspec.structs.replace(turn, status=TurnStatus.RUNNING, started_at=turn.created_at),
                 msgspec.structs.replace(message, status=MessageStatus.COMPLETE),
             )
             self.run = TurnRun(self._environment, place.turn)
@@ -115,7 +116,7 @@ class SessionTurns:
 
     def start(self, place: Place, work: Work) -> asyncio.Future[Committed]:
         """Stores a message in its place, and starts its turn or queues it; see `Turns.start`."""
-        place.durable = self._environment.commit(self._session_id, work, place.message.created_at)
+        place.durable = self._environment.commit(self._session_id, work, place.turn.created_at)
         self._reserved = None
         if place.queue_position:
             place.durable.add_done_callback(partial(self._remove_unstored, place))
@@ -160,8 +161,7 @@ class SessionTurns:
         now = self._environment.clock()
         work = Work()
         for place in stored:
-            message_id = place.message.message_id
-            work += Work((RemoveMessage(message_id),), (NewEvent(MessageRemoved(message_id), place.turn.turn_id),))
+            work += _leaving(place)
             work += end_turn(place.turn, (), Ending(FinishReason.ABORTED), now)
         if not await self._commit_surely(work, with_queue_event=True):
             return ()  # the server stops: they stay stored for the next start
@@ -321,3 +321,13 @@ class SessionTurns:
 
     def _queue_event(self) -> NewEvent:
         return NewEvent(QueueChanged(self.queue_entries()))
+
+
+def _leaving(place: Place) -> Work:
+    """Returns the work that takes a message out of the queue: removed, or put back where it was before."""
+    message_id = place.message.message_id
+    removed = NewEvent(MessageRemoved(message_id), place.turn.turn_id)
+    if not place.turn.is_late:
+        return Work((RemoveMessage(message_id),), (removed,))
+    back = msgspec.structs.replace(place.message, status=MessageStatus.COMPLETE, turn_id="")
+    return Work((PutMessage(back, (), at_end=True),), (removed, NewEvent(MessageAdded(back))))

@@ -14,6 +14,7 @@ from turnwire.core.use_cases.files import Files
 from turnwire.core.use_cases.messages import Conversations
 from turnwire.core.use_cases.permissions import Permissions
 from turnwire.core.use_cases.rewriting.forks import SessionForks
+from turnwire.core.use_cases.rewriting.late_turns import LateTurns
 from turnwire.core.use_cases.rewriting.rewinds import Rewinds
 from turnwire.core.use_cases.sessions import Sessions
 from turnwire.core.use_cases.tool_results import ToolResults
@@ -31,6 +32,7 @@ class UseCases:
     sessions: Sessions
     forks: SessionForks
     rewinds: Rewinds
+    late_turns: LateTurns
     turns: TurnRecords
     permissions: Permissions
     explainer: ContextExplainer

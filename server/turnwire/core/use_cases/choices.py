@@ -3,20 +3,24 @@
 import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path, PurePosixPath
 
 import msgspec
 
 from turnwire.core.environment import Environment
-from turnwire.core.intake.inputs import SessionChange
+from turnwire.core.intake.inputs import NewTurn, SessionChange
 from turnwire.core.intake.readable_files import is_allowed_directory
+from turnwire.core.quotas.checks import spending_exceeded
 from turnwire.core.settings import CoreSettings
 from turnwire.core.tools.schemas import problem_of_schema
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.conversation.sessions import DEFAULT_AGENT, Session
-from turnwire.domain.conversation.turns import MAX_TOOLS, ToolDefinition
+from turnwire.domain.conversation.turns import MAX_TOOLS, ToolDefinition, Turn, TurnStatus
 from turnwire.domain.errors import FieldViolation, InvalidRequest
+from turnwire.domain.principal import Principal
 from turnwire.ports.provider import Providers
+from turnwire.ports.telemetry.tracing import current_span
 
 
 @contextmanager
@@ -63,6 +67,46 @@ def changed_session(environment: Environment, session: Session, change: SessionC
         if "agent" in change.paths:
             changed = msgspec.structs.replace(changed, agent=check_agent(environment.settings, changed.agent))
     return changed
+
+
+def check_spending(environment: Environment, tenant: str, now: datetime) -> None:
+    """Refuses a turn that no model may answer. Raises QuotaExceeded."""
+    account = environment.store.of(tenant).account(now)
+    if exceeded := spending_exceeded(tenant, environment.settings.quotas_of(tenant), account, now):
+        raise exceeded
+
+
+def choose_turn(
+    environment: Environment,
+    principal: Principal,
+    session: Session,
+    answer: NewTurn,
+    *,
+    message_id: str,
+    now: datetime,
+) -> Turn:
+    """Returns the turn of a message, which waits until it has a place.
+
+    Raises:
+        InvalidRequest: the model, the agent or the tools cannot be used.
+        ProviderCredentialsRejected: the key of the model's provider is not configured.
+    """
+    agent = choose_agent(environment.settings, answer.agent, session)
+    return Turn(
+        turn_id=environment.new_id("trn"),
+        session_id=session.session_id,
+        tenant=session.tenant,
+        subject=principal.subject,
+        user_message_id=message_id,
+        status=TurnStatus.QUEUED,
+        created_at=now,
+        model=choose_model(environment.settings, environment.providers, answer.model, agent, session),
+        agent=agent,
+        system=choose_system(answer.system, session),
+        options=answer.options.over(session.options),
+        tools=choose_tools(answer.tools, session),
+        traceparent=current_span().traceparent,
+    )
 
 
 def choose_agent(settings: CoreSettings, asked: str | None, session: Session) -> str:

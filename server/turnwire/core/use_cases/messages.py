@@ -11,22 +11,19 @@ from turnwire.core.intake.inputs import NewMessage, NewTurn
 from turnwire.core.intake.once import NamedRequests, receipt_record
 from turnwire.core.intake.readable_files import readable_files
 from turnwire.core.intake.receipts import Receipt
-from turnwire.core.quotas.checks import spending_exceeded
 from turnwire.core.quotas.reservations import Reservations
 from turnwire.core.spans.turns import note_accepted
 from turnwire.core.turns.registry import Aborted, Turns
 from turnwire.core.uncancelled import Uncancelled
-from turnwire.core.use_cases.choices import check_schemas, choose_agent, choose_model, choose_system, choose_tools
+from turnwire.core.use_cases.choices import check_schemas, check_spending, choose_turn
 from turnwire.core.use_cases.tool_results import ToolResults
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import MessageAdded, SessionCreated, SessionView
 from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType
 from turnwire.domain.conversation.sessions import Session
-from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.domain.principal import Principal
 from turnwire.ports.commit import NewEvent, PutFile, PutMessage, PutSession, PutTurn
 from turnwire.ports.store import DisplayPage, MessagePage, Page
-from turnwire.ports.telemetry.tracing import current_span
 
 
 class Conversations:
@@ -119,8 +116,9 @@ class Conversations:
         environment = self._environment
         now = environment.clock()
         session, opening = await self._session_for(principal, new, now)
-        self._check_spending(principal.tenant, now)
-        turn = self._new_turn(answer, session, principal.subject, now)
+        check_spending(environment, principal.tenant, now)
+        message_id = environment.new_id("msg")
+        turn = choose_turn(environment, principal, session, answer, message_id=message_id, now=now)
         await check_schemas(answer.tools)
         contents = await self._contents(new, session)
         message = self._new_message(new, turn.user_message_id, session, contents, now)
@@ -200,33 +198,6 @@ class Conversations:
         readable = readable_files(self._environment, session)
         limits = self._environment.settings.limits
         return await load_contents(new.parts, readable, limits, len(new.metadata_json))
-
-    def _check_spending(self, tenant: str, now: datetime) -> None:
-        """Refuses a message that no model may answer. Raises QuotaExceeded."""
-        environment = self._environment
-        account = environment.store.of(tenant).account(now)
-        if exceeded := spending_exceeded(tenant, environment.settings.quotas_of(tenant), account, now):
-            raise exceeded
-
-    def _new_turn(self, answer: NewTurn, session: Session, subject: str, now: datetime) -> Turn:
-        """Returns the turn of a message, with the message's settings before the session's. Raises InvalidRequest."""
-        environment = self._environment
-        agent = choose_agent(environment.settings, answer.agent, session)
-        return Turn(
-            turn_id=environment.new_id("trn"),
-            session_id=session.session_id,
-            tenant=session.tenant,
-            subject=subject,
-            user_message_id=environment.new_id("msg"),
-            status=TurnStatus.QUEUED,
-            created_at=now,
-            model=choose_model(environment.settings, environment.providers, answer.model, agent, session),
-            agent=agent,
-            system=choose_system(answer.system, session),
-            options=answer.options.over(session.options),
-            tools=choose_tools(answer.tools, session),
-            traceparent=current_span().traceparent,
-        )
 
     def _new_message(
         self, new: NewMessage, message_id: str, session: Session, contents: Contents, now: datetime

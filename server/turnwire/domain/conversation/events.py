@@ -127,7 +127,7 @@ class ContextCompacted(Struct, frozen=True):
 
 
 class MessageReplaced(Struct, frozen=True):
-    """A stored message was replaced; carries the whole new one. The server does not publish this yet."""
+    """A stored message was replaced; carries the whole new one. The store fills in the message before it."""
 
     message: Message
 
@@ -144,7 +144,7 @@ class ConversationChange(Enum):
 
 
 class ConversationChanged(Struct, frozen=True):
-    """The conversation lost messages, or has other ones now. The server does not publish this yet."""
+    """The conversation lost messages, or has other ones now. The store fills in the last one that stays."""
 
     change: ConversationChange
     kept_through_message_id: str | None

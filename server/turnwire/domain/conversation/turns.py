@@ -90,6 +90,8 @@ class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True):
     options: GenerationOptions = GenerationOptions()
     tools: tuple[ToolDefinition, ...] = ()
     """Tools that the client runs: the session's and the message's, as they were when the message was accepted."""
+    is_late: bool = False
+    """True when its message was part of the conversation before, without an answer."""
     traceparent: str = ""
     """Place of the call that sent the message in its trace, as the W3C header; "" when it was not traced."""
     resumes: int = 0

@@ -11,7 +11,8 @@
     |   +-- SessionNotFound  MessageNotFound  TurnNotFound  ToolCallNotFound  PermissionRequestNotFound
     |   +-- StoredFileNotFound
     +-- WrongState
-    |   +-- TurnInProgress  NothingToRestore  ToolCallAlreadySettled  ToolCallNotReady  PermissionAlreadyAnswered
+    |   +-- TurnInProgress  TurnExists  NothingToRestore
+    |   +-- ToolCallAlreadySettled  ToolCallNotReady  PermissionAlreadyAnswered
     +-- PositionUnavailable
     |   +-- EventsCompacted  SequenceInFuture
     +-- StaleVersion
@@ -70,6 +71,7 @@ from turnwire.domain.errors.requests import (
     ToolCallAlreadySettled,
     ToolCallNotFound,
     ToolCallNotReady,
+    TurnExists,
     TurnInProgress,
     TurnNotFound,
     UnknownModel,
@@ -125,6 +127,7 @@ __all__ = [
     "ToolCallAlreadySettled",
     "ToolCallNotFound",
     "ToolCallNotReady",
+    "TurnExists",
     "TurnInProgress",
     "TurnNotFound",
     "Unauthenticated",

@@ -115,6 +115,12 @@ class TurnInProgress(WrongState):
     reason = "TURN_IN_PROGRESS"
 
 
+class TurnExists(WrongState):
+    """The message has an answer already, or a turn that will answer it."""
+
+    reason = "TURN_EXISTS"
+
+
 class NothingToRestore(WrongState):
     """No messages are hidden, or a turn began since they were."""
 

@@ -18,7 +18,7 @@ from turnwire.domain.conversation.events import (
     TurnEnded,
     TurnStarted,
 )
-from turnwire.domain.conversation.messages import File, Message, MessageStatus, Part, ToolUse
+from turnwire.domain.conversation.messages import File, MessageStatus, Part, ToolUse
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import TurnStatus
 from turnwire.domain.errors import SessionNotFound, StaleVersion, StorageError
@@ -38,13 +38,14 @@ from turnwire.ports.commit import (
     RecordRequest,
     RemoveMessage,
     RemoveSession,
+    RequireHead,
     Rewound,
     ShowMessages,
 )
 from turnwire.ports.store import StoredEvent
 from turnwire.storage.accounts import Delta
 from turnwire.storage.sqlite.accounts import add_spending
-from turnwire.storage.sqlite.hiding.changes import rewind
+from turnwire.storage.sqlite.hiding.changes import leave_place, rewind
 
 PRUNE_SLACK = 256
 """How many events over the limit a session may have: pruning one at a time would write more than it frees."""
@@ -96,7 +97,7 @@ class CommitWriter:
             if isinstance(change, RemoveSession):
                 removed = True
             elif isinstance(change, PutMessage):
-                before_it = self._put_message(db, row, change.message, change.part_indexes)
+                before_it = self._put_message(db, row, change)
                 previous[change.message.message_id] = before_it
             elif isinstance(change, HideMessages | ShowMessages):
                 rewound = rewind(db, session, commit.session_id, change, before + 1)
@@ -177,6 +178,9 @@ class CommitWriter:
                     " VALUES (?, ?, ?, ?, ?, ?, ?)",
                     (principal.tenant, principal.subject, *values),
                 )
+            case RequireHead(sequence):
+                if sequence != row.head_sequence:
+                    raise StaleVersion("the session has changed meanwhile", {"headSequence": str(row.head_sequence)})
             case AddSpending(spending):
                 self._spent.append(add_spending(db, spending))
 
@@ -191,16 +195,18 @@ class CommitWriter:
             (revision,) = db.execute(f"SELECT {before} FROM sessions WHERE id = ?", (session,)).fetchone()
             raise StaleVersion(f"the session has revision {revision}", {"currentRevision": str(revision)})
 
-    def _put_message(
-        self, db: sqlite3.Connection, session: _SessionRow, message: Message, part_indexes: tuple[int, ...]
-    ) -> str:
+    def _put_message(self, db: sqlite3.Connection, session: _SessionRow, change: PutMessage) -> str:
         """Writes a message. Returns the id of the message before it; "" when there is none, or while it is queued."""
+        message = change.message
+        if change.at_end:
+            leave_place(db, session.id, message.message_id)
         queued = message.status is MessageStatus.QUEUED
         values = {
             "message_id": message.message_id,
             "session": session.id,
             "queued": queued,
             "turn_id": message.turn_id,
+            "at_end": change.at_end,
             "body": _text(msgspec.structs.replace(message, parts=(), previous_message_id="")),
             "display": self._codec.encode_display(message),
             "display_version": self._codec.version,
@@ -208,7 +214,7 @@ class CommitWriter:
         row = db.execute(_PUT_MESSAGE, values).fetchone()
         if row is None:
             raise StorageError(f"message {message.message_id} belongs to another session", {"id": message.message_id})
-        for index in part_indexes:
+        for index in change.part_indexes:
             self._put_part(db, session.tenant, row[0], message.parts[index])
         return str(row[1])
 
@@ -358,13 +364,15 @@ VALUES (:message_id, :session, :queued,
         ),
         :turn_id, :body, :display, :display_version,
         CASE WHEN :queued THEN '' ELSE coalesce(
-            (SELECT message_id FROM messages WHERE session = :session AND hidden = 0 AND queued = 0
+            (SELECT message_id FROM messages
+             WHERE session = :session AND hidden = 0 AND queued = 0 AND message_id <> :message_id
              ORDER BY place DESC LIMIT 1), ''
         ) END)
 ON CONFLICT (message_id) DO UPDATE SET
     queued = excluded.queued,
-    place = CASE WHEN queued = excluded.queued THEN place ELSE excluded.place END,
-    previous = CASE WHEN queued = excluded.queued THEN previous ELSE excluded.previous END,
+    place = CASE WHEN queued = excluded.queued AND NOT :at_end THEN place ELSE excluded.place END,
+    previous = CASE WHEN queued = excluded.queued AND NOT :at_end THEN previous ELSE excluded.previous END,
+    turn_id = excluded.turn_id,
     body = excluded.body,
     display = excluded.display,
     display_version = excluded.display_version

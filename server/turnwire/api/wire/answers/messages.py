@@ -108,6 +108,13 @@ def message_origin(value: m.Origin | None) -> content.MessageOrigin | None:
     return content.MessageOrigin(system=value.system, session_id=value.session_id, message_id=value.message_id)
 
 
+def disposition(*, queued: bool, duplicate: bool) -> message_pb.Disposition.ValueType:
+    """Returns what happens with an accepted message."""
+    if duplicate:
+        return message_pb.DISPOSITION_DUPLICATE
+    return message_pb.DISPOSITION_QUEUED if queued else message_pb.DISPOSITION_STARTED
+
+
 def compaction(value: m.Compaction | None) -> content.Compaction | None:
     """Returns what a summary stands for."""
     if value is None:

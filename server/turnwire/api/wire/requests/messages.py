@@ -3,15 +3,13 @@
 import msgspec
 
 from opencode.message import content_pb2, message_pb2
-from opencode.turn import turn_pb2
 from turnwire.api.wire.requests import fields
 from turnwire.api.wire.requests.checks import Checks
 from turnwire.api.wire.requests.fingerprints import fingerprint
-from turnwire.api.wire.requests.turns import new_turn
+from turnwire.api.wire.requests.turns import busy_policy, new_turn
 from turnwire.core.intake.inputs import NewMessage, NewTurn
 from turnwire.core.use_cases.explanation import ExplainRequest
 from turnwire.domain.conversation.messages import MessageType
-from turnwire.domain.conversation.turns import BusyPolicy
 
 _APPENDABLE = {
     content_pb2.MESSAGE_TYPE_USER: MessageType.USER,
@@ -19,18 +17,12 @@ _APPENDABLE = {
     content_pb2.MESSAGE_TYPE_HOST: MessageType.HOST,
     content_pb2.MESSAGE_TYPE_TOOL_RESULT: MessageType.TOOL_RESULT,
 }
-_POLICIES = {
-    turn_pb2.BUSY_POLICY_UNSPECIFIED: BusyPolicy.QUEUE,
-    turn_pb2.BUSY_POLICY_QUEUE: BusyPolicy.QUEUE,
-    turn_pb2.BUSY_POLICY_REJECT: BusyPolicy.REJECT,
-}
 
 
 def send_request(request: message_pb2.SendMessageRequest) -> tuple[NewMessage, NewTurn]:
     """Returns the message to store and how to answer it. Raises InvalidRequest naming every wrong field."""
     checks = Checks()
-    if request.busy_policy not in _POLICIES:
-        checks.fail("busy_policy", "is not a policy of this server")
+    when_busy = busy_policy(checks, request.busy_policy)
     message = NewMessage(
         session_id=checks.at_most("session_id", request.session_id, 256),
         parts=fields.parts(checks, request.parts, MessageType.USER),
@@ -42,7 +34,7 @@ def send_request(request: message_pb2.SendMessageRequest) -> tuple[NewMessage, N
     )
     turn = new_turn(checks, request)
     checks.done()
-    return message, msgspec.structs.replace(turn, when_busy=_POLICIES[request.busy_policy])
+    return message, msgspec.structs.replace(turn, when_busy=when_busy)
 
 
 def append_request(request: message_pb2.AppendMessageRequest) -> NewMessage:

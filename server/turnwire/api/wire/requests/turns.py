@@ -2,14 +2,45 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from opencode.message import message_pb2
-from opencode.turn import turn_pb2
+from opencode.turn import turn_pb2, turn_service_pb2
 from turnwire.api.wire.requests import fields
 from turnwire.api.wire.requests.checks import Checks
-from turnwire.core.intake.inputs import NewTurn
-from turnwire.domain.conversation.turns import TurnStatus
+from turnwire.api.wire.requests.fingerprints import fingerprint
+from turnwire.core.intake.inputs import NamedRequest, NewTurn
+from turnwire.domain.conversation.turns import BusyPolicy, TurnStatus
 
 _TURN_STATUSES = {turn_pb2.TurnStatus.Value(f"TURN_STATUS_{status.name}"): status for status in TurnStatus}
+
+_POLICIES = {
+    turn_pb2.BUSY_POLICY_UNSPECIFIED: BusyPolicy.QUEUE,
+    turn_pb2.BUSY_POLICY_QUEUE: BusyPolicy.QUEUE,
+    turn_pb2.BUSY_POLICY_REJECT: BusyPolicy.REJECT,
+}
+
+
+def start_turn_request(request: turn_service_pb2.StartTurnRequest) -> tuple[NamedRequest, NewTurn]:
+    """Returns the name of the request and how to answer the message. Raises InvalidRequest naming every wrong field."""
+    checks = Checks()
+    checks.required("session_id", request.session_id)
+    checks.required("user_message_id", request.user_message_id)
+    named = NamedRequest(
+        request_id=checks.at_most("request_id", request.request_id, 128),
+        fingerprint=fingerprint("start_turn", request),
+    )
+    answer = new_turn(checks.within("settings"), request.settings)
+    answer = msgspec.structs.replace(answer, when_busy=busy_policy(checks, request.busy_policy))
+    checks.done()
+    return named, answer
+
+
+def busy_policy(checks: Checks, sent: turn_pb2.BusyPolicy.ValueType) -> BusyPolicy:
+    """Returns what happens while another turn runs."""
+    if sent not in _POLICIES:
+        checks.fail("busy_policy", "is not a policy of this server")
+    return _POLICIES.get(sent, BusyPolicy.QUEUE)
 
 
 def new_turn(checks: Checks, sent: message_pb2.SendMessageRequest | turn_pb2.TurnSettings) -> NewTurn:

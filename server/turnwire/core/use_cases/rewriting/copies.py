@@ -17,7 +17,7 @@ from turnwire.domain.conversation.messages import (
 from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.domain.errors import MessageNotFound, TurnInProgress
 from turnwire.domain.ids import IdMaker
-from turnwire.ports.store import Conversation
+from turnwire.ports.conversations import Conversation
 
 
 class CopiedConversation(Struct, frozen=True):

@@ -74,3 +74,13 @@ def _shown_id(db: sqlite3.Connection, session: int, where: str, at: int) -> str 
     query = f"SELECT message_id FROM messages WHERE {_SHOWN} AND {where} LIMIT 1"
     row = db.execute(query, {"session": session, "at": at}).fetchone()
     return None if row is None else str(row[0])
+
+
+def leave_place(db: sqlite3.Connection, session: int, message_id: str) -> None:
+    """Lets the message behind a message of the conversation follow the one before it."""
+    values = {"session": session, "id": message_id}
+    db.execute(
+        "UPDATE messages SET previous = (SELECT previous FROM messages WHERE message_id = :id)"
+        f" WHERE {_SHOWN} AND previous = :id AND place > (SELECT place FROM messages WHERE message_id = :id)",
+        values,
+    )

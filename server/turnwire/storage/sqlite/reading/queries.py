@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from turnwire.domain.conversation.messages import Message
+from turnwire.domain.conversation.messages import Message, MessageType
 from turnwire.domain.conversation.permissions import PermissionChoice, PermissionRequest
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn, TurnStatus
@@ -20,9 +20,9 @@ from turnwire.domain.errors import (
 from turnwire.domain.money import Usage, add_known, add_usage
 from turnwire.domain.pages import decode_token, encode_token, wrong_token
 from turnwire.domain.principal import Principal
+from turnwire.ports.conversations import Conversation, StoredQuestion
 from turnwire.ports.store import (
     Bounds,
-    Conversation,
     EventPage,
     MessagePage,
     Page,
@@ -129,6 +129,38 @@ def conversation(db: sqlite3.Connection, tenant: str, session_id: str) -> Conver
         return Conversation(found, history(db, tenant, session_id), tuple(_turn_of(*row) for row in turns))
     finally:
         db.execute("COMMIT")
+
+
+def question(db: sqlite3.Connection, tenant: str, session_id: str, message_id: str) -> StoredQuestion:
+    """Returns a message that may be answered; see `TenantStore.question`."""
+    db.execute("BEGIN")  # so that everything is of the same moment
+    try:
+        row = session_row(db, tenant, session_id)
+        one = "messages.message_id = ? AND session = ? AND hidden = 0"
+        found = read_messages(db, one, (message_id, row), "place")
+        if not found:
+            raise MessageNotFound(message_id)
+        place = f"(SELECT place FROM messages WHERE {one} AND queued = 0)"
+        next_one = (
+            "messages.id = (SELECT id FROM messages WHERE session = ? AND hidden = 0 AND queued = 0"
+            f" AND place > {place} ORDER BY place LIMIT 1)"
+        )
+        behind = read_messages(db, next_one, (row, message_id, row), "place")
+        (head,) = db.execute("SELECT head_sequence FROM sessions WHERE id = ?", (row,)).fetchone()
+        return StoredQuestion(found[0], next(iter(behind), None), _has_turn(db, found[0]), head)
+    finally:
+        db.execute("COMMIT")
+
+
+def _has_turn(db: sqlite3.Connection, message: Message) -> bool:
+    """Returns whether the turn of a message has not ended, or has left an answer that is not hidden."""
+    turn = db.execute("SELECT ended FROM turns WHERE turn_id = ?", (message.turn_id,)).fetchone()
+    answer = (
+        "SELECT 1 FROM messages WHERE turn_id = ? AND turn_id <> '' AND hidden = 0"
+        " AND json_extract(body, '$.type') = ? LIMIT 1"
+    )
+    answered = db.execute(answer, (message.turn_id, MessageType.ASSISTANT)).fetchone() is not None
+    return answered or (turn is not None and not turn[0])
 
 
 def turn_messages(db: sqlite3.Connection, turn_id: str) -> tuple[Message, ...]:

@@ -14,9 +14,9 @@ from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.ports.codec import Codec
+from turnwire.ports.conversations import Conversation, StoredQuestion
 from turnwire.ports.store import (
     Bounds,
-    Conversation,
     DisplayPage,
     EventPage,
     MessagePage,
@@ -106,6 +106,10 @@ class TenantReads:
     async def conversation(self, session_id: str) -> Conversation:
         """Returns a session with its whole conversation."""
         return await run(self._reads.connection, queries.conversation, self._tenant, session_id)
+
+    async def question(self, session_id: str, message_id: str) -> StoredQuestion:
+        """Returns a message that may be answered."""
+        return await run(self._reads.connection, queries.question, self._tenant, session_id, message_id)
 
     async def display(self, session_id: str, page: Page) -> DisplayPage:
         """Returns a page of display forms."""

@@ -31,7 +31,7 @@ from turnwire.domain.conversation.messages import (
 )
 from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.domain.errors import MessageNotFound, TurnInProgress
-from turnwire.ports.store import Conversation
+from turnwire.ports.conversations import Conversation
 
 CALL = ToolUse(name="look", call_id="c1", input_json="{}", status=ToolStatus.SUCCESS, output="a cat")
 TURN = make_turn(user_message_id="msg_1", status=TurnStatus.ENDED, finish_reason=FinishReason.STOP, steps=2)

@@ -1,0 +1,144 @@
+"""Late turns: answers for messages that are stored already."""
+
+import asyncio
+
+import msgspec
+from msgspec import Struct
+
+from turnwire.core.environment import Environment
+from turnwire.core.intake.inputs import NamedRequest, NewTurn
+from turnwire.core.intake.once import NamedRequests, receipt_record
+from turnwire.core.intake.receipts import Receipt
+from turnwire.core.spans.turns import note_accepted
+from turnwire.core.turns.owner import Place
+from turnwire.core.turns.registry import Turns
+from turnwire.core.uncancelled import Uncancelled
+from turnwire.core.use_cases.choices import check_schemas, check_spending, choose_turn
+from turnwire.core.work import Work
+from turnwire.domain.conversation.events import MessageAdded, MessageRemoved, MessageReplaced
+from turnwire.domain.conversation.messages import MessageStatus, MessageType
+from turnwire.domain.conversation.turns import Turn
+from turnwire.domain.errors import InvalidRequest, StaleVersion, TurnExists, TurnInProgress
+from turnwire.domain.principal import Principal
+from turnwire.ports.commit import NewEvent, PutMessage, PutTurn, RequireHead
+from turnwire.ports.conversations import StoredQuestion
+
+MAX_ATTEMPTS = 20
+"""How often the message is read again because the session changed before the turn was stored."""
+
+
+class LateTurn(Struct, frozen=True):
+    """A turn for a stored message."""
+
+    turn: Turn
+    receipt: Receipt
+
+
+class LateTurns:
+    """The use case that answers stored messages."""
+
+    def __init__(self, environment: Environment, turns: Turns, requests: NamedRequests) -> None:
+        """Takes the ports, and what it shares with other use cases."""
+        self._environment = environment
+        self._turns = turns
+        self._requests = requests
+        self._uncancelled = Uncancelled()
+
+    async def start(
+        self, principal: Principal, session_id: str, message_id: str, request: NamedRequest, answer: NewTurn
+    ) -> LateTurn:
+        """Starts a turn for a stored user message, or queues it; returns when that is durable.
+
+        The message moves to the end of the conversation. Idempotent when the request is named. Continues when it is
+        cancelled.
+
+        Raises:
+            SessionNotFound, MessageNotFound: there is no such session, or its conversation has no such message.
+            InvalidRequest: it is no user message, the model or the agent is invalid, or the request's name was used.
+            TurnExists: it has an answer, or a turn that has not ended.
+            ProviderCredentialsRejected: the model's provider has no key.
+            TurnInProgress, TooManyTurns, ShuttingDown, QuotaExceeded: see `Turns.reserve`.
+            StaleVersion: the session changed at every attempt.
+        """
+        if not request.request_id:
+            return await self._uncancelled.run(self._start(principal, session_id, message_id, request, answer))
+        made = await self._requests.once(
+            principal,
+            request,
+            self._uncancelled,
+            lambda: self._start(principal, session_id, message_id, request, answer),
+        )
+        if isinstance(made, LateTurn):
+            return made
+        return LateTurn(await self._environment.store.of(principal.tenant).turn(made.session_id, made.turn_id), made)
+
+    async def aclose(self) -> None:
+        """Waits for requests whose callers are gone. Idempotent."""
+        await self._uncancelled.settle()
+
+    async def _start(
+        self, principal: Principal, session_id: str, message_id: str, request: NamedRequest, answer: NewTurn
+    ) -> LateTurn:
+        environment = self._environment
+        session = await environment.session(principal, session_id)
+        await check_schemas(answer.tools)
+        for _ in range(MAX_ATTEMPTS):
+            question = await environment.store.of(principal.tenant).question(session_id, message_id)
+            _check(question)
+            now = environment.clock()
+            check_spending(environment, principal.tenant, now)
+            turn = choose_turn(environment, principal, session, answer, message_id=message_id, now=now)
+            turn = msgspec.structs.replace(turn, is_late=True)
+            try:
+                return await self._store(principal, question, turn, request, answer)
+            except StaleVersion as error:
+                stale = error
+        raise stale
+
+    async def _store(
+        self, principal: Principal, question: StoredQuestion, turn: Turn, request: NamedRequest, answer: NewTurn
+    ) -> LateTurn:
+        # created now: the start of a turn and its message are stored at one time
+        message = msgspec.structs.replace(question.message, turn_id=turn.turn_id, updated_at=turn.created_at)
+        with self._turns.reserve(turn, message, answer.when_busy) as place:
+            receipt = Receipt(
+                session_id=turn.session_id,
+                message_id=message.message_id,
+                turn_id=turn.turn_id,
+                queued=place.queue_position > 0,
+                queue_position=place.queue_position,
+            )
+            work = Work((RequireHead(question.sequence),)) + receipt_record(principal, request, receipt)
+            storing = self._turns.start(place, work + _moving(question, place))
+        note_accepted(turn)
+        committed = await asyncio.shield(storing)
+        return LateTurn(place.turn, msgspec.structs.replace(receipt, sequence=committed.before_sequence))
+
+
+def _check(question: StoredQuestion) -> None:
+    """Refuses a message that cannot be answered now."""
+    message = question.message
+    if message.type is not MessageType.USER:
+        raise InvalidRequest.of("user_message_id", "is not a message of type USER")
+    if question.has_turn:
+        raise TurnExists(f"message {message.message_id!r} has a turn that answers it", message.turn_id)
+    if question.behind is not None and question.behind.status is MessageStatus.STREAMING:
+        raise TurnInProgress("the answer behind the message is still being written", question.behind.turn_id)
+
+
+def _moving(question: StoredQuestion, place: Place) -> Work:
+    """Returns the work that stores a turn and moves its message to the end, or into the queue.
+
+    Watchers are told as if the message were removed and added again, unless it only gets a turn.
+    """
+    turn_id, message, behind = place.turn.turn_id, place.message, question.behind
+    changes = (PutTurn(place.turn), PutMessage(message, (), at_end=True))
+    if behind is None and not place.queue_position:
+        replaced = msgspec.structs.replace(message, previous_message_id=question.message.previous_message_id)
+        return Work(changes, (NewEvent(MessageReplaced(replaced), turn_id), *place.events))
+    events = [NewEvent(MessageRemoved(message.message_id), turn_id)]
+    if behind is not None:
+        before = question.message.previous_message_id
+        events.append(NewEvent(MessageReplaced(msgspec.structs.replace(behind, previous_message_id=before))))
+    events.append(NewEvent(MessageAdded(message), turn_id))
+    return Work(changes, (*events, *place.events))

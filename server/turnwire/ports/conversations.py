@@ -1,0 +1,29 @@
+"""What the store reads of a conversation at one moment."""
+
+from msgspec import Struct
+
+from turnwire.domain.conversation.messages import Message
+from turnwire.domain.conversation.sessions import Session
+from turnwire.domain.conversation.turns import Turn
+
+
+class Conversation(Struct, frozen=True):
+    """A session with its conversation, as of one moment."""
+
+    session: Session
+    messages: tuple[Message, ...]
+    """In order, without queued ones."""
+    turns: tuple[Turn, ...]
+    """Without queued ones; without their tools and system prompts, which may be large."""
+
+
+class StoredQuestion(Struct, frozen=True):
+    """A message that may be answered, as of one moment."""
+
+    message: Message
+    behind: Message | None
+    """The message behind it; None when it is the last one of the conversation."""
+    has_turn: bool
+    """True when a turn has answered it, or will: not when that turn has ended and left no answer."""
+    sequence: int
+    """The session's head."""

@@ -60,7 +60,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     askedSequence, earliestSequence, latestSequence as far as they are known.
     """
     STALE_VERSION: _ErrorReason.ValueType  # 16
-    """Another change came first. Metadata: currentRevision."""
+    """Another change came first. Metadata: currentRevision; of StartTurn headSequence."""
     CONCURRENCY_LIMIT: _ErrorReason.ValueType  # 17
     """A limit on what runs, waits or is open at once is reached; RetryInfo says when to try again."""
     STORAGE_FULL: _ErrorReason.ValueType  # 18
@@ -159,7 +159,7 @@ EVENTS_COMPACTED: ErrorReason.ValueType  # 15
 askedSequence, earliestSequence, latestSequence as far as they are known.
 """
 STALE_VERSION: ErrorReason.ValueType  # 16
-"""Another change came first. Metadata: currentRevision."""
+"""Another change came first. Metadata: currentRevision; of StartTurn headSequence."""
 CONCURRENCY_LIMIT: ErrorReason.ValueType  # 17
 """A limit on what runs, waits or is open at once is reached; RetryInfo says when to try again."""
 STORAGE_FULL: ErrorReason.ValueType  # 18

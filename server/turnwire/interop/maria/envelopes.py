@@ -47,7 +47,6 @@ class Envelopes:
         self._session_id = session_id
         self._sequence = sequence
         self._queue: dict[str, pb.SessionMessage] = {}
-        self._dropped: set[str] = set()
         self._answers: dict[str, _Answer] = {}
         for message in messages:
             if message.status == pb.MESSAGE_STATUS_QUEUED:
@@ -65,7 +64,8 @@ class Envelopes:
     def apply(self, event: SessionEvent) -> list[Json]:
         """Returns the envelopes of an event, in order; none for most.
 
-        After `resync` the fold no longer follows: list the messages and start a new one.
+        After `resync`, and after `conversation_changed` with `reread`, list the messages and start a new fold: messages
+        came without events.
         """
         if not event.sequence or event.sequence <= self._sequence or event.session_id != self._session_id:
             return []
@@ -80,9 +80,8 @@ class Envelopes:
             case "turn_steered":
                 yield from self._joined(event.turn_steered.user_message_id)
             case "turn_ended":
-                if event.turn_id not in self._dropped:
+                if event.turn_ended.turn.HasField("start_time"):  # else it was dropped while it waited
                     yield self._envelope("PostConversation", event.turn_id)
-                self._dropped.discard(event.turn_id)
             case "queue_changed":
                 yield from self._ordered([entry.message_id for entry in event.queue_changed.entries])
             case _:
@@ -130,9 +129,7 @@ class Envelopes:
             yield self._envelope("MessageAdded", f"{message_id}/0", message=message_json(message))
 
     def _removed(self, message_id: str) -> Iterator[Json]:
-        message = self._queue.pop(message_id, None)
-        if message is not None:
-            self._dropped.add(message.turn_id)
+        if self._queue.pop(message_id, None) is not None:
             yield self._envelope("MessageUnqueued", message_id, message={"id": message_id})
             yield self._snapshot()
 

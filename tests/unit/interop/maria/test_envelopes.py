@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from opencode.event.session_event_pb2 import SessionEvent
 from opencode.message import content_pb2 as pb
 from opencode.tool.tool_pb2 import ToolCallState
@@ -73,9 +75,17 @@ def test_a_dropped_turn_never_was_a_conversation() -> None:
     """Its end is no PostConversation; that of a turn that ran is."""
     envelopes = Envelopes("ses_1", [_waiting("a")], 1)
     assert _names(envelopes.apply(_event(2, message_removed={"message_id": "a"}))) == ["MessageUnqueued", QUEUE]
-    ended = {"turn_ended": {"turn": Turn()}}
-    assert envelopes.apply(_event(3, turn_id="trn_a", **ended)) == []
-    assert _names(envelopes.apply(_event(4, turn_id="trn_b", **ended))) == ["PostConversation"]
+    assert envelopes.apply(_event(3, turn_id="trn_a", turn_ended={"turn": Turn()})) == []
+    ran = Turn(start_time=Timestamp(seconds=1))
+    assert _names(envelopes.apply(_event(4, turn_id="trn_b", turn_ended={"turn": ran}))) == ["PostConversation"]
+
+
+def test_a_message_that_is_answered_late_does_not_join_again() -> None:
+    """It is part of the conversation already: only what follows is told, and nothing if its turn is dropped."""
+    envelopes = Envelopes("ses_1", sequence=1)
+    started = {"turn_started": {"turn": Turn(turn_id="t", user_message_id="a")}}
+    assert _names(envelopes.apply(_event(2, turn_id="t", **started))) == ["PreConversation"]
+    assert envelopes.apply(_event(3, turn_id="u", turn_ended={"turn": Turn(user_message_id="b")})) == []
 
 
 def test_a_call_is_announced_once_it_may_run() -> None:

@@ -42,6 +42,8 @@ TABLE: dict[type[e.DomainError], tuple[int, str, str]] = {
     e.PermissionRequestNotFound: (code_pb2.NOT_FOUND, "PERMISSION_REQUEST_NOT_FOUND", "ResourceInfo"),
     e.StoredFileNotFound: (code_pb2.NOT_FOUND, "FILE_NOT_FOUND", "ResourceInfo"),
     e.TurnInProgress: (code_pb2.FAILED_PRECONDITION, "TURN_IN_PROGRESS", "PreconditionFailure"),
+    e.TurnExists: (code_pb2.FAILED_PRECONDITION, "TURN_EXISTS", "PreconditionFailure"),
+    e.NothingToRestore: (code_pb2.FAILED_PRECONDITION, "NOTHING_TO_RESTORE", "PreconditionFailure"),
     e.ToolCallNotReady: (code_pb2.FAILED_PRECONDITION, "TOOL_CALL_NOT_READY", "PreconditionFailure"),
     e.ToolCallAlreadySettled: (code_pb2.FAILED_PRECONDITION, "TOOL_CALL_ALREADY_SETTLED", "PreconditionFailure"),
     e.PermissionAlreadyAnswered: (code_pb2.FAILED_PRECONDITION, "PERMISSION_ALREADY_ANSWERED", "PreconditionFailure"),

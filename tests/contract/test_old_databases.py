@@ -5,6 +5,7 @@ import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from opencode.event.session_event_pb2 import RESYNC_REASON_PRUNED
@@ -126,7 +127,8 @@ async def test_what_was_used_before_counts(database: Path, tmp_path: Path) -> No
         assert reads.account(NOW).sessions == len(sessions)
         for session in sessions:
             messages = (await reads.messages(session.session_id, Page())).messages
-            calls = [m for m in messages if m.model_run is not None and m.status is not MessageStatus.STREAMING]
+            ended = [m for m in messages if m.model_run is not None and m.status is not MessageStatus.STREAMING]
+            calls = [m if m.estimate is None else msgspec.structs.replace(m, usage=m.estimate.usage) for m in ended]
             turns = await reads.turns(session.session_id, Page(), frozenset({TurnStatus.ENDED}))
             row = rows.get(session.session_id, UsageRow(start=NOW))
             assert (row.usage, row.cost_pico_usd) == (totals_of(calls).usage, totals_of(calls).known_cost_pico_usd)

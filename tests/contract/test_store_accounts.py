@@ -210,7 +210,11 @@ async def test_usage_is_summed_exactly(opened: OpenedStore) -> None:
     """Bucket by bucket, to the trillionth of a dollar; what nobody knows stays unknown, and is counted."""
     most = Usage(input_tokens=1, cache_read_tokens=2, output_tokens=4, reasoning_tokens=5, reported_output_tokens=4)
     await _spend(opened, _spending(usage=most, cost_pico_usd=1))
-    await _spend(opened, _spending(usage=Usage(output_tokens=10), steps_without_price=1), _spending(steps=0, turns=1))
+    await _spend(
+        opened,
+        _spending(usage=Usage(output_tokens=10), steps_without_price=1, estimated_steps=1),
+        _spending(steps=0, turns=1),
+    )
     [row] = await _used(opened)
     assert row == UsageRow(
         start=DAY[0],
@@ -225,6 +229,7 @@ async def test_usage_is_summed_exactly(opened: OpenedStore) -> None:
         steps=2,
         steps_without_price=1,
         turns=1,
+        estimated_steps=1,
     )
     assert await _used(opened, tenant="other") == ()
 

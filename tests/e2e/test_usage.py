@@ -1,7 +1,8 @@
 """What tenants have used, as they are shown it."""
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import grpc
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from opencode.message.message_pb2 import AbortSessionRequest
 from opencode.session.session_pb2 import DeleteSessionRequest
 from opencode.usage.usage_pb2 import (
     USAGE_DIMENSION_DAY,
@@ -19,8 +21,17 @@ from opencode.usage.usage_pb2 import (
     QueryUsageRequest,
     UsageRow,
 )
-from tests.support.clients.conversation import ask, model, refused, talk, tool
-from tests.support.models.scripts import Say, Tokens, answer
+from tests.support.clients.conversation import (
+    ask,
+    model,
+    new_session,
+    refused,
+    talk,
+    tool,
+    turn_ended,
+    watching,
+)
+from tests.support.models.scripts import Say, Tokens, answer, error
 from tests.support.servers.provider import ProviderServer, RecordedRequest, ScriptedReply
 from tests.support.servers.running import Client
 from tests.support.servers.tenants import connect_as, server_of_tenants
@@ -36,11 +47,9 @@ def says_yes(_: RecordedRequest) -> ScriptedReply:
     return answer("openai_chat", Say("Yes."), tokens=Tokens(60, 40))
 
 
-@contextlib.asynccontextmanager
-async def server_address(folder: Path) -> AsyncIterator[str]:
-    """Runs a server with two models; a token of one costs 3 pico-USD, the price of the other is unknown."""
-    async with ProviderServer(says_yes) as provider:
-        toml = f"""
+def toml_of(provider: ProviderServer) -> str:
+    """Returns the configuration of a provider with two models."""
+    return f"""
 [providers.mine]
 kind = 'openai_chat'
 base_url = '{provider.base_url}'
@@ -49,8 +58,13 @@ models = ["m", "n"]
 input_usd_per_million = "0.000003"
 output_usd_per_million = "0.000003"
 """
-        async with server_of_tenants(folder, toml) as server:
-            yield server.address
+
+
+@contextlib.asynccontextmanager
+async def server_address(folder: Path) -> AsyncIterator[str]:
+    """Runs a server with two models; a token of one costs 3 pico-USD, the price of the other is unknown."""
+    async with ProviderServer(says_yes) as provider, server_of_tenants(folder, toml_of(provider)) as server:
+        yield server.address
 
 
 async def rows_of(client: Client, *group_by: int, **fields: object) -> list[UsageRow]:
@@ -177,3 +191,80 @@ async def test_quotas_are_listed_without_limits_too(tmp_path: Path) -> None:
     assert {name for name, quota in listed.items() if quota.HasField("reset_time")} == {
         name for name in QuotaName if "_per_day" in name or "_per_month" in name
     }
+
+
+@contextlib.asynccontextmanager
+async def client_of(folder: Path, reply: Callable[[RecordedRequest], ScriptedReply]) -> AsyncIterator[Client]:
+    """Yields a client of a server whose provider answers so."""
+    async with (
+        ProviderServer(reply) as provider,
+        server_of_tenants(folder, toml_of(provider)) as server,
+        connect_as(server.address, "acme") as client,
+    ):
+        yield client
+
+
+def talkative(ending: str) -> Callable[[RecordedRequest], ScriptedReply]:
+    """Returns a provider that writes 400 letters and then ends in some way, without having reported its usage."""
+    said = answer("openai_chat", Say("word" * 100), tokens=Tokens(60, 40))
+    without_usage = tuple(chunk for chunk in said.chunks if b'"usage"' not in chunk)
+
+    def reply(_: RecordedRequest) -> ScriptedReply:
+        if ending == "complete":
+            return ScriptedReply(without_usage)
+        if ending == "cut":
+            return answer("openai_chat", Say("word" * 100), cut=True)
+        return ScriptedReply((*without_usage[:-2], asyncio.Event()))
+
+    return reply
+
+
+@pytest.mark.parametrize("ending", ["complete", "cut", "aborted"])
+async def test_what_no_provider_reports_is_estimated(ending: str, tmp_path: Path) -> None:
+    """Prompt and text count in usage and quotas, at the model's price; the message has no usage."""
+    async with client_of(tmp_path, talkative(ending)) as acme:
+        session_id = await new_session(acme)
+        async with watching(acme, session_id) as watch:
+            accepted = await acme.messages.SendMessage(ask("hi", session_id, model=PRICED))
+            if ending == "aborted":
+                await watch.until_kind("part_delta")
+                await acme.messages.AbortSession(AbortSessionRequest(session_id=session_id))
+        ended = (await turn_ended(acme, accepted)).turn_ended.turn
+        [row] = await rows_of(acme)
+        quotas = {one.name: one.used for one in (await acme.usage.ListQuotas(ListQuotasRequest())).quotas}
+    assert (row.steps, row.estimated_steps, row.steps_without_price) == (1, 1, 0)
+    assert 0 < row.usage.input_tokens < 100
+    assert row.usage.output_tokens == 100
+    assert row.cost_pico_usd == 3 * (row.usage.input_tokens + 100) == quotas["cost_pico_usd_per_day"]
+    assert quotas["tokens_per_day"] == row.usage.input_tokens + 100
+    assert not ended.HasField("usage")
+
+
+async def test_a_request_that_no_provider_took_costs_nothing(tmp_path: Path) -> None:
+    """It failed before an answer."""
+    async with client_of(tmp_path, lambda _: error(400, "no")) as acme:
+        await turn_ended(acme, await acme.messages.SendMessage(ask("hi", model=PRICED)))
+        [row] = await rows_of(acme)
+    assert (row.steps, row.estimated_steps, row.HasField("usage"), row.HasField("cost_pico_usd")) == (
+        1,
+        0,
+        False,
+        False,
+    )
+
+
+async def test_a_prompt_counts_when_the_answer_is_aborted_before_it_begins(tmp_path: Path) -> None:
+    """The provider had it."""
+    asked = asyncio.Event()
+
+    def says_nothing(_: RecordedRequest) -> ScriptedReply:
+        asked.set()
+        return ScriptedReply((asyncio.Event(),))
+
+    async with client_of(tmp_path, says_nothing) as acme:
+        accepted = await acme.messages.SendMessage(ask("hi", model=PRICED))
+        await asked.wait()
+        await acme.messages.AbortSession(AbortSessionRequest(session_id=accepted.session_id))
+        [row] = await rows_of(acme)
+    assert (row.estimated_steps, row.usage.output_tokens) == (1, 0)
+    assert row.usage.input_tokens > 0

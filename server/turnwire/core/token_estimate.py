@@ -92,6 +92,11 @@ def message_tokens(message: Message) -> int:
     return MESSAGE_TOKENS + sum(map(_part_tokens, message.parts))
 
 
+def answer_tokens(message: Message) -> int:
+    """Returns the estimate for what a model wrote so far."""
+    return sum(map(_part_tokens, message.parts))
+
+
 def tool_tokens(tool: ToolDefinition) -> int:
     """Returns the estimate for the definition of one tool."""
     return TOOL_TOKENS + sum(map(text_tokens, (tool.name, tool.description, tool.input_schema_json)))

@@ -27,6 +27,8 @@ class Spending(Struct, frozen=True, kw_only=True):
     steps: int = 0
     """Model calls, those for summaries included."""
     steps_without_price: int = 0
+    estimated_steps: int = 0
+    """Of the steps, those whose usage is an estimate."""
     turns: int = 0
 
     @property
@@ -90,12 +92,13 @@ class UsageRow(Struct, frozen=True, kw_only=True):
     session_id: str = ""
     subject: str = ""
     usage: Usage | None = None
-    """None when no provider reported it."""
+    """None when no model answered."""
     cost_pico_usd: int | None = None
     """Sum of the known costs; None when none is known."""
     steps: int = 0
     steps_without_price: int = 0
     turns: int = 0
+    estimated_steps: int = 0
 
 
 class UsagePage(Struct, frozen=True):

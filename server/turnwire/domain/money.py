@@ -73,6 +73,14 @@ def add_usage(a: Usage | None, b: Usage | None) -> Usage | None:
     )
 
 
+class Estimate(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a model call has used as far as can be told without its provider's report."""
+
+    usage: Usage
+    cost_pico_usd: int | None = None
+    """None when the price is unknown."""
+
+
 class Consumption(Struct, frozen=True):
     """What was used so far. Unreported tokens and unknown prices count as 0."""
 

@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from opencode.message import content_pb2 as opencode_dot_message_dot_content__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aopencode/usage/usage.proto\x12\x0eopencode.usage\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eopencode/message/content.proto\"\xed\x01\n\x11QueryUsageRequest\x12.\n\nstart_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\x08group_by\x18\x03 \x03(\x0e\x32\x1e.opencode.usage.UsageDimension\x12\x11\n\ttime_zone\x18\x04 \x01(\t\x12\x11\n\tpage_size\x18\x05 \x01(\r\x12\x12\n\npage_token\x18\x06 \x01(\t\x12\x0e\n\x06tenant\x18\x07 \x01(\t\"\xa0\x02\n\x08UsageRow\x12\x32\n\x0e\x64\x61y_start_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0bprovider_id\x18\x02 \x01(\t\x12\x10\n\x08model_id\x18\x03 \x01(\t\x12\x12\n\nsession_id\x18\x04 \x01(\t\x12\x0f\n\x07subject\x18\x05 \x01(\t\x12+\n\x05usage\x18\x06 \x01(\x0b\x32\x1c.opencode.message.TokenUsage\x12\x1a\n\rcost_pico_usd\x18\x07 \x01(\x03H\x00\x88\x01\x01\x12\r\n\x05steps\x18\x08 \x01(\x04\x12\x1b\n\x13steps_without_price\x18\t \x01(\x04\x12\r\n\x05turns\x18\n \x01(\x04\x42\x10\n\x0e_cost_pico_usd\"U\n\x12QueryUsageResponse\x12&\n\x04rows\x18\x01 \x03(\x0b\x32\x18.opencode.usage.UsageRow\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\":\n\x11ListQuotasRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"b\n\x05Quota\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\x04\x12\x0c\n\x04used\x18\x03 \x01(\x04\x12.\n\nreset_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"T\n\x12ListQuotasResponse\x12%\n\x06quotas\x18\x01 \x03(\x0b\x32\x15.opencode.usage.Quota\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t*\x9f\x01\n\x0eUsageDimension\x12\x1f\n\x1bUSAGE_DIMENSION_UNSPECIFIED\x10\x00\x12\x17\n\x13USAGE_DIMENSION_DAY\x10\x01\x12\x19\n\x15USAGE_DIMENSION_MODEL\x10\x02\x12\x1b\n\x17USAGE_DIMENSION_SESSION\x10\x03\x12\x1b\n\x17USAGE_DIMENSION_SUBJECT\x10\x04\x32\xc2\x01\n\x0cUsageService\x12X\n\nQueryUsage\x12!.opencode.usage.QueryUsageRequest\x1a\".opencode.usage.QueryUsageResponse\"\x03\x90\x02\x01\x12X\n\nListQuotas\x12!.opencode.usage.ListQuotasRequest\x1a\".opencode.usage.ListQuotasResponse\"\x03\x90\x02\x01\x42\x88\x01\n!io.github.turnwire.opencode.usageB\nUsageProtoP\x01Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\xa2\x02\x03TWR\xaa\x02\x11Turnwire.Opencodeb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aopencode/usage/usage.proto\x12\x0eopencode.usage\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eopencode/message/content.proto\"\xed\x01\n\x11QueryUsageRequest\x12.\n\nstart_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\x08group_by\x18\x03 \x03(\x0e\x32\x1e.opencode.usage.UsageDimension\x12\x11\n\ttime_zone\x18\x04 \x01(\t\x12\x11\n\tpage_size\x18\x05 \x01(\r\x12\x12\n\npage_token\x18\x06 \x01(\t\x12\x0e\n\x06tenant\x18\x07 \x01(\t\"\xb9\x02\n\x08UsageRow\x12\x32\n\x0e\x64\x61y_start_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0bprovider_id\x18\x02 \x01(\t\x12\x10\n\x08model_id\x18\x03 \x01(\t\x12\x12\n\nsession_id\x18\x04 \x01(\t\x12\x0f\n\x07subject\x18\x05 \x01(\t\x12+\n\x05usage\x18\x06 \x01(\x0b\x32\x1c.opencode.message.TokenUsage\x12\x1a\n\rcost_pico_usd\x18\x07 \x01(\x03H\x00\x88\x01\x01\x12\r\n\x05steps\x18\x08 \x01(\x04\x12\x1b\n\x13steps_without_price\x18\t \x01(\x04\x12\r\n\x05turns\x18\n \x01(\x04\x12\x17\n\x0f\x65stimated_steps\x18\x0b \x01(\x04\x42\x10\n\x0e_cost_pico_usd\"U\n\x12QueryUsageResponse\x12&\n\x04rows\x18\x01 \x03(\x0b\x32\x18.opencode.usage.UsageRow\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\":\n\x11ListQuotasRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"b\n\x05Quota\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\x04\x12\x0c\n\x04used\x18\x03 \x01(\x04\x12.\n\nreset_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"T\n\x12ListQuotasResponse\x12%\n\x06quotas\x18\x01 \x03(\x0b\x32\x15.opencode.usage.Quota\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t*\x9f\x01\n\x0eUsageDimension\x12\x1f\n\x1bUSAGE_DIMENSION_UNSPECIFIED\x10\x00\x12\x17\n\x13USAGE_DIMENSION_DAY\x10\x01\x12\x19\n\x15USAGE_DIMENSION_MODEL\x10\x02\x12\x1b\n\x17USAGE_DIMENSION_SESSION\x10\x03\x12\x1b\n\x17USAGE_DIMENSION_SUBJECT\x10\x04\x32\xc2\x01\n\x0cUsageService\x12X\n\nQueryUsage\x12!.opencode.usage.QueryUsageRequest\x1a\".opencode.usage.QueryUsageResponse\"\x03\x90\x02\x01\x12X\n\nListQuotas\x12!.opencode.usage.ListQuotasRequest\x1a\".opencode.usage.ListQuotasResponse\"\x03\x90\x02\x01\x42\x88\x01\n!io.github.turnwire.opencode.usageB\nUsageProtoP\x01Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\xa2\x02\x03TWR\xaa\x02\x11Turnwire.Opencodeb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,20 +38,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_USAGESERVICE'].methods_by_name['QueryUsage']._serialized_options = b'\220\002\001'
   _globals['_USAGESERVICE'].methods_by_name['ListQuotas']._loaded_options = None
   _globals['_USAGESERVICE'].methods_by_name['ListQuotas']._serialized_options = b'\220\002\001'
-  _globals['_USAGEDIMENSION']._serialized_start=976
-  _globals['_USAGEDIMENSION']._serialized_end=1135
+  _globals['_USAGEDIMENSION']._serialized_start=1001
+  _globals['_USAGEDIMENSION']._serialized_end=1160
   _globals['_QUERYUSAGEREQUEST']._serialized_start=112
   _globals['_QUERYUSAGEREQUEST']._serialized_end=349
   _globals['_USAGEROW']._serialized_start=352
-  _globals['_USAGEROW']._serialized_end=640
-  _globals['_QUERYUSAGERESPONSE']._serialized_start=642
-  _globals['_QUERYUSAGERESPONSE']._serialized_end=727
-  _globals['_LISTQUOTASREQUEST']._serialized_start=729
-  _globals['_LISTQUOTASREQUEST']._serialized_end=787
-  _globals['_QUOTA']._serialized_start=789
-  _globals['_QUOTA']._serialized_end=887
-  _globals['_LISTQUOTASRESPONSE']._serialized_start=889
-  _globals['_LISTQUOTASRESPONSE']._serialized_end=973
-  _globals['_USAGESERVICE']._serialized_start=1138
-  _globals['_USAGESERVICE']._serialized_end=1332
+  _globals['_USAGEROW']._serialized_end=665
+  _globals['_QUERYUSAGERESPONSE']._serialized_start=667
+  _globals['_QUERYUSAGERESPONSE']._serialized_end=752
+  _globals['_LISTQUOTASREQUEST']._serialized_start=754
+  _globals['_LISTQUOTASREQUEST']._serialized_end=812
+  _globals['_QUOTA']._serialized_start=814
+  _globals['_QUOTA']._serialized_end=912
+  _globals['_LISTQUOTASRESPONSE']._serialized_start=914
+  _globals['_LISTQUOTASRESPONSE']._serialized_end=998
+  _globals['_USAGESERVICE']._serialized_start=1163
+  _globals['_USAGESERVICE']._serialized_end=1357
 # @@protoc_insertion_point(module_scope)

@@ -125,6 +125,7 @@ class UsageRow(_message.Message):
     STEPS_FIELD_NUMBER: _builtins.int
     STEPS_WITHOUT_PRICE_FIELD_NUMBER: _builtins.int
     TURNS_FIELD_NUMBER: _builtins.int
+    ESTIMATED_STEPS_FIELD_NUMBER: _builtins.int
     provider_id: _builtins.str
     """The provider of the model that was asked."""
     model_id: _builtins.str
@@ -141,13 +142,17 @@ class UsageRow(_message.Message):
     """How many of the steps have no known price: they are not part of cost_pico_usd."""
     turns: _builtins.int
     """Turns that ended, under the model that they were to ask. Turns that were dropped before they began do not count."""
+    estimated_steps: _builtins.int
+    """How many of the steps are counted with an estimate, because their provider did not report what they used: it never
+    does, or the answer was aborted or cut before. Prompt and received text are estimated and priced as usual.
+    """
     @_builtins.property
     def day_start_time(self) -> _timestamp_pb2.Timestamp:
         """Beginning of the day in the time zone; the first day begins with the range."""
 
     @_builtins.property
     def usage(self) -> _content_pb2.TokenUsage:
-        """Tokens. Absent when no provider reported any."""
+        """Tokens. Absent when none were used."""
 
     def __init__(
         self,
@@ -162,10 +167,11 @@ class UsageRow(_message.Message):
         steps: _builtins.int = ...,
         steps_without_price: _builtins.int = ...,
         turns: _builtins.int = ...,
+        estimated_steps: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd", "cost_pico_usd", b"cost_pico_usd", "day_start_time", b"day_start_time", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd", "cost_pico_usd", b"cost_pico_usd", "day_start_time", b"day_start_time", "model_id", b"model_id", "provider_id", b"provider_id", "session_id", b"session_id", "steps", b"steps", "steps_without_price", b"steps_without_price", "subject", b"subject", "turns", b"turns", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd", "cost_pico_usd", b"cost_pico_usd", "day_start_time", b"day_start_time", "estimated_steps", b"estimated_steps", "model_id", b"model_id", "provider_id", b"provider_id", "session_id", b"session_id", "steps", b"steps", "steps_without_price", b"steps_without_price", "subject", b"subject", "turns", b"turns", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cost_pico_usd: _TypeAlias = _typing.Literal["cost_pico_usd"]  # noqa: Y015
     _WhichOneofArgType__cost_pico_usd: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd"]  # noqa: Y015

@@ -63,6 +63,8 @@ class ModelCall:
         self._publish = publish
         self.pending_notice: RetryScheduled | None = None
         """The event that announced the current wait; None when the call does not wait."""
+        self.was_asked = False
+        """True once a provider is asked, until it fails before its first content: then it has used nothing."""
 
     async def run(
         self, request: ProviderRequest, models: tuple[ModelRef, ...], announced: asyncio.Future[Committed]
@@ -148,6 +150,7 @@ class ModelCall:
             provider = await self._environment.providers.get(model.provider_id)
             chat.note_provider(provider)
             prepared = provider.prepare(request_for(self._environment.providers, request, model))
+            self.was_asked = True
             async with contextlib.aclosing(provider.stream(prepared)) as items:
                 async for item in items:
                     if not watchers_know:
@@ -162,6 +165,7 @@ class ModelCall:
                     if self._stream.size_bytes > limit:
                         return ProviderStreamFailed(f"the answer is larger than {limit} bytes", {"limit": str(limit)})
         except ProviderError as error:
+            self.was_asked = self._stream.has_parts
             return error
         self._stream.end_answer()
         self._journal.note_change()

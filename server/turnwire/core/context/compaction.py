@@ -135,7 +135,7 @@ class Compactor:
             log.warning("context_not_compacted", session_id=turn.session_id, turn_id=turn.turn_id, reason=error.reason)
         finally:
             self.pending_notice = None
-            if not text and summariser.paid().usage is not None:
+            if not text and (summariser.paid().usage is not None or summariser.estimate() is not None):
                 self._pay(self._message("", draft, plan, summariser))
         if not text:
             return False
@@ -196,6 +196,7 @@ class Compactor:
             model_run=summariser.run,
             usage=paid.usage,
             cost_pico_usd=paid.cost_pico_usd,
+            estimate=summariser.estimate(),
             compaction=compaction,
         )
         after = draft.with_history((*draft.history, message))

@@ -4,13 +4,15 @@ import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
 
-from turnwire.core.answer.costs import with_cost
+import msgspec
+
+from turnwire.core.answer.costs import with_cost, with_estimate
 from turnwire.core.answer.message_stream import MessageStream
 from turnwire.core.context.transcript import chunks, enclose, shortened_to, transcript
 from turnwire.core.ending.closing import Totals, totals_of
 from turnwire.core.environment import Environment
 from turnwire.core.spans.chat import ChatSpan
-from turnwire.core.token_estimate import text_tokens
+from turnwire.core.token_estimate import estimate_tokens, text_tokens
 from turnwire.domain.conversation.messages import (
     FinishReason,
     Message,
@@ -23,6 +25,7 @@ from turnwire.domain.conversation.messages import (
 )
 from turnwire.domain.conversation.turns import GenerationOptions, Turn
 from turnwire.domain.errors import ProviderContextFull, ProviderError, ProviderStreamCut, ProviderStreamFailed
+from turnwire.domain.money import Estimate, Usage
 from turnwire.ports.provider import ProviderRequest
 from turnwire.ports.telemetry.observer import ModelCallEnd
 
@@ -76,12 +79,20 @@ class Summariser:
         self._model = model
         self._max_tokens = max_tokens
         self._answers: list[Message] = []
+        self._was_asked = False  # whether the provider got the current request
         self.run = ModelRun(provider_id=model.provider_id, model_requested=model.model_id)
         """The model that was asked, and the one that answered."""
 
     def paid(self) -> Totals:
         """Returns what all calls have used so far, including failed and cut ones."""
         return totals_of(self._answers)
+
+    def estimate(self) -> Estimate | None:
+        """Returns what all calls have used so far, estimates included; None when providers reported all of it."""
+        if all(answer.estimate is None for answer in self._answers):
+            return None
+        totals = totals_of([_estimated(answer) for answer in self._answers])
+        return Estimate(usage=totals.usage or Usage(), cost_pico_usd=totals.cost_pico_usd)
 
     async def summarise(self, messages: Sequence[Message], files: Mapping[str, bytes], window: int | None) -> str:
         """Returns the summary. Cancelling this ends the model call; nothing is stored here.
@@ -130,7 +141,7 @@ class Summariser:
         )
         stream = MessageStream(self._message(MessageType.ASSISTANT, ""), lambda _: None, environment.new_id)
         stream.begin_attempt(model)
-        started_at = asyncio.get_running_loop().time()
+        started_at, self._was_asked = asyncio.get_running_loop().time(), False
         chat = ChatSpan(environment.tracer, request, model, self._turn.session_id, is_summary=True)
         try:
             with chat.span:
@@ -138,12 +149,19 @@ class Summariser:
                 if stream.finished is None:
                     raise ProviderStreamCut("the stream of the summary ended without its end marker")
         except ProviderError as error:
+            self._was_asked = stream.has_parts
             self._report(started_at, error)
             raise
         else:
             self._report(started_at, None)
         finally:
-            answer = with_cost(stream.snapshot(), environment.providers)
+            answer = with_estimate(
+                with_cost(stream.snapshot(), environment.providers),
+                environment.providers,
+                was_asked=self._was_asked,
+                is_cut=stream.finished is None,
+                prompt_tokens=estimate_tokens(request),
+            )
             self._answers.append(answer)
             self.run = answer.model_run or self.run
             environment.observer.answer_ended(self._turn, answer, is_summary=True)
@@ -157,7 +175,9 @@ class Summariser:
         provider = await self._environment.providers.get(self._model.provider_id)
         chat.note_provider(provider)
         try:
-            async with contextlib.aclosing(provider.stream(provider.prepare(request))) as items:
+            prepared = provider.prepare(request)
+            self._was_asked = True
+            async with contextlib.aclosing(provider.stream(prepared)) as items:
                 async for item in items:
                     chat.note_item()
                     stream.apply(item)
@@ -185,3 +205,11 @@ class Summariser:
             parts=(part,) if words else (),
             turn_id=self._turn.turn_id,
         )
+
+
+def _estimated(answer: Message) -> Message:
+    """Returns an answer with its estimate in place of what its provider reported."""
+    estimate = answer.estimate
+    if estimate is None:
+        return answer
+    return msgspec.structs.replace(answer, usage=estimate.usage, cost_pico_usd=estimate.cost_pico_usd)

@@ -17,11 +17,14 @@ def spent_by_call(turn: Turn, message: Message, now: datetime) -> Work:
 
     Args:
         turn: The turn that asked the model.
-        message: The ended message, with its cost.
+        message: The ended message, with its cost or its estimate.
         now: When it ended.
     """
     run = message.model_run
-    has_answer = message.usage is not None or bool(message.parts)
+    estimate, usage, cost = message.estimate, message.usage, message.cost_pico_usd
+    if estimate is not None:
+        usage, cost = estimate.usage, estimate.cost_pico_usd
+    has_answer = usage is not None or bool(message.parts)
     spending = Spending(
         tenant=turn.tenant,
         subject=turn.subject,
@@ -29,10 +32,11 @@ def spent_by_call(turn: Turn, message: Message, now: datetime) -> Work:
         provider_id=turn.model.provider_id if run is None else run.provider_id,
         model_id=turn.model.model_id if run is None else run.model_requested,
         at=now,
-        usage=message.usage,
-        cost_pico_usd=message.cost_pico_usd,
+        usage=usage,
+        cost_pico_usd=cost,
         steps=1,
-        steps_without_price=int(has_answer and message.cost_pico_usd is None),
+        steps_without_price=int(has_answer and cost is None),
+        estimated_steps=int(estimate is not None),
     )
     return Work((AddSpending(spending),))
 

@@ -4,7 +4,7 @@ import msgspec
 import structlog
 from msgspec import Struct
 
-from turnwire.core.answer.costs import with_cost
+from turnwire.core.answer.costs import with_cost, with_estimate
 from turnwire.core.ending.closing import Ending, end_turn, ended_turns
 from turnwire.core.ending.host_messages import note_ending
 from turnwire.core.environment import Environment
@@ -12,10 +12,11 @@ from turnwire.core.tools.permission_requests import closing_work
 from turnwire.core.turns.resuming import ResumePoint, resume_point
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import SessionStatusChanged
-from turnwire.domain.conversation.messages import Failure, FinishReason, Message
+from turnwire.domain.conversation.messages import Failure, FinishReason, Message, MessageStatus
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice
 from turnwire.domain.conversation.turns import Turn
 from turnwire.ports.commit import NewEvent, PutTurn
+from turnwire.ports.provider import Providers
 
 RESTARTED = Ending(FinishReason.INTERRUPTED, Failure("SERVER_RESTARTED", "the server was restarted during the turn"))
 
@@ -74,4 +75,11 @@ async def end_stored_turn(environment: Environment, turn: Turn, ending: Ending) 
     permissions = [permission for permission in asked if permission.turn_id == turn.turn_id]
     further = closing_work(permissions, PermissionAnswer(PermissionChoice.CANCELLED))
     further += note_ending(turn, ending, now, environment.settings, environment.new_id)
-    return end_turn(turn, [with_cost(message, environment.providers) for message in stored], ending, now, further)
+    return end_turn(turn, [_priced(message, environment.providers) for message in stored], ending, now, further)
+
+
+def _priced(message: Message, providers: Providers) -> Message:
+    message = with_cost(message, providers)
+    if message.status is not MessageStatus.STREAMING:
+        return message
+    return with_estimate(message, providers, was_asked=False, is_cut=True)

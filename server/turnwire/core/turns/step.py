@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Struct
 
-from turnwire.core.answer.costs import with_cost
+from turnwire.core.answer.costs import with_cost, with_estimate
 from turnwire.core.answer.journal import StepJournal
 from turnwire.core.answer.message_stream import MessageStream
 from turnwire.core.answer.model_call import ModelCall
@@ -136,7 +136,7 @@ class Step:
         stream.note_sent(request.draft.sent_to(stream.model))  # a fallback may have answered
         await asyncio.shield(self._added)
         await self._journal.finish()
-        answer = with_cost(self._answer(), environment.providers)
+        answer = self._priced(call)
         ending = step_ending(stream.finished, failure, answer)
         permissions = tuple[PermissionRequest, ...]()
         if ending.finish_reason is FinishReason.TOOL_USE:
@@ -154,7 +154,7 @@ class Step:
         """Returns the state of the step once all its commits have ended. Called after its task ended."""
         await self._journal.settle()
         await asyncio.wait((self._added,))
-        message = with_cost(self._answer(), self._environment.providers)
+        message = self._priced(self._call)
         self._environment.observer.answer_ended(self._turn, message, is_summary=False)
         was_added = self._added.exception() is None
         return StepEnd(message, work=Work() if was_added else Work((), (_added_event(message),)))
@@ -186,6 +186,12 @@ class Step:
             return message
         previous = added.result().previous_message_ids.get(message.message_id, "")
         return msgspec.structs.replace(message, previous_message_id=previous)
+
+    def _priced(self, call: ModelCall | None) -> Message:
+        """Returns the message so far with what it cost, and with an estimate where its provider does not say."""
+        providers, was_asked = self._environment.providers, call is not None and call.was_asked
+        answer = with_cost(self._answer(), providers)
+        return with_estimate(answer, providers, was_asked=was_asked, is_cut=self._stream.finished is None)
 
     async def _problem_of(self, call: ToolUse) -> str:
         """Checks a call against the tools of the current request; a shorter request may have replaced the first."""

@@ -12,7 +12,7 @@ from typing import Self
 from msgspec import Struct, field
 
 from turnwire.domain.errors import DomainError
-from turnwire.domain.money import Usage
+from turnwire.domain.money import Estimate, Usage
 from turnwire.domain.text import join_surrogates
 
 
@@ -270,6 +270,9 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     usage: Usage | None = None
     cost_pico_usd: int | None = None
     """None when the price is unknown; 0 means free."""
+    estimate: Estimate | None = None
+    """Set when the model was asked and its provider did not report all that the call used. It counts in the account of
+    the tenant in place of `usage` and `cost_pico_usd`, and nowhere else."""
     failure: Failure | None = None
     sender: str = ""
     sender_name: str = ""

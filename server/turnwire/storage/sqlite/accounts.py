@@ -20,7 +20,7 @@ KNOWN = (
 )
 """Columns that are NULL while nothing is known."""
 
-COUNTS = ("steps", "steps_without_price", "turns")
+COUNTS = ("steps", "steps_without_price", "turns", "estimated_steps")
 
 _KEY = ("tenant", "quarter", "session_id", "subject", "provider_id", "model_id")
 
@@ -65,7 +65,7 @@ def add_spending(db: sqlite3.Connection, spending: Spending) -> tuple[date, Cons
         usage.shown_output,
     )
     key = (spending.session_id, spending.subject, spending.provider_id, spending.model_id)
-    counts = (spending.steps, spending.steps_without_price, spending.turns)
+    counts = (spending.steps, spending.steps_without_price, spending.turns, spending.estimated_steps)
     db.execute(_ADD, (spending.tenant, quarter(spending.at), *key, *tokens, spending.cost_pico_usd, *counts))
     return spending.at.astimezone(UTC).date(), spending.consumption
 

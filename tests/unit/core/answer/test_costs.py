@@ -5,9 +5,9 @@ import pytest
 
 from tests.support.fakes.core import FakeProviders
 from tests.support.fakes.domain_values import make_answer
-from turnwire.core.answer.costs import with_cost
+from turnwire.core.answer.costs import with_cost, with_estimate
 from turnwire.domain.conversation.messages import Message, ModelRef, ModelRun
-from turnwire.domain.money import Usage
+from turnwire.domain.money import Estimate, Usage
 
 RUN = ModelRun(provider_id="offline", model_requested="echo")
 ANSWER = make_answer("msg_1", "hello", model_run=RUN, usage=Usage(input_tokens=3, output_tokens=4))
@@ -39,3 +39,36 @@ def test_an_answer_is_not_lost_for_want_of_a_price() -> None:
             raise ZeroDivisionError
 
     assert with_cost(ANSWER, Failing()) is ANSWER
+
+
+UNREPORTED = msgspec.structs.replace(ANSWER, usage=None)
+
+
+@pytest.mark.parametrize(
+    ("reported", "is_cut", "used"),
+    [
+        (None, False, Usage(input_tokens=10, output_tokens=2)),
+        (None, True, Usage(input_tokens=10, output_tokens=2)),
+        (
+            Usage(input_tokens=3, cache_read_tokens=4, output_tokens=1),
+            True,
+            Usage(input_tokens=3, cache_read_tokens=4, output_tokens=2),
+        ),
+        (Usage(output_tokens=7), True, Usage(input_tokens=10, output_tokens=7)),
+    ],
+)
+def test_what_is_not_reported_is_estimated(reported: Usage | None, is_cut: bool, used: Usage) -> None:
+    """The prompt, and what was written after the last report; at the price of the model."""
+    answer = msgspec.structs.replace(ANSWER, usage=reported)
+    estimated = with_estimate(answer, FakeProviders(), was_asked=True, is_cut=is_cut, prompt_tokens=10)
+    cost = FakeProviders().cost_pico_usd(ModelRef("offline", "echo"), used)
+    assert estimated == msgspec.structs.replace(answer, estimate=Estimate(usage=used, cost_pico_usd=cost))
+
+
+def test_what_is_reported_is_not_estimated() -> None:
+    """And nothing is, where no provider was asked and nothing came; what came was asked for."""
+    nothing = msgspec.structs.replace(UNREPORTED, parts=())
+    for message, was_asked, is_cut in ((ANSWER, True, False), (ANSWER, True, True), (nothing, False, True)):
+        assert with_estimate(message, FakeProviders(), was_asked=was_asked, is_cut=is_cut) is message
+    assert with_estimate(UNREPORTED, FakeProviders(), was_asked=False, is_cut=True).estimate is not None
+    assert with_estimate(nothing, FakeProviders(), was_asked=True, is_cut=True).estimate is not None

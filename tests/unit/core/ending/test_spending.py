@@ -8,7 +8,7 @@ from turnwire.core.ending.spending import spent_by_call, spent_by_turn
 from turnwire.domain.accounts import Spending
 from turnwire.domain.conversation.messages import FinishReason, Message, MessageStatus, ModelRun
 from turnwire.domain.conversation.turns import TurnStatus
-from turnwire.domain.money import Consumption, Usage
+from turnwire.domain.money import Consumption, Estimate, Usage
 from turnwire.ports.commit import AddSpending
 
 USED = Usage(input_tokens=1, output_tokens=2)
@@ -44,6 +44,14 @@ def test_a_step_is_paid_by_who_asked_for_it() -> None:
 def test_an_answer_without_a_known_price_is_counted(message: Message, unpriced: int) -> None:
     """A model that gave no answer cost nothing; a price of nothing is known."""
     assert _added(message).steps_without_price == unpriced
+
+
+def test_an_estimate_counts_in_place_of_the_report() -> None:
+    """And it is shown that it is one."""
+    estimate = Estimate(usage=Usage(input_tokens=5, output_tokens=6), cost_pico_usd=7)
+    spent = _added(make_answer("msg_1", "a", usage=Usage(input_tokens=5), estimate=estimate))
+    assert (spent.consumption, spent.estimated_steps, spent.steps_without_price) == (Consumption(11, 7), 1, 0)
+    assert _added(make_answer("msg_1", "a", usage=USED)).estimated_steps == 0
 
 
 def test_a_turn_that_never_started_is_not_counted() -> None:

@@ -79,6 +79,7 @@ def _row(row: UsageRow, *, by_day: bool) -> pb.UsageRow:
         steps=row.steps,
         steps_without_price=row.steps_without_price,
         turns=row.turns,
+        estimated_steps=row.estimated_steps,
     )
 
 

@@ -91,7 +91,7 @@ def _slices(start: datetime, end: datetime) -> Iterator[tuple[datetime, datetime
 
 
 def _row(begins: int, provider_id: str, model_id: str, session_id: str, subject: str, *sums: int | None) -> UsageRow:
-    *known, steps, steps_without_price, turns = sums
+    *known, steps, steps_without_price, turns, estimated_steps = sums
     return UsageRow(
         start=datetime.fromtimestamp(begins * QUARTER_SECONDS, UTC),
         provider_id=provider_id,
@@ -103,6 +103,7 @@ def _row(begins: int, provider_id: str, model_id: str, session_id: str, subject:
         steps=steps or 0,
         steps_without_price=steps_without_price or 0,
         turns=turns or 0,
+        estimated_steps=estimated_steps or 0,
     )
 
 

@@ -151,6 +151,7 @@ CREATE TABLE usage (
     steps                INTEGER NOT NULL,
     steps_without_price  INTEGER NOT NULL,
     turns                INTEGER NOT NULL,
+    estimated_steps      INTEGER NOT NULL DEFAULT 0,
     UNIQUE (tenant, quarter, session_id, subject, provider_id, model_id)
 ) STRICT;
 

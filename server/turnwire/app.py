@@ -235,7 +235,7 @@ def _use_cases(environment: Environment, turns: Turns, rates: RequestRates, code
         sessions=Sessions(environment, turns, requests, reservations),
         forks=SessionForks(environment, turns, requests, reservations),
         rewinds=Rewinds(environment, turns, requests),
-        late_turns=LateTurns(environment, turns, requests),
+        late_turns=LateTurns(environment, turns, requests, reservations),
         turns=TurnRecords(environment, turns),
         permissions=Permissions(environment, turns),
         explainer=ContextExplainer(environment),

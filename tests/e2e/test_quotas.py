@@ -22,7 +22,8 @@ from opencode.session.session_pb2 import (
     UpdateSessionRequest,
 )
 from opencode.tool.tool_pb2 import ToolDefinition
-from opencode.turn.turn_pb2 import BUSY_POLICY_REJECT
+from opencode.turn.turn_pb2 import BUSY_POLICY_REJECT, TurnSettings
+from opencode.turn.turn_service_pb2 import StartTurnRequest
 from opencode.usage.usage_pb2 import ListQuotasRequest, Quota
 from tests.support.clients.conversation import (
     Refusal,
@@ -186,6 +187,13 @@ async def test_stored_bytes_are_refused_and_given_back(tmp_path: Path) -> None:
         long_tool = ToolDefinition(name="t", description="y" * 8000)
         long_prompt = SessionSettings(system="y" * 8000)
         for call in (
+            acme.turns.StartTurn(
+                StartTurnRequest(
+                    session_id=session_id,
+                    user_message_id=stored.message_id,
+                    settings=TurnSettings(system="y" * 8000),
+                )
+            ),
             acme.messages.AppendMessage(append(session_id, text("y" * 4000))),
             acme.messages.AppendMessage(append(session_id, text("y"), metadata_json=metadata(4000))),
             acme.messages.SendMessage(ask("y" * 4000, session_id)),

@@ -9,6 +9,7 @@ from turnwire.core.environment import Environment
 from turnwire.core.intake.inputs import NamedRequest, NewTurn
 from turnwire.core.intake.once import NamedRequests, receipt_record
 from turnwire.core.intake.receipts import Receipt
+from turnwire.core.quotas.reservations import Reservations
 from turnwire.core.spans.turns import note_accepted
 from turnwire.core.turns.owner import Place
 from turnwire.core.turns.registry import Turns
@@ -37,11 +38,14 @@ class LateTurn(Struct, frozen=True):
 class LateTurns:
     """The use case that answers stored messages."""
 
-    def __init__(self, environment: Environment, turns: Turns, requests: NamedRequests) -> None:
+    def __init__(
+        self, environment: Environment, turns: Turns, requests: NamedRequests, reservations: Reservations
+    ) -> None:
         """Takes the ports, and what it shares with other use cases."""
         self._environment = environment
         self._turns = turns
         self._requests = requests
+        self._reservations = reservations
         self._uncancelled = Uncancelled()
 
     async def start(
@@ -100,7 +104,10 @@ class LateTurns:
     ) -> LateTurn:
         # created now: the start of a turn and its message are stored at one time
         message = msgspec.structs.replace(question.message, turn_id=turn.turn_id, updated_at=turn.created_at)
-        with self._turns.reserve(turn, message, answer.when_busy) as place:
+        with (
+            self._reservations.reserve(turn.tenant, (turn,), told=(message,)) as reserved,
+            self._turns.reserve(turn, message, answer.when_busy) as place,
+        ):
             receipt = Receipt(
                 session_id=turn.session_id,
                 message_id=message.message_id,
@@ -110,6 +117,7 @@ class LateTurns:
             )
             work = Work((RequireHead(question.sequence),)) + receipt_record(principal, request, receipt)
             storing = self._turns.start(place, work + _moving(question, place))
+            reserved.until(storing)
         note_accepted(turn)
         committed = await asyncio.shield(storing)
         return LateTurn(place.turn, msgspec.structs.replace(receipt, sequence=committed.before_sequence))

@@ -164,22 +164,23 @@ class Gate:
         try:
             principal = await self._admission.admit(name, least_role, caller)
         except Unauthenticated as error:
-            address = caller.address()
-            await self._refusals.note(name, "UNAUTHENTICATED", error.cause, address, of=address)
-            raise _Refused(status_of(error)) from None
+            raise await self._refused(error, name, caller, error.cause, of=caller.address()) from None
         except TooManySignIns as error:
-            address = caller.address()
-            await self._refusals.note(name, "RESOURCE_EXHAUSTED", error.message, address, of=address)
-            raise _Refused(status_of(error)) from None
+            raise await self._refused(error, name, caller, error.message, of=caller.address()) from None
         try:
             self._count(principal.tenant)
         except QuotaExceeded as error:  # a line for each would be what the rate should prevent
             cause = f"requests of tenant {audit.printable(principal.tenant)}"
-            await self._refusals.note(name, "RESOURCE_EXHAUSTED", cause, caller.address(), of=cause)
-            raise _Refused(status_of(error)) from None
+            raise await self._refused(error, name, caller, cause, of=cause) from None
         if call is not None:
             call.is_of_stranger = principal is ANONYMOUS
         return principal
+
+    async def _refused(self, error: DomainError, name: str, caller: Caller, cause: str, *, of: str) -> "_Refused":
+        """Returns what ends the call, when its caller may know; see `Refusals.note`."""
+        status = status_of(error)
+        await self._refusals.note(name, code_name(status.code), cause, caller.address(), of=of)
+        return _Refused(status)
 
 
 class _Refused(CallFailed):

@@ -43,14 +43,14 @@ class NamedRequests:
         uncancelled: Uncancelled,
         carry_out: Callable[[], Coroutine[Any, Any, T]],
     ) -> T | Receipt:
-        """Carries a named request out, unless it was carried out before.
+        """Carries a request out, unless it has a name and was carried out before.
 
         Requests of the same name wait for each other; one that fails leaves the name to the next. Safe to cancel while
         it waits. From then on it continues without its caller, so that a retry finds the receipt.
 
         Args:
             principal: Who sent the request.
-            new: The request; it has a name.
+            new: The request.
             uncancelled: Owns the request when its caller is gone.
             carry_out: Does the work, and stores `receipt_record` in the same commit.
 
@@ -60,6 +60,8 @@ class NamedRequests:
         Raises:
             RequestIdReused: the name was used for a request with different content.
         """
+        if not new.request_id:
+            return await uncancelled.run(carry_out())
         name = principal.tenant, principal.subject, new.request_id
         while name in self._claimed:
             await self._claimed[name].wait()

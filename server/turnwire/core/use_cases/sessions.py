@@ -94,8 +94,6 @@ class Sessions:
         self, principal: Principal, change: SessionChange, carry_out: Callable[[], Coroutine[Any, Any, SessionView]]
     ) -> SessionView:
         """Carries a change out; a retry gets the session as it is now. Continues when it is cancelled."""
-        if not change.request_id:
-            return await self._uncancelled.run(carry_out())
         answer = await self._requests.once(principal, change, self._uncancelled, carry_out)
         return await self.get(principal, answer.session_id) if isinstance(answer, Receipt) else answer
 

@@ -68,8 +68,6 @@ class SessionForks:
             QuotaExceeded: the tenant has no room for the copy.
             StorageError: the session could not be read, or the copy not be stored.
         """
-        if not change.request_id:
-            return await self._uncancelled.run(self._fork(principal, session_id, through_message_id, change))
         made = await self._requests.once(
             principal, change, self._uncancelled, lambda: self._fork(principal, session_id, through_message_id, change)
         )

@@ -64,8 +64,6 @@ class LateTurns:
             TurnInProgress, TooManyTurns, ShuttingDown, QuotaExceeded: see `Turns.reserve`.
             StaleVersion: the session changed at every attempt.
         """
-        if not request.request_id:
-            return await self._uncancelled.run(self._start(principal, session_id, message_id, request, answer))
         made = await self._requests.once(
             principal,
             request,

@@ -68,8 +68,6 @@ class Rewinds:
         async def carry_out() -> Rewind:
             return await self._carry_out(principal, session_id, request, change, why)
 
-        if not request.request_id:
-            return await self._uncancelled.run(carry_out())
         made = await self._requests.once(principal, request, self._uncancelled, carry_out)
         return Rewind(made.sequence, 0) if isinstance(made, Receipt) else made
 

@@ -35,6 +35,7 @@ TABLE: dict[type[e.DomainError], tuple[int, str, str]] = {
     e.RequestIdReused: (code_pb2.INVALID_ARGUMENT, "REQUEST_ID_REUSED", "BadRequest"),
     e.UnknownModel: (code_pb2.INVALID_ARGUMENT, "MODEL_UNKNOWN", "BadRequest"),
     e.MessageTooLarge: (code_pb2.INVALID_ARGUMENT, "MESSAGE_TOO_LARGE", "BadRequest"),
+    e.ArchiveInvalid: (code_pb2.INVALID_ARGUMENT, "ARCHIVE_INVALID", "BadRequest"),
     e.SessionNotFound: (code_pb2.NOT_FOUND, "SESSION_NOT_FOUND", "ResourceInfo"),
     e.MessageNotFound: (code_pb2.NOT_FOUND, "MESSAGE_NOT_FOUND", "ResourceInfo"),
     e.TurnNotFound: (code_pb2.NOT_FOUND, "TURN_NOT_FOUND", "ResourceInfo"),

@@ -91,6 +91,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """No messages are hidden, or a turn began since they were."""
     TURN_EXISTS: _ErrorReason.ValueType  # 31
     """The message has an answer already, or a turn that will answer it."""
+    ARCHIVE_INVALID: _ErrorReason.ValueType  # 35
+    """What is to be imported is no archive of that format, or it is cut, damaged, of a newer version or over a bound.
+    Nothing of it was stored. Metadata: line and place, where they are known.
+    """
     PROVIDER_CREDENTIALS_REJECTED: _ErrorReason.ValueType  # 40
     """Failures of turns, messages and attempts.
 
@@ -190,6 +194,10 @@ NOTHING_TO_RESTORE: ErrorReason.ValueType  # 30
 """No messages are hidden, or a turn began since they were."""
 TURN_EXISTS: ErrorReason.ValueType  # 31
 """The message has an answer already, or a turn that will answer it."""
+ARCHIVE_INVALID: ErrorReason.ValueType  # 35
+"""What is to be imported is no archive of that format, or it is cut, damaged, of a newer version or over a bound.
+Nothing of it was stored. Metadata: line and place, where they are known.
+"""
 PROVIDER_CREDENTIALS_REJECTED: ErrorReason.ValueType  # 40
 """Failures of turns, messages and attempts.
 

@@ -7,6 +7,7 @@
     |   +-- RequestIdReused
     |   +-- UnknownModel
     |   +-- MessageTooLarge
+    |   +-- ArchiveInvalid
     +-- NotFound
     |   +-- SessionNotFound  MessageNotFound  TurnNotFound  ToolCallNotFound  PermissionRequestNotFound
     |   +-- StoredFileNotFound
@@ -54,6 +55,7 @@ from turnwire.domain.errors.providers import (
 )
 from turnwire.domain.errors.requests import (
     AnswerTooLarge,
+    ArchiveInvalid,
     EventsCompacted,
     InvalidRequest,
     MessageNotFound,
@@ -87,6 +89,7 @@ from turnwire.domain.errors.storage import (
 
 __all__ = [
     "AnswerTooLarge",
+    "ArchiveInvalid",
     "DomainError",
     "EventsCompacted",
     "FieldViolation",

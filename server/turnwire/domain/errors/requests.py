@@ -47,6 +47,30 @@ class MessageTooLarge(InvalidRequest):
     reason = "MESSAGE_TOO_LARGE"
 
 
+class ArchiveInvalid(InvalidRequest):
+    """What is to be imported is no archive of that format, or cut, damaged, of a newer version or over a bound.
+
+    Metadata: line and place, where they are known.
+    """
+
+    reason = "ARCHIVE_INVALID"
+
+    @classmethod
+    def at(cls, description: str, *, line: int = 0, place: str = "", **metadata: str) -> Self:
+        """Creates the error.
+
+        Args:
+            description: What is wrong there.
+            line: In the archive, from 1; 0 where the format has no lines.
+            place: Path of the value, such as "mapping.4f.message.content"; "" for the whole line or archive.
+            metadata: More facts.
+        """
+        where = [f"line {line}" if line else "", place]
+        text = ": ".join([*filter(None, where), description])
+        known = {name: value for name, value in (("line", str(line or "")), ("place", place)) if value}
+        return cls.of("upload_id", text, **known, **metadata)
+
+
 class NotFound(DomainError):
     """A named thing does not exist."""
 

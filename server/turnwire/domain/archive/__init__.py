@@ -1,0 +1,1 @@
+"""Archives: conversations outside a server, as a sequence of records."""

@@ -43,7 +43,7 @@ from turnwire.ports.commit import (
     RemoveMessage,
 )
 from turnwire.ports.store import Page
-from turnwire.storage.sqlite.changes import PRUNE_SLACK
+from turnwire.storage.sqlite.writing.events import PRUNE_SLACK
 
 PLOT = make_file(b"plot", "plot.png")
 STORED_PLOT = PutFile(PLOT.sha256, b"plot")

@@ -26,8 +26,8 @@ from turnwire.domain.conversation.turns import TurnStatus
 from turnwire.domain.errors import InvalidRequest, SessionNotFound
 from turnwire.ports.commit import Commit, NewEvent, PutFile, PutPermission, PutSession, PutTurn
 from turnwire.ports.store import Bounds, Page, TenantStore
-from turnwire.storage.sqlite.changes import PRUNE_SLACK
 from turnwire.storage.sqlite.reading import queries
+from turnwire.storage.sqlite.writing.events import PRUNE_SLACK
 
 BYTES = b"the same bytes"
 FILE = make_file(BYTES)

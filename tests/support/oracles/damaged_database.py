@@ -27,9 +27,9 @@ from turnwire.domain.conversation.permissions import PermissionAnswer, Permissio
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry, TurnStatus
 from turnwire.domain.principal import BUILT_IN
 from turnwire.ports.commit import Commit, NewEvent, PutFile, PutMessage, PutPermission, PutTurn, RecordRequest
-from turnwire.storage.sqlite.changes import CommitWriter
 from turnwire.storage.sqlite.renewal import adopt_codec
 from turnwire.storage.sqlite.schema.migrations import migrate
+from turnwire.storage.sqlite.writing.changes import CommitWriter
 
 CODEC = ProtoCodec()
 PLOT, LOG = make_file(b"a plot", "plot.png", "image/png"), make_file(b"all of the log")

@@ -25,7 +25,6 @@ from turnwire.ports.telemetry.observer import NoObserver, Observer
 from turnwire.storage.accounts import Accounts
 from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.accounts import stored_accounts
-from turnwire.storage.sqlite.changes import CommitWriter
 from turnwire.storage.sqlite.connection import ProcessLock, open_connection, run
 from turnwire.storage.sqlite.files import DatabaseFiles
 from turnwire.storage.sqlite.reading import queries
@@ -33,7 +32,8 @@ from turnwire.storage.sqlite.reading.tenant_reads import Reads, TenantReads
 from turnwire.storage.sqlite.renewal import Renewal, adopt_codec
 from turnwire.storage.sqlite.schema.migrations import migrate
 from turnwire.storage.sqlite.timelines import Timelines, token_key
-from turnwire.storage.sqlite.writer import GroupWriter
+from turnwire.storage.sqlite.writing.changes import CommitWriter
+from turnwire.storage.sqlite.writing.writer import GroupWriter
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -30,7 +30,7 @@ from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.connection import run
 from turnwire.storage.sqlite.reading import displays, queries, usage
 from turnwire.storage.sqlite.renewal import Renewal
-from turnwire.storage.sqlite.writer import GroupWriter
+from turnwire.storage.sqlite.writing.writer import GroupWriter
 
 P = ParamSpec("P")
 T = TypeVar("T")

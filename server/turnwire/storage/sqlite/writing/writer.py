@@ -18,9 +18,9 @@ from turnwire.ports.store import Publisher, StoredEvent
 from turnwire.ports.telemetry.observer import BatchEnd, Observer
 from turnwire.storage.accounts import Accounts, Delta
 from turnwire.storage.cache import SessionCache
-from turnwire.storage.sqlite.changes import CommitWriter
 from turnwire.storage.sqlite.connection import run, translate
 from turnwire.storage.sqlite.files import DatabaseFiles
+from turnwire.storage.sqlite.writing.changes import CommitWriter
 
 MAX_BATCH = 512
 """Most commits in one transaction: bounds how long the first of them waits for the last."""

@@ -1,0 +1,156 @@
+"""The changes of a commit as SQL. Everything here runs inside the writer's transaction."""
+
+import sqlite3
+
+from turnwire.domain.conversation.sessions import Session
+from turnwire.domain.conversation.turns import TurnStatus
+from turnwire.domain.errors import SessionNotFound, StaleVersion
+from turnwire.ports.codec import Codec
+from turnwire.ports.commit import (
+    AddSpending,
+    Change,
+    Commit,
+    Committed,
+    HideMessages,
+    PutFile,
+    PutMessage,
+    PutPermission,
+    PutSession,
+    PutTurn,
+    RecordRequest,
+    RemoveMessage,
+    RemoveSession,
+    RequireHead,
+    ShowMessages,
+)
+from turnwire.ports.store import StoredEvent
+from turnwire.storage.accounts import Delta
+from turnwire.storage.sqlite.accounts import add_spending
+from turnwire.storage.sqlite.hiding.changes import rewind
+from turnwire.storage.sqlite.writing.events import PRUNE_SLACK, append_events, prune
+from turnwire.storage.sqlite.writing.messages import put_file, put_message, remove_message, remove_session
+from turnwire.storage.sqlite.writing.unit import SessionRow, Unit, microseconds, text
+
+
+class CommitWriter:
+    """Applies commits on the writing connection. Not safe for concurrent use: the writer's thread owns it."""
+
+    def __init__(self, codec: Codec, retained_events: int) -> None:
+        """Args:
+        codec: Makes the frames.
+        retained_events: How many of its newest events a session keeps.
+        """
+        self._codec = codec
+        self._retained_events = retained_events
+        self.next_position = 0
+        """Position of the next event. The writer sets it before a transaction and restores it after a rollback."""
+        self.deltas: list[Delta] = []
+        """What the commits have changed in the accounts. The writer empties it, and cuts it after a rollback."""
+
+    def apply(self, db: sqlite3.Connection, commit: Commit) -> tuple[Committed, list[StoredEvent]]:
+        """Applies one commit inside the open transaction.
+
+        Raises:
+            SessionNotFound: the session does not exist and the commit does not create it.
+            StaleVersion: the session's settings were changed since they were read.
+            sqlite3.Error: the database failed.
+        """
+        row = _session_row(db, commit)
+        unit = Unit(db, row, commit.session_id)
+        before, stored_bytes, removed = row.head_sequence, 0, False
+        for change in commit.changes:
+            if isinstance(change, RemoveSession):
+                removed = True
+            else:
+                self._carry_out(unit, change)
+        if removed:
+            remove_session(unit)
+        stored = append_events(unit, commit, self._codec, self.next_position)
+        self.next_position += len(stored)
+        head = before + len(stored)
+        if not removed:
+            if head - row.pruned_through > self._retained_events + PRUNE_SLACK:
+                prune(db, row.id, commit.session_id, head - self._retained_events)
+            (stored_bytes,) = db.execute(
+                "UPDATE sessions SET head_sequence = ?, updated_at_us = ? WHERE id = ? RETURNING stored_bytes",
+                (head, microseconds(commit.at), row.id),
+            ).fetchone()
+        self._note_delta(unit, stored_bytes, is_removed=removed)
+        known = {message: other for message, other in unit.previous.items() if other}
+        return Committed(before, head, known, unit.rewound), stored
+
+    def _note_delta(self, unit: Unit, stored_bytes: int, *, is_removed: bool) -> None:
+        row = unit.session
+        delta = Delta(
+            tenant=row.tenant,
+            sessions=row.is_new - is_removed,
+            stored_bytes=stored_bytes - row.stored_bytes + unit.file_bytes,
+            spent=tuple(unit.spent),
+        )
+        if any(delta[1:]):
+            self.deltas.append(delta)
+
+    def _carry_out(self, unit: Unit, change: Change) -> None:
+        db, row, session = unit.db, unit.session, unit.session.id
+        match change:
+            case PutMessage():
+                put_message(unit, change, self._codec)
+            case HideMessages() | ShowMessages():
+                unit.rewound = rewind(db, session, unit.session_id, change, row.head_sequence + 1)
+            case PutTurn(turn):
+                db.execute(
+                    "INSERT INTO turns (turn_id, session, ended, body) VALUES (?, ?, ?, ?)"
+                    " ON CONFLICT (turn_id) DO UPDATE SET ended = excluded.ended, body = excluded.body",
+                    (turn.turn_id, session, turn.status is TurnStatus.ENDED, text(turn)),
+                )
+            case PutSession(value):
+                _put_session(db, session, value)
+            case RemoveMessage(message_id):
+                remove_message(unit, message_id)
+            case PutPermission(permission):
+                db.execute(
+                    "INSERT INTO permissions (permission_id, session, tenant, open, body) VALUES (?, ?, ?, ?, ?)"
+                    " ON CONFLICT (permission_id) DO UPDATE SET open = excluded.open, body = excluded.body",
+                    (permission.permission_id, session, row.tenant, permission.answer is None, text(permission)),
+                )
+            case PutFile():
+                put_file(unit, change)
+            case RecordRequest(principal, request_id, fingerprint, receipt_json):
+                values = (request_id, session, fingerprint, receipt_json, row.head_sequence)
+                db.execute(
+                    "INSERT INTO requests (tenant, subject, request_id, session, fingerprint, receipt, before_sequence)"
+                    " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (principal.tenant, principal.subject, *values),
+                )
+            case RequireHead(sequence):
+                if sequence != row.head_sequence:
+                    raise StaleVersion("the session has changed meanwhile", {"headSequence": str(row.head_sequence)})
+            case AddSpending(spending):
+                unit.spent.append(add_spending(db, spending))
+
+
+def _session_row(db: sqlite3.Connection, commit: Commit) -> SessionRow:
+    query = "SELECT id, tenant, head_sequence, pruned_through, stored_bytes FROM sessions WHERE session_id = ?"
+    row = db.execute(query, (commit.session_id,)).fetchone()
+    if row is not None:
+        return SessionRow(*row)
+    for change in commit.changes:
+        if isinstance(change, PutSession) and change.session.revision == 1:
+            cursor = db.execute(
+                "INSERT INTO sessions (session_id, tenant, body, updated_at_us) VALUES (?, ?, ?, ?)",
+                (commit.session_id, change.session.tenant, text(change.session), microseconds(commit.at)),
+            )
+            return SessionRow(cursor.lastrowid or 0, change.session.tenant, 0, 0, 0, is_new=True)
+    raise SessionNotFound(commit.session_id)
+
+
+def _put_session(db: sqlite3.Connection, session: int, value: Session) -> None:
+    if value.revision == 1:  # inserted when the commit began
+        return
+    before = "coalesce(json_extract(body, '$.revision'), 1)"
+    updated = db.execute(
+        f"UPDATE sessions SET body = ? WHERE id = ? AND {before} = ?", (text(value), session, value.revision - 1)
+    )
+    if updated.rowcount == 0:
+        (revision,) = db.execute(f"SELECT {before} FROM sessions WHERE id = ?", (session,)).fetchone()
+        raise StaleVersion(f"the session has revision {revision}", {"currentRevision": str(revision)})

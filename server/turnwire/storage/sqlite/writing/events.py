@@ -1,0 +1,96 @@
+"""The events of a commit: their numbers, their frames, and which of them are kept."""
+
+import sqlite3
+
+import msgspec
+
+from turnwire.domain.conversation.events import (
+    ConversationChanged,
+    DurableKind,
+    Event,
+    MessageAdded,
+    MessageFinished,
+    MessageReplaced,
+    QueueChanged,
+    TurnEnded,
+    TurnStarted,
+)
+from turnwire.ports.codec import Codec
+from turnwire.ports.commit import Commit
+from turnwire.ports.store import StoredEvent
+from turnwire.storage.sqlite.writing.unit import Unit
+
+PRUNE_SLACK = 256
+"""How many events over the limit a session may have: pruning one at a time would write more than it frees."""
+
+
+def append_events(unit: Unit, commit: Commit, codec: Codec, position: int) -> list[StoredEvent]:
+    """Stores the events of a commit, after its changes.
+
+    Args:
+        unit: The commit, with what its changes have found out.
+        commit: The same.
+        codec: Makes the frames.
+        position: Of the first event.
+    """
+    stored = []
+    rows = []
+    for number, new in enumerate(commit.events):
+        sequence = unit.session.head_sequence + 1 + number
+        event = Event(
+            session_id=commit.session_id,
+            kind=_placed(unit, _numbered(unit, new.kind, sequence)),
+            at=commit.at,
+            turn_id=new.turn_id,
+            sequence=sequence,
+            position=position + number,
+        )
+        frame = codec.encode_event(event)
+        stored.append(StoredEvent(event, frame, unit.session.tenant))
+        kind = type(new.kind).__name__
+        rows.append((event.position, commit.session_id, sequence, kind, frame, unit.session.tenant))
+    if rows:
+        columns = "position, session_id, sequence, kind, frame, tenant"
+        unit.db.executemany(f"INSERT INTO events ({columns}) VALUES (?, ?, ?, ?, ?, ?)", rows)
+    return stored
+
+
+def prune(db: sqlite3.Connection, session: int, session_id: str, through: int) -> None:
+    """Drops a session's events up to a sequence."""
+    (position,) = db.execute(
+        "SELECT max(position) FROM events WHERE session_id = ? AND sequence <= ?", (session_id, through)
+    ).fetchone()
+    db.execute("DELETE FROM events WHERE session_id = ? AND sequence <= ?", (session_id, through))
+    db.execute(
+        "UPDATE sessions SET pruned_through = ?, pruned_position = coalesce(?, pruned_position) WHERE id = ?",
+        (through, position, session),
+    )
+
+
+def _numbered(unit: Unit, kind: DurableKind, sequence: int) -> DurableKind:
+    """Returns what happened with the numbers that are only known here, and stores those."""
+    db = unit.db
+    match kind:
+        case TurnStarted(turn):
+            db.execute("UPDATE turns SET start_sequence = ? WHERE turn_id = ?", (sequence, turn.turn_id))
+            return TurnStarted(msgspec.structs.replace(turn, start_sequence=sequence))
+        case TurnEnded(turn):
+            update = "UPDATE turns SET end_sequence = ? WHERE turn_id = ? RETURNING start_sequence"
+            row = db.execute(update, (sequence, turn.turn_id)).fetchone()
+            start = row[0] if row else 0
+            return TurnEnded(msgspec.structs.replace(turn, start_sequence=start, end_sequence=sequence))
+        case QueueChanged(entries):
+            update = "UPDATE sessions SET queue_revision = queue_revision + 1 WHERE id = ? RETURNING queue_revision"
+            return QueueChanged(entries, db.execute(update, (unit.session.id,)).fetchone()[0])
+        case _:
+            return kind
+
+
+def _placed(unit: Unit, kind: DurableKind) -> DurableKind:
+    """Returns what happened with the message before the one that it carries, or the last one that it keeps."""
+    if isinstance(kind, ConversationChanged) and unit.rewound is not None:
+        return msgspec.structs.replace(kind, kept_through_message_id=unit.rewound.kept_through_message_id)
+    if not isinstance(kind, MessageAdded | MessageFinished | MessageReplaced):
+        return kind
+    before_it = unit.previous.get(kind.message.message_id, kind.message.previous_message_id)
+    return type(kind)(msgspec.structs.replace(kind.message, previous_message_id=before_it))

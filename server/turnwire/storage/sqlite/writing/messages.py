@@ -1,0 +1,153 @@
+"""Messages, their parts and the files that these refer to."""
+
+import sqlite3
+from collections.abc import Iterable
+
+import msgspec
+
+from turnwire.domain.conversation.messages import File, MessageStatus, Part, ToolUse
+from turnwire.domain.errors import StorageError
+from turnwire.ports.codec import Codec
+from turnwire.ports.commit import PutFile, PutMessage
+from turnwire.storage.sqlite.hiding.changes import leave_place
+from turnwire.storage.sqlite.writing.unit import Unit, text
+
+
+def put_message(unit: Unit, change: PutMessage, codec: Codec) -> None:
+    """Writes a message with the parts that the change names, and notes the message before it.
+
+    Raises:
+        StorageError: the id is that of a message of another session, or a file is not stored.
+    """
+    message, session = change.message, unit.session
+    if change.at_end:
+        leave_place(unit.db, session.id, message.message_id)
+    values = {
+        "message_id": message.message_id,
+        "session": session.id,
+        "queued": message.status is MessageStatus.QUEUED,
+        "turn_id": message.turn_id,
+        "at_end": change.at_end,
+        "body": text(msgspec.structs.replace(message, parts=(), previous_message_id="")),
+        "display": codec.encode_display(message),
+        "display_version": codec.version,
+    }
+    row = unit.db.execute(_PUT_MESSAGE, values).fetchone()
+    if row is None:
+        raise StorageError(f"message {message.message_id} belongs to another session", {"id": message.message_id})
+    for index in change.part_indexes:
+        _put_part(unit, row[0], message.parts[index])
+    unit.previous[message.message_id] = str(row[1])
+
+
+def remove_message(unit: Unit, message_id: str) -> None:
+    """Removes a message of the session, and the files that no other message uses."""
+    where = "messages.message_id = ? AND messages.session = ?"
+    files = _files_of(unit.db, where, message_id, unit.session.id)
+    unit.db.execute(f"DELETE FROM messages WHERE {where}", (message_id, unit.session.id))
+    _remove_unused(unit, files)
+
+
+def remove_session(unit: Unit) -> None:
+    """Removes the session with all that it has, and its events so far."""
+    files = _files_of(unit.db, "messages.session = ?", unit.session.id)
+    unit.db.execute("DELETE FROM sessions WHERE id = ?", (unit.session.id,))
+    unit.db.execute("DELETE FROM events WHERE session_id = ?", (unit.session_id,))
+    _remove_unused(unit, files)
+
+
+def put_file(unit: Unit, change: PutFile) -> None:
+    """Stores the bytes of a file, once for each tenant."""
+    added = unit.db.execute(
+        "INSERT INTO files (tenant, sha256, content) VALUES (?, ?, ?) ON CONFLICT (tenant, sha256) DO NOTHING",
+        (unit.session.tenant, change.sha256, change.content),
+    ).rowcount
+    unit.file_bytes += added * len(change.content)
+
+
+def _put_part(unit: Unit, message_row: int, part: Part) -> None:
+    if isinstance(part.content, ToolUse):
+        _put_tool_call(unit, message_row, part, part.content)
+        return
+    file = _file_row(unit, part.content.sha256) if isinstance(part.content, File) else None
+    unit.db.execute(_PUT_PART, (message_row, part.index, text(part), file, None))
+
+
+def _put_tool_call(unit: Unit, message_row: int, part: Part, call: ToolUse) -> None:
+    """Writes a tool call and the files of its result. Only a call that has or had files needs more statements."""
+    db = unit.db
+    query = f"{_PUT_PART} RETURNING id, EXISTS (SELECT 1 FROM part_files WHERE part = parts.id)"
+    row, had_files = db.execute(query, (message_row, part.index, text(part), None, part.part_id)).fetchone()
+    hashes = {file.sha256 for file in (*call.files, call.full_output) if file is not None}
+    files = {_file_row(unit, sha256) for sha256 in hashes}
+    before: set[int] = set()
+    if had_files:
+        before = {file for (file,) in db.execute("SELECT file FROM part_files WHERE part = ?", (row,))}
+    if files == before:
+        return
+    db.execute("DELETE FROM part_files WHERE part = ?", (row,))
+    db.executemany("INSERT INTO part_files (part, file) VALUES (?, ?)", [(row, file) for file in sorted(files)])
+    _remove_unused(unit, before - files)
+
+
+def _remove_unused(unit: Unit, files: Iterable[int]) -> None:
+    """Removes the files among these that no message uses any more."""
+    for file in files:
+        removed = unit.db.execute(_REMOVE_UNUSED, (file,)).fetchone()
+        unit.file_bytes -= removed[0] if removed else 0
+
+
+def _file_row(unit: Unit, sha256: str) -> int:
+    """Returns the row of a stored file."""
+    query = "SELECT id FROM files WHERE tenant = ? AND sha256 = ?"
+    row = unit.db.execute(query, (unit.session.tenant, sha256)).fetchone()
+    if row is None:
+        raise StorageError(f"file {sha256} is not stored", {"sha256": sha256})
+    return int(row[0])
+
+
+def _files_of(db: sqlite3.Connection, where: str, *parameters: object) -> list[int]:
+    """Returns the rows of the files that some messages use, in their parts and in the results of their tool calls."""
+    used = "JOIN messages ON messages.id = parts.message WHERE"
+    rows = db.execute(
+        f"SELECT file FROM parts {used} file IS NOT NULL AND {where}"
+        f" UNION SELECT part_files.file FROM part_files JOIN parts ON parts.id = part_files.part {used} {where}",
+        (*parameters, *parameters),
+    )
+    return [file for (file,) in rows]
+
+
+_REMOVE_UNUSED = (
+    "DELETE FROM files WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM parts WHERE file = ?1)"
+    " AND NOT EXISTS (SELECT 1 FROM part_files WHERE file = ?1) RETURNING length(content)"
+)
+
+_PUT_PART = (
+    "INSERT INTO parts (message, part_index, body, file, tool_call_id) VALUES (?, ?, ?, ?, ?)"
+    " ON CONFLICT (message, part_index) DO UPDATE SET body = excluded.body, file = excluded.file"
+)
+
+_PUT_MESSAGE = """
+INSERT INTO messages (message_id, session, queued, place, turn_id, body, display, display_version, previous)
+VALUES (:message_id, :session, :queued,
+        1 + max(
+            (SELECT coalesce(max(place), 0) FROM messages WHERE session = :session AND hidden = 0 AND queued = :queued),
+            (SELECT coalesce(max(place), 0) FROM messages WHERE session = :session AND hidden = 1 AND queued = :queued)
+        ),
+        :turn_id, :body, :display, :display_version,
+        CASE WHEN :queued THEN '' ELSE coalesce(
+            (SELECT message_id FROM messages
+             WHERE session = :session AND hidden = 0 AND queued = 0 AND message_id <> :message_id
+             ORDER BY place DESC LIMIT 1), ''
+        ) END)
+ON CONFLICT (message_id) DO UPDATE SET
+    queued = excluded.queued,
+    place = CASE WHEN queued = excluded.queued AND NOT :at_end THEN place ELSE excluded.place END,
+    previous = CASE WHEN queued = excluded.queued AND NOT :at_end THEN previous ELSE excluded.previous END,
+    turn_id = excluded.turn_id,
+    body = excluded.body,
+    display = excluded.display,
+    display_version = excluded.display_version
+WHERE messages.session = excluded.session
+RETURNING id, previous
+"""

@@ -1,0 +1,50 @@
+"""A commit while it is applied: the session that it belongs to, and what is known of it so far."""
+
+import sqlite3
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from typing import NamedTuple
+
+import msgspec
+
+from turnwire.domain.money import Consumption
+from turnwire.ports.commit import Rewound
+
+_encode_json = msgspec.json.Encoder().encode
+
+
+class SessionRow(NamedTuple):
+    """The session of a commit, as it was before the commit."""
+
+    id: int
+    tenant: str
+    head_sequence: int
+    pruned_through: int
+    stored_bytes: int
+    is_new: bool = False
+
+
+@dataclass
+class Unit:
+    """One commit inside the open transaction. Lives as long as it is applied, on the writer's thread."""
+
+    db: sqlite3.Connection
+    session: SessionRow
+    session_id: str
+    file_bytes: int = 0
+    """Of the files that were added, less those that were removed."""
+    spent: list[tuple[date, Consumption]] = field(default_factory=list)
+    previous: dict[str, str] = field(default_factory=dict)
+    """The message before each message that was written, by its id; "" when there is none, or while it is queued."""
+    rewound: Rewound | None = None
+    """Which messages were hidden or brought back."""
+
+
+def text(value: msgspec.Struct) -> str:
+    """Returns a value as the JSON text of a body."""
+    return _encode_json(value).decode()
+
+
+def microseconds(at: datetime) -> int:
+    """Returns a time as the database has it: microseconds since 1970."""
+    return round(at.timestamp() * 1_000_000)

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from turnwire.cli.visible_text import visible
+
 if TYPE_CHECKING:  # imported when a command connects, so that `--help` does not wait for it
     import grpc
 
@@ -158,8 +160,6 @@ def takes_connection(command: Callable[..., None]) -> Callable[..., None]:
 def describe(error: "grpc.RpcError") -> str:
     """Describes a failed call in one line: the status and the server's message, and what to do when nobody answers."""
     import grpc  # noqa: PLC0415 - see above
-
-    from turnwire.cli.turn_printer import visible  # noqa: PLC0415 - it imports the contract
 
     # The errors that grpcio raises have these methods; its class RpcError does not declare them.
     call: Any = error

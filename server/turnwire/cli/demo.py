@@ -19,8 +19,9 @@ from opencode.message.message_pb2 import (
 )
 from opencode.message.message_pb2_grpc import MessageServiceStub
 from turnwire.app import create_server
+from turnwire.cli.chat.plain.turn_printer import TurnPrinter
 from turnwire.cli.connection import CHANNEL_OPTIONS, describe
-from turnwire.cli.turn_printer import TurnPrinter, visible
+from turnwire.cli.visible_text import visible
 from turnwire.config import load_config
 from turnwire.domain.errors import DomainError
 from turnwire.telemetry.logs import configure_logging

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from turnwire.cli.operator.output import print_error, print_json
-from turnwire.cli.turn_printer import visible
+from turnwire.cli.visible_text import visible
 from turnwire.config import Config, ConfigError, load_config
 from turnwire.domain.errors import StorageError
 from turnwire.domain.ids import new_id

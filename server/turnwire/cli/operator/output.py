@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from turnwire.cli.turn_printer import visible
+from turnwire.cli.visible_text import visible
 
 PIPE_WIDTH = 160
 """Columns of a table that is not printed on a terminal."""

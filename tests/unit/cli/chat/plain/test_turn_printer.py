@@ -24,7 +24,7 @@ from opencode.message.content_pb2 import (
 )
 from opencode.tool.tool_pb2 import ToolCallState
 from opencode.turn.turn_pb2 import Turn
-from turnwire.cli.turn_printer import TurnPrinter, finish_reason_name
+from turnwire.cli.chat.plain.turn_printer import TurnPrinter, finish_reason_name
 
 
 def shown(*events: SessionEvent) -> str:

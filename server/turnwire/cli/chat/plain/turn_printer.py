@@ -1,6 +1,5 @@
 """Prints a turn as its events arrive: the simplest form of what every client of the event stream does."""
 
-import re
 from collections.abc import Iterable
 
 from rich.console import Console
@@ -10,9 +9,7 @@ from opencode.event.session_event_pb2 import PartDelta, SessionEvent
 from opencode.message.content_pb2 import FinishReason, Part
 from opencode.tool.tool_pb2 import ToolCallState
 from opencode.turn.turn_pb2 import Turn
-
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""A model's text must not control the terminal."""
+from turnwire.cli.visible_text import visible
 
 _STYLES = {"reasoning": "dim italic", "refusal": "yellow", "tool_use": "cyan"}
 
@@ -113,11 +110,6 @@ class TurnPrinter:
         if self._line_is_open:
             self._console.print()
             self._line_is_open = False
-
-
-def visible(text: str) -> str:
-    """Returns the text without control characters other than line feeds and tabs."""
-    return _CONTROL.sub("", text)
 
 
 def finish_reason_name(number: int) -> str:

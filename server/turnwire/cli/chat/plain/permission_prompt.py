@@ -10,7 +10,7 @@ from opencode.event.session_event_pb2 import SessionEvent
 from opencode.tool.tool_pb2 import PermissionRequest, PermissionResponse
 from opencode.tool.tool_pb2_grpc import PermissionServiceStub
 from turnwire.cli.connection import describe
-from turnwire.cli.turn_printer import visible
+from turnwire.cli.visible_text import visible
 
 QUESTION = "allow it? [y]es, [a]lways in this session, or no and why: "
 

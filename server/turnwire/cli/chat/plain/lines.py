@@ -1,4 +1,4 @@
-"""`turnwire chat`: a client in a terminal."""
+"""Sends messages and prints their answers as plain text."""
 
 import signal
 import sys
@@ -22,45 +22,16 @@ from opencode.message.message_pb2_grpc import MessageServiceStub
 from opencode.model.selection_pb2 import ModelSelection
 from opencode.provider.provider_pb2 import ProviderInfo
 from opencode.tool.tool_pb2_grpc import PermissionServiceStub
-from turnwire.cli.connection import Connection, ConnectionProblem, describe
-from turnwire.cli.permission_prompt import PermissionPrompt
-from turnwire.cli.turn_printer import TurnPrinter
+from turnwire.cli.chat.plain.permission_prompt import PermissionPrompt
+from turnwire.cli.chat.plain.turn_printer import TurnPrinter
+from turnwire.cli.connection import describe
 
 
-def run_chat(connection: Connection, session_id: str, model: str, text: str) -> int:
-    """Sends one message, or asks for messages until the input ends.
-
-    Args:
-        connection: The server, and what to present to it.
-        session_id: Session to continue; "" creates a new one.
-        model: "provider/model"; "" leaves the choice to the server.
-        text: The only message to send; "" sends standard input, or asks for messages when it is a terminal.
-
-    Returns:
-        The exit code: 0, or 1 when the only message was not answered.
-    """
-    if not text and not sys.stdin.isatty():
-        text = sys.stdin.read()
-        if not text.strip():
-            print("turnwire: nothing to send", file=sys.stderr)
-            return 1
-    try:
-        opened = connection.open()
-    except ConnectionProblem as problem:
-        print(f"turnwire: {problem}", file=sys.stderr)
-        return 2
-    with opened as channel:
-        chat = _Chat(channel, connection.target, session_id, model)
-        try:
-            return chat.answer(text) if text else chat.run()
-        except KeyboardInterrupt:
-            return 130
-
-
-class _Chat:
-    """One session as the terminal sees it."""
+class Lines:
+    """One session, line by line."""
 
     def __init__(self, channel: grpc.Channel, target: str, session_id: str, model: str) -> None:
+        """Takes an open channel; the arguments are those of `run_chat`."""
         self._messages = MessageServiceStub(channel)
         self._permissions = PermissionServiceStub(channel)
         self._target = target

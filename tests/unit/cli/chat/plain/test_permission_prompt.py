@@ -8,7 +8,7 @@ from rich.console import Console
 
 from opencode.event.session_event_pb2 import PermissionAsked, PermissionSnapshot, SessionEvent
 from opencode.tool.tool_pb2 import PermissionRequest, PermissionResponse
-from turnwire.cli.permission_prompt import NOBODY, PermissionPrompt
+from turnwire.cli.chat.plain.permission_prompt import NOBODY, PermissionPrompt
 
 REQUEST = PermissionRequest(id="per_1", session_id="ses_1", title='fs.write {"path": "a"}\x1b[2J')
 EVENTS = [

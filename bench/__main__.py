@@ -11,6 +11,7 @@ from bench import (
     delta_cpu,
     delta_latency,
     fan_out,
+    first_token,
     gate,
     get_messages,
     migration,
@@ -24,6 +25,7 @@ from bench.loop import run
 
 MEASUREMENTS: Mapping[str, Callable[[Path, bool], Awaitable[None]]] = {
     "latency": delta_latency.measure,
+    "first_token": first_token.measure,
     "fan_out": fan_out.measure,
     "gate": gate.measure,
     "get_messages": get_messages.measure,

@@ -19,9 +19,12 @@ from opencode.message.message_pb2 import (
     SendMessageResponse,
     TextPart,
 )
+from opencode.model.model_pb2 import ModelName
 from opencode.model.selection_pb2 import ModelSelection
 from opencode.provider.provider_pb2 import ProviderInfo
 from opencode.session.session_pb2 import CreateSessionRequest, GetSessionRequest, GetSessionResponse, SessionInfo
+from opencode.turn.turn_pb2 import TurnSettings
+from opencode.turn.turn_service_pb2 import StartTurnRequest, StartTurnResponse
 
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),
@@ -49,6 +52,7 @@ class Client:
         self._pages = self._message("GetMessages")
         self._create = channel.unary_unary("/opencode.session.SessionService/CreateSession")
         self._get = channel.unary_unary("/opencode.session.SessionService/GetSession")
+        self._start = channel.unary_unary("/opencode.turn.TurnService/StartTurn")
         self._watch = channel.unary_stream("/opencode.event.EventService/WatchEvents")
 
     def _message(self, name: str) -> Callable[[bytes], Awaitable[bytes]]:
@@ -83,6 +87,16 @@ class Client:
     async def append_bytes(self, request: bytes) -> bytes:
         """Stores an encoded message."""
         return await self._append(request)
+
+    async def answer(self, session_id: str, message_id: str, model: str) -> Any:
+        """Has a stored message answered by "provider/model" and returns the open stream of raw batches of its turn."""
+        provider_id, _, model_id = model.partition("/")
+        settings = TurnSettings(model=ModelName(provider_id=provider_id, model_id=model_id))
+        request = StartTurnRequest(session_id=session_id, user_message_id=message_id, settings=settings)
+        started = StartTurnResponse.FromString(await self._start(request.SerializeToString()))
+        return self._watch(
+            WatchEventsRequest(session_id=session_id, resume_token=started.resume_token).SerializeToString()
+        )
 
     async def messages(self, session_id: str) -> bytes:
         """Reads all display messages of a session, unparsed."""

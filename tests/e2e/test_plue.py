@@ -5,13 +5,26 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from opencode.file.file_pb2 import DownloadFileRequest
 from opencode.message.content_pb2 import SessionMessage
-from opencode.message.message_pb2 import AbortSessionRequest, GetMessageRequest
+from opencode.message.message_pb2 import GetMessageRequest
 from opencode.tool.tool_pb2 import SubmitToolResultRequest
-from tests.support.clients.conversation import ask, messages_of, new_session, refused, streamed, tool
+from tests.support.clients.conversation import (
+    ask,
+    messages_of,
+    new_session,
+    refused,
+    session_of,
+    streamed,
+    tool,
+)
+from tests.support.clients.documented import documented
 from tests.support.servers.running import Client, connect, running_server
-from turnwire.interop.plue import PlueCode, Updates, message_json, messages_json, send_request, shown_files
+from turnwire.interop.plue import PlueCode, PlueError, Updates, message_json, messages_json, send_request, shown_files
+
+PLUE = documented("Plue")
 
 PRICED = """
 [models."offline/echo"]
@@ -52,6 +65,26 @@ async def test_a_message_is_stored_and_no_answer_starts(client: Client) -> None:
     }  # fmt: skip
     got = await client.messages.GetMessage(GetMessageRequest(session_id=session_id, message_id=message_id))
     assert json.loads(message_json(got.message)) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("{", PlueCode.JSON_PARSE),
+        ("", PlueCode.JSON_PARSE),
+        ("{}", PlueCode.INVALID_PARAM),
+        ('{"text": 7}', PlueCode.INVALID_PARAM),
+        ('{"text": "a", "attachments": [{"path": 7}]}', PlueCode.INVALID_PARAM),
+    ],
+)
+async def test_bad_json_stores_nothing(client: Client, text: str, code: PlueCode) -> None:
+    """The error has its code, and the session is as it was."""
+    session_id = await new_session(client)
+    with pytest.raises(PlueError) as found:
+        await PLUE.plue_message_send(client.messages, session_id, text)
+    assert found.value.code is code
+    assert await PLUE.plue_message_list(client.messages, session_id) == "[]"
+    assert (await session_of(client, session_id)).head_sequence == 1
 
 
 async def test_unknown_messages_are_not_found(client: Client) -> None:
@@ -154,27 +187,3 @@ async def test_an_unknown_price_gives_usage_and_no_cost(client: Client) -> None:
     told, _ = await _updates(client, session_id, "hello")
     assert "usage" in told[-1]
     assert "cost" not in told[-1]
-
-
-async def test_an_abort_keeps_what_came_and_ends_the_updates(client: Client) -> None:
-    """`done` comes, its outcome is -9, and the text stays."""
-    session_id = await new_session(client)
-    call = aiter(streamed(client, ask("one two\n/sleep 600\nthree", session_id)))
-    updates = Updates((await anext(call)).accepted.turn_id)
-    told: list[dict[str, Any]] = []
-    async for response in call:
-        for event in response.events:
-            told += [json.loads(update) for update in updates.apply(event)]
-        if "".join(update.get("content", "") for update in told) == "one two" and updates.code is None:
-            await client.messages.AbortSession(AbortSessionRequest(session_id=session_id))
-    assert (told[-1]["type"], updates.code) == ("done", PlueCode.ABORTED)
-    answer = json.loads(messages_json(await messages_of(client, session_id)))[1]
-    assert answer["parts"] == [{"type": "text", "content": "one two"}]
-
-
-async def test_a_failed_answer_has_its_code(client: Client) -> None:
-    """That of the failure; what came before it stays."""
-    session_id = await new_session(client)
-    for error, code in (("credentials", PlueCode.PROVIDER_AUTH), ("refused", PlueCode.INVALID_PARAM)):
-        told, outcome = await _updates(client, session_id, f"/error {error}\n")
-        assert (told[-1]["type"], outcome) == ("done", code)

@@ -11,7 +11,21 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tests.support.clients.conversation import ask, messages_of, talk, turn_ended, watching, words_of
+from opencode.message.content_pb2 import MESSAGE_TYPE_USER
+from opencode.message.message_pb2 import AppendMessageRequest
+from opencode.session.session_pb2 import RevertSessionRequest
+from opencode.turn.turn_service_pb2 import StartTurnRequest
+from tests.support.clients.conversation import (
+    FOREVER,
+    ask,
+    messages_of,
+    new_session,
+    talk,
+    text,
+    turn_ended,
+    watching,
+    words_of,
+)
 from tests.support.oracles.damaged_database import DAMAGES, Damage, damage_index, damage_pages, make_database
 from tests.support.servers.process import server_process
 from tests.support.servers.running import connect, running_server
@@ -45,6 +59,32 @@ def test_every_problem_has_a_case() -> None:
     assert {damage.finding for damage in DAMAGES} | BY_SQLITE == names
     documented = (Path(__file__).parents[2] / "docs/operations.md").read_text()
     assert [problem.name for problem in problems if f"`{problem.name}`" not in documented] == []
+
+
+@pytest.mark.parametrize("waits", [False, True])
+async def test_a_hidden_message_may_follow_one_that_has_moved(tmp_path: Path, waits: bool) -> None:
+    """The message before it is answered late, and so comes behind it, or waits: that is no damage."""
+    async with running_server(tmp_path) as server, connect(server.address) as client:
+        session_id = await new_session(client)
+        stored = []
+        for words in ("one", "two"):
+            append = AppendMessageRequest(session_id=session_id, type=MESSAGE_TYPE_USER, parts=[text(words)])
+            stored.append((await client.messages.AppendMessage(append)).message_id)
+        revert = RevertSessionRequest(session_id=session_id, before_message_id=stored[1])
+        await client.sessions.RevertSession(revert)
+        if waits:
+            await client.messages.SendMessage(ask(FOREVER, session_id))
+        start = StartTurnRequest(session_id=session_id, user_message_id=stored[0])
+        turn = (await client.turns.StartTurn(start)).turn
+        if not waits:
+            async with watching(client, session_id, after_sequence=0) as watch:
+                await watch.until_turn_ended(turn.turn_id)
+    code, report = doctor(tmp_path / "turnwire.db")
+    assert (code, found(report)) == (0, {})
+    with closing(sqlite3.connect(tmp_path / "turnwire.db")) as db:
+        db.execute("UPDATE messages SET previous = 'msg_gone' WHERE hidden = 1")
+        db.commit()
+    assert found(doctor(tmp_path / "turnwire.db")[1]) == {"messages.previous": 1}
 
 
 def test_whole_database_is_clean(tmp_path: Path) -> None:

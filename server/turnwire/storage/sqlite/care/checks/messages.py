@@ -77,22 +77,32 @@ def check_messages(inspection: Inspection) -> Iterator[Finding]:
 
 
 def check_order(inspection: Inspection) -> Iterator[Finding]:
-    """Follows the chain of messages of each conversation. What came before hidden messages may be hidden too."""
+    """Follows the chain of messages of each conversation.
+
+    What came before a hidden message may be hidden too, have moved behind it since, or wait to be answered.
+    """
     rows = inspection.db.execute(
         "SELECT id, session, queued, hidden, hidden_at, message_id, previous FROM messages"
         " ORDER BY session, queued, place"
     )
-    for (_, queued), group in itertools.groupby(rows, key=lambda row: row[1:3]):
+    for _, group in itertools.groupby(rows, key=lambda row: row[1]):
         before, known = "", {""}
-        for row, _, _, hidden, hidden_at, message_id, previous in group:
+        not_yet_known = list[tuple[str, Finding]]()
+        for row, _, queued, hidden, hidden_at, message_id, previous in group:
             if hidden != (hidden_at > 0) or (hidden and queued):
                 yield Finding(WRONG_HIDDEN, message_id)
-            if (previous not in known) if hidden else previous != before:
-                repair = Statement("UPDATE messages SET previous = ? WHERE id = ?", (before, row))
-                yield Finding(WRONG_PREVIOUS, message_id, (repair,))
+            right = "" if queued else before
+            if (previous not in known) if hidden else previous != right:
+                repair = Statement("UPDATE messages SET previous = ? WHERE id = ?", (right, row))
+                wrong = Finding(WRONG_PREVIOUS, message_id, (repair,))
+                if hidden:
+                    not_yet_known.append((previous, wrong))
+                else:
+                    yield wrong
             known.add(message_id)
             if not hidden and not queued:
                 before = message_id
+        yield from (wrong for previous, wrong in not_yet_known if previous not in known)
 
 
 def _check_message(inspection: Inspection, row: _Row, rows: list[_Row]) -> Iterator[Finding]:

@@ -18,17 +18,21 @@ from opencode.message.content_pb2 import (
     FINISH_REASON_STOP,
     MESSAGE_TYPE_ASSISTANT,
     MESSAGE_TYPE_SYSTEM,
+    MESSAGE_TYPE_USER,
     SessionMessage,
 )
 from opencode.message.message_pb2 import AbortSessionRequest, AppendMessageRequest
 from opencode.session.session_pb2 import COMPACTION_MODE_OFF, SessionSettings, UpdateSessionRequest
 from opencode.tool.tool_pb2 import SubmitToolResultRequest
+from opencode.turn.turn_pb2 import TurnSettings
+from opencode.turn.turn_service_pb2 import StartTurnRequest
 from tests.support.clients.conversation import (
     ask,
     displayed,
     kinds,
     messages_of,
     model,
+    model_name,
     new_session,
     talk,
     text,
@@ -155,6 +159,31 @@ async def test_older_messages_are_summarised(api: str, tmp_path: Path) -> None:
         assert (await messages_of(w.client, session_id))[-1].sent_context.break_reason == CONTEXT_BREAK_UNSPECIFIED
         assert len(w.summarised()) == 1
         assert SUMMARY in w.answered()[-1]
+
+
+async def test_a_summarised_message_that_is_answered_late_is_sent(tmp_path: Path) -> None:
+    """Also the last one that the summary covers, whose old place is gone: a new summary covers the others."""
+    async with world(tmp_path) as w:
+        session_id = await new_session(w.client)
+        for number in range(4):
+            note = AppendMessageRequest(
+                session_id=session_id, type=MESSAGE_TYPE_USER, parts=[text(f"long-{number} {LONG}")]
+            )
+            await w.client.messages.AppendMessage(note)
+        await talk(w.client, "short", session_id, model=MODEL)
+        [summary] = summaries(await messages_of(w.client, session_id))
+        late = summary.compaction.through_message_id
+        [words] = [words_of(m) for m in await messages_of(w.client, session_id) if m.message_id == late]
+        settings = TurnSettings(model=model_name("m", "mine"))
+        start = StartTurnRequest(session_id=session_id, user_message_id=late, settings=settings)
+        started = await w.client.turns.StartTurn(start)
+        async with watching(w.client, session_id, resume_token=started.resume_token) as watch:
+            await watch.until_turn_ended(started.turn.turn_id)
+        sent = w.answered()[-1]
+        assert words in sent
+        assert SUMMARY in sent
+        assert len(w.summarised()) == 2
+        assert all(f"long-{number} " in w.summarised()[1] for number in range(4) if f"long-{number} " not in words)
 
 
 async def test_the_start_is_told_while_the_summary_is_written(tmp_path: Path) -> None:

@@ -85,15 +85,15 @@ def file_hashes(request: ProviderRequest) -> frozenset[str]:
 def standing_summary(history: Sequence[Message]) -> int | None:
     """Returns the index of the summary that currently replaces older messages; None when there is none.
 
-    It is the newest complete one. A summary whose last covered message was removed does not count, because its extent
-    is unknown.
+    It is the newest complete one. A summary whose last covered message was removed, or has moved behind it to be
+    answered late, does not count, because its extent is unknown.
     """
-    known = {message.message_id for message in history}
+    places = {message.message_id: place for place, message in enumerate(history)}
     for index in range(len(history) - 1, -1, -1):
         message = history[index]
         compaction = message.compaction
         complete = message.status is MessageStatus.COMPLETE and message.parts
-        if compaction is not None and complete and compaction.through_message_id in known:
+        if compaction is not None and complete and places.get(compaction.through_message_id, index) < index:
             return index
     return None
 

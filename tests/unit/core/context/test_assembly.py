@@ -212,6 +212,14 @@ def test_a_summary_of_messages_that_are_gone_does_not_count() -> None:
     assert [message.message_id for message in _sent(*OLD, _summary("sum", "gone"))] == ["u1", "s1", "a1", "u2"]
 
 
+def test_a_summary_of_messages_that_have_moved_behind_it_does_not_count() -> None:
+    """The last of them is answered late: its old place cannot be told any more, so all that is there is sent."""
+    moved = make_message("m", "answer this", turn_id="t3")
+    assert _sent(*OLD, _summary("sum", "m"), moved) == (*OLD, moved)
+    older = [message.message_id for message in _sent(*OLD, _summary("old", "a1"), _summary("sum", "m"), moved)]
+    assert older == ["s1", "old", "u2", "m"]
+
+
 @pytest.mark.parametrize("status", [MessageStatus.STREAMING, MessageStatus.FAILED])
 def test_a_summary_that_is_not_complete_does_not_count(status: MessageStatus) -> None:
     """Only a whole one stands for anything."""

@@ -42,6 +42,7 @@ TABLE: dict[type[e.DomainError], tuple[int, str, str]] = {
     e.ToolCallNotFound: (code_pb2.NOT_FOUND, "TOOL_CALL_NOT_FOUND", "ResourceInfo"),
     e.PermissionRequestNotFound: (code_pb2.NOT_FOUND, "PERMISSION_REQUEST_NOT_FOUND", "ResourceInfo"),
     e.StoredFileNotFound: (code_pb2.NOT_FOUND, "FILE_NOT_FOUND", "ResourceInfo"),
+    e.UploadNotFound: (code_pb2.NOT_FOUND, "UPLOAD_NOT_FOUND", "ResourceInfo"),
     e.TurnInProgress: (code_pb2.FAILED_PRECONDITION, "TURN_IN_PROGRESS", "PreconditionFailure"),
     e.TurnExists: (code_pb2.FAILED_PRECONDITION, "TURN_EXISTS", "PreconditionFailure"),
     e.NothingToRestore: (code_pb2.FAILED_PRECONDITION, "NOTHING_TO_RESTORE", "PreconditionFailure"),
@@ -50,10 +51,12 @@ TABLE: dict[type[e.DomainError], tuple[int, str, str]] = {
     e.PermissionAlreadyAnswered: (code_pb2.FAILED_PRECONDITION, "PERMISSION_ALREADY_ANSWERED", "PreconditionFailure"),
     e.EventsCompacted: (code_pb2.OUT_OF_RANGE, "EVENTS_COMPACTED", ""),
     e.SequenceInFuture: (code_pb2.OUT_OF_RANGE, "SEQUENCE_IN_FUTURE", ""),
+    e.UploadOffsetOutOfRange: (code_pb2.OUT_OF_RANGE, "UPLOAD_OFFSET_OUT_OF_RANGE", ""),
     e.StaleVersion: (code_pb2.ABORTED, "STALE_VERSION", ""),
     e.TooManyTurns: (code_pb2.RESOURCE_EXHAUSTED, "CONCURRENCY_LIMIT", "QuotaFailure RetryInfo"),
     e.TooManyWatchers: (code_pb2.RESOURCE_EXHAUSTED, "CONCURRENCY_LIMIT", "QuotaFailure RetryInfo"),
     e.TooManySignIns: (code_pb2.RESOURCE_EXHAUSTED, "CONCURRENCY_LIMIT", "QuotaFailure RetryInfo"),
+    e.TooManyUploads: (code_pb2.RESOURCE_EXHAUSTED, "CONCURRENCY_LIMIT", "QuotaFailure RetryInfo"),
     e.QuotaExceeded: (code_pb2.RESOURCE_EXHAUSTED, "QUOTA_EXCEEDED", "QuotaFailure"),
     e.AnswerTooLarge: (code_pb2.RESOURCE_EXHAUSTED, "ANSWER_TOO_LARGE", ""),
     e.ProviderRateLimited: (code_pb2.RESOURCE_EXHAUSTED, "PROVIDER_RATE_LIMITED", "RetryInfo"),
@@ -100,7 +103,7 @@ def _make(kind: type[e.DomainError]) -> e.DomainError:
         arguments = ("went wrong", "id_1")
     elif issubclass(kind, e.PositionUnavailable):
         arguments = ("went wrong", 1, 3, 9)
-    elif issubclass(kind, e.AnswerTooLarge):
+    elif issubclass(kind, e.AnswerTooLarge | e.UploadOffsetOutOfRange):
         arguments = (9, 3)
     elif issubclass(kind, e.ShuttingDown):
         arguments = ()
@@ -223,7 +226,9 @@ def test_quota_names_its_tenant_and_when_it_is_reset() -> None:
     assert retry == details.RetryInfo(retry_delay=Duration(seconds=2, nanos=500_000_000))
 
 
-@pytest.mark.parametrize(("kind", "subject"), [(e.TooManyTurns, "turns"), (e.TooManyWatchers, "watchers")])
+@pytest.mark.parametrize(
+    ("kind", "subject"), [(e.TooManyTurns, "turns"), (e.TooManyWatchers, "watchers"), (e.TooManyUploads, "uploads")]
+)
 def test_limits_name_what_is_limited(kind: type[e.LimitReached], subject: str) -> None:
     """As a quota failure."""
     found = _details(status_of(kind("100 already", {"limit": "100"})))

@@ -33,6 +33,7 @@ from turnwire.domain.conversation.sessions import Budget
 from turnwire.domain.conversation.turns import TurnStatus
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.store import Page
+from turnwire.ports.uploads import Chunk
 from turnwire.storage.sqlite.schema.migrations import MIGRATIONS
 from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
 
@@ -157,6 +158,24 @@ async def test_old_approvals_are_there(database: Path, tmp_path: Path) -> None:
         await store.commit(removing(old.APPROVALS))
         assert await store.of(DEFAULT_TENANT).files(file.sha256 for file in old.FILES) == {}
         assert await store.of(DEFAULT_TENANT).open_permissions(None) == ()
+    finally:
+        await store.aclose()
+
+
+@pytest.mark.parametrize("database", DATABASES[5:], ids=lambda path: path.stem)
+async def test_old_upload_goes_on(database: Path, tmp_path: Path) -> None:
+    """Where it was; its bytes count until it is removed."""
+    shutil.copy(database, tmp_path / "turnwire.db")
+    store = await SqliteStore.open(StorageSettings(path=tmp_path / "turnwire.db"), ProtoCodec(), lambda _: None)
+    try:
+        before = store.of(DEFAULT_TENANT).account(NOW).stored_bytes
+        more = Chunk(offset=len(old.UPLOADED), data=b" and more.", is_last=True)
+        upload = await store.uploads.write(DEFAULT_TENANT, old.UPLOAD.upload_id, more, old.FAR)
+        assert (upload.size_bytes, upload.received_bytes, upload.is_sealed) == (20, 20, True)
+        pieces = [piece async for piece in store.uploads.pieces(DEFAULT_TENANT, old.UPLOAD.upload_id)]
+        assert b"".join(pieces) == old.UPLOADED + b" and more."
+        await store.uploads.remove(DEFAULT_TENANT, old.UPLOAD.upload_id)
+        assert store.of(DEFAULT_TENANT).account(NOW).stored_bytes == before - len(old.UPLOADED)
     finally:
         await store.aclose()
 

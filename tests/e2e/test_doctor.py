@@ -30,7 +30,7 @@ from tests.support.oracles.damaged_database import DAMAGES, Damage, damage_index
 from tests.support.servers.process import server_process
 from tests.support.servers.running import connect, running_server
 from turnwire.cli.commands import app
-from turnwire.storage.sqlite.care.checks import events, files, messages, sessions, structure
+from turnwire.storage.sqlite.care.checks import events, files, messages, sessions, structure, uploads
 from turnwire.storage.sqlite.care.findings import Problem, Severity
 from turnwire.storage.sqlite.schema.migrations import MIGRATIONS
 
@@ -53,7 +53,7 @@ def found(report: dict[str, Any], *, notes: bool = False) -> dict[str, int]:
 
 def test_every_problem_has_a_case() -> None:
     """Also in the table of docs/operations.md."""
-    modules = (structure, sessions, messages, events, files)
+    modules = (structure, sessions, messages, events, files, uploads)
     problems = [value for module in modules for value in vars(module).values() if isinstance(value, Problem)]
     names = {problem.name for problem in problems if problem.severity is not Severity.NOTE}
     assert {damage.finding for damage in DAMAGES} | BY_SQLITE == names
@@ -94,7 +94,15 @@ def test_whole_database_is_clean(tmp_path: Path) -> None:
     code, report = doctor(path)
     assert (code, report["clean"], report["is_complete"]) == (0, True, True)
     assert found(report, notes=True) == {"turns.unfinished": 2}
-    assert report["rows"] == {"sessions": 2, "turns": 3, "permissions": 2, "messages": 10, "events": 15, "files": 3}
+    assert report["rows"] == {
+        "sessions": 2,
+        "turns": 3,
+        "permissions": 2,
+        "messages": 10,
+        "events": 15,
+        "files": 3,
+        "uploads": 3,
+    }
     assert doctor(path, "--fix") == (0, {**report, "copy": None})
     assert path.read_bytes() == before
     assert not list(tmp_path.glob("*repair*"))

@@ -27,6 +27,7 @@ from turnwire.domain.money import Usage
 from turnwire.domain.principal import Principal
 from turnwire.ports.commit import Commit, Committed
 from turnwire.ports.conversations import Conversation, StoredQuestion
+from turnwire.ports.uploads import UploadStore
 
 
 class StoredEvent(Struct, frozen=True):
@@ -347,6 +348,11 @@ class Store(Protocol):
 
     async def request(self, principal: Principal, request_id: str) -> StoredRequest | None:
         """Returns what is remembered of a request of that name by the principal's tenant and subject."""
+        ...
+
+    @property
+    def uploads(self) -> UploadStore:
+        """The uploads of all tenants."""
         ...
 
     @property

@@ -1,5 +1,6 @@
 """A database with everything that can be stored, and what can go wrong with it, each as SQL."""
 
+import hashlib
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
@@ -27,8 +28,12 @@ from turnwire.domain.conversation.permissions import PermissionAnswer, Permissio
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry, TurnStatus
 from turnwire.domain.principal import BUILT_IN
 from turnwire.ports.commit import Commit, NewEvent, PutFile, PutMessage, PutPermission, PutTurn, RecordRequest
+from turnwire.ports.uploads import Chunk, Upload
+from turnwire.storage.accounts import Delta
 from turnwire.storage.sqlite.renewal import adopt_codec
 from turnwire.storage.sqlite.schema.migrations import migrate
+from turnwire.storage.sqlite.uploads import changes as uploads
+from turnwire.storage.sqlite.uploads.blocks import BLOCK_BYTES
 from turnwire.storage.sqlite.writing.changes import CommitWriter
 
 CODEC = ProtoCodec()
@@ -102,6 +107,22 @@ COMMITS = (
 """Two sessions, the first in the middle of a turn, and one that was deleted."""
 
 
+UPLOADED = b"0123456789abcdef" * (BLOCK_BYTES // 16) + b"and more"
+"""More than one block."""
+
+
+def _fill_uploads(db: sqlite3.Connection) -> None:
+    """Adds an upload that is complete, one that grows, and one that is being removed."""
+    deltas: list[Delta] = []
+    for upload_id in ("upl_done", "upl_open", "upl_gone"):
+        new = Upload(upload_id=upload_id, tenant="default", subject="", created_at=NOW, expires_at=NOW)
+        uploads.create(db, deltas, new, 9, None)
+        chunk = Chunk(offset=0, data=UPLOADED, is_last=upload_id == "upl_done")
+        uploads.write(db, deltas, tenant="default", upload_id=upload_id, chunk=chunk, expires_at=NOW)
+    uploads.complete(db, deltas, "default", "upl_done", hashlib.sha256(UPLOADED).hexdigest())
+    uploads.remove(db, deltas, "default", "upl_gone")
+
+
 def fill(db: sqlite3.Connection) -> None:
     """Makes an empty database one without a problem. The second session has dropped its first two events."""
     migrate(db)
@@ -111,6 +132,7 @@ def fill(db: sqlite3.Connection) -> None:
     writer.next_position = 1
     for commit in COMMITS:
         writer.apply(db, commit)
+    _fill_uploads(db)
     db.execute("UPDATE sessions SET pruned_through = 2, pruned_position = 12 WHERE session_id = 'ses_2'")
     db.execute("DELETE FROM events WHERE session_id = 'ses_2' AND sequence <= 2")
 
@@ -153,6 +175,8 @@ def _body(table: str, key: str, value: str, thing: str) -> str:
 
 
 _OF = "WHERE message = (SELECT id FROM messages WHERE message_id ="
+
+_LAST_BLOCK = "WHERE number = 1 AND upload = (SELECT id FROM uploads WHERE upload_id ="
 
 DAMAGES = (
     _one("schema.index", "DROP INDEX turns_unfinished"),
@@ -210,6 +234,11 @@ DAMAGES = (
     _one("parts.files", "DELETE FROM part_files", also=frozenset({"files.unused"})),
     _one("files.unused", "INSERT INTO files (tenant, sha256, content) VALUES ('default', '00', x'00')"),
     _never("files.bytes", f"UPDATE files SET content = x'00' WHERE sha256 = '{LOG.sha256}'"),
+    _never("uploads.bytes", f"UPDATE upload_blocks SET bytes = zeroblob(8) {_LAST_BLOCK} 'upl_done')"),
+    _never("uploads.received", f"DELETE FROM upload_blocks {_LAST_BLOCK} 'upl_done')"),
+    _one("uploads.received", f"DELETE FROM upload_blocks {_LAST_BLOCK} 'upl_open')"),
+    _one("uploads.received", f"UPDATE upload_blocks SET number = 2 {_LAST_BLOCK} 'upl_open')"),
+    _one("uploads.received", "UPDATE uploads SET received_bytes = 7 WHERE upload_id = 'upl_open'"),
     _one(
         "events.frame",
         "UPDATE events SET frame = x'0aff' WHERE session_id = 'ses_1' AND sequence = 4",

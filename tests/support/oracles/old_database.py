@@ -2,7 +2,8 @@
 
 It holds a conversation with every kind of part, and what a killed server leaves behind: an answer that streams and a
 message that waits. From version 2 on it holds a second conversation: a session with tools of its own, the summary of
-older messages, a tool call whose result has files, and one that waits for a permission. Run once for each released
+older messages, a tool call whose result has files, and one that waits for a permission. From version 6 on it holds an
+upload that grows. Run once for each released
 schema version; the file is then never made again.
 """
 
@@ -10,6 +11,7 @@ import asyncio
 import sqlite3
 import sys
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 
 from opencode.message.content_pb2 import MESSAGE_TYPE_HOST
@@ -52,10 +54,13 @@ from turnwire.domain.conversation.messages import (
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice
 from turnwire.domain.conversation.sessions import Budget
 from turnwire.domain.conversation.turns import ToolDefinition
+from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import Commit, PutFile, PutPermission, PutSession, PutTurn
+from turnwire.ports.uploads import Chunk, Upload
 from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
 
 APPROVALS = "ses_approvals"
+FAR = datetime(2120, 1, 1, tzinfo=UTC)
 PLOT, LOG = make_file(b"a plot", "plot.png", "image/png"), make_file(b"all of the log", "", "text/plain")
 FILES = (PutFile(PLOT.sha256, b"a plot"), PutFile(LOG.sha256, b"all of the log"))
 TURN = make_turn(
@@ -122,6 +127,11 @@ OPEN = make_permission(
     patterns=("draw", "dr*"),
 )
 
+UPLOAD = Upload(
+    upload_id="upl_old", tenant="default", subject="", mime="text/plain", size_bytes=20, created_at=NOW, expires_at=FAR
+)
+UPLOADED = b"half of it"
+
 PICTURE = "data:image/png;base64,iVBORw0KGgo="
 
 
@@ -162,6 +172,8 @@ async def _add_approvals(path: Path) -> None:
             await store.commit(adding(message, NOW, FILES))
         changes = tuple(map(PutPermission, (ANSWERED, OPEN)))
         await store.commit(Commit(session_id=APPROVALS, at=NOW, changes=changes))
+        await store.uploads.create(UPLOAD, 1, None)
+        await store.uploads.write(DEFAULT_TENANT, UPLOAD.upload_id, Chunk(offset=0, data=UPLOADED), FAR)
     finally:
         await store.aclose()
 

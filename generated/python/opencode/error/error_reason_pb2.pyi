@@ -95,6 +95,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """What is to be imported is no archive of that format, or it is cut, damaged, of a newer version or over a bound.
     Nothing of it was stored. Metadata: line and place, where they are known.
     """
+    UPLOAD_NOT_FOUND: _ErrorReason.ValueType  # 36
+    """The tenant has no such upload: it never was, was used up or deleted, or has expired."""
+    UPLOAD_OFFSET_OUT_OF_RANGE: _ErrorReason.ValueType  # 37
+    """Bytes of an upload would be missing before those that were sent, or would follow its last ones. Metadata: askedOffset,
+    receivedBytes (where to go on).
+    """
     PROVIDER_CREDENTIALS_REJECTED: _ErrorReason.ValueType  # 40
     """Failures of turns, messages and attempts.
 
@@ -197,6 +203,12 @@ TURN_EXISTS: ErrorReason.ValueType  # 31
 ARCHIVE_INVALID: ErrorReason.ValueType  # 35
 """What is to be imported is no archive of that format, or it is cut, damaged, of a newer version or over a bound.
 Nothing of it was stored. Metadata: line and place, where they are known.
+"""
+UPLOAD_NOT_FOUND: ErrorReason.ValueType  # 36
+"""The tenant has no such upload: it never was, was used up or deleted, or has expired."""
+UPLOAD_OFFSET_OUT_OF_RANGE: ErrorReason.ValueType  # 37
+"""Bytes of an upload would be missing before those that were sent, or would follow its last ones. Metadata: askedOffset,
+receivedBytes (where to go on).
 """
 PROVIDER_CREDENTIALS_REJECTED: ErrorReason.ValueType  # 40
 """Failures of turns, messages and attempts.

@@ -21,6 +21,7 @@ STATUS_CODES: dict[type[e.DomainError], int] = {
     e.NotFound: code_pb2.NOT_FOUND,
     e.WrongState: code_pb2.FAILED_PRECONDITION,
     e.PositionUnavailable: code_pb2.OUT_OF_RANGE,
+    e.UploadOffsetOutOfRange: code_pb2.OUT_OF_RANGE,
     e.StaleVersion: code_pb2.ABORTED,
     e.LimitReached: code_pb2.RESOURCE_EXHAUSTED,
     e.QuotaExceeded: code_pb2.RESOURCE_EXHAUSTED,

@@ -10,15 +10,16 @@
     |   +-- ArchiveInvalid
     +-- NotFound
     |   +-- SessionNotFound  MessageNotFound  TurnNotFound  ToolCallNotFound  PermissionRequestNotFound
-    |   +-- StoredFileNotFound
+    |   +-- StoredFileNotFound  UploadNotFound
     +-- WrongState
     |   +-- TurnInProgress  TurnExists  NothingToRestore
     |   +-- ToolCallAlreadySettled  ToolCallNotReady  PermissionAlreadyAnswered
     +-- PositionUnavailable
     |   +-- EventsCompacted  SequenceInFuture
+    +-- UploadOffsetOutOfRange
     +-- StaleVersion
     +-- LimitReached
-    |   +-- TooManyTurns  TooManyWatchers  TooManySignIns
+    |   +-- TooManyTurns  TooManyWatchers  TooManySignIns  TooManyUploads
     +-- QuotaExceeded
     +-- AnswerTooLarge
     +-- ProviderError
@@ -38,6 +39,7 @@ from turnwire.domain.errors.access import (
     ShuttingDown,
     TooManySignIns,
     TooManyTurns,
+    TooManyUploads,
     TooManyWatchers,
     Unauthenticated,
 )
@@ -77,6 +79,8 @@ from turnwire.domain.errors.requests import (
     TurnInProgress,
     TurnNotFound,
     UnknownModel,
+    UploadNotFound,
+    UploadOffsetOutOfRange,
     WrongState,
 )
 from turnwire.domain.errors.storage import (
@@ -126,6 +130,7 @@ __all__ = [
     "StoredFileNotFound",
     "TooManySignIns",
     "TooManyTurns",
+    "TooManyUploads",
     "TooManyWatchers",
     "ToolCallAlreadySettled",
     "ToolCallNotFound",
@@ -135,5 +140,7 @@ __all__ = [
     "TurnNotFound",
     "Unauthenticated",
     "UnknownModel",
+    "UploadNotFound",
+    "UploadOffsetOutOfRange",
     "WrongState",
 ]

@@ -59,6 +59,12 @@ class TooManySignIns(LimitReached):
     subject = "sign-ins"
 
 
+class TooManyUploads(LimitReached):
+    """The tenant has as many uploads as it may have at the same time; metadata limit and used."""
+
+    subject = "uploads"
+
+
 class QuotaExceeded(DomainError):
     """A quota of the caller's tenant is used up; metadata quota, limit and used. Nothing was stored."""
 

@@ -124,6 +124,13 @@ class StoredFileNotFound(NotFound):
     resource_type = "file"
 
 
+class UploadNotFound(NotFound):
+    """No such upload: it never was, was used up or deleted, or has expired."""
+
+    reason = "UPLOAD_NOT_FOUND"
+    resource_type = "upload"
+
+
 class WrongState(DomainError):
     """The request is valid, but not in the current state of its subject."""
 
@@ -196,6 +203,19 @@ class SequenceInFuture(PositionUnavailable):
     """The position is after the newest event."""
 
     reason = "SEQUENCE_IN_FUTURE"
+
+
+class UploadOffsetOutOfRange(DomainError):
+    """Bytes of an upload would be missing before those that were sent, or would follow its last ones."""
+
+    reason = "UPLOAD_OFFSET_OUT_OF_RANGE"
+
+    def __init__(self, asked: int, received: int, *, is_complete: bool = False) -> None:
+        """Takes the offset of the request, how many bytes the upload has, and whether its last ones have come."""
+        text = f"the upload is complete with {received} bytes" if is_complete else f"go on at offset {received}"
+        super().__init__(
+            f"{text}, not with bytes at offset {asked}", {"askedOffset": str(asked), "receivedBytes": str(received)}
+        )
 
 
 class StaleVersion(DomainError):

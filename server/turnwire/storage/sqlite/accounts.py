@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from turnwire.domain.accounts import QUARTER_SECONDS, Spending
 from turnwire.domain.money import Consumption, Usage
 from turnwire.storage.accounts import KEPT_DAYS, Delta
+from turnwire.storage.sqlite.uploads import changes as uploads
 
 QUARTERS_OF_A_DAY = 86_400 // QUARTER_SECONDS
 
@@ -76,6 +77,7 @@ def stored_accounts(db: sqlite3.Connection) -> list[Delta]:
     found = [Delta(tenant, count, stored) for tenant, count, stored in sessions]
     files = db.execute("SELECT tenant, sum(length(content)) FROM files GROUP BY tenant")
     found += [Delta(tenant, stored_bytes=stored) for tenant, stored in files]
+    found += uploads.stored_bytes(db)
     for (tenant,) in db.execute(_TENANTS).fetchall():
         days = ((_day(number), Consumption(tokens, cost)) for number, tokens, cost in db.execute(_SPENT, (tenant,)))
         found.append(Delta(tenant, spent=tuple(days)))

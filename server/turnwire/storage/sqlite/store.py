@@ -32,6 +32,8 @@ from turnwire.storage.sqlite.reading.tenant_reads import Reads, TenantReads
 from turnwire.storage.sqlite.renewal import Renewal, adopt_codec
 from turnwire.storage.sqlite.schema.migrations import migrate
 from turnwire.storage.sqlite.timelines import Timelines, token_key
+from turnwire.storage.sqlite.uploads.removal import BlockRemoval
+from turnwire.storage.sqlite.uploads.store import SqliteUploads
 from turnwire.storage.sqlite.writing.changes import CommitWriter
 from turnwire.storage.sqlite.writing.writer import GroupWriter
 
@@ -73,6 +75,9 @@ class SqliteStore:
         self._writer = reads.writer
         self._timelines = timelines
         self._renewal = reads.renewal
+        self._removal = BlockRemoval(writing)
+        self._removal.start()
+        self.uploads = SqliteUploads(reads.writer, reads.connection, self._removal)
         self._token_key = token_key
         self._closed = False
 
@@ -182,6 +187,7 @@ class SqliteStore:
             return
         self._closed = True
         await self._renewal.aclose()
+        await self._removal.aclose()
         await self._writer.aclose()
         await self._reading.close()
         await self._writing.close()

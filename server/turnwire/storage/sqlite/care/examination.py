@@ -21,15 +21,25 @@ from turnwire.storage.sqlite.care.checks.structure import (
     check_references,
     check_schema,
 )
+from turnwire.storage.sqlite.care.checks.uploads import check_uploads
 from turnwire.storage.sqlite.care.findings import Finding, Report, Tally
 from turnwire.storage.sqlite.care.inspection import FrameReader, Inspection
 from turnwire.storage.sqlite.care.opening import read_only, schema_version
 from turnwire.storage.sqlite.schema.migrations import MIGRATIONS
 
-TABLES = ("sessions", "turns", "permissions", "messages", "events", "files")
+TABLES = ("sessions", "turns", "permissions", "messages", "events", "files", "uploads")
 """The tables whose rows an examination reads, in its order."""
 
-_CONTENTS = (check_sessions, check_turns, check_permissions, check_messages, check_order, check_events, check_files)
+_CONTENTS = (
+    check_sessions,
+    check_turns,
+    check_permissions,
+    check_messages,
+    check_order,
+    check_events,
+    check_files,
+    check_uploads,
+)
 
 _UNRELIABLE = frozenset({DAMAGED_FILE, DAMAGED_INDEX, CHANGED_TABLE, CHANGED_INDEX, OLD_SCHEMA})
 """Problems that keep the contents from being examined: a query could miss rows or fail."""

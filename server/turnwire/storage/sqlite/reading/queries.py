@@ -213,7 +213,9 @@ def request(db: sqlite3.Connection, principal: Principal, request_id: str) -> St
     """Returns the remembered answer to a request; see `Store.request`."""
     row = db.execute(
         "SELECT fingerprint, receipt, before_sequence FROM requests"
-        " WHERE tenant = ? AND subject = ? AND request_id = ?",
+        " WHERE tenant = ?1 AND subject = ?2 AND request_id = ?3"
+        " UNION ALL SELECT fingerprint, receipt, 0 FROM uploads"
+        " WHERE tenant = ?1 AND subject = ?2 AND request_id = ?3 AND request_id <> ''",
         (principal.tenant, principal.subject, request_id),
     ).fetchone()
     return StoredRequest(*row) if row else None

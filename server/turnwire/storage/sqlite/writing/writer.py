@@ -1,5 +1,7 @@
 """The single writer: all waiting commits in one transaction (group commit).
 
+What belongs to no session is an `Other` beside the commits: it shares their order, their transactions and their rules.
+
 A transaction costs one wait for the disk, whatever its size, so commits that wait together share it. When one of them
 fails, the transaction is repeated with a savepoint for each commit, so that the others succeed.
 """
@@ -8,7 +10,8 @@ import asyncio
 import sqlite3
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import aiosqlite
 
@@ -25,13 +28,32 @@ from turnwire.storage.sqlite.writing.changes import CommitWriter
 MAX_BATCH = 512
 """Most commits in one transaction: bounds how long the first of them waits for the last."""
 
-Outcome = Committed | Exception
-"""Result of one commit. An exception other than a DomainError is a bug and reaches the caller unchanged."""
+MAX_BATCH_BYTES = 16 * 2**20
+"""Of the bytes that `Other.size_bytes` tells; what passes it is the last of its transaction."""
 
-Waiting = tuple[Commit, asyncio.Future[Committed], float]
-"""A commit, its future, and when it was called by the loop's clock."""
+T = TypeVar("T")
 
-Apply = Callable[[sqlite3.Connection, Commit], tuple[Outcome, list[StoredEvent]]]
+
+@dataclass(frozen=True)
+class Other(Generic[T]):
+    """A unit of work in no session."""
+
+    apply: Callable[[sqlite3.Connection, list[Delta]], T]
+    """Called inside the transaction, on the writer's thread. Appends what it changes in the accounts."""
+    size_bytes: int = 0
+    """How much it writes, if that is much."""
+
+
+Unit = Commit | Other[Any]
+
+Outcome = Any
+"""Result of one unit, `Committed` for a commit, or its exception. One that is no DomainError is a bug and reaches the
+caller unchanged."""
+
+Waiting = tuple[Unit, asyncio.Future[Any], float]
+"""A unit, its future, and when it was called by the loop's clock."""
+
+Apply = Callable[[sqlite3.Connection, Unit], tuple[Outcome, list[StoredEvent]]]
 
 
 class _Written(NamedTuple):
@@ -89,12 +111,19 @@ class GroupWriter:
 
     def commit(self, commit: Commit) -> asyncio.Future[Committed]:
         """Stores one unit of work; see `Store.commit`."""
+        return self._enqueue(commit)
+
+    def carry_out(self, work: Other[T]) -> asyncio.Future[T]:
+        """Stores work that belongs to no session; the future has what it returned, or its error, as for `commit`."""
+        return self._enqueue(work)
+
+    def _enqueue(self, unit: Unit) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Committed] = loop.create_future()
+        future: asyncio.Future[Any] = loop.create_future()
         if self._closing:
             future.set_exception(ShuttingDown())
             return future
-        self._waiting.append((commit, future, loop.time()))
+        self._waiting.append((unit, future, loop.time()))
         self._wake.set()
         return future
 
@@ -119,7 +148,7 @@ class GroupWriter:
             await self._wake.wait()
             self._wake.clear()
             while self._waiting:
-                batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_BATCH))]
+                batch = self._next_batch()
                 self._batch = asyncio.get_running_loop().create_future()
                 await self._write_batch(batch)
                 self._batch.set_result(None)
@@ -127,17 +156,26 @@ class GroupWriter:
             if self._closing:
                 return
 
+    def _next_batch(self) -> list[Waiting]:
+        batch: list[Waiting] = []
+        size_bytes = 0
+        while self._waiting and len(batch) < MAX_BATCH and size_bytes < MAX_BATCH_BYTES:
+            batch.append(self._waiting.popleft())
+            unit = batch[-1][0]
+            size_bytes += unit.size_bytes if isinstance(unit, Other) else 0
+        return batch
+
     async def _write_batch(self, batch: list[Waiting]) -> None:
         loop = asyncio.get_running_loop()
         started_at, was_whole = loop.time(), self._loss is None
         try:
-            outcomes, stored, deltas = await run(self._connection, self._transact, [commit for commit, *_ in batch])
+            outcomes, stored, deltas = await run(self._connection, self._transact, [unit for unit, *_ in batch])
         except Exception as error:  # the writer must outlive every failure: the whole server waits for it
             outcomes, stored, deltas = [error] * len(batch), [], []
         ended_at = loop.time()
         if was_whole and self._loss is not None:
             self._on_loss(self._loss)
-        self._sessions.forget_changed(commit for commit, *_ in batch)
+        self._sessions.forget_changed(unit for unit, *_ in batch if isinstance(unit, Commit))
         self._accounts.add(deltas)
         if stored:
             self._publish(stored)
@@ -159,29 +197,29 @@ class GroupWriter:
             )
         )
 
-    def _transact(self, db: sqlite3.Connection, commits: list[Commit]) -> _Written:
-        """Applies the commits in one transaction. Runs on the writer's thread.
+    def _transact(self, db: sqlite3.Connection, units: list[Unit]) -> _Written:
+        """Applies the units in one transaction. Runs on the writer's thread.
 
         Failures are rare and savepoints make up a fifth of the statements, so only a second try sets them.
         """
         if self._loss is not None:
             raise self._loss
         try:
-            return self._try(db, commits, self._changes.apply)
+            return self._try(db, units, self._apply)
         except Exception as error:
             if self._loss is not None or isinstance(error, sqlite3.OperationalError):
                 raise  # the disk or another process, which affects all of them
-            return self._try(db, commits, self._apply_alone)
+            return self._try(db, units, self._apply_alone)
 
-    def _try(self, db: sqlite3.Connection, commits: list[Commit], apply: Apply) -> _Written:
+    def _try(self, db: sqlite3.Connection, units: list[Unit], apply: Apply) -> _Written:
         first_position = self._changes.next_position
         self._changes.deltas = []
         outcomes: list[Outcome] = []
         stored: list[StoredEvent] = []
         db.execute("BEGIN IMMEDIATE")
         try:
-            for commit in commits:
-                outcome, events = apply(db, commit)
+            for unit in units:
+                outcome, events = apply(db, unit)
                 outcomes.append(outcome)
                 stored += events
             self._check_files()
@@ -199,11 +237,16 @@ class GroupWriter:
         if self._loss is not None:
             raise self._loss
 
-    def _apply_alone(self, db: sqlite3.Connection, commit: Commit) -> tuple[Outcome, list[StoredEvent]]:
+    def _apply(self, db: sqlite3.Connection, unit: Unit) -> tuple[Outcome, list[StoredEvent]]:
+        if isinstance(unit, Commit):
+            return self._changes.apply(db, unit)
+        return unit.apply(db, self._changes.deltas), []
+
+    def _apply_alone(self, db: sqlite3.Connection, unit: Unit) -> tuple[Outcome, list[StoredEvent]]:
         position, deltas = self._changes.next_position, len(self._changes.deltas)
         db.execute("SAVEPOINT unit")
         try:
-            result = self._changes.apply(db, commit)
+            result = self._apply(db, unit)
         except Exception as error:
             if not db.in_transaction:  # SQLite rolled everything back: a full disk or an I/O error
                 raise

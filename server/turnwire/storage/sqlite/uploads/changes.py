@@ -1,0 +1,135 @@
+"""The changes of uploads as SQL. Everything here runs inside the writer's transaction.
+
+Each function appends to `deltas` what it changes in the account of the tenant, and raises before it has written.
+"""
+
+import sqlite3
+from datetime import UTC, datetime, timedelta
+
+from turnwire.domain.errors import InvalidRequest, TooManyUploads, UploadNotFound, UploadOffsetOutOfRange
+from turnwire.ports.commit import RecordRequest
+from turnwire.ports.uploads import Chunk, Upload
+from turnwire.storage.accounts import Delta
+from turnwire.storage.sqlite.uploads import blocks
+
+MAX_EXPIRED = 100
+"""Uploads that one transaction removes."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_SELECT = (
+    "SELECT id, upload_id, tenant, subject, mime, filename, size_bytes, received_bytes, sealed, sha256,"
+    " created_at_us, expires_at_us FROM uploads WHERE tenant = ? AND upload_id = ? AND removed = 0"
+)
+
+_REMOVE = (
+    "UPDATE uploads SET removed = 1, request_id = '' WHERE id IN (SELECT id FROM uploads WHERE {} AND removed = 0"
+    " LIMIT {}) RETURNING tenant, received_bytes"
+)
+
+
+def find(db: sqlite3.Connection, tenant: str, upload_id: str) -> tuple[int, Upload]:
+    """Returns the row and the value of an upload. Raises UploadNotFound."""
+    found = db.execute(_SELECT, (tenant, upload_id)).fetchone()
+    if found is None:
+        raise UploadNotFound(upload_id)
+    row, upload_id, tenant, subject, mime, filename, size, received, sealed, sha256, created, expires = found
+    return row, Upload(
+        upload_id=upload_id,
+        tenant=tenant,
+        subject=subject,
+        mime=mime,
+        filename=filename,
+        size_bytes=size,
+        received_bytes=received,
+        is_sealed=bool(sealed),
+        sha256=sha256,
+        created_at=_moment(created),
+        expires_at=_moment(expires),
+    )
+
+
+def create(
+    db: sqlite3.Connection, deltas: list[Delta], upload: Upload, max_uploads: int, record: RecordRequest | None
+) -> Upload:
+    """See `UploadStore.create`. Nothing counts yet."""
+    del deltas
+    (count,) = db.execute("SELECT count(*) FROM uploads WHERE tenant = ? AND removed = 0", (upload.tenant,)).fetchone()
+    if count >= max_uploads:
+        raise TooManyUploads(
+            f"the tenant has {count} uploads, at most {max_uploads} are allowed; delete one or wait until one expires",
+            {"limit": str(max_uploads), "used": str(count)},
+        )
+    named = ("", "", "") if record is None else (record.request_id, record.fingerprint, record.receipt_json)
+    db.execute(
+        "INSERT INTO uploads (upload_id, tenant, subject, mime, filename, size_bytes, created_at_us, expires_at_us,"
+        " request_id, fingerprint, receipt) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            *(upload.upload_id, upload.tenant, upload.subject, upload.mime, upload.filename, upload.size_bytes),
+            *(_microseconds(upload.created_at), _microseconds(upload.expires_at)),
+            *named,
+        ),
+    )
+    return upload
+
+
+def write(
+    db: sqlite3.Connection, deltas: list[Delta], *, tenant: str, upload_id: str, chunk: Chunk, expires_at: datetime
+) -> Upload:
+    """See `UploadStore.write`."""
+    row, upload = find(db, tenant, upload_id)
+    received = upload.received_bytes
+    if chunk.offset > received or (upload.is_sealed and chunk.end > received):
+        raise UploadOffsetOutOfRange(chunk.offset, received, is_complete=upload.is_sealed)
+    if chunk.is_last and chunk.end < received:
+        raise InvalidRequest.of("last", f"the upload has {received} bytes already", receivedBytes=str(received))
+    known = max(0, min(chunk.end, received) - chunk.offset)
+    if blocks.read(db, row, chunk.offset, chunk.offset + known) != chunk.data[:known]:
+        raise InvalidRequest.of("data", "differs from the bytes that were sent before", receivedBytes=str(received))
+    if chunk.end > received:
+        blocks.append(db, row, received, memoryview(chunk.data)[known:])
+        deltas.append(Delta(tenant, stored_bytes=chunk.end - received))
+    db.execute(
+        "UPDATE uploads SET received_bytes = ?, sealed = ?, expires_at_us = ? WHERE id = ?",
+        (max(received, chunk.end), upload.is_sealed or chunk.is_last, _microseconds(expires_at), row),
+    )
+    return find(db, tenant, upload_id)[1]
+
+
+def complete(db: sqlite3.Connection, deltas: list[Delta], tenant: str, upload_id: str, sha256: str) -> Upload:
+    """See `UploadStore.complete`."""
+    del deltas
+    db.execute(
+        "UPDATE uploads SET sha256 = ? WHERE tenant = ? AND upload_id = ? AND sealed = 1 AND removed = 0",
+        (sha256, tenant, upload_id),
+    )
+    return find(db, tenant, upload_id)[1]
+
+
+def remove(db: sqlite3.Connection, deltas: list[Delta], tenant: str, upload_id: str) -> None:
+    """See `UploadStore.remove`. The blocks stay until `removal` has removed them, and count no more."""
+    removed = db.execute(_REMOVE.format("tenant = ? AND upload_id = ?", 1), (tenant, upload_id)).fetchall()
+    if not removed:
+        raise UploadNotFound(upload_id)
+    deltas += (Delta(owner, stored_bytes=-size) for owner, size in removed)
+
+
+def remove_expired(db: sqlite3.Connection, deltas: list[Delta], now: datetime) -> int:
+    """See `UploadStore.remove_expired`."""
+    removed = db.execute(_REMOVE.format("expires_at_us < ?", MAX_EXPIRED), (_microseconds(now),)).fetchall()
+    deltas += (Delta(owner, stored_bytes=-size) for owner, size in removed)
+    return len(removed)
+
+
+def stored_bytes(db: sqlite3.Connection) -> list[Delta]:
+    """Returns what the uploads of all tenants count, as additions to empty accounts."""
+    rows = db.execute("SELECT tenant, sum(received_bytes) FROM uploads WHERE removed = 0 GROUP BY tenant")
+    return [Delta(tenant, stored_bytes=size) for tenant, size in rows]
+
+
+def _microseconds(at: datetime) -> int:
+    return (at - _EPOCH) // timedelta(microseconds=1)
+
+
+def _moment(microseconds: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=microseconds)

@@ -1,0 +1,48 @@
+"""However bytes come, they lie in full blocks, and any range of them can be read."""
+
+import random
+import sqlite3
+from collections.abc import Iterator
+
+import pytest
+
+from turnwire.storage.sqlite.schema.migrations import migrate
+from turnwire.storage.sqlite.uploads.blocks import BLOCK_BYTES, append, read, remove_some
+
+
+@pytest.fixture
+def db() -> Iterator[sqlite3.Connection]:
+    """A database without uploads."""
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    migrate(connection)
+    yield connection
+    connection.close()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_pieces(db: sqlite3.Connection, seed: int) -> None:
+    """Of two uploads in turns."""
+    chance = random.Random(seed)
+    contents = {1: bytearray(), 2: bytearray()}
+    for _ in range(30):
+        upload = chance.choice((1, 2))
+        size = chance.choice((0, 1, BLOCK_BYTES, chance.randrange(3 * BLOCK_BYTES)))
+        piece = chance.randbytes(size)
+        append(db, upload, len(contents[upload]), memoryview(piece))
+        contents[upload] += piece
+    for upload, content in contents.items():
+        rows = db.execute("SELECT number, length(bytes) FROM upload_blocks WHERE upload = ? ORDER BY number", (upload,))
+        full, rest = divmod(len(content), BLOCK_BYTES)
+        assert rows.fetchall() == [*((n, BLOCK_BYTES) for n in range(full)), *([(full, rest)] if rest else [])]
+        for _ in range(20):
+            start = chance.randrange(len(content) + 1)
+            end = start + chance.choice((0, 1, chance.randrange(2 * BLOCK_BYTES)))
+            assert read(db, upload, start, end) == content[start:end]
+
+
+def test_blocks_are_removed_a_few_at_a_time(db: sqlite3.Connection) -> None:
+    """Those of the upload alone."""
+    for upload in (1, 2):
+        append(db, upload, 0, memoryview(bytes(5 * BLOCK_BYTES)))
+    assert [remove_some(db, 1, 2) for _ in range(4)] == [2, 2, 1, 0]
+    assert len(read(db, 2, 0, 5 * BLOCK_BYTES)) == 5 * BLOCK_BYTES

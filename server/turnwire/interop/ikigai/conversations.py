@@ -15,9 +15,9 @@ from turnwire.domain.conversation.messages import (
     ModelRun,
     Part,
     ToolResult,
-    ToolStatus,
     ToolUse,
 )
+from turnwire.interop.calls import with_result
 from turnwire.interop.ikigai.blocks import Block, Draft, metadata_json
 
 
@@ -108,13 +108,6 @@ def _with_result(message: Message, index: int, block: Block) -> Message:
     part, result = message.parts[index], block.content
     if not (isinstance(part.content, ToolUse) and isinstance(result, ToolResult)):
         raise TypeError("a result belongs to a call")
-    settled = msgspec.structs.replace(
-        part.content,
-        status=ToolStatus.ERROR if result.is_error else ToolStatus.SUCCESS,
-        output=None if result.is_error else result.output,
-        error=result.output if result.is_error else None,
-        started_at=message.created_at,
-        finished_at=message.created_at,
-    )
+    settled = with_result(part.content, result, message.created_at)
     parts = (*message.parts[:index], msgspec.structs.replace(part, content=settled), *message.parts[index + 1 :])
     return msgspec.structs.replace(message, parts=parts)

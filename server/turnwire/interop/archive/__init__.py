@@ -1,0 +1,6 @@
+"""What readers of foreign archives share: bounded JSON, values with places, conversations as records.
+
+Nothing here knows a format. A reader makes a `Conversation` of each document; `Conversation.records` gives the order
+that `domain/archive/records.py` asks for. Nothing foreign is trusted: `bounds` has limits, and no name of an archive is
+used as a path.
+"""

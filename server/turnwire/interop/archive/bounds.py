@@ -1,0 +1,26 @@
+"""How large what is read of a foreign archive may be."""
+
+from msgspec import Struct
+
+
+class Bounds(Struct, frozen=True, kw_only=True):
+    """Limits of one archive. What is over one of the first seven is refused, a file that is too large is left out."""
+
+    conversation_bytes: int = 128 * 2**20
+    """JSON text of one conversation, which is in memory as a whole. Files in it are base64, so some fit."""
+    values: int = 3_000_000
+    """JSON values and keys of one conversation: small ones take far more memory than text."""
+    depth: int = 100
+    """JSON containers inside each other. Arguments of tools are the deepest that people have."""
+    messages: int = 100_000
+    """Messages of one conversation."""
+    entries: int = 50_000
+    """Entries of a ZIP. An export with pictures of years has some thousands."""
+    unpacked_bytes: int = 16 * 2**30
+    """All entries of a ZIP together, and so each of them. They are read as a stream."""
+    ratio: int = 200
+    """How many times larger an entry may be than it is packed. JSON reaches 20, a ZIP bomb 1,000."""
+    file_bytes: int = 20 * 2**20
+    """One file, as a message accepts it by default."""
+    problems: int = 1_000
+    """Problems told of one conversation; of the others only their number."""

@@ -1,0 +1,235 @@
+"""One conversation of a foreign archive on its way to records."""
+
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from turnwire.domain.archive.records import (
+    ArchivedFile,
+    ArchivedMessage,
+    ArchivedSession,
+    ImportProblem,
+    Record,
+    SessionEnd,
+)
+from turnwire.domain.conversation.messages import (
+    Content,
+    File,
+    FinishReason,
+    Message,
+    MessageStatus,
+    MessageType,
+    ModelRun,
+    Part,
+    ToolResult,
+    ToolStatus,
+    ToolUse,
+)
+from turnwire.domain.conversation.sessions import Session
+from turnwire.domain.errors import ArchiveInvalid, InvalidRequest
+from turnwire.domain.text import one_line
+from turnwire.interop.archive.attachments import Attachment, NotCarried, reference
+from turnwire.interop.archive.bounds import Bounds
+from turnwire.interop.calls import with_result
+
+NO_RESULT = "The archive has no result of this call."
+
+
+@dataclass(slots=True)
+class Call:
+    """A call that may still get results. Several become one, a line each."""
+
+    use: ToolUse
+    outputs: list[str] = field(default_factory=list)
+    is_error: bool = False
+    at: datetime | None = None
+    """When the first result came."""
+    files: list[Attachment] = field(default_factory=list)
+
+    @property
+    def settled(self) -> bool:
+        """True when it has a result."""
+        return self.at is not None or self.use.status.settled
+
+    def add(self, output: str, at: datetime, *, is_error: bool = False) -> None:
+        """Adds a result."""
+        self.outputs.append(output)
+        self.is_error = self.is_error or is_error
+        self.at = self.at or at
+
+
+@dataclass(slots=True)
+class Draft:
+    """A message whose files are not read yet and whose calls may be open."""
+
+    message_id: str
+    """The archive's; "" for none."""
+    type: MessageType
+    at: datetime
+    parts: list[Content | Attachment | Call] = field(default_factory=list)
+    states: dict[int, str] = field(default_factory=dict)
+    """`Part.provider_state` by position in `parts`."""
+    model_run: ModelRun | None = None
+    hidden: bool = False
+    more: dict[str, Any] = field(default_factory=dict)
+    """Further fields of `Message`."""
+
+
+class Conversation:
+    """The messages of one session, in order, and what could not be carried."""
+
+    def __init__(self, source_id: str, bounds: Bounds, line: int = 0) -> None:
+        """Args:
+        source_id: The session in the archive.
+        bounds: For the number of messages and problems.
+        line: Where it begins; 0 where the format has no lines.
+        """
+        self.drafts: list[Draft] = []
+        self._source_id = source_id
+        self._bounds = bounds
+        self._line = line
+        self._problems: list[ImportProblem] = []
+        self._told = 0
+        self._counted: dict[tuple[str, str], tuple[int, str]] = {}
+        self._calls: dict[str, Call] = {}
+
+    def add(self, draft: Draft) -> None:
+        """Appends a message. One without parts is left out unless it failed.
+
+        Raises:
+            ArchiveInvalid: there are too many.
+        """
+        if len(self.drafts) >= self._bounds.messages:
+            raise ArchiveInvalid.at(f"has more than {self._bounds.messages} messages", line=self._line)
+        self._calls.update((part.use.call_id, part) for part in draft.parts if isinstance(part, Call))
+        self.drafts.append(draft)
+
+    def call(self, call_id: str) -> Call | None:
+        """Returns the newest call with that id."""
+        return self._calls.get(call_id)
+
+    def problem(self, reason: str, explanation: str, place: str = "") -> None:
+        """Notes what could not be carried."""
+        self._told += 1
+        if self._told <= self._bounds.problems:
+            self._problems.append(self._problem(reason, explanation, place))
+
+    def count(self, reason: str, what: str, place: str) -> None:
+        """Notes one of many things of a kind; `what` follows their number, such as "parts of type patch"."""
+        number, first = self._counted.get((reason, what), (0, place))
+        self._counted[reason, what] = (number + 1, first)
+
+    def records(self, session: Session) -> Iterator[Record | ImportProblem]:
+        """Yields the session, its problems, its messages each behind their files, and its end."""
+        yield ArchivedSession(session)
+        yield from self._problems
+        for (reason, what), (number, first) in self._counted.items():
+            yield self._problem(reason, f"{number} {what} left out, the first one here.", first)
+        if self._told > self._bounds.problems:
+            yield self._problem("MORE_PROBLEMS", f"{self._told - self._bounds.problems} further problems.", "")
+        ids, stored, answered, count = _Ids(), set[str](), "", 0
+        for draft in self.drafts:
+            contents: list[tuple[int, Content]] = []
+            for index, part in enumerate(draft.parts):
+                content = yield from self._content(part, stored)
+                if content is not None:
+                    contents.append((index, content))
+            if not contents and "failure" not in draft.more:
+                continue
+            message = _message(draft, ids.take(draft.message_id), session.session_id, contents, answered)
+            if draft.type is MessageType.USER:
+                answered = message.message_id
+            count += 1
+            yield ArchivedMessage(message, draft.hidden)
+        yield SessionEnd(count)
+
+    def _content(
+        self, part: Content | Attachment | Call, stored: set[str]
+    ) -> Generator[Record | ImportProblem, None, Content | None]:
+        """Yields what comes before the message; returns the content, None when it could not be carried."""
+        if isinstance(part, Attachment):
+            return (yield from self._file(part, stored))
+        if not isinstance(part, Call):
+            return part
+        files = []
+        for attachment in part.files:
+            file = yield from self._file(attachment, stored)
+            files += [file] if file is not None else []
+        use = msgspec.structs.replace(part.use, files=(*part.use.files, *files))
+        if part.at is not None:
+            output = "\n".join(part.outputs)
+            return with_result(use, ToolResult(call_id=use.call_id, output=output, is_error=part.is_error), part.at)
+        return use if use.status.settled else msgspec.structs.replace(use, status=ToolStatus.ERROR, error=NO_RESULT)
+
+    def _file(self, attachment: Attachment, stored: set[str]) -> Generator[Record | ImportProblem, None, File | None]:
+        try:
+            content = attachment.load()
+        except NotCarried as refused:
+            yield self._problem(refused.reason, refused.explanation, attachment.place)
+            return None
+        file = reference(attachment, content)
+        if file.sha256 not in stored:
+            stored.add(file.sha256)
+            yield ArchivedFile(file.sha256, content)
+        return file
+
+    def _problem(self, reason: str, explanation: str, place: str) -> ImportProblem:
+        return ImportProblem(
+            reason=reason, explanation=explanation, line=self._line, field=place, source_id=self._source_id
+        )
+
+
+class _Ids:
+    """Makes ids unique: the archive's own the first time, else with a number."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._next = 0
+
+    def take(self, wanted: str) -> str:
+        chosen = wanted
+        while not chosen or chosen in self._taken:
+            self._next += 1
+            chosen = f"{wanted or 'message'}-{self._next}"
+        self._taken.add(chosen)
+        return chosen
+
+
+def _message(
+    draft: Draft, message_id: str, session_id: str, contents: list[tuple[int, Content]], answered: str
+) -> Message:
+    more = dict(draft.more)
+    is_answer = draft.type is MessageType.ASSISTANT
+    if is_answer:
+        calls = any(isinstance(content, ToolUse) for _, content in contents)
+        more.setdefault("finish_reason", FinishReason.TOOL_USE if calls else FinishReason.STOP)
+    return Message(
+        message_id=message_id,
+        session_id=session_id,
+        type=draft.type,
+        status=more.pop("status", MessageStatus.COMPLETE),
+        created_at=draft.at,
+        updated_at=more.pop("updated_at", draft.at),
+        parts=tuple(
+            Part(
+                part_id=f"{message_id}#{index}",
+                index=index,
+                content=content,
+                provider_state=draft.states.get(position),
+            )
+            for index, (position, content) in enumerate(contents)
+        ),
+        answers_message_id=answered if is_answer else "",
+        model_run=draft.model_run,
+        **more,
+    )
+
+
+def nothing_else(options: Mapping[str, str], known: frozenset[str] = frozenset()) -> None:
+    """Raises InvalidRequest for an option that a format does not have."""
+    for name in options:
+        if name not in known:
+            raise InvalidRequest.of(f"options.{one_line(name, 64)}", "is no option of this format")

@@ -1,0 +1,195 @@
+"""JSON of any size, one conversation in memory.
+
+ijson makes events of the text, in C where its C backend is there; the values are made here, because only here their
+number and depth can be bounded while they grow.
+"""
+
+from collections.abc import Iterator
+from decimal import Decimal
+from math import isfinite
+from typing import Any, BinaryIO
+
+import ijson
+
+from turnwire.domain.errors import ArchiveInvalid
+from turnwire.domain.text import join_surrogates
+from turnwire.interop.archive.bounds import Bounds
+
+CHUNK_BYTES = 65_536
+"""Read at once: the events of a chunk are in memory together, at most one for each byte."""
+_BOM = b"\xef\xbb\xbf"
+_NOT_JSON = (ijson.JSONError, ValueError, SystemError)
+"""What the backends raise for text that is no JSON. A number with too many digits is a SystemError in C."""
+
+
+def documents(source: BinaryIO, bounds: Bounds, place: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields each item of an array with its place such as "[3]", or the one object of a document with the place itself.
+
+    Numbers are int, or float where they have a fraction or an exponent. Of a key that comes twice the last one counts.
+
+    Raises:
+        ArchiveInvalid: the text is no JSON, cut, or neither array nor object; an item is over a bound.
+    """
+    values = _Values(bounds, place)
+    size = 0
+    for chunk in _chunks(source):
+        size += len(chunk)
+        if size > bounds.conversation_bytes:
+            raise ArchiveInvalid.at(f"is longer than {bounds.conversation_bytes} bytes", place=values.place)
+        for found in values.of(chunk):
+            size = 0
+            yield found
+    values.end()
+
+
+def lines(source: BinaryIO, bounds: Bounds) -> Iterator[tuple[int, Any]]:
+    """Yields the value of each line of JSON Lines with the number of the line, from 1. Empty lines are passed over.
+
+    Raises:
+        ArchiveInvalid: a line is no JSON object or over a bound; names the line.
+    """
+    number = 0
+    while line := source.readline(bounds.conversation_bytes + 1):
+        number += 1
+        if len(line) > bounds.conversation_bytes:
+            raise ArchiveInvalid.at(f"is longer than {bounds.conversation_bytes} bytes", line=number)
+        text = line.removeprefix(_BOM) if number == 1 else line
+        if text.strip():
+            yield number, _object_in(text, bounds, number)
+
+
+def _object_in(line: bytes, bounds: Bounds, number: int) -> Any:
+    values = _Values(bounds, "", number)
+    chunks = (line[start : start + CHUNK_BYTES] for start in range(0, len(line), CHUNK_BYTES))
+    found = [value for chunk in chunks for value in values.of(chunk)]
+    values.end()
+    if values.is_array:
+        raise ArchiveInvalid.at("must be an object, not an array", line=number)
+    [(_, value)] = found
+    return value
+
+
+def _chunks(source: BinaryIO) -> Iterator[bytes]:
+    if first := source.read(CHUNK_BYTES).removeprefix(_BOM):  # a parser that gets b"" takes it for the end
+        yield first
+    while chunk := source.read(CHUNK_BYTES):
+        yield chunk
+
+
+class _Values:
+    """Makes values of the chunks of one text."""
+
+    def __init__(self, bounds: Bounds, place: str, line: int = 0) -> None:
+        self.is_array = False
+        self._bounds = bounds
+        self._root = place
+        self._line = line
+        self._events: list[tuple[str, Any]] = ijson.sendable_list()
+        self._parser = ijson.basic_parse_coro(self._events)
+        self._begun = False
+        self._index = 0
+        self._open: list[Any] = []
+        self._keys: list[str] = []
+        self._count = 0
+
+    @property
+    def place(self) -> str:
+        """Of the value that is being read."""
+        return f"{self._root}[{self._index}]" if self.is_array else self._root
+
+    def of(self, chunk: bytes) -> Iterator[tuple[str, Any]]:
+        """Yields the values that end in a chunk."""
+        try:
+            self._parser.send(chunk)
+        except _NOT_JSON as error:
+            raise self._refused(f"is not JSON: {_cause(error)}") from None
+        events = self._events[:]
+        self._events.clear()
+        for event, value in events:
+            if not self._begun:
+                self._begin(event)
+                if self.is_array:
+                    continue
+            elif not self._open and event == "end_array":
+                return
+            done, whole = self._add(event, value)
+            if done:
+                yield self.place, whole
+                self._index += 1
+                self._count = 0
+
+    def end(self) -> None:
+        """Raises ArchiveInvalid when the text ends inside a value."""
+        try:
+            self._parser.close()
+        except _NOT_JSON:
+            raise self._refused("ends inside JSON: the archive is cut") from None
+        if not self._begun:
+            raise self._refused("must be an array or an object")
+
+    def _begin(self, event: str) -> None:
+        if event not in ("start_array", "start_map"):
+            raise self._refused("must be an array or an object")
+        self._begun, self.is_array = True, event == "start_array"
+
+    def _add(self, event: str, value: Any) -> tuple[bool, Any]:
+        """Returns whether a value of the top is whole now, and that value."""
+        self._count += 1
+        if self._count > self._bounds.values:
+            raise self._refused(f"has more than {self._bounds.values} values")
+        if event == "map_key":
+            self._keys[-1] = _text(value)
+            return False, None
+        if event in ("end_map", "end_array"):
+            self._keys.pop()
+            whole = self._open.pop()
+            return not self._open, whole
+        if event == "start_map":
+            return self._nest({})
+        if event == "start_array":
+            return self._nest([])
+        if event == "number":
+            value = self._number(value)
+        elif event == "string":
+            value = _text(value)
+        return self._put(value), value
+
+    def _nest(self, container: Any) -> tuple[bool, Any]:
+        if len(self._open) >= self._bounds.depth:
+            raise self._refused(f"is deeper than {self._bounds.depth} levels")
+        self._put(container)
+        self._open.append(container)
+        self._keys.append("")
+        return False, None
+
+    def _put(self, value: Any) -> bool:
+        if not self._open:
+            return True
+        parent = self._open[-1]
+        if isinstance(parent, list):
+            parent.append(value)
+        else:
+            parent[self._keys[-1]] = value
+        return False
+
+    def _number(self, value: int | Decimal) -> int | float:
+        if isinstance(value, int):
+            return value
+        number = float(value)
+        if not isfinite(number):
+            raise self._refused("has a number that is too large")
+        return number
+
+    def _refused(self, description: str) -> ArchiveInvalid:
+        return ArchiveInvalid.at(description, place=self.place, line=self._line)
+
+
+def _text(value: str) -> str:
+    return value if value.isascii() else join_surrogates(value)
+
+
+def _cause(error: BaseException) -> str:
+    """Returns the first line of what a backend says, without the text around the place, which may be anything."""
+    first = str(error.args[0] if error.args else error)
+    first = first.removeprefix("b'").replace("\\n", "\n").partition("\n")[0]
+    return "a number has too many digits" if isinstance(error, SystemError) else first[:100].strip()

@@ -1,0 +1,22 @@
+"""Formats of other systems by name, as an import reads and an export writes them.
+
+`READERS` and `WRITERS` make an adapter for each archive. The server's own format is not among them.
+"""
+
+from collections.abc import Callable, Mapping
+
+from turnwire.interop.archive.bounds import Bounds
+from turnwire.interop.openai.reading import OpenAIReader
+from turnwire.interop.openai.writing import OpenAIWriter
+from turnwire.ports.archives import ArchiveReader, ArchiveWriter
+from turnwire.ports.clock import Clock
+
+READERS: Mapping[str, Callable[[Clock, Bounds], ArchiveReader]] = {
+    "openai": OpenAIReader,
+}
+"""Makers of readers by the name of the format."""
+
+WRITERS: Mapping[str, Callable[[], ArchiveWriter]] = {
+    "openai": OpenAIWriter,
+}
+"""Makers of writers by the name of the format."""

@@ -3,7 +3,7 @@
 import contextlib
 import json
 import sqlite3
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -107,6 +107,29 @@ def opened(path: Path, *, writable: bool) -> Iterator[sqlite3.Connection]:
 
 
 @contextlib.contextmanager
+def private_copy(
+    path: Path, advance: Callable[[int, int], None] = lambda _done, _all: None
+) -> Iterator[sqlite3.Connection]:
+    """Opens a copy of a file at one moment, which goes when it is closed or the process ends, however it does.
+
+    Another program waits at most as long as the copy takes, whatever the file's journal, and not while it is read. The
+    copy is on the disk, in SQLite's folder for temporary files. Text that is not valid is read with surrogates.
+
+    Args:
+        path: The file, which is only read.
+        advance: Hears how many pages are copied, and how many there are.
+
+    Raises:
+        StorageError: as `opened`, or there is no room for the copy.
+    """
+    with opened(path, writable=False) as db, closing(sqlite3.connect("", isolation_level=None)) as copy:
+        with transaction(db, "BEGIN"):  # so that each step of the copy is of the same moment
+            db.backup(copy, pages=_COPY_PAGES, progress=lambda _, left, total: advance(total - left, total), sleep=0)
+        copy.text_factory = _lenient
+        yield copy
+
+
+@contextlib.contextmanager
 def transaction(db: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE") -> Iterator[None]:
     """Commits at the end, or rolls back, also when the process is interrupted."""
     db.execute(begin)
@@ -166,15 +189,14 @@ def rows_after(
         after: Rows after this one; None for all.
         last: The last row to give; None for no end.
     """
-    added = [name if name not in shape.missing_columns else stand_in for name, stand_in in _STAND_INS]
-    query = f"SELECT rowid, {', '.join((*OLD_COLUMNS, *added))} FROM messages"
+    query = f"SELECT {columns_of_rows(shape)} FROM messages"
     query += " WHERE rowid BETWEEN ? AND ? ORDER BY rowid"
     first = _MIN_ROWID if after is None else after + 1
     while True:
         try:
             with closing(db.execute(query, (first, _MAX_ROWID if last is None else last))) as found:
                 for values in found:
-                    yield Row(values[0], values[1:-2], *values[-2:])
+                    yield row_of(values)
                     first = values[0] + 1
             return
         except sqlite3.OperationalError as error:
@@ -183,9 +205,23 @@ def rows_after(
             db.text_factory = _lenient  # several times slower, so only once it is needed
 
 
+def columns_of_rows(shape: Shape) -> str:
+    """Returns what a query selects of `messages`, for `row_of`."""
+    added = [name if name not in shape.missing_columns else stand_in for name, stand_in in _STAND_INS]
+    return ", ".join(("messages.rowid", *OLD_COLUMNS, *added))
+
+
+def row_of(values: tuple[Any, ...]) -> Row:
+    """Returns the row of what a query has selected."""
+    return Row(values[0], values[1:-2], *values[-2:])
+
+
 def _lenient(stored: bytes) -> str:
     return stored.decode(errors="surrogateescape")
 
+
+_COPY_PAGES = 512
+"""Copied between two reports of the progress: 2 MiB of most files."""
 
 _MIN_ROWID, _MAX_ROWID = -(2**63), 2**63 - 1
 

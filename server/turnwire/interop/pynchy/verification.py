@@ -74,16 +74,16 @@ def fingerprint(db: sqlite3.Connection, advance: Advance = silent) -> Fingerprin
         StorageError: it is no file of pynchy; see `examine`.
         StorageCorrupt: the file is damaged.
     """
-    total = _Total()
+    total = RowDigest()
     with transaction(db, "BEGIN"):
         shape = examine(db)
         check_pages(db)
         rows = count_rows(db)
         for row in rows_after(db, shape):
-            total.add(row)
+            total.add(row.old)
             if total.rows % BATCH_ROWS == 0 or total.rows == rows:
                 advance(total.rows, rows)
-        return total.fingerprint(db)
+        return Fingerprint(rows=total.rows, digest=total.digest, data_version=data_version(db))
 
 
 def verify(db: sqlite3.Connection, before: Fingerprint, rules: Rules, advance: Advance = silent) -> Verification:
@@ -99,14 +99,14 @@ def verify(db: sqlite3.Connection, before: Fingerprint, rules: Rules, advance: A
         StorageError: it is no file of pynchy; see `examine`.
         StorageCorrupt: the file is damaged.
     """
-    total, wrong, open_rows = _Total(), list[Row](), 0
+    total, wrong, open_rows = RowDigest(), list[Row](), 0
     wrong_rows = 0
     with transaction(db, "BEGIN"):
         shape = examine(db)
         check_pages(db)
         rows = count_rows(db)
         for row in rows_after(db, shape):
-            total.add(row)
+            total.add(row.old)
             if rules.change(row) is not None:
                 open_rows += 1
             elif not _is_right(row, rules):
@@ -116,7 +116,7 @@ def verify(db: sqlite3.Connection, before: Fingerprint, rules: Rules, advance: A
                 advance(total.rows, rows)
         return Verification(
             before=before,
-            after=total.fingerprint(db),
+            after=Fingerprint(rows=total.rows, digest=total.digest, data_version=data_version(db)),
             is_complete=shape.is_complete,
             open_rows=open_rows,
             wrong_rows=wrong_rows,
@@ -130,20 +130,25 @@ def _is_right(row: Row, rules: Rules) -> bool:
     return any((str(what.type), what.metadata_json) == found for what in either)
 
 
-class _Total:
-    """Adds up rows, so that their order does not count: a replaced row moves to the end."""
+class RowDigest:
+    """Adds up the old columns of rows, so that their order does not count: a replaced row moves to the end."""
 
     def __init__(self) -> None:
+        """Begins without a row."""
         self.rows = 0
+        """How many were added."""
         self._sum = 0
 
-    def add(self, row: Row) -> None:
-        encoded = msgspec.msgpack.encode([_tagged(value) for value in row.old])
+    def add(self, old: tuple[Any, ...]) -> None:
+        """Adds the old columns of a row in their order."""
+        encoded = msgspec.msgpack.encode([_tagged(value) for value in old])
         self._sum += int.from_bytes(hashlib.blake2b(encoded, digest_size=32).digest())
         self.rows += 1
 
-    def fingerprint(self, db: sqlite3.Connection) -> Fingerprint:
-        return Fingerprint(rows=self.rows, digest=f"{self._sum % (1 << 256):064x}", data_version=data_version(db))
+    @property
+    def digest(self) -> str:
+        """Equal for equal rows in any order."""
+        return f"{self._sum % (1 << 256):064x}"
 
 
 def _tagged(value: Any) -> Any:

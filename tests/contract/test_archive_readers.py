@@ -1,4 +1,4 @@
-"""Every reader of a foreign archive keeps what `ports/archives.py` promises."""
+"""Every reader of a foreign archive keeps what `ports/moving/archives.py` promises."""
 
 import io
 import tracemalloc

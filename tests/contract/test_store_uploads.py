@@ -1,4 +1,4 @@
-"""Uploads: what `ports.uploads.UploadStore` promises."""
+"""Uploads: what `ports.moving.uploads.UploadStore` promises."""
 
 import asyncio
 import hashlib
@@ -16,7 +16,7 @@ from tests.support.fakes.opened_store import OpenedStore, opened_store
 from turnwire.domain.errors import InvalidRequest, TooManyUploads, UploadNotFound, UploadOffsetOutOfRange
 from turnwire.domain.principal import Principal, Role
 from turnwire.ports.commit import RecordRequest
-from turnwire.ports.uploads import Chunk, Upload
+from turnwire.ports.moving.uploads import Chunk, Upload
 from turnwire.storage.sqlite.uploads.blocks import BLOCK_BYTES
 from turnwire.storage.sqlite.writing.writer import MAX_BATCH_BYTES
 

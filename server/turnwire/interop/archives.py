@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from turnwire.interop.archive.bounds import Bounds
 from turnwire.interop.openai.reading import OpenAIReader
 from turnwire.interop.openai.writing import OpenAIWriter
-from turnwire.ports.archives import ArchiveReader, ArchiveWriter
 from turnwire.ports.clock import Clock
+from turnwire.ports.moving.archives import ArchiveReader, ArchiveWriter
 
 READERS: Mapping[str, Callable[[Clock, Bounds], ArchiveReader]] = {
     "openai": OpenAIReader,

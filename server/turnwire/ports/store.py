@@ -27,7 +27,7 @@ from turnwire.domain.money import Usage
 from turnwire.domain.principal import Principal
 from turnwire.ports.commit import Commit, Committed
 from turnwire.ports.conversations import Conversation, StoredQuestion
-from turnwire.ports.uploads import UploadStore
+from turnwire.ports.moving.uploads import UploadStore
 
 
 class StoredEvent(Struct, frozen=True):

@@ -28,7 +28,7 @@ from turnwire.domain.conversation.permissions import PermissionAnswer, Permissio
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry, TurnStatus
 from turnwire.domain.principal import BUILT_IN
 from turnwire.ports.commit import Commit, NewEvent, PutFile, PutMessage, PutPermission, PutTurn, RecordRequest
-from turnwire.ports.uploads import Chunk, Upload
+from turnwire.ports.moving.uploads import Chunk, Upload
 from turnwire.storage.accounts import Delta
 from turnwire.storage.sqlite.renewal import adopt_codec
 from turnwire.storage.sqlite.schema.migrations import migrate

@@ -56,7 +56,7 @@ from turnwire.domain.conversation.sessions import Budget
 from turnwire.domain.conversation.turns import ToolDefinition
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import Commit, PutFile, PutPermission, PutSession, PutTurn
-from turnwire.ports.uploads import Chunk, Upload
+from turnwire.ports.moving.uploads import Chunk, Upload
 from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
 
 APPROVALS = "ses_approvals"

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from turnwire.domain.errors import InvalidRequest, TooManyUploads, UploadNotFound, UploadOffsetOutOfRange
 from turnwire.ports.commit import RecordRequest
-from turnwire.ports.uploads import Chunk, Upload
+from turnwire.ports.moving.uploads import Chunk, Upload
 from turnwire.storage.accounts import Delta
 from turnwire.storage.sqlite.uploads import blocks
 

@@ -1,4 +1,4 @@
-"""Implements `ports.uploads.UploadStore`; see there for every method."""
+"""Implements `ports.moving.uploads.UploadStore`; see there for every method."""
 
 import sqlite3
 from asyncio import Future
@@ -10,7 +10,7 @@ import aiosqlite
 
 from turnwire.domain.errors import StorageCorrupt
 from turnwire.ports.commit import RecordRequest
-from turnwire.ports.uploads import Chunk, Upload
+from turnwire.ports.moving.uploads import Chunk, Upload
 from turnwire.storage.sqlite.connection import run
 from turnwire.storage.sqlite.uploads import blocks, changes
 from turnwire.storage.sqlite.uploads.removal import BlockRemoval

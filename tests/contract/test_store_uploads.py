@@ -16,7 +16,8 @@ from tests.support.fakes.opened_store import OpenedStore, opened_store
 from turnwire.domain.errors import InvalidRequest, TooManyUploads, UploadNotFound, UploadOffsetOutOfRange
 from turnwire.domain.principal import Principal, Role
 from turnwire.ports.commit import RecordRequest
-from turnwire.ports.moving.uploads import Chunk, Upload
+from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
+from turnwire.storage.sqlite.connection import run
 from turnwire.storage.sqlite.uploads.blocks import BLOCK_BYTES
 from turnwire.storage.sqlite.writing.writer import MAX_BATCH_BYTES
 
@@ -33,12 +34,20 @@ async def opened(tmp_path: Path) -> AsyncIterator[OpenedStore]:
         yield running
 
 
+def limits(max_uploads: int, max_removed_bytes: int = 2**40) -> UploadLimits:
+    """Returns the limits of a tenant."""
+    return UploadLimits(max_uploads=max_uploads, max_removed_bytes=max_removed_bytes)
+
+
+TEN = limits(10)
+
+
 def _new(upload_id: str = "upl_1", tenant: str = "default", **fields: Any) -> Upload:
     return Upload(upload_id=upload_id, tenant=tenant, subject="ann", created_at=NOW, expires_at=LATER, **fields)
 
 
 async def _created(opened: OpenedStore, upload_id: str = "upl_1", tenant: str = "default") -> Upload:
-    return await opened.store.uploads.create(_new(upload_id, tenant), 10, None)
+    return await opened.store.uploads.create(_new(upload_id, tenant), TEN, None)
 
 
 async def _write(opened: OpenedStore, offset: int, data: bytes, *, is_last: bool = False) -> Upload:
@@ -69,7 +78,7 @@ async def _emptied(opened: OpenedStore) -> None:
 async def test_what_was_created_is_found(opened: OpenedStore) -> None:
     """With everything that it was given, by its tenant alone."""
     new = _new(mime="application/zip", filename="a.zip", size_bytes=7)
-    assert await opened.store.uploads.create(new, 10, None) == new
+    assert await opened.store.uploads.create(new, TEN, None) == new
     assert await opened.store.uploads.upload("default", "upl_1") == new
     for tenant, upload_id in (("other", "upl_1"), ("default", "upl_2")):
         with pytest.raises(UploadNotFound):
@@ -164,20 +173,42 @@ async def test_a_write_puts_the_expiry_off(opened: OpenedStore) -> None:
 async def test_many_expired_ones_are_removed_in_several_steps(opened: OpenedStore) -> None:
     """Each step has a bound."""
     new = (_new(f"upl_{n}") for n in range(130))
-    await asyncio.gather(*(opened.store.uploads.create(upload, 1000, None) for upload in new))
+    await asyncio.gather(*(opened.store.uploads.create(upload, limits(1000), None) for upload in new))
     steps = [await opened.store.uploads.remove_expired(LATER + timedelta(1)) for _ in range(3)]
     assert steps == [100, 30, 0]
 
 
 async def test_the_number_of_uploads_is_exact(opened: OpenedStore) -> None:
     """Of several at the same time, as many succeed as there is room for; a removed one leaves its place."""
-    new = [opened.store.uploads.create(_new(f"upl_{n}"), 3, None) for n in range(9)]
+    new = [opened.store.uploads.create(_new(f"upl_{n}"), limits(3), None) for n in range(9)]
     results = await asyncio.gather(*new, return_exceptions=True)
     assert sum(isinstance(result, Upload) for result in results) == 3
     assert sum(isinstance(result, TooManyUploads) for result in results) == 6
-    await opened.store.uploads.create(_new("upl_1", "other"), 3, None)
+    await opened.store.uploads.create(_new("upl_1", "other"), limits(3), None)
     await opened.store.uploads.remove("default", "upl_0")
-    await opened.store.uploads.create(_new("upl_new"), 3, None)
+    await opened.store.uploads.create(_new("upl_new"), limits(3), None)
+
+
+async def test_space_is_not_taken_faster_than_it_is_freed(opened: OpenedStore) -> None:
+    """While more of a tenant's bytes than allowed are being removed, it begins no upload; others do."""
+    await _created(opened)
+    for offset in range(0, 40 * BLOCK_BYTES, 4 * BLOCK_BYTES):
+        await _write(opened, offset, bytes(4 * BLOCK_BYTES))
+    size = 40 * BLOCK_BYTES
+    removing = opened.store.uploads.remove("default", "upl_1")
+    results = await asyncio.gather(
+        opened.store.uploads.create(_new("upl_2"), limits(9, size - 1), None),
+        opened.store.uploads.create(_new("upl_3"), limits(9, size), None),
+        opened.store.uploads.create(_new("upl_4", "other"), limits(9, 0), None),
+        return_exceptions=True,
+    )
+    assert [type(result) for result in results] == [TooManyUploads, Upload, Upload]
+    await removing
+    while _rows(opened, "upload_blocks"):
+        await asyncio.sleep(0.01)
+    while _rows(opened, "uploads") > 2:
+        await asyncio.sleep(0.01)
+    await opened.store.uploads.create(_new("upl_2"), limits(9, 0), None)
 
 
 async def test_what_is_removed_counts_no_more_at_once(opened: OpenedStore) -> None:
@@ -199,6 +230,31 @@ async def test_what_is_removed_counts_no_more_at_once(opened: OpenedStore) -> No
         await asyncio.sleep(0.01)
     await opened.store.uploads.remove("other", "upl_1")
     await _emptied(opened)
+
+
+async def test_many_small_ones_go_together(opened: OpenedStore) -> None:
+    """In few transactions, and none of them counts or is in the way of new ones meanwhile."""
+    new = (_new(f"upl_{n}") for n in range(300))
+    await asyncio.gather(*(opened.store.uploads.create(upload, limits(1000), None) for upload in new))
+    steps: list[str] = []
+    await run(opened.store._writing, lambda db: db.set_trace_callback(steps.append))
+    await asyncio.gather(*(opened.store.uploads.remove("default", f"upl_{n}") for n in range(300)))
+    await opened.store.uploads.create(_new("upl_new"), limits(1), None)
+    while _rows(opened, "uploads") > 1:
+        await asyncio.sleep(0.01)
+    assert steps.count("COMMIT") < 20
+
+
+async def test_counting_reads_what_the_tenant_has(opened: OpenedStore) -> None:
+    """By an index without those of others and those that are going."""
+    statements: list[str] = []
+    await run(opened.store._writing, lambda db: db.set_trace_callback(statements.append))
+    await _created(opened)
+    await run(opened.store._writing, lambda db: db.set_trace_callback(None))
+    [count] = [statement for statement in statements if "count(*)" in statement]
+    with closing(sqlite3.connect(opened.path)) as db:
+        [plan] = db.execute(f"EXPLAIN QUERY PLAN {count}").fetchall()
+    assert "uploads_of_tenants (tenant=?" in plan[3]
 
 
 async def test_an_id_is_free_once_its_upload_is_gone(opened: OpenedStore) -> None:
@@ -227,9 +283,10 @@ async def test_another_start_has_everything(tmp_path: Path) -> None:
     """The bytes, where to go on, the account, the named request; and it goes on with the removal of the last one."""
     record = RecordRequest(ANN, "req_1", "digest", "{}")
     async with opened_store(tmp_path) as opened:
-        await opened.store.uploads.create(_new(), 10, record)
+        await opened.store.uploads.create(_new(), TEN, record)
         before = await _write(opened, 0, WORDS)
         await _created(opened, "upl_2")
+        await opened.store.uploads.write("default", "upl_2", Chunk(offset=0, data=b"counts no more"), LATER)
     with closing(sqlite3.connect(tmp_path / "turnwire.db")) as db:
         db.execute("UPDATE uploads SET removed = 1 WHERE upload_id = 'upl_2'")
         db.commit()
@@ -249,7 +306,7 @@ async def test_another_start_has_everything(tmp_path: Path) -> None:
 
 async def test_a_name_is_its_callers_own(opened: OpenedStore) -> None:
     """Tenant and subject count."""
-    await opened.store.uploads.create(_new(), 10, RecordRequest(ANN, "req_1", "digest", "{}"))
+    await opened.store.uploads.create(_new(), TEN, RecordRequest(ANN, "req_1", "digest", "{}"))
     for tenant, subject in (("default", "bob"), ("other", "ann")):
         assert await opened.store.request(Principal(tenant=tenant, subject=subject, role=Role.WRITER), "req_1") is None
 

@@ -28,7 +28,7 @@ from turnwire.domain.conversation.permissions import PermissionAnswer, Permissio
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry, TurnStatus
 from turnwire.domain.principal import BUILT_IN
 from turnwire.ports.commit import Commit, NewEvent, PutFile, PutMessage, PutPermission, PutTurn, RecordRequest
-from turnwire.ports.moving.uploads import Chunk, Upload
+from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
 from turnwire.storage.accounts import Delta
 from turnwire.storage.sqlite.renewal import adopt_codec
 from turnwire.storage.sqlite.schema.migrations import migrate
@@ -116,7 +116,7 @@ def _fill_uploads(db: sqlite3.Connection) -> None:
     deltas: list[Delta] = []
     for upload_id in ("upl_done", "upl_open", "upl_gone"):
         new = Upload(upload_id=upload_id, tenant="default", subject="", created_at=NOW, expires_at=NOW)
-        uploads.create(db, deltas, new, 9, None)
+        uploads.create(db, deltas, new, UploadLimits(max_uploads=9, max_removed_bytes=0), None)
         chunk = Chunk(offset=0, data=UPLOADED, is_last=upload_id == "upl_done")
         uploads.write(db, deltas, tenant="default", upload_id=upload_id, chunk=chunk, expires_at=NOW)
     uploads.complete(db, deltas, "default", "upl_done", hashlib.sha256(UPLOADED).hexdigest())

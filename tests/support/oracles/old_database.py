@@ -56,7 +56,7 @@ from turnwire.domain.conversation.sessions import Budget
 from turnwire.domain.conversation.turns import ToolDefinition
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import Commit, PutFile, PutPermission, PutSession, PutTurn
-from turnwire.ports.moving.uploads import Chunk, Upload
+from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
 from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
 
 APPROVALS = "ses_approvals"
@@ -172,7 +172,7 @@ async def _add_approvals(path: Path) -> None:
             await store.commit(adding(message, NOW, FILES))
         changes = tuple(map(PutPermission, (ANSWERED, OPEN)))
         await store.commit(Commit(session_id=APPROVALS, at=NOW, changes=changes))
-        await store.uploads.create(UPLOAD, 1, None)
+        await store.uploads.create(UPLOAD, UploadLimits(max_uploads=1, max_removed_bytes=0), None)
         await store.uploads.write(DEFAULT_TENANT, UPLOAD.upload_id, Chunk(offset=0, data=UPLOADED), FAR)
     finally:
         await store.aclose()

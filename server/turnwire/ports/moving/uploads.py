@@ -58,6 +58,16 @@ class Chunk(Struct, frozen=True, kw_only=True):
         return self.offset + len(self.data)
 
 
+class UploadLimits(Struct, frozen=True, kw_only=True):
+    """What a tenant may have when an upload is added."""
+
+    max_uploads: int
+    """Uploads, with the new one."""
+    max_removed_bytes: int
+    """Bytes of removed uploads that still take space. Without this bound, who uploads and removes faster than space is
+    freed would have more than its quota."""
+
+
 class UploadStore(Protocol):
     """Keeps the uploads of all tenants. Every method may raise a `StorageError`.
 
@@ -65,17 +75,17 @@ class UploadStore(Protocol):
     change is durable and counts in the tenant's account (`TenantStore.account`). Nobody may cancel it.
     """
 
-    def create(self, upload: Upload, max_uploads: int, record: RecordRequest | None) -> "Future[Upload]":
+    def create(self, upload: Upload, limits: UploadLimits, record: RecordRequest | None) -> "Future[Upload]":
         """Stores an upload without bytes.
 
         Args:
             upload: What to store.
-            max_uploads: How many uploads the tenant may have, with this one.
+            limits: What the tenant may have.
             record: The named request, of the upload's tenant and subject; remembered for as long as the upload is there
                 (`Store.request`). None when the request has no name.
 
         Raises:
-            TooManyUploads: the tenant would have more.
+            TooManyUploads: the tenant would have more, or has more that is being removed.
         """
         ...
 

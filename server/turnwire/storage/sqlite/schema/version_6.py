@@ -24,8 +24,11 @@ CREATE TABLE uploads (
     UNIQUE (tenant, upload_id)
 ) STRICT;
 CREATE UNIQUE INDEX uploads_by_request ON uploads (tenant, subject, request_id) WHERE request_id <> '';
+-- what a tenant has; those that are being removed may be many, and are not read
+CREATE INDEX uploads_of_tenants ON uploads (tenant) WHERE removed = 0;
 CREATE INDEX uploads_by_expiry ON uploads (expires_at_us) WHERE removed = 0;
 CREATE INDEX uploads_removed ON uploads (id) WHERE removed = 1;
+CREATE INDEX uploads_removed_of_tenants ON uploads (tenant, received_bytes) WHERE removed = 1;
 
 -- number counts from 0. All blocks of an upload but the last have the same size; see storage/sqlite/uploads/blocks.py
 CREATE TABLE upload_blocks (

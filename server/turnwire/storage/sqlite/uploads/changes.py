@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from turnwire.domain.errors import InvalidRequest, TooManyUploads, UploadNotFound, UploadOffsetOutOfRange
 from turnwire.ports.commit import RecordRequest
-from turnwire.ports.moving.uploads import Chunk, Upload
+from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
 from turnwire.storage.accounts import Delta
 from turnwire.storage.sqlite.uploads import blocks
 
@@ -50,16 +50,11 @@ def find(db: sqlite3.Connection, tenant: str, upload_id: str) -> tuple[int, Uplo
 
 
 def create(
-    db: sqlite3.Connection, deltas: list[Delta], upload: Upload, max_uploads: int, record: RecordRequest | None
+    db: sqlite3.Connection, deltas: list[Delta], upload: Upload, limits: UploadLimits, record: RecordRequest | None
 ) -> Upload:
     """See `UploadStore.create`. Nothing counts yet."""
     del deltas
-    (count,) = db.execute("SELECT count(*) FROM uploads WHERE tenant = ? AND removed = 0", (upload.tenant,)).fetchone()
-    if count >= max_uploads:
-        raise TooManyUploads(
-            f"the tenant has {count} uploads, at most {max_uploads} are allowed; delete one or wait until one expires",
-            {"limit": str(max_uploads), "used": str(count)},
-        )
+    _check_limits(db, upload.tenant, limits)
     named = ("", "", "") if record is None else (record.request_id, record.fingerprint, record.receipt_json)
     db.execute(
         "INSERT INTO uploads (upload_id, tenant, subject, mime, filename, size_bytes, created_at_us, expires_at_us,"
@@ -71,6 +66,22 @@ def create(
         ),
     )
     return upload
+
+
+def _check_limits(db: sqlite3.Connection, tenant: str, limits: UploadLimits) -> None:
+    """Raises TooManyUploads when a tenant may not have one more."""
+    (count,) = db.execute("SELECT count(*) FROM uploads WHERE tenant = ? AND removed = 0", (tenant,)).fetchone()
+    if count >= limits.max_uploads:
+        text = f"the tenant has {count} uploads, at most {limits.max_uploads} are allowed"
+        raise TooManyUploads(text, {"limit": str(limits.max_uploads), "used": str(count)})
+    (leaving,) = db.execute(
+        "SELECT coalesce(sum(received_bytes), 0) FROM uploads WHERE tenant = ? AND removed = 1", (tenant,)
+    ).fetchone()
+    if leaving > limits.max_removed_bytes:
+        raise TooManyUploads(
+            f"{leaving} bytes of deleted uploads still take space; wait for a moment",
+            {"limit": str(limits.max_removed_bytes), "used": str(leaving)},
+        )
 
 
 def write(

@@ -10,7 +10,7 @@ import aiosqlite
 
 from turnwire.domain.errors import StorageCorrupt
 from turnwire.ports.commit import RecordRequest
-from turnwire.ports.moving.uploads import Chunk, Upload
+from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
 from turnwire.storage.sqlite.connection import run
 from turnwire.storage.sqlite.uploads import blocks, changes
 from turnwire.storage.sqlite.uploads.removal import BlockRemoval
@@ -29,9 +29,9 @@ class SqliteUploads:
         self._reading = reading
         self._removal = removal
 
-    def create(self, upload: Upload, max_uploads: int, record: RecordRequest | None) -> Future[Upload]:
+    def create(self, upload: Upload, limits: UploadLimits, record: RecordRequest | None) -> Future[Upload]:
         """Stores an upload."""
-        create = partial(changes.create, upload=upload, max_uploads=max_uploads, record=record)
+        create = partial(changes.create, upload=upload, limits=limits, record=record)
         return self._writer.carry_out(Other(create))
 
     def write(self, tenant: str, upload_id: str, chunk: Chunk, expires_at: datetime) -> Future[Upload]:

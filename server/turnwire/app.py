@@ -45,6 +45,8 @@ from turnwire.core.use_cases.rewriting.rewinds import Rewinds
 from turnwire.core.use_cases.sessions import Sessions
 from turnwire.core.use_cases.tool_results import ToolResults
 from turnwire.core.use_cases.turns import TurnRecords
+from turnwire.core.use_cases.uploads.expiry import UploadExpiry
+from turnwire.core.use_cases.uploads.receiving import Uploads
 from turnwire.core.watches.conflated import ConflatedWatches
 from turnwire.core.watches.watch import Watches
 from turnwire.domain.errors import StorageError
@@ -161,6 +163,10 @@ class Server:
         stack.push_async_callback(use_cases.forks.aclose)
         stack.push_async_callback(use_cases.rewinds.aclose)
         stack.push_async_callback(use_cases.late_turns.aclose)
+        stack.push_async_callback(use_cases.uploads.aclose)
+        expiry = UploadExpiry(environment)
+        stack.push_async_callback(expiry.aclose)
+        expiry.start()
         authenticator = await _open_authenticator(config, stack)
         services = all_services(use_cases, authenticator.offered)
         await listener.start(services, Gate(authenticator, rates.admit, observer))
@@ -241,6 +247,7 @@ def _use_cases(environment: Environment, turns: Turns, rates: RequestRates, code
         explainer=ContextExplainer(environment),
         catalog=Catalog(environment, config.shown_limits()),
         files=Files(environment),
+        uploads=Uploads(environment, requests, reservations),
         usage=UsageReports(environment, turns, rates),
         watches=Watches(environment, turns, codec, heartbeat),
         conflated=ConflatedWatches(environment, turns, codec),

@@ -14,6 +14,7 @@ SERVICES = {
     "opencode.agent.AgentService",
     "opencode.event.EventService",
     "opencode.file.FileService",
+    "opencode.file.UploadService",
     "opencode.message.MessageService",
     "opencode.provider.ProviderService",
     "opencode.server.ServerService",

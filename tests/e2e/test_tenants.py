@@ -109,6 +109,8 @@ class Neighbours:
             "sessions": "tenant = 'alice'",
             "events": "tenant = 'alice'",
             "files": "tenant = 'alice'",
+            "uploads": "tenant = 'alice'",
+            "upload_blocks": "upload IN (SELECT id FROM uploads WHERE tenant = 'alice')",
             "permissions": f"session IN ({sessions})",
             "turns": f"session IN ({sessions})",
             "messages": f"session IN ({sessions})",
@@ -234,7 +236,7 @@ def _json(answers: Sequence[Message]) -> str:
     return "\n".join(json.dumps(json.loads(MessageToJson(answer)), sort_keys=True, indent=1) for answer in answers)
 
 
-_OWN = re.compile(r"\b(ses|msg|trn|prt|per|evt|rpc|nod)_[0-9a-f]{32}\b")
+_OWN = re.compile(r"\b(ses|msg|trn|prt|per|evt|rpc|nod|upl)_[0-9a-f]{32}\b")
 _TIMES = re.compile(r"\d{4}-\d\d-\d\dT[0-9:.]+Z|\"1\d{12}\"")
 _TOKENS = re.compile(r'("(?:resumeToken|nextPageToken|prefixHash)": )"[^"]+"')
 

@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import hashlib
 import sqlite3
 from pathlib import Path
 
 import grpc
 import pytest
 
+from opencode.file.upload_pb2 import CreateUploadRequest, GetUploadRequest, WriteUploadRequest
 from opencode.message.content_pb2 import MESSAGE_TYPE_HOST
 from opencode.message.message_pb2 import AppendMessageRequest
 from opencode.session.session_pb2 import DeleteSessionRequest
@@ -108,6 +110,22 @@ async def test_full_disk_refuses_and_loses_nothing(tmp_path: Path, opened: list[
         await client.messages.AppendMessage(note(session_id, 200_000))
         await talk(client, "again", session_id)
         assert len(await messages_of(client, session_id)) == len(before) + 3
+
+
+async def test_upload_goes_on_after_a_full_disk(tmp_path: Path, opened: list[sqlite_store.SqliteStore]) -> None:
+    """A piece that finds no room is refused as a whole, and the same piece is stored once there is room again."""
+    async with running_server(tmp_path) as server, connect(server.address) as client:
+        upload_id = (await client.uploads.CreateUpload(CreateUploadRequest())).upload.upload_id
+        first = WriteUploadRequest(upload_id=upload_id, data=b"1234")
+        before = (await client.uploads.WriteUpload(first)).upload
+        await limit_pages(opened[0], 2)
+        piece = WriteUploadRequest(upload_id=upload_id, offset=4, data=bytes(10**6), last=True)
+        refusal = await refused(client.uploads.WriteUpload(piece))
+        assert (refusal.code, refusal.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "STORAGE_FULL")
+        assert (await client.uploads.GetUpload(GetUploadRequest(upload_id=upload_id))).upload == before
+        await limit_pages(opened[0], 0)
+        complete = (await client.uploads.WriteUpload(piece)).upload
+        assert complete.sha256 == hashlib.sha256(b"1234" + bytes(10**6)).hexdigest()
 
 
 async def test_turn_survives_a_full_disk(tmp_path: Path, opened: list[sqlite_store.SqliteStore]) -> None:

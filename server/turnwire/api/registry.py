@@ -8,7 +8,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from opencode.agent import agent_pb2
 from opencode.event import event_pb2
-from opencode.file import file_pb2
+from opencode.file import file_pb2, upload_pb2
 from opencode.message import message_pb2
 from opencode.provider import provider_pb2
 from opencode.server import server_pb2
@@ -21,7 +21,7 @@ from turnwire.api.rights import LEAST_ROLE
 from turnwire.api.services.accounts.usage import UsageService
 from turnwire.api.services.catalog import AgentService, ProviderService, ServerService
 from turnwire.api.services.events import EventService
-from turnwire.api.services.files import FileService
+from turnwire.api.services.files import FileService, UploadService
 from turnwire.api.services.messages import MessageService
 from turnwire.api.services.sessions import SessionService
 from turnwire.api.services.tools import PermissionService, ToolService
@@ -65,6 +65,7 @@ def all_services(use: UseCases, offered_auth: Sequence[str]) -> tuple[Service, .
     return (
         Service(message["MessageService"], MessageService(use.conversations, use.watches, use.explainer)),
         Service(file_pb2.DESCRIPTOR.services_by_name["FileService"], FileService(use.files)),
+        Service(upload_pb2.DESCRIPTOR.services_by_name["UploadService"], UploadService(use.uploads)),
         Service(session, SessionService(use.sessions, use.forks, use.rewinds, tokens)),
         Service(
             turn_service_pb2.DESCRIPTOR.services_by_name["TurnService"], TurnService(use.turns, use.late_turns, tokens)

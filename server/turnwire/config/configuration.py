@@ -110,6 +110,7 @@ class Config(Struct, frozen=True, kw_only=True):
             tenants=self.tenants,
             default_roots=self.default_roots,
             private_files=self.private_files(),
+            spool_folder=self.storage.path.resolve().parent,
             quotas=self.quotas,
             limits=self.limits,
             retries=self.retries,

@@ -22,6 +22,7 @@ FEATURES: Mapping[str, str] = {
     "tools.session": "a session keeps tools of its client",
     "turns": "`GetTurn` and `ListTurns` show turns, also those whose events are no longer kept",
     "turns.start": "`StartTurn` answers a message that is stored already",
+    "uploads": "`CreateUpload` and `WriteUpload` take bytes in pieces, and go on after a break",
     "usage": "`QueryUsage` sums what a tenant has used",
     "watch.resume": "a watch continues where an earlier one ended",
 }

@@ -150,6 +150,17 @@ class FileSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     is not `/`; else no file of the server."""
     max_bytes: Count = 20 * 2**20
     """Largest file: an attachment, or a file in a tool's result."""
+    max_upload_bytes: Annotated[int, Meta(ge=1, le=2**53 - 1)] = 2 * 2**30
+    """Largest upload. Uploads count for `quotas.max_stored_bytes`."""
+    max_uploads: Count = 20
+    """Uploads that a tenant may have at the same time, complete ones included."""
+    upload_expiry_seconds: Annotated[float, Meta(gt=0, le=30 * 86_400)] = 86_400.0
+    """Time without a write after which an upload is removed; at most 30 days."""
+
+    @property
+    def upload_expiry(self) -> timedelta:
+        """Time without a write after which an upload is removed."""
+        return timedelta(seconds=self.upload_expiry_seconds)
 
 
 class QuotaLimits(
@@ -182,9 +193,9 @@ class QuotaLimits(
     max_request_burst: QuotaLimit | None = None
     """Requests that are admitted at once after a pause. 0 or omitted: as many as in one second."""
     max_stored_bytes: QuotaLimit | None = None
-    """Settings of sessions, turns, messages, files and kept events, as they are stored. Equal files count once. Answers
-    of models and results of tools are stored even when the quota is used up; new messages, sessions and settings are
-    refused."""
+    """Settings of sessions, turns, messages, files, uploads and kept events, as they are stored. Equal files count
+    once. Answers of models and results of tools are stored even when the quota is used up; new messages, sessions,
+    settings and bytes of uploads are refused."""
     max_tokens_per_day: TokenLimit | None = None
     """Prompts and answers together. A step that has begun is finished, so it may go over the quota."""
     max_tokens_per_month: TokenLimit | None = None
@@ -263,6 +274,8 @@ class CoreSettings(Struct, frozen=True, kw_only=True):
     """Largest list that a caller gets without asking for pages."""
     private_files: tuple[Path, ...] = ()
     """Files with secrets of the server, which messages may not name. They need not exist."""
+    spool_folder: Path = Path()
+    """Where files without a name are made for bytes that are too many for the memory."""
     default_roots: tuple[Path, ...] = ()
     """Folders whose files may be read when the configuration names none: absolute, with links resolved."""
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from uuid import uuid4
 
+from opencode.file.upload_pb2 import CreateUploadRequest, WriteUploadRequest
 from opencode.message.content_pb2 import MESSAGE_TYPE_USER
 from opencode.message.message_pb2 import AppendMessageRequest, GetMessagesRequest, ListMessagesRequest
 from opencode.session.session_pb2 import ListSessionsRequest
@@ -50,6 +51,8 @@ class Belongings:
     """A tool call of an ended turn."""
     permission_id: str = ""
     sha256: str = ""
+    upload_id: str = ""
+    """An upload that has four bytes and may get more."""
     request_id: str = field(default_factory=lambda: str(uuid4()))
     tokens: dict[str, str] = field(default_factory=dict)
     """Page tokens by the name of their method, and resume tokens as "session" and "all"."""
@@ -57,7 +60,7 @@ class Belongings:
     def secrets(self) -> list[str]:
         """Returns texts that nobody else may be shown."""
         named = [self.session_id, self.message_id, self.turn_id, self.waiting_call_id, self.ended_call_id]
-        return [*named, self.permission_id, f"{SECRET} {self.name}", f"Plans of {self.name}"]
+        return [*named, self.permission_id, self.upload_id, f"{SECRET} {self.name}", f"Plans of {self.name}"]
 
 
 async def acquire(client: Client, tenant: str, name: str) -> Belongings:
@@ -92,6 +95,9 @@ async def acquire(client: Client, tenant: str, name: str) -> Belongings:
                     mine.ended_call_id = part.tool_use.id
             elif part.HasField("file"):
                 mine.sha256 = part.file.sha256
+    created = await client.uploads.CreateUpload(CreateUploadRequest(filename=f"Plans of {name}"))
+    mine.upload_id = created.upload.upload_id
+    await client.uploads.WriteUpload(WriteUploadRequest(upload_id=mine.upload_id, data=b"four"))
     await _take_tokens(client, mine)
     return mine
 

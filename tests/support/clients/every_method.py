@@ -11,6 +11,7 @@ from docs.reference.field_numbers import modules
 from opencode.agent.agent_pb2 import ListAgentsRequest
 from opencode.event.event_pb2 import SubscribeGlobalEventsRequest, WatchEventsRequest
 from opencode.file.file_pb2 import DownloadFileRequest
+from opencode.file.upload_pb2 import CreateUploadRequest, DeleteUploadRequest, GetUploadRequest, WriteUploadRequest
 from opencode.message.content_pb2 import MESSAGE_TYPE_TOOL_RESULT, MESSAGE_TYPE_USER, ToolResultContent
 from opencode.message.message_pb2 import (
     AbortSessionRequest,
@@ -71,6 +72,13 @@ REQUESTS: dict[str, tuple[Make, ...]] = {
         lambda _: WatchEventsRequest(from_beginning=True),
     ),
     "file.FileService.DownloadFile": (lambda b: DownloadFileRequest(session_id=b.session_id, sha256=b.sha256),),
+    "file.UploadService.CreateUpload": (lambda b: CreateUploadRequest(filename="a.zip", request_id=b.request_id),),
+    "file.UploadService.WriteUpload": (
+        lambda b: WriteUploadRequest(upload_id=b.upload_id, offset=0, data=b"four"),
+        lambda b: WriteUploadRequest(upload_id=b.upload_id, offset=4, data=b"more", last=True),
+    ),
+    "file.UploadService.GetUpload": (lambda b: GetUploadRequest(upload_id=b.upload_id),),
+    "file.UploadService.DeleteUpload": (lambda b: DeleteUploadRequest(upload_id=b.upload_id),),
     "message.MessageService.SendMessage": (
         lambda b: ask("Hello", b.session_id, request_id=b.request_id),
         lambda b: ask("Hello", request_id=b.request_id),
@@ -177,6 +185,7 @@ ID_FIELDS = {
         "before_message_id",
         "user_message_id",
         "sha256",
+        "upload_id",
         "request_id",
         "page_token",
         "resume_token",
@@ -189,7 +198,6 @@ OTHER_FIELDS = {
     "model_id",
     "provider_id",
     "lease_id",  # refused in this version
-    "upload_id",  # refused in this version
 }
 """Fields with the names of ids that name nothing of a tenant."""
 
@@ -198,6 +206,11 @@ LEFT_OUT = {
     ("SendMessage", "tool_call_id"),  # a message for a model has no tool results; nor has the next two
     ("StreamMessage", "tool_call_id"),
     ("ExplainContext", "tool_call_id"),
+    ("SendMessage", "upload_id"),  # messages and results do not take uploads in this version
+    ("StreamMessage", "upload_id"),
+    ("ExplainContext", "upload_id"),
+    ("AppendMessage", "upload_id"),
+    ("SubmitToolResult", "upload_id"),
 }
 """Fields that no row has: the method and the field."""
 

@@ -97,6 +97,8 @@ class FakeStore:
     other_timelines: Standing = Standing.REPLACED
     unfinished: tuple[Turn, ...] = ()
     accounted: Account = field(default_factory=Account)
+    uploads: Any = None
+    """What the test gives, such as `tests.support.fakes.uploads.FakeUploads`."""
     on_read: Callable[[], None] = lambda: None
     """Called at the end of each read of the log: what happens meanwhile."""
 

@@ -10,6 +10,7 @@ import msgspec
 from opencode.agent.agent_pb2_grpc import AgentServiceStub
 from opencode.event.event_pb2_grpc import EventServiceStub
 from opencode.file.file_pb2_grpc import FileServiceStub
+from opencode.file.upload_pb2_grpc import UploadServiceStub
 from opencode.message.message_pb2_grpc import MessageServiceStub
 from opencode.provider.provider_pb2_grpc import ProviderServiceStub
 from opencode.server.server_pb2_grpc import ServerServiceStub
@@ -29,6 +30,7 @@ class Client:
         self.channel = channel
         self.messages = MessageServiceStub(channel)
         self.files = FileServiceStub(channel)
+        self.uploads = UploadServiceStub(channel)
         self.sessions = SessionServiceStub(channel)
         self.turns = TurnServiceStub(channel)
         self.usage = UsageServiceStub(channel)

@@ -122,6 +122,7 @@ def test_core_settings_hold_what_the_core_needs(tmp_path: Path) -> None:
         agents={"poet": Agent(system="Rhyme.", model=ModelRef("offline", "lorem"), color="#00ff00")},
         files=FileSettings(roots=(tmp_path / "shared",), max_bytes=5),
         default_roots=(tmp_path,),
+        spool_folder=tmp_path,
         private_files=tuple(Path(f"turnwire-tokens.db{suffix}") for suffix in ("", "-journal", "-wal", "-shm")),
         limits=Limits(max_steps=3, flush_interval_seconds=0.1, client_tool_timeout_seconds=5.0),
         compaction=CompactionSettings(enabled=False, threshold=0.5, keep=0.05, model=ModelRef("offline", "echo")),

@@ -369,7 +369,7 @@ class FilePart(_message.Message):
     data: _builtins.bytes
     """The bytes themselves, which are a quarter smaller than their base64 in url. For an empty file use url or path."""
     upload_id: _builtins.str
-    """An upload. Uploads do not exist in this version: refused with INVALID_ARGUMENT."""
+    """An upload. Messages do not take uploads in this version: refused with INVALID_ARGUMENT."""
     def __init__(
         self,
         *,

@@ -550,7 +550,7 @@ class ToolResultFile(_message.Message):
     data: _builtins.bytes
     """The bytes themselves. May be empty."""
     upload_id: _builtins.str
-    """An upload. Uploads do not exist in this version: refused with INVALID_ARGUMENT."""
+    """An upload. Results do not take uploads in this version: refused with INVALID_ARGUMENT."""
     def __init__(
         self,
         *,

@@ -43,6 +43,11 @@ class LoadedFile(Struct, frozen=True):
     content: bytes
 
 
+def is_media_type(text: str) -> bool:
+    """Returns whether a text has the form of a media type, such as "image/png"."""
+    return _MIME.fullmatch(text) is not None
+
+
 async def load_file(new: NewFile, field: str, readable: ReadableFiles) -> LoadedFile:
     """Returns an attachment with its bytes, at most `readable.max_bytes` of them.
 
@@ -56,7 +61,7 @@ async def load_file(new: NewFile, field: str, readable: ReadableFiles) -> Loaded
             allowed or not a file.
         MessageTooLarge: the file is over the limit.
     """
-    if new.mime and not _MIME.fullmatch(new.mime):
+    if new.mime and not is_media_type(new.mime):
         raise InvalidRequest.of(f"{field}.mime", "is not a media type such as image/png")
     if bool(new.url) + bool(new.path) + (new.data is not None) != 1:
         raise InvalidRequest.of(f"{field}.url", "give exactly one of url, path and data", "REQUIRED")
@@ -66,7 +71,7 @@ async def load_file(new: NewFile, field: str, readable: ReadableFiles) -> Loaded
         mime, content, name = "", new.data, new.filename
     elif new.url:
         mime, content = decode_data_uri(new.url, f"{field}.url", readable.max_bytes)
-        if mime and not _MIME.fullmatch(mime):
+        if mime and not is_media_type(mime):
             raise InvalidRequest.of(f"{field}.url", "the data URI's media type is not one such as image/png")
         name = new.filename
     else:

@@ -62,6 +62,15 @@ class NewToolResult(Struct, frozen=True, kw_only=True):
     files: tuple[NewFile, ...] = ()
 
 
+class NewUpload(NamedRequest, frozen=True, kw_only=True):
+    """An upload to begin."""
+
+    mime: str = ""
+    filename: str = ""
+    size_bytes: int = 0
+    """0 when it is not known."""
+
+
 class SessionChange(NamedRequest, frozen=True, kw_only=True):
     """Settings of a session to change."""
 

@@ -1,12 +1,13 @@
-"""The answer to an accepted message."""
+"""The answer to an accepted request."""
 
 import msgspec
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The response to an accepted message. Stored with a named request, and returned again to retries of it."""
+    """The response to an accepted request. Stored with a named request, and returned again to retries of it."""
 
     session_id: str
+    """"" when the request was about an upload."""
     message_id: str = ""
     """"" when the request stored none."""
     turn_id: str = ""
@@ -16,5 +17,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Its place among the waiting messages, from 1; 0 when its turn started at once."""
     sequence: int = 0
     """The session's head just before the message's events. The store keeps it apart from the receipt."""
+    upload_id: str = ""
+    """"" when the request was about a session."""
     duplicate: bool = False
     """True when the same request was accepted before and this is its first receipt."""

@@ -102,7 +102,7 @@ class Reservations:
             files: Their files. They count as if the tenant had none of them yet.
             told: The values that events carry; an event is about as long as its value.
             is_new_session: Whether a session is created.
-            copied_bytes: Bytes of the messages and turns that are copied to it.
+            copied_bytes: Bytes of the messages and turns that are copied to it, or of an upload.
 
         Raises:
             QuotaExceeded: a quota of the tenant has no room for it.

@@ -19,6 +19,7 @@ from turnwire.core.use_cases.rewriting.rewinds import Rewinds
 from turnwire.core.use_cases.sessions import Sessions
 from turnwire.core.use_cases.tool_results import ToolResults
 from turnwire.core.use_cases.turns import TurnRecords
+from turnwire.core.use_cases.uploads.receiving import Uploads
 from turnwire.core.watches.conflated import ConflatedWatches
 from turnwire.core.watches.watch import Watches
 
@@ -38,6 +39,7 @@ class UseCases:
     explainer: ContextExplainer
     catalog: Catalog
     files: Files
+    uploads: Uploads
     usage: UsageReports
     watches: Watches
     conflated: ConflatedWatches

@@ -1,7 +1,9 @@
 """Files as messages of the contract."""
 
-from opencode.file import file_pb2
+from opencode.file import file_pb2, upload_pb2
+from turnwire.api.wire.answers.times import timestamp
 from turnwire.domain.conversation import messages as m
+from turnwire.ports.moving.uploads import Upload
 
 
 def file(value: m.File) -> file_pb2.FileRef:
@@ -13,4 +15,18 @@ def file(value: m.File) -> file_pb2.FileRef:
         filename=value.filename,
         path=value.path,
         language=value.language,
+    )
+
+
+def upload(value: Upload) -> upload_pb2.Upload:
+    """Returns an upload without its bytes."""
+    return upload_pb2.Upload(
+        upload_id=value.upload_id,
+        size_bytes=value.size_bytes,
+        received_bytes=value.received_bytes,
+        sha256=value.sha256,
+        expire_time=timestamp(value.expires_at),
+        mime=value.mime,
+        filename=value.filename,
+        create_time=timestamp(value.created_at),
     )

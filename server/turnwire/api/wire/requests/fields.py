@@ -73,7 +73,7 @@ def tool_result(checks: Checks, field: str, sent: content_pb2.ToolResultContent)
 def file(checks: Checks, field: str, sent: message_pb2.FilePart | tool_pb2.ToolResultFile) -> NewFile:
     """Returns a file that is sent."""
     if sent.upload_id:
-        checks.fail(f"{field}.upload_id", "uploads do not exist yet: give url, path or data")
+        checks.fail(f"{field}.upload_id", "uploads are not for messages and results yet: give url, path or data")
     has_data = bool(sent.data) if isinstance(sent, message_pb2.FilePart) else sent.WhichOneof("source") == "data"
     return NewFile(
         mime=checks.at_most(f"{field}.mime", sent.mime, 255),

@@ -1,0 +1,163 @@
+"""Receiving uploads: beginning them, storing their bytes, completing and deleting them."""
+
+import asyncio
+import hashlib
+from asyncio import Future
+from contextlib import AbstractAsyncContextManager
+from pathlib import PurePosixPath
+
+from turnwire.core.environment import Environment
+from turnwire.core.intake.attachments import is_media_type
+from turnwire.core.intake.inputs import NewUpload
+from turnwire.core.intake.once import NamedRequests, receipt_record
+from turnwire.core.intake.readable_files import too_large
+from turnwire.core.intake.receipts import Receipt
+from turnwire.core.quotas.reservations import Reservations
+from turnwire.core.uncancelled import Uncancelled
+from turnwire.core.use_cases.uploads.spooling import SpooledUpload, spooled
+from turnwire.domain.errors import InvalidRequest
+from turnwire.domain.principal import Principal
+from turnwire.ports.commit import RecordRequest
+from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
+
+MAX_DIGESTS = 2
+"""Uploads whose digest is made at the same time; others wait. One keeps a core and the reader of the database busy."""
+
+
+class Uploads:
+    """The use cases about uploads. Every method may raise StorageError, and about one upload UploadNotFound.
+
+    `_completing` has the task of each upload whose digest is being made, so that a client that sends its last bytes
+    again and again causes one reading. It is bounded by the uploads of all tenants; each task ends itself.
+    """
+
+    def __init__(self, environment: Environment, requests: NamedRequests, reservations: Reservations) -> None:
+        """Takes the ports, and what it shares with other use cases."""
+        self._environment = environment
+        self._store = environment.store.uploads
+        self._settings = environment.settings.files
+        self._requests = requests
+        self._reservations = reservations
+        self._uncancelled = Uncancelled()
+        self._completing: dict[tuple[str, str], asyncio.Task[Upload]] = {}
+        self._digests = asyncio.Semaphore(MAX_DIGESTS)
+
+    async def create(self, principal: Principal, new: NewUpload) -> Upload:
+        """Begins an upload.
+
+        Idempotent when the request is named: a retry gets the upload as it is then. Goes on when it is cancelled.
+
+        Raises:
+            InvalidRequest: a value is wrong, or the request's name was used for another one.
+            MessageTooLarge: the announced size is over the limit.
+            TooManyUploads: the tenant has as many as it may have, or deletes faster than space can be freed.
+            QuotaExceeded: the tenant has no room for the announced size.
+        """
+        answer = await self._requests.once(principal, new, self._uncancelled, lambda: self._create(principal, new))
+        return await self.get(principal, answer.upload_id) if isinstance(answer, Receipt) else answer
+
+    async def get(self, principal: Principal, upload_id: str) -> Upload:
+        """Returns an upload."""
+        return await self._store.upload(principal.tenant, upload_id)
+
+    async def write(self, principal: Principal, upload_id: str, chunk: Chunk) -> Upload:
+        """Stores bytes, and completes the upload with the last ones.
+
+        Idempotent: bytes that are stored already are compared. Safe to cancel: what was begun goes on, and a chunk is
+        stored whole or not at all.
+
+        Raises:
+            UploadOffsetOutOfRange: bytes would be missing before these ones, or would follow the last ones.
+            InvalidRequest: the bytes differ from those that are stored, or are not as many as were announced.
+            MessageTooLarge: the upload would be over the limit.
+            QuotaExceeded: the tenant has stored as much as it may.
+        """
+        upload = await self._store.upload(principal.tenant, upload_id)
+        self._check_size(upload, chunk)
+        written = await asyncio.shield(self._storing(upload, chunk))
+        if written.is_sealed and not written.is_complete:
+            written = await self._completed(written)
+        return written
+
+    async def delete(self, principal: Principal, upload_id: str) -> None:
+        """Removes an upload. Goes on when it is cancelled."""
+        await asyncio.shield(self._store.remove(principal.tenant, upload_id))
+
+    def opened(self, principal: Principal, upload_id: str) -> AbstractAsyncContextManager[SpooledUpload]:
+        """Returns a context with the bytes of a complete upload as a file; see `spooled`. The upload stays."""
+        return spooled(self._store, principal.tenant, upload_id, self._environment.settings.spool_folder)
+
+    async def aclose(self) -> None:
+        """Waits for uploads that are being begun; ends digests, which are made when the last bytes come again."""
+        await self._uncancelled.settle()
+        for task in tuple(self._completing.values()):
+            task.cancel()
+        if self._completing:
+            await asyncio.wait(tuple(self._completing.values()))
+
+    async def _create(self, principal: Principal, new: NewUpload) -> Upload:
+        if new.mime and not is_media_type(new.mime):
+            raise InvalidRequest.of("mime", "is not a media type such as application/zip")
+        if new.size_bytes > self._settings.max_upload_bytes:
+            raise too_large("size_bytes", new.size_bytes, self._settings.max_upload_bytes)
+        with self._reservations.reserve(principal.tenant, copied_bytes=new.size_bytes):
+            pass  # checked only: the bytes may never come, and count when they do
+        now = self._environment.clock()
+        upload = Upload(
+            upload_id=self._environment.new_id("upl"),
+            tenant=principal.tenant,
+            subject=principal.subject,
+            mime=new.mime,
+            filename=PurePosixPath(new.filename).name,
+            size_bytes=new.size_bytes,
+            created_at=now,
+            expires_at=now + self._settings.upload_expiry,
+        )
+        work = receipt_record(principal, new, Receipt(session_id="", upload_id=upload.upload_id))
+        record = next((change for change in work.changes if isinstance(change, RecordRequest)), None)
+        limits = UploadLimits(max_uploads=self._settings.max_uploads, max_removed_bytes=self._settings.max_upload_bytes)
+        return await asyncio.shield(self._store.create(upload, limits, record))
+
+    def _check_size(self, upload: Upload, chunk: Chunk) -> None:
+        if chunk.end > self._settings.max_upload_bytes:
+            raise too_large("data", chunk.end, self._settings.max_upload_bytes)
+        announced = upload.size_bytes
+        if not announced:
+            return
+        sizes = {"sizeBytes": str(announced), "receivedBytes": str(upload.received_bytes)}
+        if chunk.end > announced:
+            raise InvalidRequest.of("data", f"ends at {chunk.end}, and {announced} bytes were announced", **sizes)
+        if chunk.is_last and chunk.end < announced:
+            raise InvalidRequest.of("last", f"comes at {chunk.end}, and {announced} bytes were announced", **sizes)
+
+    def _storing(self, upload: Upload, chunk: Chunk) -> "Future[Upload]":
+        """Starts to store a chunk. Bytes that are stored already need no room."""
+        expires_at = self._environment.clock() + self._settings.upload_expiry
+        growth = chunk.end - max(chunk.offset, upload.received_bytes)
+        if growth <= 0:
+            return self._store.write(upload.tenant, upload.upload_id, chunk, expires_at)
+        with self._reservations.reserve(upload.tenant, copied_bytes=growth) as reserved:
+            storing = self._store.write(upload.tenant, upload.upload_id, chunk, expires_at)
+            reserved.until(storing)
+        return storing
+
+    async def _completed(self, upload: Upload) -> Upload:
+        """Returns a sealed upload with its digest. Several callers share one reading, which goes on without them."""
+        key = upload.tenant, upload.upload_id
+        task = self._completing.get(key)
+        if task is None:
+            task = self._completing[key] = asyncio.create_task(self._complete(upload), name="upload digest")
+            task.add_done_callback(lambda done: self._complete_ended(key, done))
+        return await asyncio.shield(task)
+
+    def _complete_ended(self, key: tuple[str, str], task: asyncio.Task[Upload]) -> None:
+        del self._completing[key]
+        if not task.cancelled():
+            task.exception()  # retrieved, so that asyncio does not log it when all callers are gone
+
+    async def _complete(self, upload: Upload) -> Upload:
+        digest = hashlib.sha256()
+        async with self._digests:
+            async for piece in self._store.pieces(upload.tenant, upload.upload_id):
+                await asyncio.to_thread(digest.update, piece)
+        return await asyncio.shield(self._store.complete(upload.tenant, upload.upload_id, digest.hexdigest()))

@@ -1,0 +1,84 @@
+"""An upload as a file that nobody else sees: `turnwire.core.use_cases.uploads.spooling` on the real store."""
+
+import hashlib
+import os
+import tempfile
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.support.fakes.domain_values import NOW
+from tests.support.fakes.opened_store import opened_store
+from turnwire.core.use_cases.uploads.spooling import spooled
+from turnwire.domain.errors import InvalidRequest, StorageError, StorageFull, UploadNotFound
+from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
+from turnwire.storage.sqlite.uploads.store import SqliteUploads
+
+CONTENT = os.urandom(3 * 2**20 + 5)
+LATER = NOW + timedelta(days=1)
+
+
+@pytest.fixture
+async def uploads(tmp_path: Path) -> AsyncIterator[SqliteUploads]:
+    """A store with a complete upload upl_1 and an upload upl_2 that grows."""
+    async with opened_store(tmp_path) as opened:
+        for upload_id in ("upl_1", "upl_2"):
+            new = Upload(upload_id=upload_id, tenant="default", subject="", created_at=NOW, expires_at=LATER)
+            await opened.store.uploads.create(new, UploadLimits(max_uploads=9, max_removed_bytes=0), None)
+            chunk = Chunk(offset=0, data=CONTENT, is_last=upload_id == "upl_1")
+            await opened.store.uploads.write("default", upload_id, chunk, LATER)
+        await opened.store.uploads.complete("default", "upl_1", hashlib.sha256(CONTENT).hexdigest())
+        yield opened.store.uploads
+
+
+async def test_the_file_has_all_bytes_and_no_name(uploads: SqliteUploads, tmp_path: Path) -> None:
+    """It can seek, is closed in the end, and stays whole when the upload is removed."""
+    folder = tmp_path / "spool"
+    folder.mkdir()
+    async with spooled(uploads, "default", "upl_1", folder) as spool:
+        assert spool.upload.sha256 == hashlib.sha256(CONTENT).hexdigest()
+        assert list(folder.iterdir()) == []
+        await uploads.remove("default", "upl_1")
+        assert spool.file.read() == CONTENT
+        spool.file.seek(7)
+        assert spool.file.read(3) == CONTENT[7:10]
+    assert spool.file.closed
+
+
+@pytest.mark.parametrize(
+    ("tenant", "upload_id", "error"),
+    [("default", "upl_2", InvalidRequest), ("default", "upl_3", UploadNotFound), ("other", "upl_1", UploadNotFound)],
+)
+async def test_only_a_complete_upload_of_the_tenant(
+    uploads: SqliteUploads, tmp_path: Path, tenant: str, upload_id: str, error: type[Exception]
+) -> None:
+    """Anything else is refused before a file is made."""
+    with pytest.raises(error):
+        async with spooled(uploads, tenant, upload_id, tmp_path / "missing"):
+            pass
+
+
+async def test_a_full_disk_is_a_clean_error(
+    uploads: SqliteUploads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it is for the database; a folder that is gone is one too."""
+    with pytest.raises(StorageError) as missing:
+        async with spooled(uploads, "default", "upl_1", tmp_path / "missing"):
+            pass
+    assert "No such file" in missing.value.message
+    full = Path("/dev/full").open("w+b")  # noqa: SIM115 - `spooled` closes it
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda dir: full)
+    with pytest.raises(StorageFull):
+        async with spooled(uploads, "default", "upl_1", tmp_path):
+            pass
+    assert full.closed
+
+
+async def test_the_file_goes_with_an_error_of_its_user(uploads: SqliteUploads, tmp_path: Path) -> None:
+    """Which passes unchanged."""
+    with pytest.raises(ZeroDivisionError):
+        async with spooled(uploads, "default", "upl_1", tmp_path) as spool:
+            raise ZeroDivisionError
+    assert spool.file.closed

@@ -1,0 +1,145 @@
+"""Receiving goes on without its caller, reserves what is not stored yet, and makes each digest once."""
+
+import asyncio
+import hashlib
+
+import pytest
+
+from tests.support.fakes.core import FakeStore, make_environment
+from tests.support.fakes.loop import settled
+from tests.support.fakes.uploads import FakeUploads
+from turnwire.core.intake.inputs import NewUpload
+from turnwire.core.intake.once import NamedRequests
+from turnwire.core.quotas.reservations import Reservations
+from turnwire.core.settings import FileSettings, QuotaLimits
+from turnwire.core.use_cases.uploads.receiving import Uploads
+from turnwire.domain.accounts import Account
+from turnwire.domain.errors import InvalidRequest, MessageTooLarge, QuotaExceeded
+from turnwire.domain.principal import BUILT_IN
+from turnwire.ports.moving.uploads import Chunk, Upload
+
+
+class World:
+    """The use cases on a store in memory."""
+
+    def __init__(self, *, automatic: bool = True, stored: int = 0, quota: int = 0, **files: int) -> None:
+        self.fake = FakeUploads(automatic)
+        self.store = FakeStore(accounted=Account(stored_bytes=stored), uploads=self.fake)
+        settings = {"quotas": QuotaLimits(max_stored_bytes=quota), "files": FileSettings(**files)}
+        environment = make_environment(self.store, settings=settings)
+        self.uploads = Uploads(environment, NamedRequests(environment.store), Reservations(environment))
+
+    async def begun(self, size: int = 0) -> str:
+        """Returns the id of a new upload."""
+        creating = asyncio.create_task(self.uploads.create(BUILT_IN, NewUpload(size_bytes=size)))
+        await settled()
+        self.fake.release()
+        return (await creating).upload_id
+
+    def writing(self, upload_id: str, offset: int, data: bytes, *, is_last: bool = False) -> "asyncio.Task[Upload]":
+        """Starts a write."""
+        chunk = Chunk(offset=offset, data=data, is_last=is_last)
+        return asyncio.create_task(self.uploads.write(BUILT_IN, upload_id, chunk))
+
+
+async def test_a_name_loses_its_folders() -> None:
+    """As that of an attachment does; the media type must have the form of one."""
+    world = World()
+    new = NewUpload(filename="../a/b.zip", mime="application/zip")
+    assert (await world.uploads.create(BUILT_IN, new)).filename == "b.zip"
+    with pytest.raises(InvalidRequest):
+        await world.uploads.create(BUILT_IN, NewUpload(mime="zip"))
+
+
+async def test_a_cancelled_write_is_stored() -> None:
+    """And its bytes are reserved until then."""
+    world = World(automatic=False, quota=10)
+    upload_id = await world.begun()
+    writing = world.writing(upload_id, 0, b"123456")
+    await settled()
+    writing.cancel()
+    await settled()
+    assert not world.fake.waiting[0][0].cancelled()
+    with pytest.raises(QuotaExceeded) as refused:
+        await world.writing(upload_id, 6, b"78901")
+    assert refused.value.metadata == {"quota": "stored_bytes", "limit": "10", "used": "6"}
+    world.fake.release()
+    await settled()
+    more = world.writing(upload_id, 6, b"78901")
+    await settled()
+    world.fake.release()
+    assert (await more).received_bytes == 11
+
+
+async def test_what_was_announced_is_checked_and_not_reserved() -> None:
+    """It counts when it comes."""
+    world = World(stored=3, quota=10)
+    with pytest.raises(QuotaExceeded):
+        await world.begun(8)
+    first, second = await world.begun(7), await world.begun(7)
+    await world.writing(first, 0, b"1234567")
+    await world.writing(second, 0, b"1")
+
+
+async def test_bytes_that_are_there_need_no_room() -> None:
+    """A client that sends again what it was not told gets an answer, however full the quota is."""
+    world = World(quota=4)
+    upload_id = await world.begun()
+    await world.writing(upload_id, 0, b"1234")
+    world.store.accounted = Account(stored_bytes=9)
+    await world.writing(upload_id, 4, b"")
+    with pytest.raises(QuotaExceeded):
+        await world.writing(upload_id, 4, b"5")
+
+
+async def test_sizes_are_checked_before_anything_is_stored() -> None:
+    """Those of the server and the announced one."""
+    world = World(max_upload_bytes=8)
+    with pytest.raises(MessageTooLarge):
+        await world.begun(9)
+    unknown, known = await world.begun(), await world.begun(3)
+    with pytest.raises(MessageTooLarge):
+        await world.writing(unknown, 4, b"12345")
+    for data in (b"1234", b"12"):
+        with pytest.raises(InvalidRequest):
+            await world.writing(known, 0, data, is_last=True)
+    assert world.fake.contents == {unknown: b"", known: b""}
+
+
+async def test_callers_share_one_digest() -> None:
+    """Which is made to its end when they are gone."""
+    world = World()
+    upload_id = await world.begun()
+    world.fake.may_read.clear()
+    first = world.writing(upload_id, 0, b"data", is_last=True)
+    await settled()
+    second = world.writing(upload_id, 4, b"", is_last=True)
+    await settled()
+    first.cancel()
+    await settled()
+    world.fake.may_read.set()
+    assert (await second).sha256 == hashlib.sha256(b"data").hexdigest()
+    assert world.fake.readings == 1
+
+
+async def test_a_sealed_upload_is_completed_by_any_write() -> None:
+    """The process may have ended between the last bytes and the digest."""
+    world = World()
+    upload_id = await world.begun()
+    chunk, expires_at = Chunk(offset=0, data=b"data", is_last=True), world.fake.uploads[upload_id].expires_at
+    await world.fake.write("default", upload_id, chunk, expires_at)
+    assert not (await world.uploads.get(BUILT_IN, upload_id)).is_complete
+    assert (await world.writing(upload_id, 4, b"")).is_complete
+
+
+async def test_the_stop_ends_digests() -> None:
+    """The client sends its last bytes again after the restart."""
+    world = World()
+    upload_id = await world.begun()
+    world.fake.may_read.clear()
+    writing = world.writing(upload_id, 0, b"data", is_last=True)
+    await settled()
+    await world.uploads.aclose()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+    assert not world.fake.uploads[upload_id].is_complete

@@ -22,6 +22,7 @@ from opencode.message.message_pb2 import (
     AppendMessageRequest,
 )
 from opencode.session.session_pb2 import ForkSessionRequest, RevertSessionRequest
+from opencode.tool.tool_pb2 import SubmitToolResultRequest
 from opencode.turn.turn_pb2 import BUSY_POLICY_REJECT, TURN_STATUS_QUEUED, TURN_STATUS_RUNNING, TurnSettings
 from opencode.turn.turn_service_pb2 import StartTurnRequest
 from tests.support.clients.conversation import (
@@ -36,12 +37,15 @@ from tests.support.clients.conversation import (
     session_of,
     talk,
     text,
+    tool,
     watching,
     words_of,
 )
+from tests.support.models.scripts import Call, Say, answer
 from tests.support.oracles.fold import SessionFold, comparable
 from tests.support.servers.process import server_process
-from tests.support.servers.running import Client, connect
+from tests.support.servers.provider import ProviderServer, ScriptedReply
+from tests.support.servers.running import Client, connect, running_server
 
 
 @pytest.fixture
@@ -190,6 +194,38 @@ async def test_a_busy_session_lets_the_message_wait(client: Client) -> None:
     await folded(client, session_id)
 
 
+async def test_a_message_before_a_streaming_answer_may_wait(tmp_path: Path) -> None:
+    """The answer goes on in its place, and closes up when it is finished."""
+    go_on = asyncio.Event()
+    first, *rest = answer("openai_chat", Say("begun")).chunks
+    async with ProviderServer(lambda _: answer("openai_chat", Say("Yes."))) as provider:
+        provider.enqueue(answer("openai_chat", Call("look")))
+        provider.enqueue(ScriptedReply((first, go_on, *rest)))
+        toml = (
+            f"[providers.mine]\nkind = 'openai_chat'\nbase_url = '{provider.base_url}'\n[defaults]\nmodel = 'mine/m'\n"
+        )
+        async with running_server(tmp_path, toml) as server, connect(server.address) as client:
+            session_id = await new_session(client)
+            fold = SessionFold(session_id)
+            running = await client.messages.SendMessage(ask("go", session_id, tools=[tool("look")]))
+            async with watching(client, session_id, fold, after_sequence=0) as watch:
+                due = await watch.until(lambda event: event.tool_call_updated.state.status == "pending")
+                stored = [await append(client, session_id, words) for words in ("one", "two")]
+                call_id = due.tool_call_updated.state.id
+                result = SubmitToolResultRequest(session_id=session_id, tool_call_id=call_id, output="a cat")
+                await client.tools.SubmitToolResult(result)
+                await watch.until_text("begun")
+                queued = [await start(client, session_id, message_id) for message_id in reversed(stored)]
+                assert [one.queue_position for one in queued] == [1, 2]
+                go_on.set()
+                await watch.until_turn_ended(running.turn_id)
+                await watch.until_turn_ended(queued[1].turn.turn_id)
+            listed = await messages_of(client, session_id)
+            assert [words_of(m) for m in listed] == ["go", "", "begun", "two", "Yes.", "one", "Yes."]
+            assert comparable(fold.listed()) == comparable(listed)
+            await folded(client, session_id)
+
+
 async def test_a_named_start_is_carried_out_once(client: Client) -> None:
     """Also when two come at once; without a name, the second finds the turn of the first."""
     session_id = await new_session(client)
@@ -204,7 +240,8 @@ async def test_a_named_start_is_carried_out_once(client: Client) -> None:
     await ended(client, session_id, answers[0])
     other = await append(client, session_id, "again")
     results = await asyncio.gather(*(start(client, session_id, other) for _ in range(4)), return_exceptions=True)
-    assert sum(not isinstance(result, Exception) for result in results) == 1
+    [begun] = [result for result in results if not isinstance(result, Exception)]
+    await ended(client, session_id, begun)
     await folded(client, session_id)
 
 

@@ -19,7 +19,7 @@ from turnwire.core.work import Work
 from turnwire.domain.conversation.events import MessageAdded, MessageRemoved, MessageReplaced
 from turnwire.domain.conversation.messages import MessageStatus, MessageType
 from turnwire.domain.conversation.turns import Turn
-from turnwire.domain.errors import InvalidRequest, StaleVersion, TurnExists, TurnInProgress
+from turnwire.domain.errors import InvalidRequest, StaleVersion, TurnExists
 from turnwire.domain.principal import Principal
 from turnwire.ports.commit import NewEvent, PutMessage, PutTurn, RequireHead
 from turnwire.ports.conversations import StoredQuestion
@@ -128,14 +128,13 @@ def _check(question: StoredQuestion) -> None:
         raise InvalidRequest.of("user_message_id", "is not a message of type USER")
     if question.has_turn:
         raise TurnExists(f"message {message.message_id!r} has a turn that answers it", message.turn_id)
-    if question.behind is not None and question.behind.status is MessageStatus.STREAMING:
-        raise TurnInProgress("the answer behind the message is still being written", question.behind.turn_id)
 
 
 def _moving(question: StoredQuestion, place: Place) -> Work:
     """Returns the work that stores a turn and moves its message to the end, or into the queue.
 
-    Watchers are told as if the message were removed and added again, unless it only gets a turn.
+    Watchers are told as if the message were removed and added again, unless it only gets a turn. An answer behind it
+    that is still being written is not replaced, or its text would be cut: its end says what is before it.
     """
     turn_id, message, behind = place.turn.turn_id, place.message, question.behind
     changes = (PutTurn(place.turn), PutMessage(message, (), at_end=True))
@@ -143,7 +142,7 @@ def _moving(question: StoredQuestion, place: Place) -> Work:
         replaced = msgspec.structs.replace(message, previous_message_id=question.message.previous_message_id)
         return Work(changes, (NewEvent(MessageReplaced(replaced), turn_id), *place.events))
     events = [NewEvent(MessageRemoved(message.message_id), turn_id)]
-    if behind is not None:
+    if behind is not None and behind.status is not MessageStatus.STREAMING:
         before = question.message.previous_message_id
         events.append(NewEvent(MessageReplaced(msgspec.structs.replace(behind, previous_message_id=before))))
     events.append(NewEvent(MessageAdded(message), turn_id))

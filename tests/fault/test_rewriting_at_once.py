@@ -1,0 +1,148 @@
+"""Several clients rewrite conversations at once, while turns run and sessions are deleted: all stays whole."""
+
+import asyncio
+import json
+import random
+from base64 import b64encode
+from pathlib import Path
+
+import grpc
+import pytest
+from typer.testing import CliRunner
+
+from opencode.file.file_pb2 import DownloadFileRequest
+from opencode.message.content_pb2 import (
+    MESSAGE_STATUS_QUEUED,
+    MESSAGE_STATUS_STREAMING,
+    MESSAGE_TYPE_USER,
+    SessionMessage,
+)
+from opencode.message.message_pb2 import AbortSessionRequest, AppendMessageRequest, SendMessageRequest
+from opencode.session.session_pb2 import (
+    SESSION_STATUS_IDLE,
+    ClearSessionRequest,
+    DeleteSessionRequest,
+    ForkSessionRequest,
+    RestoreSessionRequest,
+    RevertSessionRequest,
+)
+from opencode.turn.turn_service_pb2 import StartTurnRequest
+from tests.support.clients.conversation import (
+    file,
+    messages_of,
+    new_session,
+    refusal_of,
+    session_of,
+    talk,
+    text,
+    words_of,
+)
+from tests.support.servers.running import Client, connect, running_server
+from turnwire.cli.commands import app
+
+EXPECTED = {
+    "TURN_IN_PROGRESS",
+    "TURN_EXISTS",
+    "NOTHING_TO_RESTORE",
+    "SESSION_NOT_FOUND",
+    "MESSAGE_NOT_FOUND",
+    "STALE_VERSION",
+}
+"""Why a call may be refused: another one came first."""
+
+WORDS = ("hello", "/sleep 0.03\nslow", "/tool none {}\n/step\ndone", "/rate 300\n/words 10", "/reason hm\nso")
+
+
+class Rewriters:
+    """Clients that do something at random, in sessions that they share."""
+
+    def __init__(self, client: Client, seed: int) -> None:
+        """Takes the client of all."""
+        self._client = client
+        self._random = random.Random(seed)
+        self.sessions: list[str] = []
+
+    async def act(self) -> None:
+        """Does one thing."""
+        session_id = self._random.choice(self.sessions)
+        acts = [self._append, self._send, self._send, self._clear, self._restore, self._restore]
+        acts += [self._revert, self._revert, self._start, self._start, self._fork, self._abort, self._delete]
+        try:
+            await self._random.choice(acts)(session_id)
+        except grpc.aio.AioRpcError as error:
+            assert refusal_of(error).reason in EXPECTED
+
+    async def _append(self, session_id: str) -> None:
+        url = f"data:text/plain;base64,{b64encode(bytes([self._random.randrange(4)])).decode()}"
+        parts = [text("note"), file(url=url, filename="a.txt")]
+        await self._client.messages.AppendMessage(
+            AppendMessageRequest(session_id=session_id, type=MESSAGE_TYPE_USER, parts=parts)
+        )
+
+    async def _send(self, session_id: str) -> None:
+        parts = [text(self._random.choice(WORDS))]
+        await self._client.messages.SendMessage(SendMessageRequest(session_id=session_id, parts=parts))
+
+    async def _clear(self, session_id: str) -> None:
+        await self._client.sessions.ClearSession(ClearSessionRequest(session_id=session_id))
+
+    async def _restore(self, session_id: str) -> None:
+        await self._client.sessions.RestoreSession(RestoreSessionRequest(session_id=session_id))
+
+    async def _revert(self, session_id: str) -> None:
+        if message := await self._any(session_id):
+            revert = RevertSessionRequest(session_id=session_id, before_message_id=message.message_id)
+            await self._client.sessions.RevertSession(revert)
+
+    async def _start(self, session_id: str) -> None:
+        message = await self._any(session_id)
+        if message is not None and message.type == MESSAGE_TYPE_USER:
+            start = StartTurnRequest(session_id=session_id, user_message_id=message.message_id)
+            await self._client.turns.StartTurn(start)
+
+    async def _fork(self, session_id: str) -> None:
+        message = await self._any(session_id)
+        through = message.message_id if message is not None and self._random.random() < 0.5 else ""
+        request = ForkSessionRequest(session_id=session_id, through_message_id=through)
+        self.sessions.append((await self._client.sessions.ForkSession(request)).session.id)
+
+    async def _abort(self, session_id: str) -> None:
+        keep = self._random.random() < 0.5
+        await self._client.messages.AbortSession(AbortSessionRequest(session_id=session_id, keep_queue=keep))
+
+    async def _delete(self, session_id: str) -> None:
+        if len(self.sessions) > 4 and session_id in self.sessions:
+            self.sessions.remove(session_id)
+            await self._client.sessions.DeleteSession(DeleteSessionRequest(session_id=session_id))
+
+    async def _any(self, session_id: str) -> SessionMessage | None:
+        listed = await messages_of(self._client, session_id)
+        return self._random.choice(listed) if listed else None
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_conversations_stay_whole(tmp_path: Path, seed: int) -> None:
+    """Each message names the one before it, files can be read, sessions go on, and the doctor finds nothing."""
+    async with running_server(tmp_path) as server, connect(server.address) as client:
+        rewriters = Rewriters(client, seed)
+        rewriters.sessions.append(await new_session(client))
+        for callers in (1, 6, 2, 5, 3, 4) * 6:
+            await asyncio.gather(*(rewriters.act() for _ in range(callers)))
+        for session_id in rewriters.sessions:
+            await _check(client, session_id)
+    done = CliRunner().invoke(app, ["doctor", "--json", str(tmp_path / "turnwire.db")])
+    assert (done.exit_code, json.loads(done.stdout)["findings"]) == (0, [])
+
+
+async def _check(client: Client, session_id: str) -> None:
+    await client.messages.AbortSession(AbortSessionRequest(session_id=session_id))
+    while (await session_of(client, session_id)).status != SESSION_STATUS_IDLE:
+        await asyncio.sleep(0.01)
+    listed = await messages_of(client, session_id)
+    assert [m.previous_message_id for m in listed] == ["", *(m.message_id for m in listed)][: len(listed)]
+    assert not [m for m in listed if m.status in (MESSAGE_STATUS_QUEUED, MESSAGE_STATUS_STREAMING)]
+    for sha256 in {part.file.sha256 for message in listed for part in message.parts if part.HasField("file")}:
+        request = DownloadFileRequest(session_id=session_id, sha256=sha256)
+        assert b"".join([piece.data async for piece in client.files.DownloadFile(request)])
+    await talk(client, "still there?", session_id)
+    assert words_of((await messages_of(client, session_id))[-1]) == "still there?"

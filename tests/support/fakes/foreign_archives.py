@@ -3,6 +3,7 @@
 import copy
 import io
 import json
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -142,5 +143,132 @@ OPENAI: Any = {
 """A conversation of OpenAI's form with everything that the form can carry."""
 
 
-EXAMPLES: dict[str, Any] = {"openai": OPENAI}
+def node(
+    message_id: str,
+    parent: str,
+    role: str,
+    content: Any,
+    *,
+    name: str | None = None,
+    recipient: str = "all",
+    **metadata: Any,
+) -> tuple[str, Any]:
+    """Returns a node of ChatGPT's mapping; a text stands for a content of type "text"."""
+    given = {"content_type": "text", "parts": [content]} if isinstance(content, str) else content
+    message = {
+        "id": message_id,
+        "author": {"role": role, "name": name, "metadata": {}},
+        "create_time": 1_700_000_000.25 + len(message_id),
+        "update_time": None,
+        "content": given,
+        "status": "finished_successfully",
+        "end_turn": None,
+        "weight": 1.0,
+        "metadata": metadata,
+        "recipient": recipient,
+        "channel": None,
+    }
+    return message_id, {"id": message_id, "message": message, "parent": parent, "children": []}
+
+
+def chatgpt(*nodes: tuple[str, Any], **more: Any) -> Any:
+    """Returns a conversation of ChatGPT's export; the last node is the current one."""
+    root = {"id": "root", "message": None, "parent": None, "children": []}
+    return {
+        "title": "Charts",
+        "create_time": 1_700_000_000.5,
+        "update_time": 1_700_000_900,
+        "mapping": {"root": root, **dict(nodes)},
+        "current_node": nodes[-1][0] if nodes else "root",
+        "conversation_id": "conv-1",
+        "id": "conv-1",
+        "is_archived": False,
+        **more,
+    }
+
+
+def zipped(**entries: bytes) -> bytes:
+    """Returns a ZIP; "__" in a name stands for "/", and "_dot_" for "."."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in entries.items():
+            archive.writestr(name.replace("__", "/").replace("_dot_", "."), data)
+    return content.getvalue()
+
+
+CHATGPT: Any = chatgpt(
+    node("s", "root", "system", "", is_visually_hidden_from_conversation=True),
+    node(
+        "ctx",
+        "s",
+        "user",
+        {"content_type": "user_editable_context", "user_profile": "I am Ann.", "user_instructions": "Be brief."},
+        is_visually_hidden_from_conversation=True,
+        is_user_system_message=True,
+    ),
+    node(
+        "ask",
+        "ctx",
+        "user",
+        {
+            "content_type": "multimodal_text",
+            "parts": [
+                {"content_type": "image_asset_pointer", "asset_pointer": "file-service://file-Abc1", "size_bytes": 12},
+                "Draw this. 絵",
+            ],
+        },
+        attachments=[
+            {"id": "file-Abc1", "name": "photo.png", "mimeType": "image/png"},
+            {"id": "file-Xyz2", "name": "rows.csv", "mime_type": "text/csv"},
+        ],
+    ),
+    node(
+        "think",
+        "ask",
+        "assistant",
+        {"content_type": "thoughts", "thoughts": [{"summary": "Plan", "content": "Draw it."}]},
+        model_slug="o3",
+    ),
+    node("recap", "think", "assistant", {"content_type": "reasoning_recap", "content": "Thought for 8s"}),
+    node(
+        "call",
+        "recap",
+        "assistant",
+        {"content_type": "code", "language": "unknown", "text": "plot()"},
+        recipient="python",
+        model_slug="o3",
+    ),
+    node("out", "call", "tool", {"content_type": "execution_output", "text": "42"}, name="python"),
+    node(
+        "pic",
+        "out",
+        "tool",
+        {
+            "content_type": "multimodal_text",
+            "parts": [{"content_type": "image_asset_pointer", "asset_pointer": "sediment://file_0d#file_0d#p_0.png"}],
+        },
+        name="python",
+    ),
+    node("web", "pic", "assistant", {"content_type": "code", "text": '{"q": "x"}'}, recipient="web.run"),
+    node(
+        "hit",
+        "web",
+        "tool",
+        {"content_type": "tether_quote", "url": "https://x.y", "title": "T", "text": "q"},
+        name="web",
+    ),
+    node("code", "hit", "assistant", {"content_type": "code", "language": "python", "text": "1 + 1"}),
+    node("old", "code", "assistant", "Here it was.", model_slug="gpt-4o"),
+    node(
+        "end",
+        "code",
+        "assistant",
+        {"content_type": "text", "parts": ["Here it is."]},
+        model_slug="gpt-4o",
+        finish_details={"type": "stop", "stop_tokens": [1]},
+    ),
+)
+"""A conversation of ChatGPT's export: instructions, pictures, thoughts, calls with results, another branch."""
+
+EXAMPLES: dict[str, Any] = {"chatgpt": CHATGPT, "openai": OPENAI}
 """A conversation of each format, as JSON."""

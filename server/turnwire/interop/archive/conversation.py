@@ -1,6 +1,6 @@
 """One conversation of a foreign archive on its way to records."""
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -34,6 +34,7 @@ from turnwire.domain.text import one_line
 from turnwire.interop.archive.attachments import Attachment, NotCarried, reference
 from turnwire.interop.archive.bounds import Bounds
 from turnwire.interop.calls import with_result
+from turnwire.interop.forms import Json, an_object
 
 NO_RESULT = "The archive has no result of this call."
 
@@ -127,7 +128,7 @@ class Conversation:
         yield ArchivedSession(session)
         yield from self._problems
         for (reason, what), (number, first) in self._counted.items():
-            yield self._problem(reason, f"{number} {what} left out, the first one here.", first)
+            yield self._problem(reason, f"Left out: {what} ({number}); the first one is here.", first)
         if self._told > self._bounds.problems:
             yield self._problem("MORE_PROBLEMS", f"{self._told - self._bounds.problems} further problems.", "")
         ids, stored, answered, count = _Ids(), set[str](), "", 0
@@ -160,7 +161,7 @@ class Conversation:
             files += [file] if file is not None else []
         use = msgspec.structs.replace(part.use, files=(*part.use.files, *files))
         if part.at is not None:
-            output = "\n".join(part.outputs)
+            output = "\n".join(filter(None, part.outputs))
             return with_result(use, ToolResult(call_id=use.call_id, output=output, is_error=part.is_error), part.at)
         return use if use.status.settled else msgspec.structs.replace(use, status=ToolStatus.ERROR, error=NO_RESULT)
 
@@ -233,3 +234,28 @@ def nothing_else(options: Mapping[str, str], known: frozenset[str] = frozenset()
     for name in options:
         if name not in known:
             raise InvalidRequest.of(f"options.{one_line(name, 64)}", "is no option of this format")
+
+
+def conversations_of(
+    found: Iterable[tuple[str, Any]], read: Callable[[Json], tuple[Conversation, Session]], line: int = 0
+) -> Iterator[Record | ImportProblem]:
+    """Yields the records of conversations.
+
+    Args:
+        found: Each conversation with its place.
+        read: Makes a conversation of a JSON object; raises InvalidRequest with a place in it.
+        line: Where they are; 0 where the format has no lines.
+
+    Raises:
+        ArchiveInvalid: one is malformed; names line and place.
+    """
+    for place, value in found:
+        try:
+            conversation, session = read(an_object(value, ""))
+        except ArchiveInvalid:
+            raise
+        except InvalidRequest as error:
+            [wrong] = error.violations
+            where = ".".join(filter(None, (place, wrong.field)))
+            raise ArchiveInvalid.at(wrong.description, line=line, place=where) from None
+        yield from conversation.records(session)

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any, BinaryIO
 
 from turnwire.domain.archive.records import ImportProblem, Record
@@ -11,10 +12,10 @@ from turnwire.domain.conversation.messages import MessageType, Text, ToolUse
 from turnwire.domain.conversation.messages import Refusal as RefusalContent
 from turnwire.domain.conversation.messages import ToolResult as ResultContent
 from turnwire.domain.conversation.sessions import Session
-from turnwire.domain.errors import ArchiveInvalid, InvalidRequest
+from turnwire.domain.errors import ArchiveInvalid
 from turnwire.interop.archive.attachments import Attachment, from_base64, from_url
 from turnwire.interop.archive.bounds import Bounds
-from turnwire.interop.archive.conversation import Call, Conversation, Draft, nothing_else
+from turnwire.interop.archive.conversation import Call, Conversation, Draft, conversations_of, nothing_else
 from turnwire.interop.archive.documents import documents, lines
 from turnwire.interop.archive.values import array, id_at, objects, seconds_at, text_at, within
 from turnwire.interop.forms import Json, a_text, an_object, kind_of, refuse, text_of
@@ -52,15 +53,7 @@ class OpenAIReader:
         nothing_else(options)
         taken: set[str] = set()
         for line, place, value in self._conversations(source):
-            try:
-                conversation, session = self._conversation(value, line, taken)
-            except ArchiveInvalid:
-                raise
-            except InvalidRequest as error:
-                [wrong] = error.violations
-                where = f"{place}.{wrong.field}" if place else wrong.field
-                raise ArchiveInvalid.at(wrong.description, line=line, place=where) from None
-            yield from conversation.records(session)
+            yield from conversations_of([(place, value)], partial(self._conversation, line=line, taken=taken), line)
 
     def _conversations(self, source: BinaryIO) -> Iterator[tuple[int, str, Json]]:
         """Yields line (0 for none), place and value of each conversation."""

@@ -37,7 +37,7 @@ from turnwire.interop.archive.bounds import Bounds
 from turnwire.interop.archives import READERS, WRITERS
 
 FORMATS = sorted(READERS)
-ZIPPED = ["chatgpt"]
+ZIPPED = ["chatgpt", "claude"]
 """Formats that come in a ZIP."""
 
 

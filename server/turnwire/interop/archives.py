@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from turnwire.interop.archive.bounds import Bounds
 from turnwire.interop.chatgpt.reading import ChatGPTReader
+from turnwire.interop.claude.reading import ClaudeReader
 from turnwire.interop.openai.reading import OpenAIReader
 from turnwire.interop.openai.writing import OpenAIWriter
 from turnwire.ports.clock import Clock
@@ -14,6 +15,7 @@ from turnwire.ports.moving.archives import ArchiveReader, ArchiveWriter
 
 READERS: Mapping[str, Callable[[Clock, Bounds], ArchiveReader]] = {
     "chatgpt": ChatGPTReader,
+    "claude": ClaudeReader,
     "openai": OpenAIReader,
 }
 """Makers of readers by the name of the format."""

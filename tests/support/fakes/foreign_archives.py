@@ -270,5 +270,72 @@ CHATGPT: Any = chatgpt(
 )
 """A conversation of ChatGPT's export: instructions, pictures, thoughts, calls with results, another branch."""
 
-EXAMPLES: dict[str, Any] = {"chatgpt": CHATGPT, "openai": OPENAI}
+
+def claude(*messages: Any, **more: Any) -> Any:
+    """Returns a conversation of Claude's export."""
+    return {
+        "uuid": "conv-1",
+        "name": "Poems",
+        "summary": "",
+        "created_at": "2025-05-01T12:00:00.123456Z",
+        "updated_at": "2025-05-01T14:30:00+02:00",
+        "account": {"uuid": "acc-1"},
+        "chat_messages": list(messages),
+        **more,
+    }
+
+
+def said(message_id: str, sender: str, *content: Any, **more: Any) -> Any:
+    """Returns a message of Claude's export; a text stands for a block of type "text"."""
+    blocks = [
+        {"type": "text", "text": block, "citations": []} if isinstance(block, str) else block for block in content
+    ]
+    message = {
+        "uuid": message_id,
+        "text": "".join(str(block["text"]) for block in blocks if block["type"] == "text"),
+        "content": blocks,
+        "sender": sender,
+        "created_at": "2025-05-01T12:00:01.5Z",
+        "updated_at": "2025-05-01T12:00:02Z",
+        "attachments": [],
+        "files": [],
+    }
+    return {**message, **more}
+
+
+CLAUDE: Any = claude(
+    said(
+        "m1",
+        "human",
+        "Read this. 詩",
+        attachments=[{"file_name": "poem.pdf", "file_size": 9, "file_type": "pdf", "extracted_content": "A rose."}],
+        files=[{"file_uuid": "0197-aa", "file_name": "rose.png"}],
+    ),
+    said(
+        "m2",
+        "assistant",
+        {"type": "thinking", "thinking": "A rose it is.", "summaries": [{"summary": "Rose"}], "cut_off": False},
+        "I look.",
+        {"type": "tool_use", "id": "t1", "name": "web_search", "input": {"query": "rose", "n": 1.5}},
+        {"type": "tool_use", "id": None, "name": "artifacts", "input": {"command": "create"}},
+        {
+            "type": "tool_result",
+            "tool_use_id": "t1",
+            "name": "web_search",
+            "content": [
+                {"type": "knowledge", "title": "Rose", "url": "https://x.y", "text": "A flower."},
+                {"type": "text", "text": "done"},
+                {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgpmYWtl"}},
+            ],
+            "is_error": False,
+        },
+        {"type": "tool_result", "tool_use_id": None, "name": "artifacts", "content": "OK", "is_error": True},
+        {"type": "token_budget"},
+        "It is a rose.",
+    ),
+    said("m3", "human", content=[], text="Thanks."),
+)
+"""A conversation of Claude's export: an attachment, a picture, thinking, calls with results."""
+
+EXAMPLES: dict[str, Any] = {"chatgpt": CHATGPT, "claude": CLAUDE, "openai": OPENAI}
 """A conversation of each format, as JSON."""

@@ -1,5 +1,6 @@
 """Values of foreign JSON: what is null or missing says nothing, what has another type is refused with its place."""
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -36,6 +37,8 @@ def an_object_at(value: Json, key: str, place: str) -> Json:
 def text_at(value: Json, key: str, place: str) -> str:
     """Returns the text at a key; "" for none."""
     found = value.get(key)
+    if isinstance(found, str) and found.isascii():
+        return found  # nearly all are, and a place costs more than the rest
     return "" if found is None else a_text(found, within(place, key))
 
 
@@ -92,3 +95,8 @@ def within(place: str, key: str) -> str:
     """Returns the place of a key; a foreign key is cut."""
     shown = one_line(key, 64)
     return f"{place}.{shown}" if place else shown
+
+
+def compact(value: Json) -> str:
+    """Returns an object as JSON text, as arguments of calls are stored."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -7,13 +7,14 @@ import msgspec
 from turnwire.domain.conversation.messages import ToolResult, ToolStatus, ToolUse
 
 
-def with_result(call: ToolUse, result: ToolResult, at: datetime) -> ToolUse:
+def with_result(call: ToolUse, result: ToolResult, at: datetime, arrived: datetime | None = None) -> ToolUse:
     """Returns a call with its result.
 
     Args:
         call: The call.
         result: Its result; of an error the output says what went wrong.
-        at: When the call was complete and its result arrived.
+        at: When the call was complete.
+        arrived: When its result arrived; None for the same moment.
     """
     return msgspec.structs.replace(
         call,
@@ -21,5 +22,5 @@ def with_result(call: ToolUse, result: ToolResult, at: datetime) -> ToolUse:
         output=None if result.is_error else result.output,
         error=result.output if result.is_error else None,
         started_at=at,
-        finished_at=at,
+        finished_at=at if arrived is None else arrived,
     )

@@ -1,8 +1,10 @@
 """ikigai's messages: constructors that know no provider, and the conversion of stored rows.
 
-Makes values of `domain/`: signatures of thinking have a place there and none in the contract.
+Makes values of `domain/`: signatures of thinking have a place there and none in the contract. `archive` reads rows of
+many conversations from a file.
 """
 
+from turnwire.interop.ikigai.archive import RowsReader
 from turnwire.interop.ikigai.blocks import (
     Block,
     Draft,
@@ -23,6 +25,7 @@ __all__ = [
     "Block",
     "Draft",
     "MadeBy",
+    "RowsReader",
     "assistant_message",
     "conversation",
     "draft_of",

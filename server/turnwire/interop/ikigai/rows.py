@@ -63,7 +63,7 @@ def _data(row: Json, place: str) -> Json:
         refuse(at, f"is missing in a message of kind {row['kind']}")
     try:
         return an_object(json.loads(a_text(row["data_json"], at)), at)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also a number of too many digits
         refuse(at, f"is not JSON: {error}")
 
 

@@ -114,7 +114,7 @@ def _chat(db: sqlite3.Connection, number: int) -> _Chat:
     problems = [_too_long(f"chats.{column}", key) for column in dropped]
     cleared, heard = (instant(_bytes(columns[name])) for name in ("cleared_at", "last_message_time"))
     if cleared == math.inf:
-        words = "the time when the chat was cleared cannot be read: its messages are shown"
+        words = "The time when the chat was cleared cannot be read: its messages are shown."
         problems.append(
             ImportProblem(reason="TIME_UNKNOWN", explanation=words, field="chats.cleared_at", source_id=key)
         )
@@ -167,5 +167,5 @@ def _bytes(value: object) -> bytes | None:
 
 
 def _too_long(field: str, key: str) -> ImportProblem:
-    words = "the value is too long to be kept exactly; its text is cut"
+    words = "The value is too long to be kept exactly; its text is cut."
     return ImportProblem(reason="VALUE_TOO_LONG", explanation=words, field=field, source_id=key)

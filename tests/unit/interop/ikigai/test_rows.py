@@ -85,6 +85,7 @@ CALL = {"tool_call_id": "c", "tool_name": "bash", "tool_args": "{}"}
         ({"kind": "tool_call"}, "row.data_json: is missing in a message of kind tool_call"),
         ({"kind": "tool_result", "data_json": None}, "row.data_json: is missing in a message of kind tool_result"),
         ({"kind": "tool", "data_json": "{"}, "row.data_json: is not JSON"),
+        ({"kind": "tool", "data_json": '{"a": ' + "9" * 5_000 + "}"}, "row.data_json: is not JSON"),
         ({"kind": "tool_call", "data_json": "[" * 100_000}, "row.data_json: is not JSON"),
         ({"kind": "tool_call", "data_json": "[]"}, "row.data_json: must be an object, not an array"),
         (_row("tool_call", tool_name="bash", tool_args="{}"), "row.data_json.tool_call_id: is missing"),

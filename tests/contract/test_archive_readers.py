@@ -36,15 +36,11 @@ from turnwire.domain.errors import ArchiveInvalid
 from turnwire.interop.archive.bounds import Bounds
 from turnwire.interop.archives import READERS, WRITERS
 
-<<<<<<< HEAD
-FORMATS = sorted(READERS)
+FORMATS = sorted(EXAMPLES)
 ZIPPED = ["chatgpt", "claude"]
 """Formats that come in a ZIP."""
-=======
-FORMATS = sorted(EXAMPLES)
 OF_ROWS = {"ikigai"}
 """Formats that are no JSON of conversations; they have tests of their own."""
->>>>>>> 4165f80 (interop: read ikigai's rows as an archive)
 
 
 def test_every_format_has_an_example() -> None:

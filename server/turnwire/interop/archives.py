@@ -6,24 +6,18 @@
 from collections.abc import Callable, Mapping
 
 from turnwire.interop.archive.bounds import Bounds
-<<<<<<< HEAD
 from turnwire.interop.chatgpt.reading import ChatGPTReader
 from turnwire.interop.claude.reading import ClaudeReader
-=======
 from turnwire.interop.ikigai.archive import RowsReader
->>>>>>> 4165f80 (interop: read ikigai's rows as an archive)
 from turnwire.interop.openai.reading import OpenAIReader
 from turnwire.interop.openai.writing import OpenAIWriter
 from turnwire.ports.clock import Clock
 from turnwire.ports.moving.archives import ArchiveReader, ArchiveWriter
 
 READERS: Mapping[str, Callable[[Clock, Bounds], ArchiveReader]] = {
-<<<<<<< HEAD
     "chatgpt": ChatGPTReader,
     "claude": ClaudeReader,
-=======
     "ikigai": lambda _, bounds: RowsReader(bounds),
->>>>>>> 4165f80 (interop: read ikigai's rows as an archive)
     "openai": OpenAIReader,
 }
 """Makers of readers by the name of the format."""

@@ -16,6 +16,7 @@ from turnwire.domain.archive.records import ImportProblem
 from turnwire.domain.conversation.messages import Message, MessageType, Origin, ToolStatus, ToolUse
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import InvalidRequest
+from turnwire.interop.archive.conversation import NO_RESULT
 from turnwire.interop.forms import a_text, an_object, refuse
 from turnwire.interop.ikigai.blocks import Draft, metadata_json, text
 from turnwire.interop.ikigai.conversations import Conversation, MadeBy
@@ -118,7 +119,7 @@ class Replay:
         )
 
     def messages(self) -> list[tuple[Message, bool]]:
-        """Returns the messages in order, each with whether it was taken back. Calls without a result are cancelled."""
+        """Returns the messages in order, each with whether it was taken back. A call without a result has an error."""
         found = [
             (_settled(message), hidden)
             for message, hidden in zip(self._grown.messages, self._grown.hidden, strict=True)
@@ -177,7 +178,7 @@ def _settled(message: Message) -> Message:
     return msgspec.structs.replace(
         message,
         parts=tuple(
-            msgspec.structs.replace(part, content=_cancelled(part.content, message.created_at))
+            msgspec.structs.replace(part, content=_without_result(part.content, message.created_at))
             if isinstance(part.content, ToolUse) and not part.content.status.settled
             else part
             for part in message.parts
@@ -185,5 +186,5 @@ def _settled(message: Message) -> Message:
     )
 
 
-def _cancelled(call: ToolUse, at: datetime) -> ToolUse:
-    return msgspec.structs.replace(call, status=ToolStatus.CANCELLED, started_at=at, finished_at=at)
+def _without_result(call: ToolUse, at: datetime) -> ToolUse:
+    return msgspec.structs.replace(call, status=ToolStatus.ERROR, error=NO_RESULT, started_at=at, finished_at=at)

@@ -147,12 +147,14 @@ def test_answers_after_a_rewind_name_their_question() -> None:
     assert messages[2].answers_message_id == messages[0].message_id
 
 
-def test_calls_without_a_result_are_cancelled() -> None:
-    """An archive has only what is final."""
+def test_calls_without_a_result_have_an_error() -> None:
+    """Which says so."""
     _, [message], _ = _one(_read([_row(1, "tool_call", data_json=json.dumps(CALL))]))
     call = message.parts[1].content
     assert isinstance(call, ToolUse)
-    assert call.status is ToolStatus.CANCELLED
+    assert (call.status, call.output, call.error) == (
+        ToolStatus.ERROR, None, "The archive has no result of this call.",
+    )  # fmt: skip
 
 
 def test_a_long_prompt_is_the_first_message() -> None:

@@ -231,6 +231,27 @@ async def test_an_abort_frees_the_model_and_the_session(provider: ProviderServer
     assert await _stream(priced, session_id, again, callback) is PlueCode.OK
 
 
+async def test_a_broken_connection_loses_no_update(provider: ProviderServer, priced: Client) -> None:
+    """The next watch goes on behind the last batch, while the answer went on: nothing twice, nothing lost."""
+    first, *rest = answer("openai_chat", Say("one "), Say("two "), Say("three")).chunks
+    go_on = asyncio.Event()
+    provider.enqueue(ScriptedReply((first, go_on, *rest)))
+    session_id, message_id = await _sent(priced)
+    settings = TurnSettings(model=model_name("m", "mine"))
+    request = StartTurnRequest(session_id=session_id, user_message_id=message_id, settings=settings)
+    started = await priced.turns.StartTurn(request)
+    updates, told = Updates(started.turn.turn_id), list[dict[str, Any]]()
+    async with watching(priced, session_id, resume_token=started.resume_token) as broken:
+        while not told:
+            told += [json.loads(update) for event in await broken.batch() for update in updates.apply(event)]
+    async with watching(priced, session_id, resume_token=broken.token) as resumed:
+        go_on.set()
+        while updates.code is None:
+            told += [json.loads(update) for event in await resumed.batch() for update in updates.apply(event)]
+    assert (_content(told), updates.code) == ("one two three", PlueCode.OK)
+    assert [update["type"] for update in told].count("done") == 1
+
+
 async def test_a_killed_server_keeps_what_had_come(tmp_path: Path) -> None:
     """The next server lists it and ends the answer: -9, `done` once, and the message can be answered by another."""
     async with server_process(tmp_path) as server, connect(server.address) as client:

@@ -3,6 +3,8 @@
 from collections.abc import Collection, Mapping
 from typing import Any, NoReturn
 
+import msgspec
+
 from turnwire.domain.errors import InvalidRequest
 
 Json = dict[str, Any]
@@ -54,6 +56,18 @@ def a_count(value: object, place: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_WHOLE_NUMBER:
         refuse(place, "must be a whole number from 0 to 2^53 - 1")
     return value
+
+
+def is_readable(text: str) -> bool:
+    """Returns whether text is JSON that readers in all languages take.
+
+    False for numbers that are none or too large, for half of a surrogate pair, and for nesting that is too deep.
+    """
+    try:
+        msgspec.json.decode(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def kind_of(value: object) -> str:

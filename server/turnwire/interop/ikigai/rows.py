@@ -43,7 +43,7 @@ def draft_of(row: object, place: str = "row") -> Draft | None:
     metadata = given.get("provider_metadata")
     if metadata is not None:
         metadata = an_object(metadata, f"{place}.provider_metadata")
-        a_text(json.dumps(metadata, ensure_ascii=False), f"{place}.provider_metadata")
+        _check_json(metadata, f"{place}.provider_metadata")
     match kind:
         case "user" | "assistant":
             if given.get("content") is None:
@@ -65,6 +65,15 @@ def _data(row: Json, place: str) -> Json:
         return an_object(json.loads(a_text(row["data_json"], at)), at)
     except (ValueError, RecursionError) as error:  # also a number of too many digits
         refuse(at, f"is not JSON: {error}")
+
+
+def _check_json(value: object, place: str) -> None:
+    """Refuses what cannot be stored as JSON."""
+    try:
+        written = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        refuse(place, f"is not JSON: {error}")
+    a_text(written, place)
 
 
 def _call(data: Json, place: str) -> list[Block]:

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from opencode.event.session_event_pb2 import SessionEvent
 from opencode.message import content_pb2 as pb
 from opencode.tool.tool_pb2 import ToolCallState
-from turnwire.interop.forms import Json
+from turnwire.interop.forms import Json, is_readable
 from turnwire.interop.maria.conversations import SETTLED, messages_json, result_text
 from turnwire.interop.maria.messages import call_id, message_json, text_of, tool_call_json, tool_json
 from turnwire.interop.maria.usage import usage_json
@@ -236,8 +236,8 @@ class _Answer:
 
 
 def _arguments(call: ToolCallState) -> object:
-    """Returns the arguments as JSON, or as the text that the model wrote when that is none."""
+    """Returns the arguments as JSON, or as the text that the model wrote when that is none that all can read."""
     try:
-        return json.loads(call.input_json)
-    except ValueError:
+        return json.loads(call.input_json) if is_readable(call.input_json) else call.input_json
+    except ValueError:  # a number of thousands of digits
         return call.input_json

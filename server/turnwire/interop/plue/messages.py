@@ -9,6 +9,7 @@ import msgspec
 from opencode.message import content_pb2 as pb
 from opencode.tool.tool_pb2 import ToolCallState
 from turnwire.domain.money import usd
+from turnwire.interop.forms import is_readable
 
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 _ROLES = {pb.MESSAGE_TYPE_USER: "user", pb.MESSAGE_TYPE_ASSISTANT: "assistant", pb.MESSAGE_TYPE_TOOL_RESULT: "tool"}
@@ -110,9 +111,5 @@ def _result(tool_use_id: str, output: str | None, error: str | None) -> dict[str
 
 
 def _parameters(input_json: str) -> object:
-    """Returns the arguments as the JSON that the model wrote, digit by digit, or as text when that is none."""
-    try:
-        msgspec.json.decode(input_json)
-    except ValueError:
-        return input_json
-    return msgspec.Raw(input_json.encode())
+    """Returns the arguments as the JSON that the model wrote, digit by digit, or as text when few could read that."""
+    return msgspec.Raw(input_json.encode()) if is_readable(input_json) else input_json

@@ -1,6 +1,8 @@
 """Stored rows of ikigai."""
 
+import functools
 import json
+import math
 from typing import Any
 
 import pytest
@@ -72,6 +74,7 @@ def test_metadata_travels() -> None:
 
 
 CALL = {"tool_call_id": "c", "tool_name": "bash", "tool_args": "{}"}
+DEEP = functools.reduce(lambda inner, _: {"x": inner}, range(100_000), dict[str, Any]())
 
 
 @pytest.mark.parametrize(
@@ -87,6 +90,7 @@ CALL = {"tool_call_id": "c", "tool_name": "bash", "tool_args": "{}"}
         ({"kind": "tool", "data_json": "{"}, "row.data_json: is not JSON"),
         ({"kind": "tool", "data_json": '{"a": ' + "9" * 5_000 + "}"}, "row.data_json: is not JSON"),
         ({"kind": "tool_call", "data_json": "[" * 100_000}, "row.data_json: is not JSON"),
+        ({"kind": "tool_call", "data_json": f'{{"tool_call_id": {"1" * 5000}}}'}, "row.data_json: is not JSON"),
         ({"kind": "tool_call", "data_json": "[]"}, "row.data_json: must be an object, not an array"),
         (_row("tool_call", tool_name="bash", tool_args="{}"), "row.data_json.tool_call_id: is missing"),
         (_row("tool_call", tool_call_id="c", tool_args="{}"), "row.data_json.tool_name: is missing"),
@@ -102,6 +106,9 @@ CALL = {"tool_call_id": "c", "tool_name": "bash", "tool_args": "{}"}
         (_row("tool_result", tool_call_id="c"), "row.data_json.output: is missing"),
         (_row("tool", tool_call_id="c", output="a", success="no"), "row.data_json.success: must be true or false"),
         ({"kind": "user", "content": "a", "provider_metadata": []}, "row.provider_metadata: must be an object"),
+        ({"kind": "user", "content": "a", "provider_metadata": {"n": math.nan}}, "row.provider_metadata: is not JSON"),
+        ({"kind": "user", "content": "a", "provider_metadata": {"n": b""}}, "row.provider_metadata: is not JSON"),
+        ({"kind": "user", "content": "a", "provider_metadata": DEEP}, "row.provider_metadata: is not JSON"),
     ],
 )
 def test_refusals_say_what_is_wrong(row: dict[str, Any], error: str) -> None:

@@ -1,7 +1,9 @@
 """Envelopes of events that a server sends seldom, or not yet."""
 
+import json
 from typing import Any
 
+import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from opencode.event.session_event_pb2 import SessionEvent
@@ -108,6 +110,35 @@ def test_a_call_is_announced_once_it_may_run() -> None:
     [announced] = updated(5, status="running")
     assert (announced["msg"], announced["args"]) == ("PreToolCall", "{cut")
     assert _names(updated(6, status="error", error="no")) == ["PostToolCall", "MessageAdded"]
+
+
+@pytest.mark.parametrize(
+    ("written", "args"),
+    [
+        ('{"n": 1.50, "m": 12345678901234567890123}', {"n": 1.5, "m": 12345678901234567890123}),
+        ("[" * 100_000 + "]" * 100_000, ...),
+        ("1" * 5000, ...),
+        ('{"n": NaN}', ...),
+        ('{"n": 1e999}', ...),
+        ('"\\ud800"', ...),
+        ("", ...),
+    ],
+)
+def test_arguments_that_few_can_read_are_text(written: str, args: Any) -> None:
+    """A model may write anything: no envelope is lost, and each one is JSON."""
+    call = ToolCallState(id="p", name="look", status="error", error="no", input_json=written, started_at=1)
+    answer = pb.SessionMessage(
+        message_id="m",
+        type=pb.MESSAGE_TYPE_ASSISTANT,
+        status=pb.MESSAGE_STATUS_COMPLETE,
+        parts=[pb.Part(tool_use=call)],
+    )
+    envelopes = Envelopes("ses_1")
+    envelopes.apply(_event(1, message_added={"message": answer}))
+    told = envelopes.apply(_event(2, message_finished={"message": answer}))
+    assert _names(told) == ["RequestCompleted", "PreToolCall", "PostToolCall", "MessageAdded"]
+    assert [envelope["args"] for envelope in told[1:3]] == [written if args is ... else args] * 2
+    assert json.loads(json.dumps(told, allow_nan=False)) == told
 
 
 def test_results_of_before_are_not_told_again() -> None:

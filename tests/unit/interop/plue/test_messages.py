@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from opencode.file.file_pb2 import FileRef
 from opencode.message import content_pb2 as pb
 from opencode.tool.tool_pb2 import ToolCallState
@@ -49,6 +51,15 @@ def test_parts_have_the_names_of_plue() -> None:
         {"type": "tool_result", "tool_use_id": "t2", "result": None, "error": "no such file"},
     ]
     assert '"parameters":{"n": 1.50}' in message_json(message)
+
+
+@pytest.mark.parametrize(
+    "arguments", ["[" * 100_000, "[" * 100_000 + "]" * 100_000, "NaN", '{"n": 1e999}', '"\\ud800"', ""]
+)
+def test_parameters_that_few_can_read_are_text(arguments: str) -> None:
+    """A model may write anything: the conversation can be listed all the same."""
+    message = _message(pb.Part(tool_use=ToolCallState(id="t", name="n", status="pending", input_json=arguments)))
+    assert json.loads(message_json(message))["parts"][0]["parameters"] == arguments
 
 
 def test_results_of_their_own_are_tool_results() -> None:

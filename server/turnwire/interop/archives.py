@@ -11,6 +11,8 @@ from turnwire.interop.claude.reading import ClaudeReader
 from turnwire.interop.ikigai.archive import RowsReader
 from turnwire.interop.openai.reading import OpenAIReader
 from turnwire.interop.openai.writing import OpenAIWriter
+from turnwire.interop.opencode.reading import OpenCodeReader
+from turnwire.interop.opencode.writing import OpenCodeWriter
 from turnwire.ports.clock import Clock
 from turnwire.ports.moving.archives import ArchiveReader, ArchiveWriter
 
@@ -19,10 +21,12 @@ READERS: Mapping[str, Callable[[Clock, Bounds], ArchiveReader]] = {
     "claude": ClaudeReader,
     "ikigai": lambda _, bounds: RowsReader(bounds),
     "openai": OpenAIReader,
+    "opencode": OpenCodeReader,
 }
 """Makers of readers by the name of the format."""
 
 WRITERS: Mapping[str, Callable[[], ArchiveWriter]] = {
     "openai": OpenAIWriter,
+    "opencode": OpenCodeWriter,
 }
 """Makers of writers by the name of the format."""

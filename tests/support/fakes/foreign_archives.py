@@ -337,5 +337,115 @@ CLAUDE: Any = claude(
 )
 """A conversation of Claude's export: an attachment, a picture, thinking, calls with results."""
 
-EXAMPLES: dict[str, Any] = {"chatgpt": CHATGPT, "claude": CLAUDE, "openai": OPENAI}
+
+def opencode(*messages: Any, **more: Any) -> Any:
+    """Returns a session as OpenCode exports it; `more` stands in its info."""
+    info = {
+        "id": "ses_1",
+        "slug": "quiet-fox",
+        "projectID": "prj_1",
+        "directory": "/home/ann/project",
+        "title": "Fix it",
+        "version": "1.2.0",
+        "time": {"created": 1_700_000_000_123, "updated": 1_700_000_900_000},
+    }
+    return {"info": {**info, **more}, "messages": list(messages)}
+
+
+def asked(message_id: str, *parts: Any, **more: Any) -> Any:
+    """Returns a user message of OpenCode; a text stands for a part of type "text"."""
+    info = {
+        "id": message_id,
+        "sessionID": "ses_1",
+        "role": "user",
+        "time": {"created": 1_700_000_001_000},
+        "agent": "build",
+        "model": {"providerID": "anthropic", "modelID": "claude-sonnet-4"},
+    }
+    return {"info": {**info, **more}, "parts": _opencode_parts(message_id, parts)}
+
+
+def answered(message_id: str, *parts: Any, **more: Any) -> Any:
+    """Returns an assistant message of OpenCode; a text stands for a part of type "text"."""
+    info = {
+        "id": message_id,
+        "sessionID": "ses_1",
+        "role": "assistant",
+        "time": {"created": 1_700_000_002_000, "completed": 1_700_000_003_500},
+        "parentID": "msg_1",
+        "modelID": "claude-sonnet-4",
+        "providerID": "anthropic",
+        "mode": "build",
+        "agent": "build",
+        "path": {"cwd": "/home/ann/project", "root": "/home/ann/project"},
+        "cost": 0.00125,
+        "tokens": {"input": 10, "output": 20, "reasoning": 5, "cache": {"read": 3, "write": 4}},
+        "finish": "stop",
+    }
+    return {"info": {**info, **more}, "parts": _opencode_parts(message_id, parts)}
+
+
+def _opencode_parts(message_id: str, parts: Iterable[Any]) -> list[Any]:
+    given = [{"type": "text", "text": part} if isinstance(part, str) else part for part in parts]
+    number = message_id.removeprefix("msg_")
+    head = {"sessionID": "ses_1", "messageID": message_id}
+    return [{"id": f"prt_{number}_{index}", **head, **part} for index, part in enumerate(given)]
+
+
+def tool(call_id: str, name: str = "bash", **state: Any) -> Any:
+    """Returns a tool part of OpenCode."""
+    time = {"start": 1_700_000_002_100, "end": 1_700_000_002_900}
+    return {
+        "type": "tool",
+        "callID": call_id,
+        "tool": name,
+        "state": {"input": {"command": "ls"}, "time": time, **state},
+    }
+
+
+OPENCODE: Any = opencode(
+    asked(
+        "msg_1",
+        "Fix it. 直す",
+        {"type": "file", "mime": "image/png", "filename": "a.png", "url": PNG_URI},
+        system="Be brief.",
+    ),
+    answered(
+        "msg_2",
+        {"type": "step-start", "snapshot": "abc"},
+        {
+            "type": "reasoning",
+            "text": "hm",
+            "time": {"start": 1, "end": 2},
+            "metadata": {"anthropic": {"signature": "c2ln"}},
+        },
+        tool(
+            "call_1",
+            status="completed",
+            output="a.py",
+            title="List",
+            metadata={"exit": 0},
+            attachments=[
+                {
+                    "id": "prt_9",
+                    "sessionID": "ses_1",
+                    "messageID": "msg_2",
+                    "type": "file",
+                    "mime": "image/png",
+                    "url": PNG_URI,
+                }
+            ],
+        ),
+        tool("call_2", status="error", error="no such file"),
+        {"type": "step-finish", "reason": "tool-calls", "cost": 0, "tokens": {}},
+        finish="tool-calls",
+    ),
+    answered("msg_3", "It is fixed."),
+    asked("msg_4", "Really?"),
+    answered("msg_5", "No.", error={"name": "MessageAbortedError", "data": {"message": "aborted"}}, cost=0, tokens={}),
+    revert={"messageID": "msg_4", "snapshot": "abc", "diff": ""},
+)
+"""A session of OpenCode: a file, sealed reasoning, calls with results and files, cost, what was taken back."""
+
+EXAMPLES: dict[str, Any] = {"chatgpt": CHATGPT, "claude": CLAUDE, "openai": OPENAI, "opencode": OPENCODE}
 """A conversation of each format, as JSON."""

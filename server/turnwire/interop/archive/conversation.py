@@ -73,6 +73,8 @@ class Draft:
     parts: list[Content | Attachment | Call] = field(default_factory=list)
     states: dict[int, str] = field(default_factory=dict)
     """`Part.provider_state` by position in `parts`."""
+    part_ids: dict[int, str] = field(default_factory=dict)
+    """The archive's ids of parts by position in `parts`; the others get some."""
     model_run: ModelRun | None = None
     hidden: bool = False
     more: dict[str, Any] = field(default_factory=dict)
@@ -119,7 +121,7 @@ class Conversation:
             self._problems.append(self._problem(reason, explanation, place))
 
     def count(self, reason: str, what: str, place: str) -> None:
-        """Notes one of many things of a kind; `what` follows their number, such as "parts of type patch"."""
+        """Notes one of many things of a kind; `what` is told once, with their number, such as "Left out: patches"."""
         number, first = self._counted.get((reason, what), (0, place))
         self._counted[reason, what] = (number + 1, first)
 
@@ -128,10 +130,10 @@ class Conversation:
         yield ArchivedSession(session)
         yield from self._problems
         for (reason, what), (number, first) in self._counted.items():
-            yield self._problem(reason, f"Left out: {what} ({number}); the first one is here.", first)
+            yield self._problem(reason, f"{what} ({number}); the first one is here.", first)
         if self._told > self._bounds.problems:
             yield self._problem("MORE_PROBLEMS", f"{self._told - self._bounds.problems} further problems.", "")
-        ids, stored, answered, count = _Ids(), set[str](), "", 0
+        ids, part_ids, stored, answered, count = _Ids(), _Ids(), set[str](), "", 0
         for draft in self.drafts:
             contents: list[tuple[int, Content]] = []
             for index, part in enumerate(draft.parts):
@@ -140,7 +142,9 @@ class Conversation:
                     contents.append((index, content))
             if not contents and "failure" not in draft.more:
                 continue
-            message = _message(draft, ids.take(draft.message_id), session.session_id, contents, answered)
+            message_id = ids.take(draft.message_id)
+            parts = _parts(draft, message_id, contents, part_ids)
+            message = _message(draft, message_id, session.session_id, parts, answered)
             if draft.type is MessageType.USER:
                 answered = message.message_id
             count += 1
@@ -199,13 +203,23 @@ class _Ids:
         return chosen
 
 
-def _message(
-    draft: Draft, message_id: str, session_id: str, contents: list[tuple[int, Content]], answered: str
-) -> Message:
+def _parts(draft: Draft, message_id: str, contents: list[tuple[int, Content]], ids: _Ids) -> tuple[Part, ...]:
+    return tuple(
+        Part(
+            part_id=ids.take(draft.part_ids.get(position) or f"{message_id}#{index}"),
+            index=index,
+            content=content,
+            provider_state=draft.states.get(position),
+        )
+        for index, (position, content) in enumerate(contents)
+    )
+
+
+def _message(draft: Draft, message_id: str, session_id: str, parts: tuple[Part, ...], answered: str) -> Message:
     more = dict(draft.more)
     is_answer = draft.type is MessageType.ASSISTANT
     if is_answer:
-        calls = any(isinstance(content, ToolUse) for _, content in contents)
+        calls = any(isinstance(part.content, ToolUse) for part in parts)
         more.setdefault("finish_reason", FinishReason.TOOL_USE if calls else FinishReason.STOP)
     return Message(
         message_id=message_id,
@@ -214,15 +228,7 @@ def _message(
         status=more.pop("status", MessageStatus.COMPLETE),
         created_at=draft.at,
         updated_at=more.pop("updated_at", draft.at),
-        parts=tuple(
-            Part(
-                part_id=f"{message_id}#{index}",
-                index=index,
-                content=content,
-                provider_state=draft.states.get(position),
-            )
-            for index, (position, content) in enumerate(contents)
-        ),
+        parts=parts,
         answers_message_id=answered if is_answer else "",
         model_run=draft.model_run,
         **more,

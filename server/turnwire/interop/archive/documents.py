@@ -58,6 +58,34 @@ def lines(source: BinaryIO, bounds: Bounds) -> Iterator[tuple[int, Any]]:
             yield number, _object_in(text, bounds, number)
 
 
+def anything(source: BinaryIO, bounds: Bounds) -> Iterator[tuple[int, str, Any]]:
+    """Yields line (0 for none), place and value of each value of JSON Lines or of a document, whichever it is.
+
+    JSON Lines are those whose first line is an object: a document begins with an array, or its object goes on.
+
+    Raises:
+        ArchiveInvalid: as `lines` and `documents`.
+    """
+    if _has_lines(source, bounds):
+        yield from ((line, "", value) for line, value in lines(source, bounds))
+    else:
+        yield from ((0, place, value) for place, value in documents(source, bounds))
+
+
+def _has_lines(source: BinaryIO, bounds: Bounds) -> bool:
+    """Returns whether an object fills the first line that is not empty; leaves the source at its beginning."""
+    start = source.tell()
+    beginning = source.read(4096).removeprefix(_BOM).lstrip()
+    source.seek(start)
+    if not beginning.startswith(b"{"):
+        return False
+    first = b""
+    while not first.strip(_BOM + b" \t\r\n"):
+        first = source.readline(bounds.conversation_bytes)
+    source.seek(start)
+    return first.rstrip().endswith(b"}")
+
+
 def _object_in(line: bytes, bounds: Bounds, number: int) -> Any:
     values = _Values(bounds, "", number)
     chunks = (line[start : start + CHUNK_BYTES] for start in range(0, len(line), CHUNK_BYTES))

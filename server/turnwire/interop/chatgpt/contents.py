@@ -12,7 +12,7 @@ from turnwire.interop.archive.values import array, id_at, objects, text_at, with
 from turnwire.interop.archive.zipped import Export
 from turnwire.interop.forms import Json, a_text, kind_of, refuse
 
-_UNKNOWN = "contents of a type that is not known, except for their text"
+_UNKNOWN = "Left out: contents of a type that is not known, except for their text"
 Found = Text | Reasoning | Attachment
 
 

@@ -144,18 +144,20 @@ class _Branch:
             self._instruct(content, at)
             return
         if node.role not in TYPES:
-            self._conversation.count("UNKNOWN_CONTENT", "messages of a role that is not known", f"{node.place}.author")
+            self._conversation.count(
+                "UNKNOWN_CONTENT", "Left out: messages of a role that is not known", f"{node.place}.author"
+            )
             return
         parts = self._contents.of(content, at, node.metadata, f"{node.place}.metadata") if kind not in _CONTEXTS else []
         called = node.role == "assistant" and (text_at(node.message, "recipient", node.place) or "all") != "all"
         is_hidden = flag_at(node.metadata, "is_visually_hidden_from_conversation", f"{node.place}.metadata")
         spoken = [part for part in parts if not isinstance(part, Reasoning)]
         if kind in _CONTEXTS or (is_hidden and spoken and not called and node.role != "tool"):
-            self._conversation.count("HIDDEN_MESSAGE", "messages that ChatGPT hides", node.place)
+            self._conversation.count("HIDDEN_MESSAGE", "Left out: messages that ChatGPT hides", node.place)
             return
         for key in ("citations", "content_references"):
             if node.metadata.get(key):
-                self._conversation.count("REFERENCES", f"lists of {key}", f"{node.place}.metadata.{key}")
+                self._conversation.count("REFERENCES", f"Left out: lists of {key}", f"{node.place}.metadata.{key}")
         self._append(node, kind, parts, called)
 
     def _append(self, node: _Node, kind: str, parts: list[Found], called: bool) -> None:
@@ -202,7 +204,7 @@ class _Branch:
     def _instruct(self, content: Json, place: str) -> None:
         words = "\n\n".join(filter(None, (text_at(content, key, place) for key in _INSTRUCTIONS)))
         if words and self.instructions and words != self.instructions:
-            self._conversation.count("INSTRUCTIONS", "earlier custom instructions", place)
+            self._conversation.count("INSTRUCTIONS", "Left out: earlier custom instructions", place)
         self.instructions = words or self.instructions
 
     def _time(self, node: _Node) -> datetime:

@@ -13,7 +13,7 @@ from turnwire.interop.forms import Json, a_text
 SILENT = frozenset({"token_budget"})
 """Types that say nothing to people or models."""
 
-_UNKNOWN = "blocks of a type that is not known, except for their text"
+_UNKNOWN = "Left out: blocks of a type that is not known, except for their text"
 
 
 class Blocks:
@@ -39,7 +39,7 @@ class Blocks:
                 case "text":
                     draft.parts += _text(text_at(block, "text", at))
                     if array(block, "citations", at):
-                        self._conversation.count("REFERENCES", "lists of citations", f"{at}.citations")
+                        self._conversation.count("REFERENCES", "Left out: lists of citations", f"{at}.citations")
                 case "thinking":
                     draft.parts += [Reasoning(words)] if (words := text_at(block, "thinking", at)) else []
                 case "tool_use":

@@ -73,7 +73,7 @@ class ClaudeReader:
 def _draft(message: Json, place: str, at: datetime, conversation: Conversation, run: ModelRun | None) -> Draft | None:
     sender = text_at(message, "sender", place)
     if sender not in TYPES:
-        conversation.count("UNKNOWN_CONTENT", "messages of a sender that is not known", f"{place}.sender")
+        conversation.count("UNKNOWN_CONTENT", "Left out: messages of a sender that is not known", f"{place}.sender")
         return None
     is_answer = TYPES[sender] is MessageType.ASSISTANT
     return Draft(id_at(message, "uuid", place), TYPES[sender], at, model_run=run if is_answer else None)

@@ -16,7 +16,7 @@ from turnwire.domain.errors import ArchiveInvalid
 from turnwire.interop.archive.attachments import Attachment, from_base64, from_url
 from turnwire.interop.archive.bounds import Bounds
 from turnwire.interop.archive.conversation import Call, Conversation, Draft, conversations_of, nothing_else
-from turnwire.interop.archive.documents import documents, lines
+from turnwire.interop.archive.documents import anything
 from turnwire.interop.archive.values import array, id_at, objects, seconds_at, text_at, within
 from turnwire.interop.forms import Json, a_text, an_object, kind_of, refuse, text_of
 from turnwire.ports.clock import Clock
@@ -57,11 +57,8 @@ class OpenAIReader:
 
     def _conversations(self, source: BinaryIO) -> Iterator[tuple[int, str, Json]]:
         """Yields line (0 for none), place and value of each conversation."""
-        if _has_lines(source, self._bounds):
-            yield from ((line, "", value) for line, value in lines(source, self._bounds))
-            return
         messages: list[Json] = []
-        for place, value in documents(source, self._bounds):
+        for line, place, value in anything(source, self._bounds):
             item = an_item(value, place)
             if place and "role" in item:
                 messages.append(item)
@@ -70,7 +67,7 @@ class OpenAIReader:
             elif messages:
                 raise ArchiveInvalid.at("is no message, as those before it are", place=place)
             else:
-                yield 0, place, item
+                yield line, place, item
         if messages:
             yield 0, "", {"messages": messages}
 
@@ -128,7 +125,7 @@ class OpenAIReader:
                 arguments = json.dumps({"input": words}, ensure_ascii=False)
                 yield Call(ToolUse(name=name, call_id=id_at(call, "id", at), input_json=arguments))
             else:
-                conversation.count("UNKNOWN_CONTENT", "tool calls of a kind that is not known", at)
+                conversation.count("UNKNOWN_CONTENT", "Left out: tool calls of a kind that is not known", at)
         if (old := message.get("function_call")) is not None:
             given = an_object(old, f"{place}.function_call")
             yield Call(_call(given, text_of(given, "name", f"{place}.function_call"), place))
@@ -146,7 +143,7 @@ class OpenAIReader:
             part, where = an_object(content[index], f"{at}[{index}]"), f"{at}[{index}]"
             value = self._part(part, where)
             if value is None:
-                conversation.count("UNKNOWN_CONTENT", "parts of a type that is not known", where)
+                conversation.count("UNKNOWN_CONTENT", "Left out: parts of a type that is not known", where)
             else:
                 found.append(value)
         return found
@@ -183,20 +180,6 @@ def an_item(value: object, place: str) -> Json:
 def _call(function: Json, call_id: str, place: str) -> ToolUse:
     at = f"{place}.function"
     return ToolUse(name=text_of(function, "name", at), call_id=call_id, input_json=text_at(function, "arguments", at))
-
-
-def _has_lines(source: BinaryIO, bounds: Bounds) -> bool:
-    """Returns whether an object fills the first line; leaves the source at its beginning."""
-    start = source.tell()
-    beginning = source.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
-    source.seek(start)
-    if not beginning.startswith(b"{"):
-        return False
-    first = b""
-    while not first.strip(b"\xef\xbb\xbf \t\r\n"):
-        first = source.readline(bounds.conversation_bytes)
-    source.seek(start)
-    return first.rstrip().endswith(b"}")
 
 
 def _digest(value: Json, taken: set[str]) -> str:

@@ -17,11 +17,11 @@ from msgspec import Struct
 
 from turnwire.core.intake.languages import language_of
 from turnwire.core.intake.readable_files import ReadableFiles, too_large
+from turnwire.domain.conversation.limits import MIME
 from turnwire.domain.conversation.messages import File
 from turnwire.domain.errors import InvalidRequest
 
 _DATA_URI = re.compile(r"data:(?P<mime>[^;,]*)(?P<parameters>(?:;[^;,]*)*?)(?P<base64>;base64)?,", re.IGNORECASE)
-_MIME = re.compile(r"[\w.+-]+/[\w.+-]+(?:\s*;.*)?", re.ASCII)
 UNKNOWN_MIME = "application/octet-stream"
 
 
@@ -45,7 +45,7 @@ class LoadedFile(Struct, frozen=True):
 
 def is_media_type(text: str) -> bool:
     """Returns whether a text has the form of a media type, such as "image/png"."""
-    return _MIME.fullmatch(text) is not None
+    return MIME.fullmatch(text) is not None
 
 
 async def load_file(new: NewFile, field: str, readable: ReadableFiles) -> LoadedFile:

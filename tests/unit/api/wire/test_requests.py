@@ -15,7 +15,7 @@ from opencode.provider.provider_pb2 import ProviderInfo
 from opencode.tool.tool_pb2 import ToolDefinition
 from opencode.turn import turn_pb2
 from turnwire.api.wire.requests import pages
-from turnwire.api.wire.requests.checks import MAX_METADATA_BYTES, required_ids
+from turnwire.api.wire.requests.checks import required_ids
 from turnwire.api.wire.requests.messages import append_request, explain_request, send_request
 from turnwire.api.wire.requests.watches import watch_request
 from turnwire.core.intake.attachments import NewFile
@@ -23,6 +23,7 @@ from turnwire.core.intake.inputs import NewMessage, NewText, NewTurn
 from turnwire.core.use_cases.explanation import ExplainRequest
 from turnwire.core.watches.watch import WatchRequest
 from turnwire.domain.conversation import turns
+from turnwire.domain.conversation.limits import MAX_METADATA_BYTES
 from turnwire.domain.conversation.messages import MessageType, ModelRef, ToolResult
 from turnwire.domain.errors import InvalidRequest
 from turnwire.ports.store import Page

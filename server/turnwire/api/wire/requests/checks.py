@@ -1,20 +1,16 @@
 """Checking the form of requests: collects every field that is wrong, so that one answer names them all."""
 
-import re
 from collections.abc import Container
 
 import msgspec
 
+from turnwire.domain.conversation.limits import MAX_METADATA_BYTES, TOOL_NAME
 from turnwire.domain.errors import FieldViolation, InvalidRequest
-
-MAX_METADATA_BYTES = 64 * 1024
-"""A metadata object rides with its message in every page and event; files are for more."""
 
 MAX_PAGE_SIZE = 1000
 """Messages or sessions in one page: about what a client can show, and below gRPC's default limit for an answer."""
 
 _json_decode = msgspec.json.Decoder(msgspec.Raw).decode
-_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class Checks:
@@ -79,7 +75,7 @@ class Checks:
 
     def tool_name(self, field: str, name: str) -> str:
         """Notes a violation unless the name is one that every model API takes. Returns it."""
-        if not _TOOL_NAME.fullmatch(name):
+        if not TOOL_NAME.fullmatch(name):
             self.fail(field, "is not 1 to 64 of the characters A-Z a-z 0-9 _ -")
         return name
 

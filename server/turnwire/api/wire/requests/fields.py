@@ -13,19 +13,17 @@ from opencode.turn import turn_pb2
 from turnwire.api.wire.requests.checks import Checks
 from turnwire.core.intake.attachments import NewFile
 from turnwire.core.intake.inputs import NewPart, NewText
+from turnwire.domain.conversation.limits import (
+    MAX_NUMBER,
+    MAX_PARTS,
+    MAX_PROMPT_CHARACTERS,
+    MAX_SESSION_TOOLS_BYTES,
+    MAX_STOP_SEQUENCES,
+    REASONING_EFFORTS,
+)
 from turnwire.domain.conversation.messages import MessageType, ModelRef, ToolResult
 from turnwire.domain.conversation.sessions import Budget
 from turnwire.domain.conversation.turns import MAX_TOOLS, GenerationOptions, ToolDefinition
-
-MAX_PARTS = 1000
-MAX_SESSION_TOOLS_BYTES = 256 * 1024
-"""They ride in every description of the session and are kept in memory with it."""
-MAX_PROMPT_CHARACTERS = 1_000_000
-"""Of a system prompt or a tool's description: about what the largest context windows hold."""
-MAX_STOP_SEQUENCES = 4
-MAX_NUMBER = 2**53 - 1
-"""Of 64-bit numbers that are answered again, except money: the largest that a JavaScript number holds exactly."""
-REASONING_EFFORTS = ("", "none", "minimal", "low", "medium", "high", "xhigh")
 
 _COUNTS = ("max_output_tokens", "max_steps", "max_turn_tokens", "max_turn_cost_pico_usd")
 """Options that are at least 1 when they are present."""

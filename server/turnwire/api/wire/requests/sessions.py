@@ -1,7 +1,5 @@
 """Requests about sessions as inputs of the core, checked for form."""
 
-import re
-
 from google.protobuf.field_mask_pb2 import FieldMask
 
 from opencode.session import session_pb2
@@ -10,14 +8,14 @@ from turnwire.api.wire.requests.checks import Checks
 from turnwire.api.wire.requests.fingerprints import fingerprint
 from turnwire.core.intake.inputs import NamedRequest, SessionChange
 from turnwire.core.use_cases.choices import check_directory
+from turnwire.domain.conversation.limits import (
+    LABEL_KEY,
+    MAX_LABEL_CHARACTERS,
+    MAX_LABELS,
+    MAX_SESSION_SYSTEM_CHARACTERS,
+)
 from turnwire.domain.conversation.sessions import SessionSettings
 
-MAX_LABELS = 64
-MAX_LABEL_CHARACTERS = 256
-MAX_SESSION_SYSTEM_CHARACTERS = 64 * 1024
-"""It rides in every description of the session."""
-
-_LABEL = re.compile(r"[a-z0-9._/-]{1,63}")
 _FIELDS = session_pb2.SessionSettings.DESCRIPTOR.fields_by_name
 _WHOLE = ("model",)
 """Settings whose halves mean nothing."""
@@ -159,7 +157,7 @@ def _labels(checks: Checks, sent: session_pb2.SessionSettings) -> dict[str, str]
     if len(sent.labels) > MAX_LABELS:
         checks.fail("labels", f"more than {MAX_LABELS} labels", "TOO_MANY")
     for key, value in sorted(sent.labels.items()):
-        if not _LABEL.fullmatch(key):
+        if not LABEL_KEY.fullmatch(key):
             checks.fail("labels", "have a key that is not 1 to 63 of the characters a-z 0-9 . _ - /")
         checks.at_most(f"labels[{key[:63]}]", value, MAX_LABEL_CHARACTERS)
     return dict(sent.labels)

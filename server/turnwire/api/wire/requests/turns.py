@@ -10,6 +10,7 @@ from turnwire.api.wire.requests import fields
 from turnwire.api.wire.requests.checks import Checks
 from turnwire.api.wire.requests.fingerprints import fingerprint
 from turnwire.core.intake.inputs import NamedRequest, NewTurn
+from turnwire.domain.conversation.limits import MAX_PROMPT_CHARACTERS
 from turnwire.domain.conversation.turns import BusyPolicy, TurnStatus
 
 _TURN_STATUSES = {turn_pb2.TurnStatus.Value(f"TURN_STATUS_{status.name}"): status for status in TurnStatus}
@@ -46,7 +47,7 @@ def busy_policy(checks: Checks, sent: turn_pb2.BusyPolicy.ValueType) -> BusyPoli
 def new_turn(checks: Checks, sent: message_pb2.SendMessageRequest | turn_pb2.TurnSettings) -> NewTurn:
     """Returns how a message is to be answered."""
     agent = checks.at_most("agent", sent.agent, 256)
-    system = checks.at_most("system", sent.system, fields.MAX_PROMPT_CHARACTERS)
+    system = checks.at_most("system", sent.system, MAX_PROMPT_CHARACTERS)
     return NewTurn(
         model=fields.model(checks, sent.model) if sent.HasField("model") else None,
         agent=agent if sent.HasField("agent") else None,

@@ -1,0 +1,25 @@
+"""How much values of a conversation may hold, whoever brings them: a caller or an archive."""
+
+import re
+
+MAX_PARTS = 1000
+"""Of a message that a caller sends."""
+MAX_METADATA_BYTES = 64 * 1024
+"""A metadata object rides with its message in every page and event; files are for more."""
+MAX_SESSION_TOOLS_BYTES = 256 * 1024
+"""They ride in every description of the session and are kept in memory with it."""
+MAX_SESSION_SYSTEM_CHARACTERS = 64 * 1024
+"""It rides in every description of the session."""
+MAX_PROMPT_CHARACTERS = 1_000_000
+"""Of a system prompt or a tool's description: about what the largest context windows hold."""
+MAX_STOP_SEQUENCES = 4
+MAX_LABELS = 64
+MAX_LABEL_CHARACTERS = 256
+MAX_NUMBER = 2**53 - 1
+"""Of 64-bit numbers that are answered again, except money: the largest that a JavaScript number holds exactly."""
+REASONING_EFFORTS = ("", "none", "minimal", "low", "medium", "high", "xhigh")
+
+LABEL_KEY = re.compile(r"[a-z0-9._/-]{1,63}")
+TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""Names that every model API takes."""
+MIME = re.compile(r"[\w.+-]+/[\w.+-]+(?:\s*;.*)?", re.ASCII)

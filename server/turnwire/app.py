@@ -38,6 +38,8 @@ from turnwire.core.use_cases.catalog import Catalog
 from turnwire.core.use_cases.explanation import ContextExplainer
 from turnwire.core.use_cases.files import Files
 from turnwire.core.use_cases.messages import Conversations
+from turnwire.core.use_cases.moving.exports import Exports
+from turnwire.core.use_cases.moving.formats import OWN, Formats
 from turnwire.core.use_cases.permissions import Permissions
 from turnwire.core.use_cases.rewriting.forks import SessionForks
 from turnwire.core.use_cases.rewriting.late_turns import LateTurns
@@ -56,9 +58,12 @@ from turnwire.identity.authentication import Authentication
 from turnwire.identity.certificates import Certificates
 from turnwire.identity.everybody import Everybody
 from turnwire.identity.own_tokens import OwnTokens
+from turnwire.interop.turnwire_lines.reading import LinesReader, longest_line
+from turnwire.interop.turnwire_lines.writing import LinesWriter
 from turnwire.ports.clock import utc_now
 from turnwire.ports.codec import Codec
 from turnwire.ports.identity.authenticator import Authenticator
+from turnwire.ports.moving.archives import ArchiveFormat
 from turnwire.ports.telemetry.observer import Observer
 from turnwire.ports.telemetry.tracing import NO_TRACER, Tracer
 from turnwire.providers.registry import ConfiguredProviders
@@ -249,9 +254,16 @@ def _use_cases(environment: Environment, turns: Turns, rates: RequestRates, code
         files=Files(environment),
         uploads=Uploads(environment, requests, reservations),
         usage=UsageReports(environment, turns, rates),
+        exports=Exports(environment, _formats(config)),
         watches=Watches(environment, turns, codec, heartbeat),
         conflated=ConflatedWatches(environment, turns, codec),
     )
+
+
+def _formats(config: Config) -> Formats:
+    """Returns the formats of archives."""
+    own = LinesReader(longest_line(config.files.max_bytes, config.limits.max_message_bytes))
+    return Formats({OWN: ArchiveFormat(own, lambda include_files: LinesWriter(include_files=include_files))})
 
 
 def _certificates(tls: TlsConfig) -> ServerCertificates | None:

@@ -14,6 +14,7 @@ from opencode.provider import provider_pb2
 from opencode.server import server_pb2
 from opencode.session import session_pb2
 from opencode.tool import tool_pb2
+from opencode.transfer import transfer_pb2
 from opencode.turn import turn_service_pb2
 from opencode.usage import usage_pb2
 from turnwire.api.gate import StreamingMethod, UnaryMethod
@@ -23,6 +24,7 @@ from turnwire.api.services.catalog import AgentService, ProviderService, ServerS
 from turnwire.api.services.events import EventService
 from turnwire.api.services.files import FileService, UploadService
 from turnwire.api.services.messages import MessageService
+from turnwire.api.services.moving.transfer import TransferService
 from turnwire.api.services.sessions import SessionService
 from turnwire.api.services.tools import PermissionService, ToolService
 from turnwire.api.services.turns import TurnService
@@ -73,6 +75,7 @@ def all_services(use: UseCases, offered_auth: Sequence[str]) -> tuple[Service, .
         Service(event_pb2.DESCRIPTOR.services_by_name["EventService"], EventService(use.watches, use.conflated)),
         Service(tool["ToolService"], ToolService(use.tool_results, use.catalog, tokens)),
         Service(tool["PermissionService"], PermissionService(use.permissions)),
+        Service(transfer_pb2.DESCRIPTOR.services_by_name["TransferService"], TransferService(use.exports)),
         Service(usage_pb2.DESCRIPTOR.services_by_name["UsageService"], UsageService(use.usage)),
         Service(provider_pb2.DESCRIPTOR.services_by_name["ProviderService"], ProviderService(use.catalog)),
         Service(agent_pb2.DESCRIPTOR.services_by_name["AgentService"], AgentService(use.catalog)),

@@ -40,6 +40,7 @@ LEAST_ROLE: Mapping[str, Role] = {
     "opencode.tool.PermissionService.RespondToPermission": Role.WRITER,
     "opencode.tool.ToolService.ListTools": Role.READER,
     "opencode.tool.ToolService.SubmitToolResult": Role.WRITER,
+    "opencode.transfer.TransferService.ExportSessions": Role.READER,
     "opencode.turn.TurnService.GetTurn": Role.READER,
     "opencode.turn.TurnService.ListTurns": Role.READER,
     "opencode.turn.TurnService.StartTurn": Role.WRITER,

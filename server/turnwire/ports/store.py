@@ -11,6 +11,7 @@ What is read by the id of a session is read for a tenant (`Store.of`): that of a
 import os
 from asyncio import Future
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from enum import Enum
 from typing import Protocol, Self
@@ -27,6 +28,7 @@ from turnwire.domain.money import Usage
 from turnwire.domain.principal import Principal
 from turnwire.ports.commit import Commit, Committed
 from turnwire.ports.conversations import Conversation, StoredQuestion
+from turnwire.ports.moving.archives import SessionArchive
 from turnwire.ports.moving.uploads import UploadStore
 
 
@@ -197,6 +199,14 @@ class TenantStore(Protocol):
             InvalidRequest: the page token is not of this listing.
             AnswerTooLarge: the first session alone is over `Page.max_bytes`.
         """
+        ...
+
+    async def session_ids(self) -> tuple[str, ...]:
+        """Returns the ids of all sessions in the order of their creation; those of one moment by id."""
+        ...
+
+    def archive(self) -> AbstractAsyncContextManager[SessionArchive]:
+        """Returns what reads whole sessions, apart from all other reads. Raises StorageError when it is entered."""
         ...
 
     async def message(self, session_id: str, message_id: str) -> Message:

@@ -43,6 +43,7 @@ from opencode.tool.tool_pb2 import (
     PermissionResponse,
     SubmitToolResultRequest,
 )
+from opencode.transfer.transfer_pb2 import ExportSessionsRequest
 from opencode.turn.turn_pb2 import BUSY_POLICY_REJECT, TurnSettings
 from opencode.turn.turn_service_pb2 import GetTurnRequest, ListTurnsRequest, StartTurnRequest
 from opencode.usage.usage_pb2 import (
@@ -154,6 +155,10 @@ REQUESTS: dict[str, tuple[Make, ...]] = {
         lambda b: SubmitToolResultRequest(session_id=b.session_id, tool_call_id=b.waiting_call_id, output="seen"),
     ),
     "tool.ToolService.ListTools": (lambda b: ListToolsRequest(session_id=b.session_id),),
+    "transfer.TransferService.ExportSessions": (
+        lambda b: ExportSessionsRequest(session_ids=[b.session_id], include_files=True),
+        lambda _: ExportSessionsRequest(include_files=True),
+    ),
     "turn.TurnService.GetTurn": (lambda b: GetTurnRequest(session_id=b.session_id, turn_id=b.turn_id),),
     "turn.TurnService.ListTurns": (
         lambda b: ListTurnsRequest(session_id=b.session_id, page_size=1, page_token=b.tokens["ListTurns"]),
@@ -197,6 +202,7 @@ OTHER_FIELDS = {
     "call_id",  # of a provider; looked for in the conversation of the session only
     "model_id",
     "provider_id",
+    "prefix_sha256",  # of bytes that the caller has
     "lease_id",  # refused in this version
 }
 """Fields with the names of ids that name nothing of a tenant."""

@@ -16,6 +16,7 @@ from opencode.provider.provider_pb2_grpc import ProviderServiceStub
 from opencode.server.server_pb2_grpc import ServerServiceStub
 from opencode.session.session_pb2_grpc import SessionServiceStub
 from opencode.tool.tool_pb2_grpc import PermissionServiceStub, ToolServiceStub
+from opencode.transfer.transfer_pb2_grpc import TransferServiceStub
 from opencode.turn.turn_service_pb2_grpc import TurnServiceStub
 from opencode.usage.usage_pb2_grpc import UsageServiceStub
 from turnwire.app import Server, create_server
@@ -34,6 +35,7 @@ class Client:
         self.sessions = SessionServiceStub(channel)
         self.turns = TurnServiceStub(channel)
         self.usage = UsageServiceStub(channel)
+        self.transfer = TransferServiceStub(channel)
         self.events = EventServiceStub(channel)
         self.tools = ToolServiceStub(channel)
         self.permissions = PermissionServiceStub(channel)

@@ -101,6 +101,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """Bytes of an upload would be missing before those that were sent, or would follow its last ones. Metadata: askedOffset,
     receivedBytes (where to go on).
     """
+    EXPORT_CHANGED: _ErrorReason.ValueType  # 38
+    """An archive that is asked for from an offset on is shorter now, or begins with other bytes: sessions have changed."""
     PROVIDER_CREDENTIALS_REJECTED: _ErrorReason.ValueType  # 40
     """Failures of turns, messages and attempts.
 
@@ -210,6 +212,8 @@ UPLOAD_OFFSET_OUT_OF_RANGE: ErrorReason.ValueType  # 37
 """Bytes of an upload would be missing before those that were sent, or would follow its last ones. Metadata: askedOffset,
 receivedBytes (where to go on).
 """
+EXPORT_CHANGED: ErrorReason.ValueType  # 38
+"""An archive that is asked for from an offset on is shorter now, or begins with other bytes: sessions have changed."""
 PROVIDER_CREDENTIALS_REJECTED: ErrorReason.ValueType  # 40
 """Failures of turns, messages and attempts.
 

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from turnwire.cli.connection import Connection, takes_connection
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
@@ -16,6 +18,7 @@ def add_moving_commands(app: typer.Typer) -> None:
     migrate.callback()(lambda: None)  # so that the name of a system stays a command of its own
     migrate.command("pynchy")(_migrate_pynchy)
     app.add_typer(migrate, name="migrate")
+    app.command("export")(_export)
 
 
 def _migrate_pynchy(
@@ -48,3 +51,32 @@ def _migrate_pynchy(
     rules = Rules(bot_names=frozenset(bot_name or ()), reclassify=reclassify)
     wishes = Wishes(rules=rules, backup=backup, dry_run=dry_run, verify=verify)
     raise typer.Exit(run_migration(file, wishes, as_json=as_json))
+
+
+@takes_connection
+def _export(
+    *,
+    connection: Connection,
+    sessions: Annotated[
+        list[str] | None, typer.Argument(metavar="[SESSION]...", help="Ids of sessions. Default: all.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="The file to write. Default: standard output.")
+    ] = None,
+    format_name: Annotated[
+        str, typer.Option("--format", help="Format of the archive. Default: Turnwire's own, which loses nothing.")
+    ] = "",
+    files: Annotated[bool, typer.Option("--files/--no-files", help="Whether to write the bytes of files.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Write sessions of a running server into an archive; see docs/archive.md.
+
+    Exit code 0: done; 1: it failed, and the file is as it was; 2: wrong options.
+    """
+    from turnwire.cli.moving.exporting import Wanted, run_export
+
+    if as_json and output is None:
+        raise typer.BadParameter("needs --output: the archive goes to standard output", param_hint="--json")
+    ids = tuple(sessions or ())
+    wanted = Wanted(session_ids=ids, format=format_name, include_files=files, target=output)
+    raise typer.Exit(run_export(connection, wanted, as_json=as_json))

@@ -12,6 +12,7 @@ from turnwire.core.use_cases.catalog import Catalog
 from turnwire.core.use_cases.explanation import ContextExplainer
 from turnwire.core.use_cases.files import Files
 from turnwire.core.use_cases.messages import Conversations
+from turnwire.core.use_cases.moving.exports import Exports
 from turnwire.core.use_cases.permissions import Permissions
 from turnwire.core.use_cases.rewriting.forks import SessionForks
 from turnwire.core.use_cases.rewriting.late_turns import LateTurns
@@ -41,5 +42,6 @@ class UseCases:
     files: Files
     uploads: Uploads
     usage: UsageReports
+    exports: Exports
     watches: Watches
     conflated: ConflatedWatches

@@ -15,11 +15,11 @@
     |   +-- TurnInProgress  TurnExists  NothingToRestore
     |   +-- ToolCallAlreadySettled  ToolCallNotReady  PermissionAlreadyAnswered
     +-- PositionUnavailable
-    |   +-- EventsCompacted  SequenceInFuture
+    |   +-- EventsCompacted  SequenceInFuture  ExportChanged
     +-- UploadOffsetOutOfRange
     +-- StaleVersion
     +-- LimitReached
-    |   +-- TooManyTurns  TooManyWatchers  TooManySignIns  TooManyUploads
+    |   +-- TooManyTurns  TooManyWatchers  TooManySignIns  TooManyUploads  TooManyTransfers
     +-- QuotaExceeded
     +-- AnswerTooLarge
     +-- ProviderError
@@ -38,6 +38,7 @@ from turnwire.domain.errors.access import (
     QuotaExceeded,
     ShuttingDown,
     TooManySignIns,
+    TooManyTransfers,
     TooManyTurns,
     TooManyUploads,
     TooManyWatchers,
@@ -59,6 +60,7 @@ from turnwire.domain.errors.requests import (
     AnswerTooLarge,
     ArchiveInvalid,
     EventsCompacted,
+    ExportChanged,
     InvalidRequest,
     MessageNotFound,
     MessageTooLarge,
@@ -96,6 +98,7 @@ __all__ = [
     "ArchiveInvalid",
     "DomainError",
     "EventsCompacted",
+    "ExportChanged",
     "FieldViolation",
     "InvalidRequest",
     "LimitReached",
@@ -129,6 +132,7 @@ __all__ = [
     "StorageSchemaTooNew",
     "StoredFileNotFound",
     "TooManySignIns",
+    "TooManyTransfers",
     "TooManyTurns",
     "TooManyUploads",
     "TooManyWatchers",

@@ -65,6 +65,12 @@ class TooManyUploads(LimitReached):
     subject = "uploads"
 
 
+class TooManyTransfers(LimitReached):
+    """Too many exports or imports run."""
+
+    subject = "transfers"
+
+
 class QuotaExceeded(DomainError):
     """A quota of the caller's tenant is used up; metadata quota, limit and used. Nothing was stored."""
 

@@ -218,6 +218,12 @@ class UploadOffsetOutOfRange(DomainError):
         )
 
 
+class ExportChanged(PositionUnavailable):
+    """An archive that is asked for from an offset on begins with other bytes now."""
+
+    reason = "EXPORT_CHANGED"
+
+
 class StaleVersion(DomainError):
     """Another change came first; metadata currentRevision."""
 

@@ -3,7 +3,8 @@
 Adapters are pure but for the stream that they read, and run on any thread.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
 from turnwire.domain.archive.records import ImportProblem, Record
@@ -50,3 +51,33 @@ class ArchiveWriter(Protocol):
     def end(self) -> bytes:
         """Returns the end of the archive."""
         ...
+
+
+@dataclass(frozen=True)
+class ArchiveFormat:
+    """What a server can do with one format; at least one of both."""
+
+    reader: ArchiveReader | None = None
+    make_writer: Callable[[bool], ArchiveWriter] | None = None
+    """Makes the writer of one archive. Takes whether its records have the bytes of files."""
+
+
+class SessionArchive(Protocol):
+    """Reads whole sessions of a tenant, each as of one moment."""
+
+    async def records(self, session_id: str, *, include_files: bool) -> AsyncGenerator[tuple[Record, ...]]:
+        """Yields the records of a session in small batches; their memory does not grow with the session.
+
+        Without waiting messages. While a turn runs, the session ends before the first message that is not complete, and
+        the turn counts as interrupted. Turns come before messages, a file before the first message that names it.
+        The store keeps the moment until the generator is closed, so nothing slow may wait between two batches.
+
+        Args:
+            session_id: The session.
+            include_files: Whether there are records of files.
+
+        Raises:
+            SessionNotFound: there is no such session any more.
+            StorageError: it could not be read.
+        """
+        yield ()

@@ -132,7 +132,7 @@ class SqliteStore:
                 await connection.close()
             lock.release()
             raise
-        reads = Reads(reading, writer, sessions, accounts, renewal, codec)
+        reads = Reads(reading, writer, sessions, accounts, renewal, codec, settings.path)
         return cls(files, lock, writing, reads, timelines=timelines, token_key=key)
 
     def commit(self, commit: Commit) -> Future[Committed]:

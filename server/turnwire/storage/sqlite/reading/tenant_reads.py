@@ -2,8 +2,10 @@
 
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 import aiosqlite
@@ -15,6 +17,7 @@ from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.ports.codec import Codec
 from turnwire.ports.conversations import Conversation, StoredQuestion
+from turnwire.ports.moving.archives import SessionArchive
 from turnwire.ports.store import (
     Bounds,
     DisplayPage,
@@ -28,7 +31,7 @@ from turnwire.ports.store import (
 from turnwire.storage.accounts import Accounts
 from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.connection import run
-from turnwire.storage.sqlite.reading import displays, queries, usage
+from turnwire.storage.sqlite.reading import archives, displays, queries, usage
 from turnwire.storage.sqlite.renewal import Renewal
 from turnwire.storage.sqlite.writing.writer import GroupWriter
 
@@ -46,6 +49,8 @@ class Reads:
     accounts: Accounts
     renewal: Renewal
     codec: Codec
+    path: Path
+    """The database."""
 
 
 class TenantReads:
@@ -86,6 +91,14 @@ class TenantReads:
     async def sessions(self, page: Page) -> SessionPage:
         """Returns a page of sessions."""
         return await run(self._reads.connection, queries.sessions, self._tenant, page)
+
+    async def session_ids(self) -> tuple[str, ...]:
+        """Returns the ids of all sessions."""
+        return await run(self._reads.connection, archives.session_ids, self._tenant)
+
+    def archive(self) -> AbstractAsyncContextManager[SessionArchive]:
+        """Returns what reads whole sessions."""
+        return archives.opened_archive(self._reads.path, self._tenant)
 
     async def message(self, session_id: str, message_id: str) -> Message:
         """Returns one message."""

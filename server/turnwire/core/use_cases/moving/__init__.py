@@ -1,0 +1,1 @@
+"""Sessions as archives: out of the server, and into it."""

@@ -1,0 +1,193 @@
+"""Whole sessions as records of an archive, read apart from all other reads.
+
+The only reading connection would be held for as long as a large session takes, so an archive has one of its own. Each
+session is read in one transaction: another process or a checkpoint may run beside it, and it does not see them.
+"""
+
+import contextlib
+import heapq
+import itertools
+import sqlite3
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from datetime import datetime
+from pathlib import Path
+
+import aiosqlite
+import msgspec
+
+from turnwire.domain.archive.records import (
+    ArchivedFile,
+    ArchivedMessage,
+    ArchivedSession,
+    ArchivedTurn,
+    Record,
+    SessionEnd,
+)
+from turnwire.domain.conversation.messages import File, FinishReason, Message, MessageStatus, Part, ToolUse
+from turnwire.domain.conversation.turns import Turn, TurnStatus
+from turnwire.storage.sqlite.connection import open_connection, run
+from turnwire.storage.sqlite.reading.queries import session
+from turnwire.storage.sqlite.reading.rows import session_row
+
+BATCH_RECORDS = 200
+BATCH_BYTES = 2**20
+"""Of the texts of a batch; a record alone may be larger."""
+
+_message = msgspec.json.Decoder(Message).decode
+_part = msgspec.json.Decoder(Part).decode
+_turn = msgspec.json.Decoder(Turn).decode
+_created = msgspec.json.Decoder(datetime).decode
+
+_ASKED = (
+    "EXISTS (SELECT 1 FROM messages AS asked WHERE asked.message_id = json_extract(turns.body, '$.user_message_id')"
+    " AND asked.session = turns.session AND asked.queued = 0)"
+)
+"""Whether the message of a turn is still there."""
+
+_MESSAGES = f"""
+SELECT messages.id, place, messages.body,
+    (SELECT ended FROM turns WHERE turns.turn_id = messages.turn_id AND turns.session = messages.session AND {_ASKED}),
+    parts.body
+FROM messages LEFT JOIN parts ON parts.message = messages.id
+WHERE messages.session = ? AND messages.hidden = ? AND messages.queued = 0
+ORDER BY place, part_index
+"""
+"""In the order of an index, so that SQLite sorts nothing."""
+
+_TURNS = f"SELECT body FROM turns WHERE session = ? AND json_extract(body, '$.status') <> ? AND {_ASKED} ORDER BY id"
+
+
+def session_ids(db: sqlite3.Connection, tenant: str) -> tuple[str, ...]:
+    """Returns the ids of a tenant's sessions; see `TenantStore.session_ids`."""
+    query = "SELECT json_quote(json_extract(body, '$.created_at')), session_id FROM sessions WHERE tenant = ?"
+    rows = [(_created(created), session_id) for created, session_id in db.execute(query, (tenant,))]
+    return tuple(session_id for _, session_id in sorted(rows))
+
+
+@contextlib.asynccontextmanager
+async def opened_archive(path: Path, tenant: str) -> AsyncIterator["StoredSessions"]:
+    """Opens what reads whole sessions of a tenant; see `TenantStore.archive`."""
+    connection = await open_connection(path, read_only=True)
+    try:
+        yield StoredSessions(connection, tenant)
+    finally:
+        await connection.close()
+
+
+class StoredSessions:
+    """Implements `ports.moving.archives.SessionArchive`."""
+
+    def __init__(self, connection: aiosqlite.Connection, tenant: str) -> None:
+        """Takes a connection that nothing else uses."""
+        self._connection = connection
+        self._tenant = tenant
+
+    async def records(self, session_id: str, *, include_files: bool) -> AsyncGenerator[tuple[Record, ...]]:
+        """Yields the records of a session."""
+        reading: Iterator[Record] | None = None
+
+        def read(db: sqlite3.Connection) -> tuple[Record, ...]:
+            nonlocal reading
+            if reading is None:
+                db.execute("BEGIN")
+                reading = _records(db, self._tenant, session_id, include_files=include_files)
+            return _batch(reading)
+
+        try:
+            while batch := await run(self._connection, read):
+                yield batch
+        finally:
+            await run(self._connection, _end)
+
+
+def _end(db: sqlite3.Connection) -> None:
+    if db.in_transaction:
+        db.execute("ROLLBACK")
+
+
+def _batch(reading: Iterator[Record]) -> tuple[Record, ...]:
+    """Returns the next records; () at the end."""
+    batch, size = list[Record](), 0
+    for record in reading:
+        batch.append(record)
+        size += _size(record)
+        if len(batch) >= BATCH_RECORDS or size >= BATCH_BYTES:
+            break
+    return tuple(batch)
+
+
+def _size(record: Record) -> int:
+    """Returns about how many bytes a record holds, without encoding it."""
+    match record:
+        case ArchivedFile(_, content):
+            return len(content)
+        case ArchivedMessage(message):
+            return sum(len(part.provider_state or "") + _content_size(part) for part in message.parts)
+        case ArchivedTurn(turn):
+            return len(turn.system or "") + sum(len(tool.input_schema_json) for tool in turn.tools)
+        case _:
+            return 0
+
+
+def _content_size(part: Part) -> int:
+    content = part.content
+    if isinstance(content, ToolUse):
+        return len(content.input_json) + len(content.output or "") + len(content.error or "")
+    return len(getattr(content, "text", "")) + len(getattr(content, "output", ""))
+
+
+def _records(db: sqlite3.Connection, tenant: str, session_id: str, *, include_files: bool) -> Iterator[Record]:
+    row, found = session_row(db, tenant, session_id), session(db, tenant, session_id)
+    yield ArchivedSession(found)
+    for (body,) in db.execute(_TURNS, (row, TurnStatus.QUEUED)):
+        yield ArchivedTurn(_ended(_turn(body), found.updated_at))
+    count, files = 0, set[str]()
+    for message, hidden in _messages(db, row):
+        for sha256 in _files(message) if include_files else ():
+            if sha256 not in files:
+                files.add(sha256)
+                query = "SELECT content FROM files WHERE tenant = ? AND sha256 = ?"
+                yield ArchivedFile(sha256, db.execute(query, (tenant, sha256)).fetchone()[0])
+        yield ArchivedMessage(message, hidden)
+        count += 1
+    yield SessionEnd(count)
+
+
+def _messages(db: sqlite3.Connection, row: int) -> Iterator[tuple[Message, bool]]:
+    """Yields the messages in order, up to the first one that is not complete, and whether each is hidden."""
+    walks = (_walk(db, row, hidden) for hidden in (False, True))
+    for _, hidden, message, ended in heapq.merge(*walks, key=lambda found: found[0]):
+        if message.status is MessageStatus.STREAMING or (
+            ended == 0 and not all(call.status.settled for _, call in message.tool_calls())
+        ):
+            return
+        yield (message if ended is not None else msgspec.structs.replace(message, turn_id="")), hidden
+
+
+def _walk(db: sqlite3.Connection, row: int, hidden: bool) -> Iterator[tuple[int, bool, Message, int | None]]:
+    """Yields place, mark and message, and whether its turn has ended (None: it has no turn)."""
+    rows = db.execute(_MESSAGES, (row, hidden))
+    for (_, place, body, ended), group in itertools.groupby(rows, key=lambda found: found[:4]):
+        parts = tuple(_part(part) for *_, part in group if part is not None)
+        yield place, hidden, msgspec.structs.replace(_message(body), parts=parts), ended
+
+
+def _files(message: Message) -> Iterator[str]:
+    """Yields the digests of the files that a message and the results of its calls name, in order."""
+    for part in message.parts:
+        if isinstance(part.content, File):
+            yield part.content.sha256
+        elif isinstance(part.content, ToolUse):
+            files = part.content.files
+            yield from (file.sha256 for file in files)
+            if part.content.full_output is not None:
+                yield part.content.full_output.sha256
+
+
+def _ended(turn: Turn, at: datetime) -> Turn:
+    """Returns a turn; one that runs as if it had been interrupted at a time."""
+    if turn.status is TurnStatus.ENDED:
+        return turn
+    return msgspec.structs.replace(
+        turn, status=TurnStatus.ENDED, ended_at=at, finish_reason=FinishReason.INTERRUPTED, steps=0
+    )

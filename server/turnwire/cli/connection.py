@@ -25,6 +25,9 @@ CHANNEL_OPTIONS = (("grpc.max_receive_message_length", -1),)
 """Without it a client refuses answers over 4 MiB, and conversations can be larger."""
 
 
+_QUICK_RECONNECT = (("grpc.initial_reconnect_backoff_ms", 250), ("grpc.max_reconnect_backoff_ms", 5000))
+"""A person waits, so a server that comes back is found within seconds; gRPC would wait up to two minutes."""
+
 _NO_SERVER = "no server answers: start one with `turnwire serve`, or name its address with --target"
 _ADVICE = {
     "Hostname Verification": "the server's certificate is for another name: use that name in --target",
@@ -65,21 +68,48 @@ class Connection:
         """
         import grpc  # noqa: PLC0415 - see above
 
+        credentials = self._credentials()
+        if credentials is None:
+            channel = grpc.insecure_channel(self.target, options=CHANNEL_OPTIONS)
+        else:
+            channel = grpc.secure_channel(self.target, credentials, options=CHANNEL_OPTIONS)
+        metadata = self._metadata()
+        return grpc.intercept_channel(channel, _metadata_interceptor(metadata)) if metadata else channel
+
+    def open_async(self) -> "grpc.aio.Channel":
+        """Opens a channel for asyncio, which connects again within seconds. Otherwise as `open`."""
+        import grpc  # noqa: PLC0415 - see above
+
+        credentials = self._credentials()
+        options = [
+            *CHANNEL_OPTIONS,
+            ("grpc.initial_reconnect_backoff_ms", 250),
+            ("grpc.max_reconnect_backoff_ms", 5000),
+        ]
+        metadata = self._metadata()
+        interceptors = _async_metadata_interceptors(metadata) if metadata else None
+        if credentials is None:
+            return grpc.aio.insecure_channel(self.target, options=options, interceptors=interceptors)
+        return grpc.aio.secure_channel(self.target, credentials, options=options, interceptors=interceptors)
+
+    def _credentials(self) -> "grpc.ChannelCredentials | None":
+        """Returns what encrypts the channel; None for none. Raises ConnectionProblem."""
+        import grpc  # noqa: PLC0415 - see above
+
         encrypted = self.tls or any((self.ca, self.cert, self.key))
         if self.token and not encrypted and not _is_this_machine(self.target):
             raise ConnectionProblem("a token is sent over TLS only: add --tls, or --ca FILE")
         if bool(self.cert) != bool(self.key):
             raise ConnectionProblem("--cert and --key go together")
-        if encrypted:
-            ca, key, cert = (None if file is None else _content(file) for file in (self.ca, self.key, self.cert))
-            self._check_files()
-            credentials = grpc.ssl_channel_credentials(ca, key, cert)
-            channel = grpc.secure_channel(self.target, credentials, options=CHANNEL_OPTIONS)
-        else:
-            channel = grpc.insecure_channel(self.target, options=CHANNEL_OPTIONS)
+        if not encrypted:
+            return None
+        ca, key, cert = (None if file is None else _content(file) for file in (self.ca, self.key, self.cert))
+        self._check_files()
+        return grpc.ssl_channel_credentials(ca, key, cert)
+
+    def _metadata(self) -> list[tuple[str, str]]:
         metadata = [("authorization", f"Bearer {self.token}")] if self.token else []
-        metadata += [("turnwire-tenant", self.tenant)] if self.tenant else []
-        return grpc.intercept_channel(channel, _metadata_interceptor(metadata)) if metadata else channel
+        return [*metadata, ("turnwire-tenant", self.tenant)] if self.tenant else metadata
 
     def _check_files(self) -> None:
         """Refuses files that gRPC would find useless at each attempt to connect. Raises ConnectionProblem."""
@@ -191,6 +221,29 @@ def _metadata_interceptor(metadata: list[tuple[str, str]]) -> Any:
             return added(continuation, client_call_details, request)
 
     return Interceptor()
+
+
+def _async_metadata_interceptors(metadata: list[tuple[str, str]]) -> Any:
+    """Returns what adds metadata to every call of an asyncio channel, which wants a class for each kind of call."""
+    import grpc  # noqa: PLC0415 - see above
+
+    async def added(continuation: Any, details: Any, request: Any) -> Any:
+        both = grpc.aio.Metadata(*(details.metadata or ()), *metadata)
+        return await continuation(details._replace(metadata=both), request)
+
+    class OneAnswer(grpc.aio.UnaryUnaryClientInterceptor):  # type: ignore[type-arg]
+        """Adds it to calls with one answer."""
+
+        async def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+            return await added(continuation, client_call_details, request)
+
+    class ManyAnswers(grpc.aio.UnaryStreamClientInterceptor):  # type: ignore[type-arg]
+        """Adds it to calls with a stream of answers."""
+
+        async def intercept_unary_stream(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+            return await added(continuation, client_call_details, request)
+
+    return [OneAnswer(), ManyAnswers()]
 
 
 def _is_this_machine(target: str) -> bool:

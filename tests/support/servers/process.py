@@ -32,6 +32,7 @@ class ServerProcess:
         environ: Mapping[str, str] | None = None,
         *,
         name: str = "turnwire",
+        listen: str = "127.0.0.1:0",
         forked: bool = True,
     ) -> "ServerProcess":
         """Starts a server on a free port with the database `folder/NAME.db`.
@@ -41,6 +42,7 @@ class ServerProcess:
             toml: Configuration, without `server.listen` and `storage.path`.
             environ: Variables besides those of this process.
             name: Of the database and the configuration.
+            listen: The address; a free port unless a server that is gone is started again.
             forked: False for a new interpreter, whose modules see `environ` when they are imported.
 
         Raises:
@@ -50,7 +52,7 @@ class ServerProcess:
         file.write_text(toml)
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("TURNWIRE_", "OPENAI_", "ANTHROPIC_"))}
         process = await start_command(
-            *("serve", "--config", str(file), "--listen", "127.0.0.1:0", "--db", str(folder / f"{name}.db")),
+            *("serve", "--config", str(file), "--listen", listen, "--db", str(folder / f"{name}.db")),
             cwd=folder,
             environ={**clean, **(environ or {})},
             toml=toml,

@@ -31,3 +31,12 @@ def test_version() -> None:
 def test_chat_refuses_a_model_without_provider(model: str) -> None:
     """Exit code 2, before anything is sent."""
     assert CliRunner().invoke(app, ["chat", "--model", model, "hello"]).exit_code == 2
+
+
+@pytest.mark.parametrize("module", ["commands", "serve", "chat.start", "demo"])
+def test_only_the_prompt_of_the_chat_waits_for_its_libraries(module: str) -> None:
+    """Neither prompt_toolkit nor rich's markdown is imported for anything else."""
+    libraries = {"prompt_toolkit", "rich.markdown", "markdown_it"}
+    code = f"import sys, turnwire.cli.{module}\nprint({libraries} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

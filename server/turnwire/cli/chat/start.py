@@ -1,5 +1,7 @@
 """Starts `turnwire chat` in the form that fits its input and output."""
 
+import asyncio
+import os
 import sys
 
 from turnwire.cli.chat.plain.lines import Lines
@@ -23,6 +25,11 @@ def run_chat(connection: Connection, session_id: str, model: str, text: str) -> 
         if not text.strip():
             print("turnwire: nothing to send", file=sys.stderr)
             return 1
+    if not text and _is_terminal():
+        # Imported here: it takes longer than most commands run.
+        from turnwire.cli.chat.room import run_room  # noqa: PLC0415
+
+        return asyncio.run(run_room(connection, session_id, model))
     try:
         opened = connection.open()
     except ConnectionProblem as problem:
@@ -34,3 +41,8 @@ def run_chat(connection: Connection, session_id: str, model: str, text: str) -> 
             return lines.answer(text) if text else lines.run()
         except KeyboardInterrupt:
             return 130
+
+
+def _is_terminal() -> bool:
+    """Returns whether a person sits at a terminal that can move its cursor."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")

@@ -36,7 +36,7 @@ class Lines:
         self._permissions = PermissionServiceStub(channel)
         self._target = target
         self._session_id = session_id
-        self._model = _selection(model)
+        self._model = selection(model)
         self._console = Console(highlight=False)
 
     def run(self) -> int:
@@ -87,7 +87,8 @@ class Lines:
             self._messages.AbortSession(AbortSessionRequest(session_id=session_id))
 
 
-def _selection(model: str) -> ModelSelection | None:
+def selection(model: str) -> ModelSelection | None:
+    """Returns the model that "provider/model" names; None for ""."""
     provider_id, _, model_id = model.partition("/")
     return ModelSelection(provider=ProviderInfo(id=provider_id), model_id=model_id) if model else None
 

@@ -1,0 +1,64 @@
+"""What a session does now."""
+
+import itertools
+
+from opencode.event.session_event_pb2 import (
+    PermissionAsked,
+    PermissionReplied,
+    PermissionSnapshot,
+    QueueChanged,
+    SessionDeleted,
+    SessionEvent,
+    SessionSnapshot,
+    TurnEnded,
+    TurnStarted,
+)
+from opencode.session.session_pb2 import SessionInfo
+from opencode.tool.tool_pb2 import PermissionRequest
+from opencode.turn.turn_pb2 import QueueEntry, Turn
+from turnwire.cli.chat.session_state import SessionState
+
+REQUEST = PermissionRequest(id="p", turn_id="t")
+STARTED = SessionEvent(turn_started=TurnStarted(turn=Turn(turn_id="t")))
+ENDED = SessionEvent(turn_ended=TurnEnded(turn=Turn(turn_id="t")))
+ASKED = SessionEvent(permission_asked=PermissionAsked(permission=REQUEST))
+
+
+def after(*events: SessionEvent) -> SessionState:
+    """Returns the state after events."""
+    state = SessionState(itertools.count(5).__next__, "s")
+    for event in events:
+        state.apply(event)
+    return state
+
+
+def test_a_turn_runs_from_its_start_to_its_end() -> None:
+    """The end of another turn, which was dropped while it waited, changes nothing."""
+    dropped = SessionEvent(turn_ended=TurnEnded(turn=Turn(turn_id="other")))
+    assert (after(STARTED, dropped).turn_id, after(STARTED, ENDED).turn_id) == ("t", "")
+    assert after(STARTED, STARTED).turn_began_at == 5
+
+
+def test_a_snapshot_tells_what_runs_and_waits() -> None:
+    """As at the beginning of a watch."""
+    session = SessionInfo(id="s", title="T", active_turn_id="t")
+    state = after(SessionEvent(session_snapshot=SessionSnapshot(session=session, queue=[QueueEntry()])))
+    assert (state.title, state.turn_id, state.queued) == ("T", "t", 1)
+    state.apply(SessionEvent(queue_changed=QueueChanged()))
+    assert state.queued == 0
+
+
+def test_questions_are_open_until_they_are_answered_by_anybody() -> None:
+    """A snapshot brings the same question again."""
+    again = SessionEvent(permission_snapshot=PermissionSnapshot(permission=REQUEST))
+    state = after(STARTED, ASKED, again)
+    assert list(state.permissions.values()) == [REQUEST]
+    state.apply(SessionEvent(permission_replied=PermissionReplied(permission_id="p")))
+    assert state.permissions == {}
+
+
+def test_the_end_of_the_turn_closes_its_questions() -> None:
+    """Whether or not that was told; so does the end of the session."""
+    assert after(ASKED, ENDED).permissions == {}
+    gone = after(ASKED, SessionEvent(session_deleted=SessionDeleted()))
+    assert (gone.deleted, gone.permissions, gone.turn_id) == (True, {}, "")

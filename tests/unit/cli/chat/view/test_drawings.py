@@ -1,0 +1,109 @@
+"""How things look."""
+
+import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from opencode.message.content_pb2 import (
+    FINISH_REASON_ABORTED,
+    FINISH_REASON_STOP,
+    MessageType,
+    Part,
+    SessionMessage,
+    TextContent,
+    TokenUsage,
+)
+from opencode.tool.tool_pb2 import PermissionReply, PermissionRequest, ToolCallState
+from opencode.turn.turn_pb2 import Turn
+from turnwire.cli.chat.view import drawings
+from turnwire.cli.chat.view.canvas import draw
+from turnwire.cli.chat.view.markdown_blocks import Block
+
+
+def text_of(*drawn: object) -> str:
+    """Returns what is drawn as text."""
+    return draw(drawn, 100, styled=False)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("markdown", "text"),
+    [
+        ("- one\n- two", "\n • one\n • two\n"),
+        ("<details>kept</details>", "\n<details>kept</details>\n"),
+        ("[here](http://there/)", "\nhere (http://there/)\n"),
+        ("a <b>c</b> d", "\na <b>c</b> d\n"),
+    ],
+)
+def test_markdown_loses_no_text(markdown: str, text: str) -> None:
+    """HTML is text, and the target of a link is shown."""
+    assert text_of(*drawings.markdown(Block(markdown, continues=False))) == text
+
+
+def test_a_block_that_continues_has_no_empty_line_before_it() -> None:
+    """As the items of one list."""
+    assert text_of(*drawings.markdown(Block("3. three", continues=True))) == " 3 three\n"
+
+
+def test_a_call_shows_arguments_and_result_shortened() -> None:
+    """With its status and how long it took."""
+    state = ToolCallState(
+        name="fs.read",
+        input_json='{"path":\n"a"}',
+        status="success",
+        output="line\n" * 9,
+        started_at=1000,
+        finished_at=2500,
+    )
+    lines = text_of(drawings.call(state)).split("\n")
+    assert lines[1] == '● fs.read {"path": "a"} success 1.5 s'
+    assert lines[2:] == ["  line"] * 6 + ["  … (3 more lines)", ""]
+    long = text_of(drawings.call(ToolCallState(name="f", input_json="x" * 500, status="error", error="y" * 5000)))
+    assert "… (300 more characters) error" in long.replace("\n", " ")
+    assert len(long) < 1200
+
+
+def test_a_question_says_what_may_be_typed() -> None:
+    """And how many wait."""
+    shown = text_of(*drawings.question(PermissionRequest(title="fs.write {}"), 2))
+    assert shown.startswith("? asks to run (1 of 2) fs.write {}\n")
+    assert "y allows it once" in shown
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        (PermissionReply.PERMISSION_REPLY_ONCE, "allowed once: why: t"),
+        (PermissionReply.PERMISSION_REPLY_REJECT, "denied: why: t"),
+        (999, "closed: why: t"),
+    ],
+)
+def test_an_answered_question_says_how(reply: int, words: str) -> None:
+    """Newer answers have no word."""
+    assert text_of(drawings.answered("t", reply, "why")) == f"{words}\n"
+
+
+def test_the_end_of_a_turn_says_what_it_used() -> None:
+    """And why it ended, unless the model had finished."""
+    turn = Turn(
+        finish_reason=FINISH_REASON_STOP,
+        start_time=Timestamp(seconds=1),
+        end_time=Timestamp(seconds=3),
+        usage=TokenUsage(input_tokens=1000, cache_read_tokens=234, output_tokens=5),
+        cost_pico_usd=1_230_000_000,
+    )
+    assert text_of(*drawings.turn_end(turn)) == "2.0 s · 1,234 tokens in, 5 out · $0.001230\n"
+    assert text_of(*drawings.turn_end(Turn(finish_reason=FINISH_REASON_ABORTED))) == "\n[aborted]\n"
+
+
+def test_messages_of_before_are_shortened() -> None:
+    """Text by text."""
+    message = SessionMessage(
+        type=MessageType.MESSAGE_TYPE_USER, sender_name="Ann", parts=[Part(text=TextContent(text="x " * 2500))]
+    )
+    shown = text_of(*drawings.recalled(message))
+    assert shown.startswith("\nAnn > x x")
+    assert "(1,000 more characters)" in shown.replace("\n", " ")
+
+
+def test_times_have_the_unit_that_fits() -> None:
+    """Seconds, then minutes."""
+    assert [drawings.duration(seconds) for seconds in (0.04, 59.9, 61)] == ["0.0 s", "59.9 s", "1 min 1 s"]

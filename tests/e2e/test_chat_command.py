@@ -15,11 +15,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.servers.running import running_server
+from tests.support.servers.mcp import ENVIRON, ready, stdio
+from tests.support.servers.running import connect, running_server
 from turnwire.app import Server
 from turnwire.cli.chat.history import MAX_BYTES, MAX_ENTRY_CHARS, open_history
 
 TURNWIRE = [sys.executable, "-m", "turnwire", "chat", "--target"]
+OWN_TERMINAL = [
+    sys.executable,
+    "-c",
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])",
+]
+"""Makes its standard input the terminal of its session, so that Ctrl-C becomes a signal, and then is another command."""
+
 COLOURS = re.compile(rb"\x1b\[(?:[0-9]+;)*(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;[0-9]+)*m")
 
 
@@ -27,6 +35,16 @@ COLOURS = re.compile(rb"\x1b\[(?:[0-9]+;)*(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;[0
 async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
     """A server with the default configuration."""
     async with running_server(tmp_path_factory.mktemp("chat")) as running:
+        yield running
+
+
+@pytest.fixture
+async def asking(tmp_path: Path) -> AsyncIterator[Server]:
+    """A server whose tools ask for permission."""
+    (tmp_path / "asking").mkdir()
+    toml = stdio(tmp_path) + '[permissions]\n"test.*" = "ask"\n'
+    async with running_server(tmp_path / "asking", toml, ENVIRON) as running, connect(running.address) as client:
+        await ready(client)
         yield running
 
 
@@ -45,7 +63,7 @@ class AtTerminal:
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
         self.before = termios.tcgetattr(self.master)
         self.process = subprocess.Popen(
-            arguments, env=variables, stdin=slave, stdout=slave, stderr=slave, start_new_session=True
+            [*OWN_TERMINAL, *arguments], env=variables, stdin=slave, stdout=slave, stderr=slave, start_new_session=True
         )
         os.close(slave)
         self.output = b""
@@ -135,6 +153,16 @@ async def test_a_terminal_that_cannot_move_its_cursor_gets_plain_lines(served: S
         chat.type("\x04")
         assert await chat.ended() == 0
         assert b"\x1b" not in chat.output
+
+
+async def test_ctrl_c_at_the_question_of_a_single_message_ends_the_turn(asking: Server, tmp_path: Path) -> None:
+    """The question is left, and the command ends."""
+    message = '/tool test.add {"a": 1, "b": 2}'
+    async with at_terminal([*TURNWIRE, asking.address, message], environ(tmp_path)) as chat:
+        await chat.shows("allow it?")
+        chat.type("\x03")
+        await chat.shows("[aborted]")
+        assert await chat.ended() == 0
 
 
 async def test_a_session_that_is_not_there_is_told_in_one_line(served: Server, tmp_path: Path) -> None:

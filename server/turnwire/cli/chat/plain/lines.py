@@ -63,7 +63,7 @@ class Lines:
         printer = TurnPrinter(self._console)
         prompt = PermissionPrompt(self._console, self._permissions)
         try:
-            with _first_interrupt_calls(self._abort):
+            with _first_interrupt_calls(self._abort, lambda: prompt.asking):
                 for response in self._messages.StreamMessage(StreamMessageRequest(message=request)):
                     if response.HasField("accepted"):
                         self._session_id = response.accepted.session_id
@@ -94,12 +94,14 @@ def selection(model: str) -> ModelSelection | None:
 
 
 @contextmanager
-def _first_interrupt_calls(action: Callable[[], None]) -> Iterator[None]:
-    """Runs the action on the first Ctrl-C; the second one interrupts as usual."""
+def _first_interrupt_calls(action: Callable[[], None], is_asking: Callable[[], bool]) -> Iterator[None]:
+    """Runs the action on the first Ctrl-C; the second one interrupts as usual, and so does the first in a question."""
 
     def on_interrupt(_number: int, _frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         action()
+        if is_asking():
+            raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGINT, on_interrupt)
     try:

@@ -12,7 +12,7 @@ from opencode.tool.tool_pb2_grpc import PermissionServiceStub
 from turnwire.cli.connection import describe
 from turnwire.cli.visible_text import visible
 
-QUESTION = "allow it? [y]es, [a]lways in this session, or no and why: "
+QUESTION = "allow it? [y]es, [a]lways in this session, or no and why (? shows all of it): "
 
 NOBODY = "nobody is at the terminal to be asked"
 """The reason that the model reads when the input is not a terminal."""
@@ -34,6 +34,8 @@ class PermissionPrompt:
         self._permissions = permissions
         self._ask = ask if ask is not None or not sys.stdin.isatty() else input
         self._seen: set[str] = set()
+        self.asking = False
+        """True while a person is asked. Then a KeyboardInterrupt leaves the question unanswered: the turn is ended."""
 
     def answer(self, events: Iterable[SessionEvent]) -> None:
         """Asks about each permission request in the events. Returns when all of them are answered."""
@@ -49,7 +51,14 @@ class PermissionPrompt:
             return
         self._seen.add(request.id)
         self._console.out(f"[asks to run {visible(request.title)}]", style="yellow", highlight=False)
-        word, reason = self._typed() if self._ask is not None else ("reject", NOBODY)
+        try:
+            self.asking = True
+            word, reason = self._typed(request) if self._ask is not None else ("reject", NOBODY)
+        except KeyboardInterrupt:
+            self._console.print()
+            return
+        finally:
+            self.asking = False
         answer = PermissionResponse(
             session_id=request.session_id, permission_id=request.id, response=word, reason=reason
         )
@@ -59,12 +68,16 @@ class PermissionPrompt:
             # another client answered first, or the turn has ended
             self._console.out(f"[{visible(describe(error))}]", style="dim", highlight=False)
 
-    def _typed(self) -> tuple[str, str]:
+    def _typed(self, request: PermissionRequest) -> tuple[str, str]:
         """Returns the answer's word and the reason."""
-        try:
-            typed = self._ask(QUESTION).strip() if self._ask is not None else ""
-        except EOFError:
-            typed = ""
+        typed = "?"
+        while typed == "?":
+            try:
+                typed = self._ask(QUESTION).strip() if self._ask is not None else ""
+            except EOFError:
+                typed = ""
+            if typed == "?":
+                self._console.out(visible(request.metadata_json or request.title), highlight=False)
         match typed.lower():
             case "y" | "yes":
                 return "once", ""

@@ -10,7 +10,9 @@ from opencode.event.session_event_pb2 import PermissionAsked, PermissionSnapshot
 from opencode.tool.tool_pb2 import PermissionRequest, PermissionResponse
 from turnwire.cli.chat.plain.permission_prompt import NOBODY, PermissionPrompt
 
-REQUEST = PermissionRequest(id="per_1", session_id="ses_1", title='fs.write {"path": "a"}\x1b[2J')
+REQUEST = PermissionRequest(
+    id="per_1", session_id="ses_1", title='fs.write {"path": "a"}\x1b[2J', metadata_json='{"arguments":{"path":"a"}}'
+)
 EVENTS = [
     SessionEvent(permission_asked=PermissionAsked(permission=REQUEST)),
     SessionEvent(permission_snapshot=PermissionSnapshot(permission=REQUEST)),
@@ -54,6 +56,23 @@ def test_what_is_typed_is_the_answer(typed: str, expected: tuple[str, str]) -> N
     assert answers == [expected]
     assert 'asks to run fs.write {"path": "a"}' in printed
     assert "\x1b" not in printed
+
+
+def test_a_question_mark_shows_all_of_the_request_and_asks_again() -> None:
+    """It is no answer."""
+    typed = iter(["?", " ? ", "y"])
+    answers, printed = answered(lambda _: next(typed))
+    assert answers == [("once", "")]
+    assert printed.count('{"arguments":{"path":"a"}}') == 2
+
+
+def test_an_interrupted_question_is_not_answered() -> None:
+    """The turn is ended then, and the question with it."""
+
+    def interrupt(_: str) -> str:
+        raise KeyboardInterrupt
+
+    assert answered(interrupt)[0] == []
 
 
 def test_the_end_of_the_input_is_a_no() -> None:

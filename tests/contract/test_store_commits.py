@@ -46,7 +46,13 @@ async def test_sequences_count_from_one_without_gaps(opened: OpenedStore) -> Non
         await opened.store.commit(Commit(session_id="ses_1", at=NOW)),
         await opened.store.commit(Commit(session_id="ses_2", at=NOW, events=(NewEvent(QueueChanged(())),))),
     ]
-    assert answers == [Committed(0, 1), Committed(0, 1), Committed(1, 3), Committed(3, 3), Committed(1, 2)]
+    assert answers == [
+        Committed(0, 1),
+        Committed(0, 1),
+        Committed(1, 3, queue_revision=2),
+        Committed(3, 3),
+        Committed(1, 2, queue_revision=1),
+    ]
     assert opened.sequences() == [("ses_1", 1, 1), ("ses_2", 1, 2), ("ses_1", 2, 3), ("ses_1", 3, 4), ("ses_2", 2, 5)]
 
 

@@ -72,6 +72,19 @@ class RemoveMessage(Struct, frozen=True):
     message_id: str
 
 
+class OrderQueue(Struct, frozen=True):
+    """Gives the waiting messages an order. Those that it does not name come first, in the order that they have."""
+
+    message_ids: tuple[str, ...]
+    """Next first; those that do not wait are ignored."""
+
+
+class RequireQueueRevision(Struct, frozen=True):
+    """Lets the commit fail with StaleVersion unless the session's queue has this revision."""
+
+    revision: int
+
+
 class RequireHead(Struct, frozen=True):
     """Lets the commit fail with StaleVersion unless the session has this head: nothing happened since it was read."""
 
@@ -117,6 +130,8 @@ Change = (
     | HideMessages
     | ShowMessages
     | RequireHead
+    | RequireQueueRevision
+    | OrderQueue
     | RemoveMessage
     | PutFile
     | RecordRequest
@@ -164,3 +179,5 @@ class Committed(Struct, frozen=True):
     """The message before each message of the commit, by its id. Without queued messages and the session's first one."""
     rewound: Rewound | None = None
     """None for a commit without HideMessages and ShowMessages."""
+    queue_revision: int = 0
+    """That of the queue after the commit; 0 for a commit without QueueChanged."""

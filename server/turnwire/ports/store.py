@@ -23,7 +23,7 @@ from turnwire.domain.conversation.events import Event
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.sessions import Session
-from turnwire.domain.conversation.turns import Turn, TurnStatus
+from turnwire.domain.conversation.turns import QueueEntry, Turn, TurnStatus
 from turnwire.domain.money import Usage
 from turnwire.domain.principal import Principal
 from turnwire.ports.commit import Commit, Committed
@@ -152,6 +152,17 @@ class SessionPage(Struct, frozen=True):
     """Further sessions were left out: they would not fit into `Page.max_bytes`."""
 
 
+class QueuePage(Struct, frozen=True):
+    """Some waiting messages of a session, next first, as of one moment."""
+
+    entries: tuple[QueueEntry, ...]
+    messages: tuple[Message, ...]
+    """The messages of the entries, in their order."""
+    revision: int
+    """That of the queue."""
+    next_token: str
+
+
 class TurnPage(Struct, frozen=True):
     """Some turns of a session, in the order in which their messages were accepted."""
 
@@ -256,6 +267,10 @@ class TenantStore(Protocol):
         Raises:
             InvalidRequest: the page token is not of this listing.
         """
+        ...
+
+    async def queue(self, session_id: str, page: Page) -> QueuePage:
+        """Returns waiting messages, next first. Raises InvalidRequest on a bad page token."""
         ...
 
     async def spent(self, session_id: str) -> Spent:

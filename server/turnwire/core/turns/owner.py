@@ -3,9 +3,7 @@
 import asyncio
 import contextlib
 import itertools
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -16,18 +14,17 @@ from turnwire.core.environment import Environment
 from turnwire.core.spans.turns import note_turn_end, turn_span
 from turnwire.core.turns.recovery import Resumption, end_stored_turn
 from turnwire.core.turns.run import TurnRun
+from turnwire.core.turns.waiting.places import Place, leaving_work
+from turnwire.core.turns.waiting.queue import SessionQueue
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import (
-    MessageAdded,
-    MessageRemoved,
-    QueueChanged,
     SessionStatusChanged,
     TurnStarted,
 )
 from turnwire.domain.conversation.messages import Failure, FinishReason, Message, MessageStatus
-from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry, Turn, TurnStatus
+from turnwire.domain.conversation.turns import BusyPolicy, Turn, TurnStatus
 from turnwire.domain.errors import StorageBusy, StorageError, StorageFull, TooManyTurns, TurnInProgress
-from turnwire.ports.commit import Committed, NewEvent, PutMessage, PutTurn, RemoveMessage
+from turnwire.ports.commit import Committed, NewEvent, PutMessage, PutTurn
 from turnwire.ports.telemetry.tracing import Span, error_type, leave_trace
 
 RETRY_SECONDS = (0.1, 0.5, 2.0, 5.0)
@@ -38,25 +35,6 @@ UNSAVED = Ending(FinishReason.ERROR, Failure("INTERNAL", "the server could not s
 _IDLE = Work((), (NewEvent(SessionStatusChanged(False)),))
 
 log = structlog.get_logger()
-
-
-@dataclass(eq=False)
-class Place:
-    """The place of a message in its session: its turn starts at once, or waits behind others.
-
-    It is reserved before the message is stored, so that the response and the stored work can contain it.
-    """
-
-    turn: Turn
-    """RUNNING when it starts at once, else QUEUED."""
-    message: Message
-    """The user message; QUEUED when its turn waits."""
-    queue_position: int = 0
-    """Its place among the waiting messages, from 1; 0 when it starts at once."""
-    events: tuple[NewEvent, ...] = ()
-    """Events about the place; they follow the message's own event."""
-    durable: asyncio.Future[Committed] | None = None
-    """The commit that stores the message; None before `start`, and when an earlier process stored it."""
 
 
 class SessionTurns:
@@ -85,12 +63,8 @@ class SessionTurns:
         self._reserved: Place | None = None
         self._is_announced = False
         self._stopping = asyncio.Event()
-        self.queue: deque[Place] = deque()
+        self.queue = SessionQueue()
         self.run: TurnRun | None = None
-
-    def queue_entries(self) -> tuple[QueueEntry, ...]:
-        """Returns the waiting messages, next first."""
-        return tuple(QueueEntry(place.message.message_id, place.turn.turn_id) for place in self.queue)
 
     def reserve(self, turn: Turn, message: Message, when_busy: BusyPolicy) -> Place:
         """Reserves the next place for a message; see `Turns.reserve`. Call `start` or `release` next."""
@@ -102,15 +76,15 @@ class SessionTurns:
                 msgspec.structs.replace(message, status=MessageStatus.QUEUED),
                 queue_position=len(self.queue) + 1,
             )
-            self.queue.append(place)
-            place.events = (self._queue_event(),)
+            self.queue.add(place)
+            place.work = self.queue.changed()
         else:
             place = Place(
                 msgspec.structs.replace(turn, status=TurnStatus.RUNNING, started_at=turn.created_at),
                 msgspec.structs.replace(message, status=MessageStatus.COMPLETE),
             )
             self.run = TurnRun(self._environment, place.turn)
-            place.events = self._start_events(place.turn)
+            place.work = Work((), self._start_events(place.turn))
         self._reserved = place
         return place
 
@@ -143,27 +117,21 @@ class SessionTurns:
 
     def start_next(self) -> None:
         """Starts the first waiting message of a session in which nothing runs."""
-        place = self.queue.popleft()
+        place = self.queue.take_first()
         self.run = TurnRun(self._environment, place.turn)
         self._run_from(place)
 
-    def take_queue(self) -> list[Place]:
-        """Takes all waiting messages out of the queue, for `drop`."""
-        taken = list(self.queue)
-        self.queue.clear()
-        return taken
-
     async def drop(self, taken: list[Place]) -> tuple[str, ...]:
         """Removes messages taken out of the queue. Returns their ids when that is durable; none if the server stops."""
-        stored = [place for place in taken if await self._is_durable(place)]
+        stored = [place for place in taken if await place.settled()]
         if not stored:
             return ()
         now = self._environment.clock()
         work = Work()
         for place in stored:
-            work += _leaving(place)
+            work += leaving_work(place)
             work += end_turn(place.turn, (), Ending(FinishReason.ABORTED), now)
-        if not await self._commit_surely(work, with_queue_event=True):
+        if not await self._commit_surely(work + self.queue.changed()):
             return ()  # the server stops: they stay stored for the next start
         return tuple(place.message.message_id for place in stored)
 
@@ -204,7 +172,7 @@ class SessionTurns:
         self._task = asyncio.create_task(self._run_turns(place, self.run), name="session turns")
 
     def _remove_unstored(self, place: Place, storing: asyncio.Future[Committed]) -> None:
-        if (storing.cancelled() or storing.exception() is not None) and place in self.queue:
+        if storing.cancelled() or storing.exception() is not None:
             self.queue.remove(place)
 
     async def _run_turns(self, place: Place | None, run: TurnRun) -> None:
@@ -232,11 +200,11 @@ class SessionTurns:
         if not self.queue and self._is_announced:
             self._is_announced = False
             await self._commit_surely(_IDLE)
-        return self.queue.popleft() if self.queue and not self._stopping.is_set() else None
+        return self.queue.take_first() if self.queue and not self._stopping.is_set() else None
 
     async def _start(self, place: Place, run: TurnRun) -> bool:
         """Makes a message part of the conversation. Returns False when it could not be stored."""
-        durable = await self._is_durable(place)
+        durable = await place.settled()
         if place.turn.status is TurnStatus.RUNNING:  # it never waited
             self._is_announced = self._is_announced and durable
             return durable
@@ -249,7 +217,7 @@ class SessionTurns:
             (PutTurn(place.turn), PutMessage(message, ())),
             self._start_events(place.turn),
         )
-        return await self._commit_surely(work, with_queue_event=True)
+        return await self._commit_surely(work + self.queue.changed())
 
     async def _run_turn(self, run: TurnRun, span: Span) -> None:
         work = await run.run(self._slots)
@@ -274,17 +242,15 @@ class SessionTurns:
             if await self._commit_surely(work):
                 return
 
-    async def _commit_surely(self, work: Work, *, with_queue_event: bool = False) -> bool:
+    async def _commit_surely(self, work: Work) -> bool:
         """Commits work that must not be lost, and retries as long as the store is busy or full.
 
-        With `with_queue_event`, each try adds the event of the queue as it is then: it may have changed since the try
-        before. Returns False when the session is gone, the server stops, or the store failed in another way several
+        Returns False when the session is gone, the server stops, or the store failed in another way several
         times in a row, which suggests that the work itself is at fault. The next start ends a turn that is left open.
         """
         for attempt in itertools.count():
             try:
-                queue = Work((), (self._queue_event(),) if with_queue_event else ())
-                await self._environment.commit(self._session_id, work + queue, self._environment.clock())
+                await self._environment.commit(self._session_id, work, self._environment.clock())
                 self._report_ended(work)
                 return True
             except StorageError as error:
@@ -306,28 +272,9 @@ class SessionTurns:
             run = self.run if self.run is not None and self.run.turn.turn_id == turn.turn_id else None
             self._environment.observer.turn_ended(turn, run.first_output_seconds if run is not None else None)
 
-    async def _is_durable(self, place: Place) -> bool:
-        if place.durable is None:
-            return True
-        await asyncio.wait((place.durable,))
-        return place.durable.exception() is None
-
     def _start_events(self, turn: Turn) -> tuple[NewEvent, ...]:
         events = [NewEvent(TurnStarted(turn), turn.turn_id)]
         if not self._is_announced:
             self._is_announced = True
             events.insert(0, NewEvent(SessionStatusChanged(True)))
         return tuple(events)
-
-    def _queue_event(self) -> NewEvent:
-        return NewEvent(QueueChanged(self.queue_entries()))
-
-
-def _leaving(place: Place) -> Work:
-    """Returns the work that takes a message out of the queue: removed, or put back where it was before."""
-    message_id = place.message.message_id
-    removed = NewEvent(MessageRemoved(message_id), place.turn.turn_id)
-    if not place.turn.is_late:
-        return Work((RemoveMessage(message_id),), (removed,))
-    back = msgspec.structs.replace(place.message, status=MessageStatus.COMPLETE, turn_id="")
-    return Work((PutMessage(back, (), at_end=True),), (removed, NewEvent(MessageAdded(back))))

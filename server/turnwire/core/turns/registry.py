@@ -19,9 +19,10 @@ from turnwire.core.quotas.checks import SOON, check_count
 from turnwire.core.tools.permission_requests import other_answer
 from turnwire.core.tools.results import CallResult
 from turnwire.core.turns.live import LiveTurn
-from turnwire.core.turns.owner import Place, SessionTurns
+from turnwire.core.turns.owner import SessionTurns
 from turnwire.core.turns.recovery import RESTARTED, resume_or_end
 from turnwire.core.turns.run import TurnRun
+from turnwire.core.turns.waiting.places import Place
 from turnwire.core.uncancelled import Uncancelled
 from turnwire.core.work import Work
 from turnwire.domain.accounts import QuotaName
@@ -38,7 +39,7 @@ from turnwire.domain.errors import (
     TurnInProgress,
 )
 from turnwire.ports.commit import Committed
-from turnwire.ports.store import TenantStore
+from turnwire.ports.store import Page, TenantStore
 
 
 class Aborted(msgspec.Struct, frozen=True):
@@ -149,7 +150,7 @@ class Turns:
         if owner is None or run is None or (expected_turn_id and run.turn.turn_id != expected_turn_id):
             return Aborted()
         # at once: a moment later, the next waiting message may run
-        taken = [] if keep_queue else owner.take_queue()
+        taken = [] if keep_queue else owner.queue.take_all()
         run.stop(Ending(FinishReason.ABORTED))
         return await self._uncancelled.run(self._finish_abort(owner, run, taken))
 
@@ -174,16 +175,18 @@ class Turns:
         Called once, before serving.
         """
         unfinished = await self._environment.store.unfinished_turns()
-        newest = {turn.session_id: turn.turn_id for turn in unfinished if turn.status is TurnStatus.RUNNING}
-        for turn in unfinished:
-            if turn.status is TurnStatus.RUNNING:
-                is_newest = newest[turn.session_id] == turn.turn_id
-                resumption = await resume_or_end(self._environment, turn, is_newest=is_newest)
-                if resumption is not None:
-                    self._owner(turn.tenant, turn.session_id).resume(resumption)
-            else:
-                message = await self._environment.store.of(turn.tenant).message(turn.session_id, turn.user_message_id)
-                self._owner(turn.tenant, turn.session_id).queue.append(Place(turn, message))
+        running = [turn for turn in unfinished if turn.status is TurnStatus.RUNNING]
+        waiting = {turn.turn_id: turn for turn in unfinished if turn.status is TurnStatus.QUEUED}
+        newest = {turn.session_id: turn.turn_id for turn in running}
+        for turn in running:
+            is_newest = newest[turn.session_id] == turn.turn_id
+            resumption = await resume_or_end(self._environment, turn, is_newest=is_newest)
+            if resumption is not None:
+                self._owner(turn.tenant, turn.session_id).resume(resumption)
+        for tenant, session_id in dict.fromkeys((turn.tenant, turn.session_id) for turn in waiting.values()):
+            for message in (await self._environment.store.of(tenant).queue(session_id, Page())).messages:
+                if message.turn_id in waiting:
+                    self._owner(tenant, session_id).queue.add(Place(waiting[message.turn_id], message))
         for owner in list(self._owners.values()):
             if owner.run is None:
                 owner.start_next()
@@ -215,7 +218,7 @@ class Turns:
         owner = self._owners.get(session.session_id)
         if owner is None or owner.run is None:
             return SessionView(session)
-        return SessionView(session, owner.run.turn.turn_id, owner.queue_entries(), owner.run.open_requests)
+        return SessionView(session, owner.run.turn.turn_id, owner.queue.shown(), owner.run.open_requests)
 
     def running(self, tenant: str) -> int:
         """Returns how many turns of a tenant run."""

@@ -143,7 +143,8 @@ class Conversations:
                 opening
                 + Work(files)
                 + receipt_record(principal, new, receipt)
-                + Work((PutTurn(place.turn), PutMessage.whole(place.message)), (added, *place.events)),
+                + Work((PutTurn(place.turn), PutMessage.whole(place.message)), (added,))
+                + place.work,
             )
             reserved.until(storing)
         note_accepted(turn)

@@ -98,8 +98,8 @@ class ToolCallUpdated(Struct, frozen=True):
 class QueueChanged(Struct, frozen=True):
     """The waiting messages changed."""
 
-    entries: tuple[QueueEntry, ...]
-    """Next first."""
+    entries: tuple[QueueEntry, ...] = ()
+    """Next first. In a commit those that the committer knows; the store fills in those that are stored."""
     revision: int = 0
     """Grows with every change in the session. Assigned by the store."""
 

@@ -94,6 +94,8 @@ class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """True when its message was part of the conversation before, without an answer."""
     traceparent: str = ""
     """Place of the call that sent the message in its trace, as the W3C header; "" when it was not traced."""
+    busy_policy: BusyPolicy = BusyPolicy.QUEUE
+    """What its message did to the turn that ran; QUEUE when none ran."""
     resumes: int = 0
     """How often in a row it was resumed after a restart without completing a step."""
     started_at: datetime | None = None

@@ -10,15 +10,16 @@ from tests.support.fakes.core import FakeProvider, FakeProviders, FakeStore, Rec
 from tests.support.fakes.domain_values import make_message, make_session, make_turn
 from tests.support.fakes.loop import elapse, settled
 from turnwire.core.settings import Limits
-from turnwire.core.turns.owner import RETRY_SECONDS, Place
+from turnwire.core.turns.owner import RETRY_SECONDS
 from turnwire.core.turns.registry import LeftTurns, TurnCounts, Turns
+from turnwire.core.turns.waiting.places import Place
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import QueueChanged, SessionStatusChanged, TurnStarted
 from turnwire.domain.conversation.messages import FinishReason, MessageStatus
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry, TurnStatus
 from turnwire.domain.errors import StorageBusy, TooManyTurns, TurnInProgress
-from turnwire.ports.commit import Commit, Committed, NewEvent, PutTurn
+from turnwire.ports.commit import Committed, PutTurn
 from turnwire.ports.provider import PreparedRequest, StepFinished, StreamItem
 
 SESSIONS: dict[str, Session] = {"ses_1": make_session()}
@@ -34,7 +35,7 @@ def _turns(store: FakeStore | None = None, max_queued: int = 100) -> Turns:
 def _send(turns: Turns, name: str, when_busy: BusyPolicy = BusyPolicy.QUEUE) -> tuple[Place, "asyncio.Future[object]"]:
     turn = make_turn(f"trn_{name}", user_message_id=f"msg_{name}")
     with turns.reserve(turn, make_message(f"msg_{name}"), when_busy) as place:
-        storing = turns.start(place, Work((PutTurn(place.turn),), place.events))
+        storing = turns.start(place, Work((PutTurn(place.turn),)) + place.work)
     return place, storing
 
 
@@ -49,13 +50,13 @@ async def test_the_first_message_starts_and_the_next_ones_wait() -> None:
         MessageStatus.COMPLETE,
         0,
     )
-    assert [event.kind for event in first.events] == [SessionStatusChanged(True), TurnStarted(first.turn)]
+    assert [event.kind for event in first.work.events] == [SessionStatusChanged(True), TurnStarted(first.turn)]
     assert (second.turn.status, second.message.status, second.queue_position) == (
         TurnStatus.QUEUED,
         MessageStatus.QUEUED,
         1,
     )
-    assert [event.kind for event in third.events] == [
+    assert [event.kind for event in third.work.events] == [
         QueueChanged((QueueEntry("msg_b", "trn_b"), QueueEntry("msg_c", "trn_c")))
     ]
     await turns.aclose()
@@ -92,7 +93,7 @@ async def test_a_place_that_is_not_used_is_given_up() -> None:
         raise asyncio.CancelledError
     last, _ = _send(turns, "c")
     assert (first.queue_position, last.queue_position) == (0, 1)
-    assert [event.kind for event in last.events] == [QueueChanged((QueueEntry("msg_c", "trn_c"),))]
+    assert [event.kind for event in last.work.events] == [QueueChanged((QueueEntry("msg_c", "trn_c"),))]
     await turns.aclose()
 
 
@@ -102,7 +103,7 @@ async def test_places_are_taken_one_at_a_time() -> None:
     with turns.reserve(make_turn("trn_a"), make_message("msg_a"), BusyPolicy.QUEUE) as place:
         with pytest.raises(RuntimeError):
             _send(turns, "b")
-        turns.start(place, Work((PutTurn(place.turn),), place.events))
+        turns.start(place, Work((PutTurn(place.turn),)) + place.work)
     assert _send(turns, "b")[0].queue_position == 1
     await turns.aclose()
 
@@ -159,34 +160,18 @@ async def test_an_abort_while_one_turn_follows_the_other_leaves_none() -> None:
         assert (aborting.done(), turns.live("ses_1")) == (True, None), steps
 
 
-def _starts(event: NewEvent, turn_id: str) -> bool:
-    return isinstance(event.kind, TurnStarted) and event.turn_id == turn_id
-
-
-async def test_a_start_that_is_stored_late_tells_the_queue_as_it_is_then() -> None:
-    """Messages may have come or gone since the first try; what was told of them is older than this event."""
-
-    class BusyOnce(FakeStore):
-        """Does not store the first start of a waiting message."""
-
-        def commit(self, commit: Commit) -> "asyncio.Future[Committed]":
-            future = super().commit(commit)
-            starts = [c for c in self.commits if any(_starts(event, "trn_b") for event in c.events)]
-            if self.commits[-1] is commit and starts == [commit]:
-                future = asyncio.get_running_loop().create_future()
-                future.set_exception(StorageBusy("another process holds the database"))
-            return future
-
-    store = BusyOnce(sessions_by_id=SESSIONS)
-    turns = Turns(make_environment(store, FakeProviders(AnswersOnce([]))))
-    for name in ("a", "b", "c"):
-        _send(turns, name)
-    await settled()
-    _send(turns, "d")
-    await elapse(timedelta(seconds=RETRY_SECONDS[0]))
-    told = [event.kind for commit in store.commits for event in commit.events if isinstance(event.kind, QueueChanged)]
-    c, d = QueueEntry("msg_c", "trn_c"), QueueEntry("msg_d", "trn_d")
-    assert told[-3:] == [QueueChanged((c,)), QueueChanged((c, d)), QueueChanged((c, d))]
+async def test_a_view_shows_only_messages_that_are_stored() -> None:
+    """One that is on its way may fail; when it is stored, its event tells it."""
+    store = FakeStore(automatic=False, sessions_by_id=SESSIONS)
+    turns = _turns(store)
+    _send(turns, "a")
+    _, storing = _send(turns, "b")
+    assert turns.view(SESSIONS["ses_1"]).queue == ()
+    store.futures[1].set_result(Committed(1, 2))
+    await asyncio.wait((storing,))
+    assert turns.view(SESSIONS["ses_1"]).queue == (QueueEntry("msg_b", "trn_b"),)
+    store.futures[0].set_result(Committed(0, 1))
+    store.automatic = True
     await turns.aclose()
 
 

@@ -11,8 +11,8 @@ from turnwire.core.intake.once import NamedRequests, receipt_record
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.quotas.reservations import Reservations
 from turnwire.core.spans.turns import note_accepted
-from turnwire.core.turns.owner import Place
 from turnwire.core.turns.registry import Turns
+from turnwire.core.turns.waiting.places import Place
 from turnwire.core.uncancelled import Uncancelled
 from turnwire.core.use_cases.choices import check_schemas, check_spending, choose_turn
 from turnwire.core.work import Work
@@ -140,10 +140,10 @@ def _moving(question: StoredQuestion, place: Place) -> Work:
     changes = (PutTurn(place.turn), PutMessage(message, (), at_end=True))
     if behind is None and not place.queue_position:
         replaced = msgspec.structs.replace(message, previous_message_id=question.message.previous_message_id)
-        return Work(changes, (NewEvent(MessageReplaced(replaced), turn_id), *place.events))
+        return Work(changes, (NewEvent(MessageReplaced(replaced), turn_id),)) + place.work
     events = [NewEvent(MessageRemoved(message.message_id), turn_id)]
     if behind is not None and behind.status is not MessageStatus.STREAMING:
         before = question.message.previous_message_id
         events.append(NewEvent(MessageReplaced(msgspec.structs.replace(behind, previous_message_id=before))))
     events.append(NewEvent(MessageAdded(message), turn_id))
-    return Work(changes, (*events, *place.events))
+    return Work(changes, tuple(events)) + place.work

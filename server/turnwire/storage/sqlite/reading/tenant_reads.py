@@ -24,6 +24,7 @@ from turnwire.ports.store import (
     EventPage,
     MessagePage,
     Page,
+    QueuePage,
     SessionPage,
     Spent,
     TurnPage,
@@ -31,7 +32,7 @@ from turnwire.ports.store import (
 from turnwire.storage.accounts import Accounts
 from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.connection import run
-from turnwire.storage.sqlite.reading import archives, displays, queries, usage
+from turnwire.storage.sqlite.reading import archives, displays, queries, usage, waiting
 from turnwire.storage.sqlite.renewal import Renewal
 from turnwire.storage.sqlite.writing.writer import GroupWriter
 
@@ -136,6 +137,10 @@ class TenantReads:
     async def turns(self, session_id: str, page: Page, statuses: frozenset[TurnStatus]) -> TurnPage:
         """Returns a page of turns."""
         return await run(self._reads.connection, queries.turns, self._tenant, session_id, page, statuses)
+
+    async def queue(self, session_id: str, page: Page) -> QueuePage:
+        """Returns waiting messages."""
+        return await run(self._reads.connection, waiting.queue, self._tenant, session_id, page)
 
     async def spent(self, session_id: str) -> Spent:
         """Returns what the ended turns have used."""

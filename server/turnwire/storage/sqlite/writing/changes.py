@@ -12,6 +12,7 @@ from turnwire.ports.commit import (
     Commit,
     Committed,
     HideMessages,
+    OrderQueue,
     PutFile,
     PutMessage,
     PutPermission,
@@ -21,6 +22,7 @@ from turnwire.ports.commit import (
     RemoveMessage,
     RemoveSession,
     RequireHead,
+    RequireQueueRevision,
     ShowMessages,
 )
 from turnwire.ports.store import StoredEvent
@@ -29,6 +31,7 @@ from turnwire.storage.sqlite.accounts import add_spending
 from turnwire.storage.sqlite.hiding.changes import rewind
 from turnwire.storage.sqlite.writing.events import PRUNE_SLACK, append_events, prune
 from turnwire.storage.sqlite.writing.messages import put_file, put_message, remove_message, remove_session
+from turnwire.storage.sqlite.writing.queue import order_queue, require_revision
 from turnwire.storage.sqlite.writing.unit import SessionRow, Unit, microseconds, text
 
 
@@ -52,7 +55,7 @@ class CommitWriter:
 
         Raises:
             SessionNotFound: the session does not exist and the commit does not create it.
-            StaleVersion: the session's settings were changed since they were read.
+            StaleVersion: the session's settings, or what a Require… names, were changed since they were read.
             sqlite3.Error: the database failed.
         """
         row = _session_row(db, commit)
@@ -77,7 +80,7 @@ class CommitWriter:
             ).fetchone()
         self._note_delta(unit, stored_bytes, is_removed=removed)
         known = {message: other for message, other in unit.previous.items() if other}
-        return Committed(before, head, known, unit.rewound), stored
+        return Committed(before, head, known, unit.rewound, unit.queue_revision), stored
 
     def _note_delta(self, unit: Unit, stored_bytes: int, *, is_removed: bool) -> None:
         row = unit.session
@@ -122,9 +125,10 @@ class CommitWriter:
                     " VALUES (?, ?, ?, ?, ?, ?, ?)",
                     (principal.tenant, principal.subject, *values),
                 )
-            case RequireHead(sequence):
-                if sequence != row.head_sequence:
-                    raise StaleVersion("the session has changed meanwhile", {"headSequence": str(row.head_sequence)})
+            case RequireHead() | RequireQueueRevision():
+                _require(unit, change)
+            case OrderQueue(message_ids):
+                order_queue(unit, message_ids)
             case AddSpending(spending):
                 unit.spent.append(add_spending(db, spending))
 
@@ -142,6 +146,15 @@ def _session_row(db: sqlite3.Connection, commit: Commit) -> SessionRow:
             )
             return SessionRow(cursor.lastrowid or 0, change.session.tenant, 0, 0, 0, is_new=True)
     raise SessionNotFound(commit.session_id)
+
+
+def _require(unit: Unit, change: RequireHead | RequireQueueRevision) -> None:
+    """Raises StaleVersion unless the session, or its queue, is as it was when it was read."""
+    head = unit.session.head_sequence
+    if isinstance(change, RequireQueueRevision):
+        require_revision(unit, change.revision)
+    elif change.sequence != head:
+        raise StaleVersion("the session has changed meanwhile", {"headSequence": str(head)})
 
 
 def _put_session(db: sqlite3.Connection, session: int, value: Session) -> None:

@@ -18,6 +18,7 @@ from turnwire.domain.conversation.events import (
 from turnwire.ports.codec import Codec
 from turnwire.ports.commit import Commit
 from turnwire.ports.store import StoredEvent
+from turnwire.storage.sqlite.writing.queue import queue_changed
 from turnwire.storage.sqlite.writing.unit import Unit
 
 PRUNE_SLACK = 256
@@ -79,9 +80,8 @@ def _numbered(unit: Unit, kind: DurableKind, sequence: int) -> DurableKind:
             row = db.execute(update, (sequence, turn.turn_id)).fetchone()
             start = row[0] if row else 0
             return TurnEnded(msgspec.structs.replace(turn, start_sequence=start, end_sequence=sequence))
-        case QueueChanged(entries):
-            update = "UPDATE sessions SET queue_revision = queue_revision + 1 WHERE id = ? RETURNING queue_revision"
-            return QueueChanged(entries, db.execute(update, (unit.session.id,)).fetchone()[0])
+        case QueueChanged(known):
+            return queue_changed(unit, known)
         case _:
             return kind
 

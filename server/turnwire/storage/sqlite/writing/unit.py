@@ -38,6 +38,8 @@ class Unit:
     """The message before each message that was written, by its id; "" when there is none, or while it is queued."""
     rewound: Rewound | None = None
     """Which messages were hidden or brought back."""
+    queue_revision: int = 0
+    """That of the queue after its last change in the commit; 0 when it was not changed."""
 
 
 def text(value: msgspec.Struct) -> str:

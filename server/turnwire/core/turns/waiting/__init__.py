@@ -1,0 +1,1 @@
+"""Messages that wait behind a running turn: their places and their order."""

@@ -1,0 +1,57 @@
+"""Places: where messages stand in their sessions before their turns run."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+import msgspec
+
+from turnwire.core.work import Work
+from turnwire.domain.conversation.events import MessageAdded, MessageRemoved
+from turnwire.domain.conversation.messages import Message, MessageStatus
+from turnwire.domain.conversation.turns import QueueEntry, Turn
+from turnwire.ports.commit import Committed, NewEvent, PutMessage, RemoveMessage
+
+
+@dataclass(eq=False)
+class Place:
+    """The place of a message in its session: its turn starts at once, or waits behind others.
+
+    It is reserved before the message is stored, so that the response and the stored work can contain it.
+    """
+
+    turn: Turn
+    """RUNNING when it starts at once, else QUEUED."""
+    message: Message
+    """The user message; QUEUED when its turn waits."""
+    queue_position: int = 0
+    """Its place among the waiting messages, from 1; 0 when it starts at once."""
+    work: Work = field(default_factory=Work)
+    """What is stored and told about the place; it follows the message's own."""
+    durable: asyncio.Future[Committed] | None = None
+    """The commit that stores the message; None before `start`, and when an earlier process stored it."""
+
+    @property
+    def entry(self) -> QueueEntry:
+        """The place as clients see it while it waits."""
+        return QueueEntry(self.message.message_id, self.turn.turn_id, self.turn.busy_policy)
+
+    @property
+    def is_stored(self) -> bool:
+        """True once its message is durable."""
+        return self.durable is None or (self.durable.done() and self.durable.exception() is None)
+
+    async def settled(self) -> bool:
+        """Returns whether its message is stored, once that is known. Safe to cancel."""
+        if self.durable is not None:
+            await asyncio.wait((self.durable,))
+        return self.is_stored
+
+
+def leaving_work(place: Place) -> Work:
+    """Returns the work that takes a message out of the queue: removed, or put back where it was before."""
+    message_id = place.message.message_id
+    removed = NewEvent(MessageRemoved(message_id), place.turn.turn_id)
+    if not place.turn.is_late:
+        return Work((RemoveMessage(message_id),), (removed,))
+    back = msgspec.structs.replace(place.message, status=MessageStatus.COMPLETE, turn_id="")
+    return Work((PutMessage(back, (), at_end=True),), (removed, NewEvent(MessageAdded(back))))

@@ -44,6 +44,7 @@ from turnwire.core.use_cases.permissions import Permissions
 from turnwire.core.use_cases.rewriting.forks import SessionForks
 from turnwire.core.use_cases.rewriting.late_turns import LateTurns
 from turnwire.core.use_cases.rewriting.rewinds import Rewinds
+from turnwire.core.use_cases.rewriting.waiting_messages import WaitingMessages
 from turnwire.core.use_cases.sessions import Sessions
 from turnwire.core.use_cases.tool_results import ToolResults
 from turnwire.core.use_cases.turns import TurnRecords
@@ -172,6 +173,7 @@ class Server:
         expiry = UploadExpiry(environment)
         stack.push_async_callback(expiry.aclose)
         expiry.start()
+        stack.push_async_callback(use_cases.waiting_messages.aclose)
         authenticator = await _open_authenticator(config, stack)
         services = all_services(use_cases, authenticator.offered)
         await listener.start(services, Gate(authenticator, rates.admit, observer))
@@ -247,6 +249,7 @@ def _use_cases(environment: Environment, turns: Turns, rates: RequestRates, code
         forks=SessionForks(environment, turns, requests, reservations),
         rewinds=Rewinds(environment, turns, requests),
         late_turns=LateTurns(environment, turns, requests, reservations),
+        waiting_messages=WaitingMessages(environment, turns, requests, reservations),
         turns=TurnRecords(environment, turns),
         permissions=Permissions(environment, turns),
         explainer=ContextExplainer(environment),

@@ -45,6 +45,7 @@ TABLE: dict[type[e.DomainError], tuple[int, str, str]] = {
     e.UploadNotFound: (code_pb2.NOT_FOUND, "UPLOAD_NOT_FOUND", "ResourceInfo"),
     e.TurnInProgress: (code_pb2.FAILED_PRECONDITION, "TURN_IN_PROGRESS", "PreconditionFailure"),
     e.TurnExists: (code_pb2.FAILED_PRECONDITION, "TURN_EXISTS", "PreconditionFailure"),
+    e.MessageNotWaiting: (code_pb2.FAILED_PRECONDITION, "MESSAGE_NOT_WAITING", "PreconditionFailure"),
     e.NothingToRestore: (code_pb2.FAILED_PRECONDITION, "NOTHING_TO_RESTORE", "PreconditionFailure"),
     e.ToolCallNotReady: (code_pb2.FAILED_PRECONDITION, "TOOL_CALL_NOT_READY", "PreconditionFailure"),
     e.ToolCallAlreadySettled: (code_pb2.FAILED_PRECONDITION, "TOOL_CALL_ALREADY_SETTLED", "PreconditionFailure"),

@@ -26,7 +26,7 @@ OWN_TERMINAL = [
     "-c",
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])",
 ]
-"""Makes its standard input the terminal of its session, so that Ctrl-C becomes a signal, and then is another command."""
+"""Makes its standard input the terminal of its session, so that Ctrl-C is a signal, and then is another command."""
 
 COLOURS = re.compile(rb"\x1b\[(?:[0-9]+;)*(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;[0-9]+)*m")
 

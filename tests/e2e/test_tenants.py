@@ -39,7 +39,7 @@ from opencode.session.session_pb2 import (
 )
 from opencode.tool.tool_pb2 import ListPermissionsRequest, PermissionResponse, SubmitToolResultRequest
 from opencode.turn.turn_pb2 import BUSY_POLICY_REJECT
-from opencode.turn.turn_service_pb2 import StartTurnRequest
+from opencode.turn.turn_service_pb2 import RemoveQueuedMessageRequest, StartTurnRequest
 from tests.support.clients.belongings import RULES, Belongings, acquire
 from tests.support.clients.conversation import ask, file, kinds, new_session, refused, talk, text, turn_ended, watching
 from tests.support.clients.every_method import (
@@ -173,6 +173,8 @@ def _expected(make: Make) -> str:
     refused = isinstance(message, SendMessageRequest) and message.busy_policy == BUSY_POLICY_REJECT
     rewinding = ClearSessionRequest | RevertSessionRequest | RestoreSessionRequest | StartTurnRequest
     refused |= isinstance(request, rewinding)  # a turn runs
+    if isinstance(request, RemoveQueuedMessageRequest):
+        return "NOT_FOUND\n"  # removed already, when only its name was another one's
     return "FAILED_PRECONDITION\n" if refused else "OK\n"
 
 

@@ -12,6 +12,7 @@ FEATURES: Mapping[str, str] = {
     "messages.append": "`AppendMessage` stores messages without a turn",
     "permissions": "tool calls may ask a person first",
     "queue": "messages wait while a turn runs",
+    "queue.edit": "`ListQueue` shows waiting messages, which can be edited, moved and removed",
     "quotas": "a tenant has limits, which `ListQuotas` shows",
     "requests.named": "`request_id` makes sending again safe",
     "sessions.fork": "`ForkSession` copies a session, or its beginning",

@@ -8,7 +8,7 @@ from opencode.message.content_pb2 import MESSAGE_TYPE_USER
 from opencode.message.message_pb2 import AppendMessageRequest, GetMessagesRequest, ListMessagesRequest
 from opencode.session.session_pb2 import ListSessionsRequest
 from opencode.tool.tool_pb2 import ListPermissionsRequest
-from opencode.turn.turn_service_pb2 import ListTurnsRequest
+from opencode.turn.turn_service_pb2 import ListQueueRequest, ListTurnsRequest
 from opencode.usage.usage_pb2 import USAGE_DIMENSION_SESSION, ListQuotasRequest, QueryUsageRequest
 from tests.support.clients.conversation import (
     ask,
@@ -50,6 +50,10 @@ class Belongings:
     ended_call_id: str = ""
     """A tool call of an ended turn."""
     permission_id: str = ""
+    queued_id: str = ""
+    """A message that waits."""
+    last_queued_id: str = ""
+    """A message that waits behind it."""
     sha256: str = ""
     upload_id: str = ""
     """An upload that has four bytes and may get more."""
@@ -60,7 +64,8 @@ class Belongings:
     def secrets(self) -> list[str]:
         """Returns texts that nobody else may be shown."""
         named = [self.session_id, self.message_id, self.turn_id, self.waiting_call_id, self.ended_call_id]
-        return [*named, self.permission_id, self.upload_id, f"{SECRET} {self.name}", f"Plans of {self.name}"]
+        named += [self.permission_id, self.upload_id, self.queued_id, self.last_queued_id]
+        return [*named, f"{SECRET} {self.name}", f"Plans of {self.name}"]
 
 
 async def acquire(client: Client, tenant: str, name: str) -> Belongings:
@@ -98,6 +103,8 @@ async def acquire(client: Client, tenant: str, name: str) -> Belongings:
     created = await client.uploads.CreateUpload(CreateUploadRequest(filename=f"Plans of {name}"))
     mine.upload_id = created.upload.upload_id
     await client.uploads.WriteUpload(WriteUploadRequest(upload_id=mine.upload_id, data=b"four"))
+    for name_of_id in ("queued_id", "last_queued_id"):
+        setattr(mine, name_of_id, (await client.messages.SendMessage(ask(words, mine.session_id))).message_id)
     await _take_tokens(client, mine)
     return mine
 
@@ -107,6 +114,7 @@ async def _take_tokens(client: Client, mine: Belongings) -> None:
     displayed = await client.messages.GetMessages(GetMessagesRequest(session_id=mine.session_id, page_size=1))
     permissions = await client.permissions.ListPermissions(ListPermissionsRequest(page_size=1))
     turns = await client.turns.ListTurns(ListTurnsRequest(session_id=mine.session_id, page_size=1))
+    queue = await client.turns.ListQueue(ListQueueRequest(session_id=mine.session_id, page_size=1))
     sessions = await client.sessions.ListSessions(ListSessionsRequest(page_size=1))
     by_session = QueryUsageRequest(group_by=[USAGE_DIMENSION_SESSION], page_size=1)
     usage = await client.usage.QueryUsage(by_session)
@@ -118,6 +126,7 @@ async def _take_tokens(client: Client, mine: Belongings) -> None:
         "GetMessages": displayed.next_page_token,
         "ListPermissions": permissions.next_page_token,
         "ListTurns": turns.next_page_token,
+        "ListQueue": queue.next_page_token,
         "ListQuotas": quotas.next_page_token,
         "QueryUsage": usage.next_page_token,
         "ListSessions": sessions.next_page_token,

@@ -45,7 +45,15 @@ from opencode.tool.tool_pb2 import (
 )
 from opencode.transfer.transfer_pb2 import ExportSessionsRequest
 from opencode.turn.turn_pb2 import BUSY_POLICY_REJECT, TurnSettings
-from opencode.turn.turn_service_pb2 import GetTurnRequest, ListTurnsRequest, StartTurnRequest
+from opencode.turn.turn_service_pb2 import (
+    EditQueuedMessageRequest,
+    GetTurnRequest,
+    ListQueueRequest,
+    ListTurnsRequest,
+    MoveQueuedMessageRequest,
+    RemoveQueuedMessageRequest,
+    StartTurnRequest,
+)
 from opencode.usage.usage_pb2 import (
     USAGE_DIMENSION_DAY,
     USAGE_DIMENSION_MODEL,
@@ -163,6 +171,25 @@ REQUESTS: dict[str, tuple[Make, ...]] = {
     "turn.TurnService.ListTurns": (
         lambda b: ListTurnsRequest(session_id=b.session_id, page_size=1, page_token=b.tokens["ListTurns"]),
     ),
+    "turn.TurnService.ListQueue": (
+        lambda b: ListQueueRequest(session_id=b.session_id, page_size=1, page_token=b.tokens["ListQueue"]),
+    ),
+    "turn.TurnService.EditQueuedMessage": (
+        lambda b: EditQueuedMessageRequest(
+            session_id=b.session_id, message_id=b.queued_id, parts=[text("changed")], request_id=b.request_id
+        ),
+    ),
+    "turn.TurnService.MoveQueuedMessage": (
+        lambda b: MoveQueuedMessageRequest(
+            session_id=b.session_id,
+            message_id=b.last_queued_id,
+            before_message_id=b.queued_id,
+            request_id=b.request_id,
+        ),
+    ),
+    "turn.TurnService.RemoveQueuedMessage": (
+        lambda b: RemoveQueuedMessageRequest(session_id=b.session_id, message_id=b.queued_id, request_id=b.request_id),
+    ),
     "turn.TurnService.StartTurn": (
         lambda b: StartTurnRequest(
             session_id=b.session_id,
@@ -209,8 +236,9 @@ OTHER_FIELDS = {
 
 LEFT_OUT = {
     ("ListTools", "page_token"),  # the server's tools are of no tenant
-    ("SendMessage", "tool_call_id"),  # a message for a model has no tool results; nor has the next two
+    ("SendMessage", "tool_call_id"),  # a message for a model has no tool results; nor have the next three
     ("StreamMessage", "tool_call_id"),
+    ("EditQueuedMessage", "tool_call_id"),
     ("ExplainContext", "tool_call_id"),
     ("SendMessage", "upload_id"),  # messages and results do not take uploads in this version
     ("StreamMessage", "upload_id"),
@@ -249,7 +277,8 @@ def texts(message: Descriptor, above: tuple[str, ...] = ()) -> Iterator[FieldDes
 def sample(mark: str) -> Belongings:
     """Returns belongings of nobody, whose ids are their names."""
     names = [field.name for field in fields(Belongings) if field.name != "tokens"]
-    lists = ("ListMessages", "GetMessages", "ListPermissions", "ListTurns", "ListSessions", "ListQuotas", "QueryUsage")
+    lists = ("ListMessages", "GetMessages", "ListPermissions", "ListTurns", "ListQueue", "ListSessions")
+    lists += ("ListQuotas", "QueryUsage")
     tokens = {name: f"{name}-{mark}" for name in (*lists, "session", "all")}
     return Belongings(**{name: f"{name}-{mark}" for name in names}, tokens=tokens)
 

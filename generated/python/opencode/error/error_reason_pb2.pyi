@@ -91,6 +91,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """No messages are hidden, or a turn began since they were."""
     TURN_EXISTS: _ErrorReason.ValueType  # 31
     """The message has an answer already, or a turn that will answer it."""
+    MESSAGE_NOT_WAITING: _ErrorReason.ValueType  # 32
+    """The message does not wait: its turn began, it was removed, or it never had to wait."""
     ARCHIVE_INVALID: _ErrorReason.ValueType  # 35
     """What is to be imported is no archive of that format, or it is cut, damaged, of a newer version or over a bound.
     Nothing of it was stored. Metadata: line and place, where they are known.
@@ -202,6 +204,8 @@ NOTHING_TO_RESTORE: ErrorReason.ValueType  # 30
 """No messages are hidden, or a turn began since they were."""
 TURN_EXISTS: ErrorReason.ValueType  # 31
 """The message has an answer already, or a turn that will answer it."""
+MESSAGE_NOT_WAITING: ErrorReason.ValueType  # 32
+"""The message does not wait: its turn began, it was removed, or it never had to wait."""
 ARCHIVE_INVALID: ErrorReason.ValueType  # 35
 """What is to be imported is no archive of that format, or it is cut, damaged, of a newer version or over a bound.
 Nothing of it was stored. Metadata: line and place, where they are known.

@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class TurnServiceStub:
-    """Reads turns, also turns whose events are no longer kept, and starts them.
+    """Reads turns, also turns whose events are no longer kept, starts them, and changes which messages wait. Every change of the
+    queue is told as queue_changed.
     """
 
     def __init__(self, channel):
@@ -50,10 +51,31 @@ class TurnServiceStub:
                 request_serializer=opencode_dot_turn_dot_turn__service__pb2.StartTurnRequest.SerializeToString,
                 response_deserializer=opencode_dot_turn_dot_turn__service__pb2.StartTurnResponse.FromString,
                 _registered_method=True)
+        self.ListQueue = channel.unary_unary(
+                '/opencode.turn.TurnService/ListQueue',
+                request_serializer=opencode_dot_turn_dot_turn__service__pb2.ListQueueRequest.SerializeToString,
+                response_deserializer=opencode_dot_turn_dot_turn__service__pb2.ListQueueResponse.FromString,
+                _registered_method=True)
+        self.EditQueuedMessage = channel.unary_unary(
+                '/opencode.turn.TurnService/EditQueuedMessage',
+                request_serializer=opencode_dot_turn_dot_turn__service__pb2.EditQueuedMessageRequest.SerializeToString,
+                response_deserializer=opencode_dot_turn_dot_turn__service__pb2.EditQueuedMessageResponse.FromString,
+                _registered_method=True)
+        self.MoveQueuedMessage = channel.unary_unary(
+                '/opencode.turn.TurnService/MoveQueuedMessage',
+                request_serializer=opencode_dot_turn_dot_turn__service__pb2.MoveQueuedMessageRequest.SerializeToString,
+                response_deserializer=opencode_dot_turn_dot_turn__service__pb2.MoveQueuedMessageResponse.FromString,
+                _registered_method=True)
+        self.RemoveQueuedMessage = channel.unary_unary(
+                '/opencode.turn.TurnService/RemoveQueuedMessage',
+                request_serializer=opencode_dot_turn_dot_turn__service__pb2.RemoveQueuedMessageRequest.SerializeToString,
+                response_deserializer=opencode_dot_turn_dot_turn__service__pb2.RemoveQueuedMessageResponse.FromString,
+                _registered_method=True)
 
 
 class TurnServiceServicer:
-    """Reads turns, also turns whose events are no longer kept, and starts them.
+    """Reads turns, also turns whose events are no longer kept, starts them, and changes which messages wait. Every change of the
+    queue is told as queue_changed.
     """
 
     def GetTurn(self, request, context):
@@ -85,6 +107,46 @@ class TurnServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListQueue(self, request, context):
+        """Returns a page of the messages that wait, next first. When another page has another revision, the queue has changed
+        meanwhile: read it again.
+        Errors: NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT on page_size or page_token.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EditQueuedMessage(self, request, context):
+        """Replaces what a waiting message says, in its place. Sender, facts and settings stay. Told as message_replaced and
+        queue_changed. Returns when that is durable. Idempotent when request_id is set: a retry answers message and queue as they
+        are then.
+        Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND); FAILED_PRECONDITION (MESSAGE_NOT_WAITING) once its turn began;
+        ABORTED (STALE_VERSION) when the queue has another revision than expected; INVALID_ARGUMENT naming the field
+        (INVALID_REQUEST, MESSAGE_TOO_LARGE, REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (QUOTA_EXCEEDED).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def MoveQueuedMessage(self, request, context):
+        """Moves a waiting message before another one, or to the end of the queue. Told as queue_changed. Returns when that is
+        durable. Idempotent when request_id is set.
+        Errors: as EditQueuedMessage. MESSAGE_NOT_WAITING may be about either message.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveQueuedMessage(self, request, context):
+        """Removes a waiting message with its turn, which ends as ABORTED. Told as message_removed, turn_ended and queue_changed. A
+        message that StartTurn queued is put back into the conversation instead: message_added follows message_removed. Returns
+        when that is durable. Idempotent when request_id is set.
+        Errors: as EditQueuedMessage.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TurnServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -103,6 +165,26 @@ def add_TurnServiceServicer_to_server(servicer, server):
                     request_deserializer=opencode_dot_turn_dot_turn__service__pb2.StartTurnRequest.FromString,
                     response_serializer=opencode_dot_turn_dot_turn__service__pb2.StartTurnResponse.SerializeToString,
             ),
+            'ListQueue': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListQueue,
+                    request_deserializer=opencode_dot_turn_dot_turn__service__pb2.ListQueueRequest.FromString,
+                    response_serializer=opencode_dot_turn_dot_turn__service__pb2.ListQueueResponse.SerializeToString,
+            ),
+            'EditQueuedMessage': grpc.unary_unary_rpc_method_handler(
+                    servicer.EditQueuedMessage,
+                    request_deserializer=opencode_dot_turn_dot_turn__service__pb2.EditQueuedMessageRequest.FromString,
+                    response_serializer=opencode_dot_turn_dot_turn__service__pb2.EditQueuedMessageResponse.SerializeToString,
+            ),
+            'MoveQueuedMessage': grpc.unary_unary_rpc_method_handler(
+                    servicer.MoveQueuedMessage,
+                    request_deserializer=opencode_dot_turn_dot_turn__service__pb2.MoveQueuedMessageRequest.FromString,
+                    response_serializer=opencode_dot_turn_dot_turn__service__pb2.MoveQueuedMessageResponse.SerializeToString,
+            ),
+            'RemoveQueuedMessage': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveQueuedMessage,
+                    request_deserializer=opencode_dot_turn_dot_turn__service__pb2.RemoveQueuedMessageRequest.FromString,
+                    response_serializer=opencode_dot_turn_dot_turn__service__pb2.RemoveQueuedMessageResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'opencode.turn.TurnService', rpc_method_handlers)
@@ -112,7 +194,8 @@ def add_TurnServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TurnService:
-    """Reads turns, also turns whose events are no longer kept, and starts them.
+    """Reads turns, also turns whose events are no longer kept, starts them, and changes which messages wait. Every change of the
+    queue is told as queue_changed.
     """
 
     @staticmethod
@@ -186,6 +269,114 @@ class TurnService:
             '/opencode.turn.TurnService/StartTurn',
             opencode_dot_turn_dot_turn__service__pb2.StartTurnRequest.SerializeToString,
             opencode_dot_turn_dot_turn__service__pb2.StartTurnResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListQueue(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/opencode.turn.TurnService/ListQueue',
+            opencode_dot_turn_dot_turn__service__pb2.ListQueueRequest.SerializeToString,
+            opencode_dot_turn_dot_turn__service__pb2.ListQueueResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EditQueuedMessage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/opencode.turn.TurnService/EditQueuedMessage',
+            opencode_dot_turn_dot_turn__service__pb2.EditQueuedMessageRequest.SerializeToString,
+            opencode_dot_turn_dot_turn__service__pb2.EditQueuedMessageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MoveQueuedMessage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/opencode.turn.TurnService/MoveQueuedMessage',
+            opencode_dot_turn_dot_turn__service__pb2.MoveQueuedMessageRequest.SerializeToString,
+            opencode_dot_turn_dot_turn__service__pb2.MoveQueuedMessageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveQueuedMessage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/opencode.turn.TurnService/RemoveQueuedMessage',
+            opencode_dot_turn_dot_turn__service__pb2.RemoveQueuedMessageRequest.SerializeToString,
+            opencode_dot_turn_dot_turn__service__pb2.RemoveQueuedMessageResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -4,8 +4,15 @@ from opencode.turn import turn_service_pb2 as pb
 from turnwire.api.wire.answers import messages, turns
 from turnwire.api.wire.requests import pages
 from turnwire.api.wire.requests.checks import required_ids
-from turnwire.api.wire.requests.turns import start_turn_request, turn_statuses
+from turnwire.api.wire.requests.turns import (
+    edit_request,
+    move_request,
+    remove_request,
+    start_turn_request,
+    turn_statuses,
+)
 from turnwire.core.use_cases.rewriting.late_turns import LateTurns
+from turnwire.core.use_cases.rewriting.waiting_messages import WaitingMessages
 from turnwire.core.use_cases.turns import TurnRecords
 from turnwire.core.watches.resume_tokens import ResumeTokens
 from turnwire.domain.principal import Principal
@@ -14,9 +21,12 @@ from turnwire.domain.principal import Principal
 class TurnService:
     """Method by method as the contract describes them."""
 
-    def __init__(self, turns: TurnRecords, late_turns: LateTurns, tokens: ResumeTokens) -> None:
+    def __init__(
+        self, turns: TurnRecords, late_turns: LateTurns, waiting: WaitingMessages, tokens: ResumeTokens
+    ) -> None:
         """Takes the use cases."""
         self._late_turns = late_turns
+        self._waiting = waiting
         self._tokens = tokens
         self._turns = turns
 
@@ -51,3 +61,35 @@ class TurnService:
             sequence=receipt.sequence,
             resume_token=self._tokens.give(principal.tenant, receipt.session_id, receipt.sequence),
         )
+
+    async def ListQueue(self, principal: Principal, request: pb.ListQueueRequest) -> pb.ListQueueResponse:
+        """Returns a page of the messages that wait."""
+        required_ids(session_id=request.session_id)
+        page = pages.page(request.page_size, request.page_token, default=pages.DEFAULT_PAGE_SIZE)
+        found = await self._waiting.list(principal, request.session_id, page)
+        return pb.ListQueueResponse(
+            entries=map(turns.queue_entry, found.entries),
+            messages=map(messages.message, found.messages),
+            revision=found.revision,
+            next_page_token=found.next_token,
+        )
+
+    async def EditQueuedMessage(
+        self, principal: Principal, request: pb.EditQueuedMessageRequest
+    ) -> pb.EditQueuedMessageResponse:
+        """Replaces what a waiting message says."""
+        edited = await self._waiting.edit(principal, edit_request(request))
+        return pb.EditQueuedMessageResponse(message=messages.message(edited.message), revision=edited.revision)
+
+    async def MoveQueuedMessage(
+        self, principal: Principal, request: pb.MoveQueuedMessageRequest
+    ) -> pb.MoveQueuedMessageResponse:
+        """Moves a waiting message."""
+        moved = await self._waiting.move(principal, move_request(request))
+        return pb.MoveQueuedMessageResponse(entries=map(turns.queue_entry, moved.entries), revision=moved.revision)
+
+    async def RemoveQueuedMessage(
+        self, principal: Principal, request: pb.RemoveQueuedMessageRequest
+    ) -> pb.RemoveQueuedMessageResponse:
+        """Removes a waiting message."""
+        return pb.RemoveQueuedMessageResponse(revision=await self._waiting.remove(principal, remove_request(request)))

@@ -53,6 +53,21 @@ class NewTurn(Struct, frozen=True, kw_only=True):
     when_busy: BusyPolicy = BusyPolicy.QUEUE
 
 
+class QueueEdit(NamedRequest, frozen=True, kw_only=True):
+    """A change of a waiting message."""
+
+    session_id: str
+    message_id: str
+    expected_revision: int | None = None
+    """Refuse unless the queue has this revision; None takes any."""
+    parts: tuple[NewPart, ...] = ()
+    """The new content of an edit; empty leaves it as it is."""
+    policy: BusyPolicy | None = None
+    """What an edited message does from now on; None leaves it as it is."""
+    before_message_id: str = ""
+    """Where a move leads to; "" is the end."""
+
+
 class NewToolResult(Struct, frozen=True, kw_only=True):
     """What a client's tool answered."""
 

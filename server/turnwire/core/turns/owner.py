@@ -14,7 +14,8 @@ from turnwire.core.environment import Environment
 from turnwire.core.spans.turns import note_turn_end, turn_span
 from turnwire.core.turns.recovery import Resumption, end_stored_turn
 from turnwire.core.turns.run import TurnRun
-from turnwire.core.turns.waiting.places import Place, leaving_work
+from turnwire.core.turns.waiting.changes import QueueChanges
+from turnwire.core.turns.waiting.places import Place, dropping_work
 from turnwire.core.turns.waiting.queue import SessionQueue
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import (
@@ -64,6 +65,7 @@ class SessionTurns:
         self._is_announced = False
         self._stopping = asyncio.Event()
         self.queue = SessionQueue()
+        self.changes = QueueChanges(environment, session_id, self.queue)
         self.run: TurnRun | None = None
 
     def reserve(self, turn: Turn, message: Message, when_busy: BusyPolicy) -> Place:
@@ -123,14 +125,15 @@ class SessionTurns:
 
     async def drop(self, taken: list[Place]) -> tuple[str, ...]:
         """Removes messages taken out of the queue. Returns their ids when that is durable; none if the server stops."""
+        async with self.queue.changing:
+            pass  # a message that is being changed is dropped as it is stored
         stored = [place for place in taken if await place.settled()]
         if not stored:
             return ()
         now = self._environment.clock()
         work = Work()
         for place in stored:
-            work += leaving_work(place)
-            work += end_turn(place.turn, (), Ending(FinishReason.ABORTED), now)
+            work += dropping_work(place, now)
         if not await self._commit_surely(work + self.queue.changed()):
             return ()  # the server stops: they stay stored for the next start
         return tuple(place.message.message_id for place in stored)
@@ -197,10 +200,13 @@ class SessionTurns:
 
     async def _next(self) -> Place | None:
         """Takes the next waiting message out of the queue. When there is none, announces that the session is idle."""
-        if not self.queue and self._is_announced:
+        async with self.queue.changing:
+            is_idle = not self.queue
+        if is_idle and self._is_announced:
             self._is_announced = False
             await self._commit_surely(_IDLE)
-        return self.queue.take_first() if self.queue and not self._stopping.is_set() else None
+        async with self.queue.changing:
+            return self.queue.take_first() if self.queue and not self._stopping.is_set() else None
 
     async def _start(self, place: Place, run: TurnRun) -> bool:
         """Makes a message part of the conversation. Returns False when it could not be stored."""

@@ -22,6 +22,7 @@ from turnwire.core.turns.live import LiveTurn
 from turnwire.core.turns.owner import SessionTurns
 from turnwire.core.turns.recovery import RESTARTED, resume_or_end
 from turnwire.core.turns.run import TurnRun
+from turnwire.core.turns.waiting.changes import QueueChanges
 from turnwire.core.turns.waiting.places import Place
 from turnwire.core.uncancelled import Uncancelled
 from turnwire.core.work import Work
@@ -32,6 +33,7 @@ from turnwire.domain.conversation.permissions import PermissionAnswer, Permissio
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import BusyPolicy, Turn, TurnStatus
 from turnwire.domain.errors import (
+    MessageNotWaiting,
     SessionNotFound,
     ShuttingDown,
     ToolCallAlreadySettled,
@@ -124,6 +126,15 @@ class Turns:
             The commit. If it fails, nothing is stored and the place is given up. Shield it: the turn awaits it too.
         """
         return self._owners[place.turn.session_id].start(place, work)
+
+    def queue_changes(self, session_id: str, message_id: str) -> QueueChanges:
+        """Returns what changes the queue of a session. Raises MessageNotWaiting about a message, and ShuttingDown."""
+        if self._is_closing:
+            raise ShuttingDown
+        owner = self._owners.get(session_id)
+        if owner is None:
+            raise MessageNotWaiting(f"message {message_id!r} does not wait", message_id)
+        return owner.changes
 
     def check_idle(self, session_id: str) -> None:
         """Refuses what may not happen beside a turn.

@@ -17,6 +17,7 @@ from turnwire.core.use_cases.permissions import Permissions
 from turnwire.core.use_cases.rewriting.forks import SessionForks
 from turnwire.core.use_cases.rewriting.late_turns import LateTurns
 from turnwire.core.use_cases.rewriting.rewinds import Rewinds
+from turnwire.core.use_cases.rewriting.waiting_messages import WaitingMessages
 from turnwire.core.use_cases.sessions import Sessions
 from turnwire.core.use_cases.tool_results import ToolResults
 from turnwire.core.use_cases.turns import TurnRecords
@@ -35,6 +36,7 @@ class UseCases:
     forks: SessionForks
     rewinds: Rewinds
     late_turns: LateTurns
+    waiting_messages: WaitingMessages
     turns: TurnRecords
     permissions: Permissions
     explainer: ContextExplainer

@@ -12,7 +12,7 @@
     |   +-- SessionNotFound  MessageNotFound  TurnNotFound  ToolCallNotFound  PermissionRequestNotFound
     |   +-- StoredFileNotFound  UploadNotFound
     +-- WrongState
-    |   +-- TurnInProgress  TurnExists  NothingToRestore
+    |   +-- TurnInProgress  TurnExists  MessageNotWaiting  NothingToRestore
     |   +-- ToolCallAlreadySettled  ToolCallNotReady  PermissionAlreadyAnswered
     +-- PositionUnavailable
     |   +-- EventsCompacted  SequenceInFuture  ExportChanged
@@ -63,6 +63,7 @@ from turnwire.domain.errors.requests import (
     ExportChanged,
     InvalidRequest,
     MessageNotFound,
+    MessageNotWaiting,
     MessageTooLarge,
     NotFound,
     NothingToRestore,
@@ -103,6 +104,7 @@ __all__ = [
     "InvalidRequest",
     "LimitReached",
     "MessageNotFound",
+    "MessageNotWaiting",
     "MessageTooLarge",
     "NotFound",
     "NothingToRestore",

@@ -152,6 +152,12 @@ class TurnExists(WrongState):
     reason = "TURN_EXISTS"
 
 
+class MessageNotWaiting(WrongState):
+    """The message does not wait: its turn began, it was removed, or it never had to wait."""
+
+    reason = "MESSAGE_NOT_WAITING"
+
+
 class NothingToRestore(WrongState):
     """No messages are hidden, or a turn began since they were."""
 

@@ -9,8 +9,9 @@ from opencode.turn import turn_pb2, turn_service_pb2
 from turnwire.api.wire.requests import fields
 from turnwire.api.wire.requests.checks import Checks
 from turnwire.api.wire.requests.fingerprints import fingerprint
-from turnwire.core.intake.inputs import NamedRequest, NewTurn
+from turnwire.core.intake.inputs import NamedRequest, NewTurn, QueueEdit
 from turnwire.domain.conversation.limits import MAX_PROMPT_CHARACTERS
+from turnwire.domain.conversation.messages import MessageType
 from turnwire.domain.conversation.turns import BusyPolicy, TurnStatus
 
 _TURN_STATUSES = {turn_pb2.TurnStatus.Value(f"TURN_STATUS_{status.name}"): status for status in TurnStatus}
@@ -35,6 +36,54 @@ def start_turn_request(request: turn_service_pb2.StartTurnRequest) -> tuple[Name
     answer = msgspec.structs.replace(answer, when_busy=busy_policy(checks, request.busy_policy))
     checks.done()
     return named, answer
+
+
+def edit_request(request: turn_service_pb2.EditQueuedMessageRequest) -> QueueEdit:
+    """Returns how to change a waiting message. Raises InvalidRequest naming every wrong field."""
+    checks = Checks()
+    policy = busy_policy(checks, request.busy_policy) if request.busy_policy else None
+    if policy is BusyPolicy.REJECT:
+        checks.fail("busy_policy", "is for messages that do not wait")
+    if not request.parts and policy is None:
+        checks.fail("parts", "is empty, and so is busy_policy: nothing would change", "REQUIRED")
+    edit = _queue_edit(checks, "edit_queued", request)
+    parts = fields.parts(checks, request.parts, MessageType.USER) if request.parts else ()
+    checks.done()
+    return msgspec.structs.replace(edit, parts=parts, policy=policy)
+
+
+def move_request(request: turn_service_pb2.MoveQueuedMessageRequest) -> QueueEdit:
+    """Returns where to move a waiting message. Raises InvalidRequest naming every wrong field."""
+    checks = Checks()
+    if request.before_message_id and request.before_message_id == request.message_id:
+        checks.fail("before_message_id", "is the message itself")
+    edit = _queue_edit(checks, "move_queued", request)
+    checks.done()
+    return msgspec.structs.replace(edit, before_message_id=request.before_message_id)
+
+
+def remove_request(request: turn_service_pb2.RemoveQueuedMessageRequest) -> QueueEdit:
+    """Returns which waiting message to remove. Raises InvalidRequest naming every wrong field."""
+    checks = Checks()
+    edit = _queue_edit(checks, "remove_queued", request)
+    checks.done()
+    return edit
+
+
+def _queue_edit(
+    checks: Checks,
+    what: str,
+    request: turn_service_pb2.EditQueuedMessageRequest
+    | turn_service_pb2.MoveQueuedMessageRequest
+    | turn_service_pb2.RemoveQueuedMessageRequest,
+) -> QueueEdit:
+    return QueueEdit(
+        session_id=checks.required("session_id", request.session_id),
+        message_id=checks.required("message_id", request.message_id),
+        expected_revision=request.expected_revision if request.HasField("expected_revision") else None,
+        request_id=checks.at_most("request_id", request.request_id, 128),
+        fingerprint=fingerprint(what, request),
+    )
 
 
 def busy_policy(checks: Checks, sent: turn_pb2.BusyPolicy.ValueType) -> BusyPolicy:

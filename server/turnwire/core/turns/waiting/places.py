@@ -2,12 +2,14 @@
 
 import asyncio
 from dataclasses import dataclass, field
+from datetime import datetime
 
 import msgspec
 
+from turnwire.core.ending.closing import Ending, end_turn
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import MessageAdded, MessageRemoved
-from turnwire.domain.conversation.messages import Message, MessageStatus
+from turnwire.domain.conversation.messages import FinishReason, Message, MessageStatus
 from turnwire.domain.conversation.turns import QueueEntry, Turn
 from turnwire.ports.commit import Committed, NewEvent, PutMessage, RemoveMessage
 
@@ -47,8 +49,13 @@ class Place:
         return self.is_stored
 
 
-def leaving_work(place: Place) -> Work:
-    """Returns the work that takes a message out of the queue: removed, or put back where it was before."""
+def dropping_work(place: Place, now: datetime) -> Work:
+    """Returns the work that takes a message out of the queue and ends its turn, which never ran."""
+    return _leaving_work(place) + end_turn(place.turn, (), Ending(FinishReason.ABORTED), now)
+
+
+def _leaving_work(place: Place) -> Work:
+    """Returns the work that takes a message out of the queue: removed, or put back into the conversation."""
     message_id = place.message.message_id
     removed = NewEvent(MessageRemoved(message_id), place.turn.turn_id)
     if not place.turn.is_late:

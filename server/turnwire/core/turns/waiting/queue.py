@@ -1,23 +1,28 @@
 """The queue of one session: its waiting messages, next first."""
 
+import asyncio
 from collections.abc import Iterator
 
 from turnwire.core.turns.waiting.places import Place
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import QueueChanged
 from turnwire.domain.conversation.turns import QueueEntry
-from turnwire.ports.commit import NewEvent
+from turnwire.domain.errors import MessageNotWaiting
+from turnwire.ports.commit import NewEvent, OrderQueue
 
 
 class SessionQueue:
     """The places of waiting messages in order, those included whose message is on its way to the store.
 
     Used on the event loop only. Commits have the order of the changes here, so the stored queue has the same order.
+    `changing` is held from finding a message here until its change is stored or has failed. A turn begins only outside
+    of it, so that it has the message as it is stored.
     """
 
     def __init__(self) -> None:
         """Begins empty."""
         self._places: list[Place] = []
+        self.changing = asyncio.Lock()
 
     def __len__(self) -> int:
         return len(self._places)
@@ -25,14 +30,29 @@ class SessionQueue:
     def __iter__(self) -> Iterator[Place]:
         return iter(self._places)
 
+    def find(self, message_id: str) -> Place:
+        """Returns the place of a stored message. Raises MessageNotWaiting."""
+        for place in self._places:
+            if place.message.message_id == message_id and place.is_stored:
+                return place
+        raise MessageNotWaiting(f"message {message_id!r} does not wait", message_id)
+
     def add(self, place: Place) -> None:
         """Adds a place at the end."""
         self._places.append(place)
 
-    def remove(self, place: Place) -> None:
-        """Removes a place. Does nothing when it does not wait."""
-        if place in self._places:
-            self._places.remove(place)
+    def insert(self, place: Place, before: Place | None) -> None:
+        """Adds a place before another one: first when that one does not wait, last for None."""
+        at = 0 if before is not None else len(self._places)
+        self._places.insert(self._places.index(before) if before in self._places else at, place)
+
+    def remove(self, place: Place) -> Place | None:
+        """Removes a place, and returns the one behind it. Does nothing when it does not wait."""
+        if place not in self._places:
+            return None
+        at = self._places.index(place)
+        del self._places[at]
+        return self._places[at] if at < len(self._places) else None
 
     def take_first(self) -> Place:
         """Removes the place that is next, and returns it. Raises IndexError when nothing waits."""
@@ -50,3 +70,7 @@ class SessionQueue:
     def changed(self) -> Work:
         """Returns the work that tells the queue; the store reads it when the work is stored."""
         return Work((), (NewEvent(QueueChanged(tuple(place.entry for place in self._places))),))
+
+    def ordered(self) -> Work:
+        """Returns the work that stores the order as it is now."""
+        return Work((OrderQueue(tuple(place.message.message_id for place in self._places)),))

@@ -13,10 +13,10 @@ from turnwire.storage.sqlite.reading.rows import read_messages, session_row
 def queue(db: sqlite3.Connection, tenant: str, session_id: str, page: Page) -> QueuePage:
     """Returns waiting messages; see `TenantStore.queue`."""
     listing = f"queue of {session_id}"
-    [after] = decode_token(page.token, listing, int) if page.token else [0]
     db.execute("BEGIN")  # so that messages and revision are of the same moment
     try:
         row = session_row(db, tenant, session_id)
+        [after] = decode_token(page.token, listing, int) if page.token else [0]
         (revision,) = db.execute("SELECT queue_revision FROM sessions WHERE id = ?", (row,)).fetchone()
         found = db.execute(
             "SELECT id, place, length(display), message_id, turn_id,"

@@ -2,9 +2,9 @@
 
 from opencode.file import upload_pb2 as pb
 from turnwire.api.wire.requests.checks import Checks
-from turnwire.api.wire.requests.fields import MAX_NUMBER
 from turnwire.api.wire.requests.fingerprints import fingerprint
 from turnwire.core.intake.inputs import NewUpload
+from turnwire.domain.conversation.limits import MAX_NUMBER
 from turnwire.ports.moving.uploads import Chunk
 
 MAX_CHUNK_BYTES = 4 * 2**20

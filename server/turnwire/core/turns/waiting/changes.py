@@ -1,0 +1,123 @@
+"""Changes of waiting messages: edits, moves and removals, each one commit."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import msgspec
+from msgspec import Struct
+
+from turnwire.core.ending.closing import ended_turns
+from turnwire.core.environment import Environment
+from turnwire.core.intake.contents import Contents
+from turnwire.core.quotas.reservations import Reservation
+from turnwire.core.turns.waiting.places import Place, dropping_work
+from turnwire.core.turns.waiting.queue import SessionQueue
+from turnwire.core.work import Work
+from turnwire.domain.conversation.events import MessageReplaced
+from turnwire.domain.conversation.messages import Message
+from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry
+from turnwire.ports.commit import Change, Committed, NewEvent, PutMessage, PutTurn, RemoveMessage
+
+Reserve = Callable[[Message], AbstractContextManager[Reservation]]
+
+
+class MessageEdit(Struct, frozen=True):
+    """What changes in a waiting message."""
+
+    message_id: str
+    contents: Contents | None
+    """All that it has from now on; None leaves its content."""
+    policy: BusyPolicy | None
+    """None leaves its policy."""
+
+    def apply_to(self, place: Place, environment: Environment) -> Work:
+        """Changes a place, and returns the work that stores it."""
+        now = environment.clock()
+        changes: list[Change] = []
+        if self.policy is not None:
+            place.turn = msgspec.structs.replace(place.turn, busy_policy=self.policy)
+            changes.append(PutTurn(place.turn))
+        if self.contents is None:
+            return Work(tuple(changes))
+        parts = self.contents.parts(environment.new_id)
+        place.message = message = msgspec.structs.replace(place.message, parts=parts, updated_at=now)
+        # removed and written anew, so that no part of the old one stays; then the files, which both may have
+        changes += [RemoveMessage(self.message_id), *self.contents.changes(), PutMessage.whole(message)]
+        return Work(tuple(changes), (NewEvent(MessageReplaced(message), place.turn.turn_id),))
+
+
+class QueueChanges:
+    """Changes the queue of one session, one change after the other.
+
+    A change is visible here as soon as its commit is on its way, like a new message, and is taken back when that fails.
+    Every method returns when the change is durable, with the revision of the queue, and raises StorageError,
+    MessageNotWaiting, and StaleVersion when `further` requires another revision. None may be cancelled: what waits here
+    would differ from what is stored.
+    """
+
+    def __init__(self, environment: Environment, session_id: str, queue: SessionQueue) -> None:
+        """Takes the queue of a session."""
+        self._environment = environment
+        self._session_id = session_id
+        self._queue = queue
+
+    async def edit(self, edit: MessageEdit, reserve: Reserve, further: Work) -> tuple[Message, int]:
+        """Changes a message.
+
+        Args:
+            edit: What changes.
+            reserve: Reserves what the message takes.
+            further: More work for the same commit.
+
+        Returns:
+            The new message, and the revision of the queue.
+        """
+        async with self._queue.changing:
+            place = self._queue.find(edit.message_id)
+            before = place.turn, place.message
+            work = edit.apply_to(place, self._environment)
+            with reserve(place.message) as reserved:
+                storing = self._commit(work + self._queue.ordered() + further)
+                reserved.until(storing)
+            try:
+                return place.message, (await storing).queue_revision
+            except Exception:
+                place.turn, place.message = before
+                raise
+
+    async def move(self, message_id: str, before_message_id: str, further: Work) -> tuple[tuple[QueueEntry, ...], int]:
+        """Moves a message before another one; "" moves it to the end. Returns the queue and its revision."""
+        async with self._queue.changing:
+            place = self._queue.find(message_id)
+            before = self._queue.find(before_message_id) if before_message_id else None
+            behind = self._queue.remove(place)
+            self._queue.insert(place, before)
+            storing = self._commit(self._queue.ordered() + further)
+            entries = self._queue.shown()
+            try:
+                return entries, (await storing).queue_revision
+            except Exception:
+                if place in self._queue:
+                    self._queue.remove(place)
+                    self._queue.insert(place, behind)
+                raise
+
+    async def remove(self, message_id: str, further: Work) -> int:
+        """Removes a message and ends its turn. Returns the revision of the queue."""
+        async with self._queue.changing:
+            place = self._queue.find(message_id)
+            behind = self._queue.remove(place)
+            work = dropping_work(place, self._environment.clock())
+            storing = self._commit(work + further)
+            try:
+                revision = (await storing).queue_revision
+            except Exception:
+                self._queue.insert(place, behind)
+                raise
+            for turn in ended_turns(work):
+                self._environment.observer.turn_ended(turn, None)
+            return revision
+
+    def _commit(self, work: Work) -> "asyncio.Future[Committed]":
+        return self._environment.commit(self._session_id, work + self._queue.changed(), self._environment.clock())

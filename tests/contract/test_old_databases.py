@@ -33,7 +33,7 @@ from turnwire.domain.conversation.sessions import Budget
 from turnwire.domain.conversation.turns import TurnStatus
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.moving.uploads import Chunk
-from turnwire.ports.store import Page
+from turnwire.ports.pages import Page
 from turnwire.storage.sqlite.schema.migrations import MIGRATIONS
 from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
 

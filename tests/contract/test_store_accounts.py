@@ -42,7 +42,7 @@ from turnwire.ports.commit import (
     PutTurn,
     RemoveMessage,
 )
-from turnwire.ports.store import Page
+from turnwire.ports.pages import Page
 from turnwire.storage.sqlite.writing.events import PRUNE_SLACK
 
 PLOT = make_file(b"plot", "plot.png")

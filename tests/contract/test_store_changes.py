@@ -37,7 +37,8 @@ from turnwire.ports.commit import (
     RecordRequest,
     RemoveMessage,
 )
-from turnwire.ports.store import Page, StoredRequest
+from turnwire.ports.pages import Page
+from turnwire.ports.store import StoredRequest
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ from turnwire.domain.conversation.turns import QueueEntry
 from turnwire.domain.errors import SessionNotFound, ShuttingDown, StorageError
 from turnwire.domain.principal import BUILT_IN, DEFAULT_TENANT
 from turnwire.ports.commit import Commit, Committed, NewEvent, RecordRequest
-from turnwire.ports.store import Bounds, Page, StoredRequest
+from turnwire.ports.pages import Bounds, Page
+from turnwire.ports.store import StoredRequest
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ from turnwire.domain.conversation.messages import (
 from turnwire.domain.money import Usage
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import Commit, PutMessage
-from turnwire.ports.store import Page
+from turnwire.ports.pages import Page
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from tests.support.fakes.opened_store import opened_store
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.domain.errors import StorageCorrupt, StorageError
 from turnwire.domain.principal import DEFAULT_TENANT
-from turnwire.ports.store import FileIdentity, Page, StoredEvent
+from turnwire.ports.pages import Page
+from turnwire.ports.store import FileIdentity, StoredEvent
 from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
 
 

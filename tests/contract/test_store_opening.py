@@ -23,7 +23,7 @@ from turnwire.domain.errors import (
 )
 from turnwire.domain.principal import BUILT_IN, DEFAULT_TENANT
 from turnwire.ports.commit import Commit, Committed, NewEvent, PutTurn, RecordRequest
-from turnwire.ports.store import Bounds, Page
+from turnwire.ports.pages import Bounds, Page
 from turnwire.storage.sqlite.connection import run
 from turnwire.storage.sqlite.schema import migrations
 from turnwire.storage.sqlite.writing.events import PRUNE_SLACK

@@ -23,7 +23,7 @@ from turnwire.ports.commit import (
     RemoveMessage,
     RequireQueueRevision,
 )
-from turnwire.ports.store import Page
+from turnwire.ports.pages import Page
 
 POLICIES = {"b": BusyPolicy.REJECT}
 """Of those that are not QUEUE."""

@@ -27,7 +27,7 @@ from turnwire.domain.conversation.turns import QueueEntry, ToolDefinition
 from turnwire.domain.errors import AnswerTooLarge, InvalidRequest, SessionNotFound, ToolCallNotFound
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import Commit, NewEvent, PutMessage, PutSession
-from turnwire.ports.store import Bounds, EventPage, Page, PrunedSession
+from turnwire.ports.pages import Bounds, EventPage, Page, PrunedSession
 from turnwire.storage.sqlite.reading import queries
 from turnwire.storage.sqlite.writing.events import PRUNE_SLACK
 

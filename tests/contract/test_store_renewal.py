@@ -17,7 +17,7 @@ from turnwire.domain.conversation.messages import Message, MessageStatus, Messag
 from turnwire.domain.errors import StorageError
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import Commit, PutMessage
-from turnwire.ports.store import Bounds, DisplayPage, Page
+from turnwire.ports.pages import Bounds, DisplayPage, Page
 from turnwire.storage.sqlite import renewal
 from turnwire.storage.sqlite.connection import run
 

@@ -23,7 +23,7 @@ from turnwire.domain.conversation.messages import MessageStatus, ToolStatus, Too
 from turnwire.domain.errors import MessageNotFound, NothingToRestore, ToolCallNotFound
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import Commit, HideMessages, NewEvent, PutTurn, Rewound, ShowMessages
-from turnwire.ports.store import Page
+from turnwire.ports.pages import Page
 
 TOLD = NewEvent(ConversationChanged(ConversationChange.REVERTED, "anything"))
 

@@ -25,7 +25,8 @@ from turnwire.domain.conversation.events import QueueChanged, SessionCreated, Se
 from turnwire.domain.conversation.turns import TurnStatus
 from turnwire.domain.errors import InvalidRequest, SessionNotFound
 from turnwire.ports.commit import Commit, NewEvent, PutFile, PutPermission, PutSession, PutTurn
-from turnwire.ports.store import Bounds, Page, TenantStore
+from turnwire.ports.pages import Bounds, Page
+from turnwire.ports.store import TenantStore
 from turnwire.storage.sqlite.reading import queries
 from turnwire.storage.sqlite.writing.events import PRUNE_SLACK
 

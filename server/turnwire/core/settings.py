@@ -17,7 +17,7 @@ from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.conversation.permissions import PermissionAction, matches_glob
 from turnwire.domain.conversation.sessions import DEFAULT_AGENT, Budget
 from turnwire.domain.money import PicoUsd
-from turnwire.ports.store import Page
+from turnwire.ports.pages import Page
 
 
 class PermissionRule(Struct, frozen=True):

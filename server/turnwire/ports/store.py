@@ -23,13 +23,14 @@ from turnwire.domain.conversation.events import Event
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.sessions import Session
-from turnwire.domain.conversation.turns import QueueEntry, Turn, TurnStatus
+from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.domain.money import Usage
 from turnwire.domain.principal import Principal
 from turnwire.ports.commit import Commit, Committed
 from turnwire.ports.conversations import Conversation, StoredQuestion
 from turnwire.ports.moving.archives import SessionArchive
 from turnwire.ports.moving.uploads import UploadStore
+from turnwire.ports.pages import Bounds, DisplayPage, EventPage, MessagePage, Page, QueuePage, SessionPage, TurnPage
 
 
 class StoredEvent(Struct, frozen=True):
@@ -59,15 +60,6 @@ class Spent(Struct, frozen=True):
     """Sum of the known costs; None when none is known."""
 
 
-class Bounds(Struct, frozen=True):
-    """Which part of a log is kept."""
-
-    earliest: int
-    """Events after this one are kept; 0 when all events are."""
-    head: int
-    """The newest event; 0 when there is none."""
-
-
 class Moment(Struct, frozen=True):
     """A moment in the history of the log of all sessions."""
 
@@ -86,88 +78,6 @@ class Standing(Enum):
     """The log has another history: it was restored from a backup that is older than the moment."""
     UNKNOWN = "unknown"
     """The log does not know any more, for the server was started too often since."""
-
-
-class PrunedSession(Struct, frozen=True):
-    """A session that lost events behind the place where a page of all events begins."""
-
-    session_id: str
-    earliest: int
-    """Its events after this sequence are kept."""
-    position: int
-    """Position of the newest event that it lost."""
-
-
-class EventPage(Struct, frozen=True):
-    """Some events of a log."""
-
-    frames: tuple[bytes, ...]
-    """In order."""
-    last: int
-    """Position up to which the log was read, whether or not the events there passed the filter."""
-    earliest: int = 0
-    """Events after this one were kept when the page was read; of all sessions, except for those in `pruned`."""
-    pruned: tuple[PrunedSession, ...] = ()
-    """Of a page of all events: the sessions that lost events after the page's beginning."""
-
-
-class Page(Struct, frozen=True, kw_only=True):
-    """Which messages or sessions to read."""
-
-    size: int | None = None
-    """None reads all."""
-    token: str = ""
-    """`next_token` of the page before; "" starts at the beginning."""
-    newest_first: bool = False
-    max_bytes: int | None = None
-    """Of a page without size: the oldest rows are left out (of sessions, those that changed longest ago). None sets no
-    limit."""
-
-
-class MessagePage(Struct, frozen=True):
-    """Some messages of a session."""
-
-    messages: tuple[Message, ...]
-    next_token: str
-    sequence: int
-    """The session's head when the page was read."""
-
-
-class DisplayPage(Struct, frozen=True):
-    """The display forms of some messages of a session."""
-
-    frames: bytes
-    """Joined frames."""
-    next_token: str
-    truncated: bool = False
-    """Older messages were left out: they would not fit into `Page.max_bytes`."""
-
-
-class SessionPage(Struct, frozen=True):
-    """Some sessions, most recently updated first."""
-
-    sessions: tuple[Session, ...]
-    next_token: str
-    truncated: bool = False
-    """Further sessions were left out: they would not fit into `Page.max_bytes`."""
-
-
-class QueuePage(Struct, frozen=True):
-    """Some waiting messages of a session, next first, as of one moment."""
-
-    entries: tuple[QueueEntry, ...]
-    messages: tuple[Message, ...]
-    """The messages of the entries, in their order."""
-    revision: int
-    """That of the queue."""
-    next_token: str
-
-
-class TurnPage(Struct, frozen=True):
-    """Some turns of a session, in the order in which their messages were accepted."""
-
-    turns: tuple[Turn, ...]
-    next_token: str
 
 
 class FileIdentity(Struct, frozen=True):

@@ -25,17 +25,9 @@ from turnwire.domain.principal import Principal
 from turnwire.feed.memory.live_feed import LiveFeed
 from turnwire.ports.codec import Codec
 from turnwire.ports.commit import Commit, Committed, PutPermission
+from turnwire.ports.pages import Bounds, EventPage, PrunedSession
 from turnwire.ports.provider import PreparedRequest, ProviderRequest, StreamItem
-from turnwire.ports.store import (
-    Bounds,
-    EventPage,
-    FileIdentity,
-    Moment,
-    PrunedSession,
-    Standing,
-    StoredEvent,
-    StoredRequest,
-)
+from turnwire.ports.store import FileIdentity, Moment, Standing, StoredEvent, StoredRequest
 from turnwire.ports.telemetry.observer import BatchEnd, ModelCallEnd, NoObserver, Observer, ToolCallEnd
 from turnwire.ports.tools import NoServerTools, ServerTool, ServerTools, SourceState, ToolOutcome, ToolSource
 

@@ -128,6 +128,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The model made the same calls with the same results again and again."""
     BUDGET_EXHAUSTED: _ErrorReason.ValueType  # 49
     """A budget is used up. Metadata: budget ("turn" or "session")."""
+    FAILED_ELSEWHERE: _ErrorReason.ValueType  # 50
+    """The answer failed in the system that it was imported from. Metadata: reason (that system's own word)."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Lists every word of google.rpc.ErrorInfo.reason (domain "turnwire") and of Failure.reason, so that a client compares
@@ -241,4 +243,6 @@ TOOL_CALL_REPEATED: ErrorReason.ValueType  # 48
 """The model made the same calls with the same results again and again."""
 BUDGET_EXHAUSTED: ErrorReason.ValueType  # 49
 """A budget is used up. Metadata: budget ("turn" or "session")."""
+FAILED_ELSEWHERE: ErrorReason.ValueType  # 50
+"""The answer failed in the system that it was imported from. Metadata: reason (that system's own word)."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

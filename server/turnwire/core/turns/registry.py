@@ -41,7 +41,8 @@ from turnwire.domain.errors import (
     TurnInProgress,
 )
 from turnwire.ports.commit import Committed
-from turnwire.ports.store import Page, TenantStore
+from turnwire.ports.pages import Page
+from turnwire.ports.store import TenantStore
 
 
 class Aborted(msgspec.Struct, frozen=True):

@@ -23,7 +23,7 @@ from turnwire.domain.conversation.messages import Message, MessageStatus, Messag
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.principal import Principal
 from turnwire.ports.commit import NewEvent, PutFile, PutMessage, PutSession, PutTurn
-from turnwire.ports.store import DisplayPage, MessagePage, Page
+from turnwire.ports.pages import DisplayPage, MessagePage, Page
 
 
 class Conversations:

@@ -21,7 +21,8 @@ from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import StaleVersion
 from turnwire.domain.principal import Principal
 from turnwire.ports.commit import NewEvent, PutSession, RemoveSession
-from turnwire.ports.store import Page, Spent, TenantStore
+from turnwire.ports.pages import Page
+from turnwire.ports.store import Spent, TenantStore
 
 
 class SessionViews(Struct, frozen=True):

@@ -6,7 +6,7 @@ from turnwire.core.environment import Environment
 from turnwire.core.turns.registry import Turns
 from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.domain.principal import Principal
-from turnwire.ports.store import Page, TurnPage
+from turnwire.ports.pages import Page, TurnPage
 
 
 class TurnRecords:

@@ -33,7 +33,8 @@ from turnwire.domain.errors import SessionNotFound
 from turnwire.domain.principal import Principal
 from turnwire.ports.codec import Codec
 from turnwire.ports.feed import Entry, Subscription
-from turnwire.ports.store import Bounds, EventPage, PrunedSession, TenantStore
+from turnwire.ports.pages import Bounds, EventPage, PrunedSession
+from turnwire.ports.store import TenantStore
 
 UPDATE_SECONDS = 0.05
 """Shortest time between two updates of one part: 20 a second look continuous."""

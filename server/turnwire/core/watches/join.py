@@ -17,7 +17,8 @@ from turnwire.core.quotas.checks import SOON, check_count
 from turnwire.domain.accounts import QuotaName
 from turnwire.domain.errors import SequenceInFuture, ShuttingDown
 from turnwire.ports.feed import Entry, Subscription
-from turnwire.ports.store import Bounds, EventPage, PrunedSession, TenantStore
+from turnwire.ports.pages import Bounds, EventPage, PrunedSession
+from turnwire.ports.store import TenantStore
 
 Item = TypeVar("Item")
 Item_co = TypeVar("Item_co", covariant=True)

@@ -31,7 +31,8 @@ from turnwire.domain.errors import EventsCompacted, SessionNotFound
 from turnwire.domain.principal import Principal
 from turnwire.ports.codec import Codec
 from turnwire.ports.feed import Entry, Subscription
-from turnwire.ports.store import Bounds, EventPage, PrunedSession, Standing
+from turnwire.ports.pages import Bounds, EventPage, PrunedSession
+from turnwire.ports.store import Standing
 
 BATCH_BYTES = 64 * 1024
 """Approximate size of one write: larger writes cost more memory, smaller ones more time."""

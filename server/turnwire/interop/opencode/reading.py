@@ -1,6 +1,5 @@
 """Reads OpenCode's exported sessions."""
 
-import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from decimal import Decimal
@@ -119,10 +118,7 @@ def _ending(info: Json, place: str) -> dict[str, Any]:
     name, data = text_of(error, "name", at), an_object_at(error, "data", at)
     if name == ABORTED:
         return {**more, "status": MessageStatus.INTERRUPTED, "finish_reason": FinishReason.ABORTED}
-    reason = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper()
-    failure = Failure(
-        reason if re.fullmatch(r"[A-Z][A-Z_]{0,63}", reason) else "ERROR", text_at(data, "message", f"{at}.data")
-    )
+    failure = Failure("FAILED_ELSEWHERE", text_at(data, "message", f"{at}.data"), {"reason": name})
     return {**more, "status": MessageStatus.FAILED, "finish_reason": FinishReason.ERROR, "failure": failure}
 
 

@@ -26,7 +26,7 @@ from turnwire.domain.conversation import turns
 from turnwire.domain.conversation.limits import MAX_METADATA_BYTES
 from turnwire.domain.conversation.messages import MessageType, ModelRef, ToolResult
 from turnwire.domain.errors import InvalidRequest
-from turnwire.ports.store import Page
+from turnwire.ports.pages import Page
 
 TEXT = pb.MessagePart(text=pb.TextPart(text="hi"))
 SELECTION = ModelSelection(provider=ProviderInfo(id="p"), model_id="m")

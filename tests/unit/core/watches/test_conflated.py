@@ -15,7 +15,8 @@ from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice, PermissionRequest
 from turnwire.domain.principal import BUILT_IN, DEFAULT_TENANT
 from turnwire.feed.memory import live_feed
-from turnwire.ports.store import PrunedSession, StoredEvent
+from turnwire.ports.pages import PrunedSession
+from turnwire.ports.store import StoredEvent
 
 
 class NoTurns:

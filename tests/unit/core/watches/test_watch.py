@@ -27,7 +27,8 @@ from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import EventsCompacted, SequenceInFuture, SessionNotFound, ShuttingDown, TooManyWatchers
 from turnwire.domain.principal import BUILT_IN, DEFAULT_TENANT
 from turnwire.feed.memory import live_feed
-from turnwire.ports.store import PrunedSession, Standing, StoredEvent
+from turnwire.ports.pages import PrunedSession
+from turnwire.ports.store import Standing, StoredEvent
 
 HEARTBEAT = timedelta(seconds=15)
 STREAMING = make_answer("msg_1", "so far", status=MessageStatus.STREAMING)

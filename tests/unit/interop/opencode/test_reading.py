@@ -99,16 +99,21 @@ def test_other_reverts_are_told(revert: Any, problem: str) -> None:
     assert [record.hidden for record in found if isinstance(record, ArchivedMessage)] == [False]
 
 
+def elsewhere(word: str, message: str) -> Failure:
+    """Returns the failure of an answer that failed in OpenCode."""
+    return Failure("FAILED_ELSEWHERE", message, {"reason": word})
+
+
 def test_aborted_and_failed_answers_are() -> None:
-    """A failure has its name as reason."""
+    """A failure names the word of OpenCode."""
     error = {"name": "ProviderAuthError", "data": {"providerID": "openai", "message": "no key"}}
     odd = {"name": "ÄÖ", "data": {}}
     stopped = _messages(*OPENCODE["messages"])[4]
     assert (stopped.status, stopped.finish_reason) == (MessageStatus.INTERRUPTED, FinishReason.ABORTED)
     assert (stopped.usage, stopped.cost_pico_usd) == (None, None)
     failed, other = _messages(answered("msg_1", error=error), answered("msg_2", error=odd))
-    assert (failed.status, failed.failure) == (MessageStatus.FAILED, Failure("PROVIDER_AUTH_ERROR", "no key"))
-    assert other.failure == Failure("ERROR", "")
+    assert (failed.status, failed.failure) == (MessageStatus.FAILED, elsewhere("ProviderAuthError", "no key"))
+    assert other.failure == elsewhere("ÄÖ", "")
 
 
 @pytest.mark.parametrize("state", [{"status": "pending", "raw": "{"}, {"status": "running"}])

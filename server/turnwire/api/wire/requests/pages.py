@@ -1,7 +1,7 @@
 """Which page of a list is asked for, checked for form."""
 
 from turnwire.api.wire.requests.checks import Checks
-from turnwire.ports.store import Page
+from turnwire.ports.pages import Page
 
 DEFAULT_PAGE_SIZE = 100
 

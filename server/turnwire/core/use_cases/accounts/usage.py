@@ -14,7 +14,7 @@ from turnwire.domain.accounts import QUARTER_SECONDS, QuotaName, UsageDimension,
 from turnwire.domain.errors import InvalidRequest, PermissionDenied
 from turnwire.domain.pages import page_of
 from turnwire.domain.principal import Principal, Role
-from turnwire.ports.store import Page
+from turnwire.ports.pages import Page
 
 MAX_DAYS = 366
 """Longest range: one query reads all rows of it."""

@@ -22,7 +22,8 @@ from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.turns import QueueEntry
 from turnwire.domain.principal import Principal
 from turnwire.ports.commit import RequireQueueRevision
-from turnwire.ports.store import Page, QueuePage, TenantStore
+from turnwire.ports.pages import Page, QueuePage
+from turnwire.ports.store import TenantStore
 
 T = TypeVar("T")
 

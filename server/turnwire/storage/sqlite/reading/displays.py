@@ -4,7 +4,7 @@ import sqlite3
 
 from turnwire.domain.pages import encode_token
 from turnwire.ports.codec import Codec
-from turnwire.ports.store import DisplayPage, Page
+from turnwire.ports.pages import DisplayPage, Page
 from turnwire.storage.sqlite.reading.fitting import MAX_PAGE_BYTES, fitting
 from turnwire.storage.sqlite.reading.pages import after_token, cut, limit_of, listing, order_of
 from turnwire.storage.sqlite.reading.rows import read_messages, session_row

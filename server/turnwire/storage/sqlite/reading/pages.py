@@ -3,7 +3,7 @@
 from typing import Any
 
 from turnwire.domain.pages import decode_token
-from turnwire.ports.store import Page
+from turnwire.ports.pages import Page
 
 
 def listing(session_id: str, page: Page) -> str:

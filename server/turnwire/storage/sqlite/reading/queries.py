@@ -21,17 +21,8 @@ from turnwire.domain.money import Usage, add_known, add_usage
 from turnwire.domain.pages import decode_token, encode_token, wrong_token
 from turnwire.domain.principal import Principal
 from turnwire.ports.conversations import Conversation, StoredQuestion
-from turnwire.ports.store import (
-    Bounds,
-    EventPage,
-    MessagePage,
-    Page,
-    PrunedSession,
-    SessionPage,
-    Spent,
-    StoredRequest,
-    TurnPage,
-)
+from turnwire.ports.pages import Bounds, EventPage, MessagePage, Page, PrunedSession, SessionPage, TurnPage
+from turnwire.ports.store import Spent, StoredRequest
 from turnwire.storage.sqlite.reading.fitting import MAX_PAGE_BYTES, fitting
 from turnwire.storage.sqlite.reading.pages import after_token, cut, limit_of, listing, order_of
 from turnwire.storage.sqlite.reading.rows import EVENTS_OF_TENANT, ONE_SESSION, read_messages, session_row

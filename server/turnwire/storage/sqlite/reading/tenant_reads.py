@@ -18,17 +18,8 @@ from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.ports.codec import Codec
 from turnwire.ports.conversations import Conversation, StoredQuestion
 from turnwire.ports.moving.archives import SessionArchive
-from turnwire.ports.store import (
-    Bounds,
-    DisplayPage,
-    EventPage,
-    MessagePage,
-    Page,
-    QueuePage,
-    SessionPage,
-    Spent,
-    TurnPage,
-)
+from turnwire.ports.pages import Bounds, DisplayPage, EventPage, MessagePage, Page, QueuePage, SessionPage, TurnPage
+from turnwire.ports.store import Spent
 from turnwire.storage.accounts import Accounts
 from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.connection import run

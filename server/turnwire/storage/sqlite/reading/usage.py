@@ -10,7 +10,7 @@ from typing import Any
 from turnwire.domain.accounts import QUARTER_SECONDS, UsageDimension, UsagePage, UsageQuery, UsageRow
 from turnwire.domain.money import Usage, add_known
 from turnwire.domain.pages import decode_token, encode_token
-from turnwire.ports.store import Page
+from turnwire.ports.pages import Page
 from turnwire.storage.sqlite.accounts import COUNTS, KNOWN, quarter
 
 SLICE = timedelta(days=1)

@@ -4,7 +4,7 @@ import sqlite3
 
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry
 from turnwire.domain.pages import decode_token, encode_token
-from turnwire.ports.store import Page, QueuePage
+from turnwire.ports.pages import Page, QueuePage
 from turnwire.storage.sqlite.reading.fitting import MAX_PAGE_BYTES, fitting
 from turnwire.storage.sqlite.reading.pages import cut, limit_of
 from turnwire.storage.sqlite.reading.rows import read_messages, session_row

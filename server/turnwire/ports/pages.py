@@ -1,0 +1,98 @@
+"""Pages: what is asked of a list or a log, and what is answered of it."""
+
+from msgspec import Struct
+
+from turnwire.domain.conversation.messages import Message
+from turnwire.domain.conversation.sessions import Session
+from turnwire.domain.conversation.turns import QueueEntry, Turn
+
+
+class Bounds(Struct, frozen=True):
+    """Which part of a log is kept."""
+
+    earliest: int
+    """Events after this one are kept; 0 when all events are."""
+    head: int
+    """The newest event; 0 when there is none."""
+
+
+class PrunedSession(Struct, frozen=True):
+    """A session that lost events behind the place where a page of all events begins."""
+
+    session_id: str
+    earliest: int
+    """Its events after this sequence are kept."""
+    position: int
+    """Position of the newest event that it lost."""
+
+
+class EventPage(Struct, frozen=True):
+    """Some events of a log."""
+
+    frames: tuple[bytes, ...]
+    """In order."""
+    last: int
+    """Position up to which the log was read, whether or not the events there passed the filter."""
+    earliest: int = 0
+    """Events after this one were kept when the page was read; of all sessions, except for those in `pruned`."""
+    pruned: tuple[PrunedSession, ...] = ()
+    """Of a page of all events: the sessions that lost events after the page's beginning."""
+
+
+class Page(Struct, frozen=True, kw_only=True):
+    """Which messages or sessions to read."""
+
+    size: int | None = None
+    """None reads all."""
+    token: str = ""
+    """`next_token` of the page before; "" starts at the beginning."""
+    newest_first: bool = False
+    max_bytes: int | None = None
+    """Of a page without size: the oldest rows are left out (of sessions, those that changed longest ago). None sets no
+    limit."""
+
+
+class MessagePage(Struct, frozen=True):
+    """Some messages of a session."""
+
+    messages: tuple[Message, ...]
+    next_token: str
+    sequence: int
+    """The session's head when the page was read."""
+
+
+class DisplayPage(Struct, frozen=True):
+    """The display forms of some messages of a session."""
+
+    frames: bytes
+    """Joined frames."""
+    next_token: str
+    truncated: bool = False
+    """Older messages were left out: they would not fit into `Page.max_bytes`."""
+
+
+class SessionPage(Struct, frozen=True):
+    """Some sessions, most recently updated first."""
+
+    sessions: tuple[Session, ...]
+    next_token: str
+    truncated: bool = False
+    """Further sessions were left out: they would not fit into `Page.max_bytes`."""
+
+
+class QueuePage(Struct, frozen=True):
+    """Some waiting messages of a session, next first, as of one moment."""
+
+    entries: tuple[QueueEntry, ...]
+    messages: tuple[Message, ...]
+    """The messages of the entries, in their order."""
+    revision: int
+    """That of the queue."""
+    next_token: str
+
+
+class TurnPage(Struct, frozen=True):
+    """Some turns of a session, in the order in which their messages were accepted."""
+
+    turns: tuple[Turn, ...]
+    next_token: str

@@ -64,9 +64,11 @@ class Replay:
         self._key = key
         self._skip = skip
         self._skipped = set[str]()
-        self._numbers = itertools.count(1)
-        self._session_id = self._new_id("ses")
-        self._grown = Conversation(self._session_id, self._new_id, made_by)
+        self._row_id = ""
+        self._message_id = ""
+        self._nameless = itertools.count(1)
+        self._parts = itertools.count()
+        self._grown = Conversation(key, self._new_id, made_by)
         self._marks: list[_Mark] = []
         self._mark_places: dict[str, int] = {}
         self._prompts: list[str] = []
@@ -74,7 +76,12 @@ class Replay:
         self._times: tuple[datetime, datetime] | None = None
 
     def _new_id(self, prefix: str) -> str:
-        return f"{prefix}_{next(self._numbers)}"
+        """Names a message by its row and a part by its message, so that another import gives the same names."""
+        if prefix == "msg":
+            self._message_id = self._row_id or f"nameless-{next(self._nameless)}"
+            self._parts = itertools.count()
+            return self._message_id
+        return f"{self._message_id}/{next(self._parts)}"
 
     def add(self, row: StoredRow) -> None:
         """Goes on with a row. Raises InvalidRequest as `draft_of`; its place begins with "row"."""
@@ -102,6 +109,7 @@ class Replay:
                 assert draft is not None
                 if len(metadata_json(draft).encode()) > MAX_METADATA_BYTES:
                     refuse("row.provider_metadata", f"is larger than {MAX_METADATA_BYTES} bytes")
+                self._row_id = row.row_id
                 self._grown.add(draft, row.at, Origin(system=SYSTEM, session_id=self._key, message_id=row.row_id))
 
     def session(self) -> Session:
@@ -110,7 +118,7 @@ class Replay:
             raise ValueError("a conversation has at least one row")
         prompt = self._prompt()
         return Session(
-            session_id=self._session_id,
+            session_id=self._key,
             created_at=self._times[0],
             updated_at=self._times[1],
             title=self._key,
@@ -126,7 +134,8 @@ class Replay:
         ]
         prompt = self._prompt()
         if len(prompt) > MAX_SYSTEM_CHARACTERS and self._times is not None:
-            first = Conversation(self._session_id, self._new_id)
+            self._row_id = "prompt"
+            first = Conversation(self._key, self._new_id)
             first.add(Draft(type=MessageType.SYSTEM, blocks=(text(prompt),)), self._times[0])
             found.insert(0, (first.messages[0], False))
         return found

@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
 from turnwire.domain.archive.records import ArchivedMessage, ArchivedSession, ImportProblem, Record, SessionEnd
@@ -88,8 +89,18 @@ def test_rows_come_as_their_table_has_them() -> None:
 def test_conversations_follow_each_other() -> None:
     """Each is a session; blank lines between them say nothing."""
     rows = [_row(1, "user", "a", session=2), "", _row(2, "user", "b", session=2), _row(3, "clear", session="x")]
-    sessions = [record.session.title for record in _read(rows) if isinstance(record, ArchivedSession)]
-    assert sessions == ["2", "x"]
+    sessions = [record.session for record in _read(rows) if isinstance(record, ArchivedSession)]
+    assert [(session.title, session.session_id) for session in sessions] == [("2", "2"), ("x", "x")]
+
+
+def test_ids_follow_from_rows() -> None:
+    """So a second import finds what the first has stored, also when rows before have gone."""
+    nameless = {**_row(3, "user", "c"), "id": None}
+    rows = [_row(1, "user", "a"), _row(2, "tool_call", data_json=json.dumps(CALL)), nameless]
+    _, messages, _ = _one(_read(rows))
+    assert [message.message_id for message in messages] == ["1", "2", "nameless-1"]
+    assert [part.part_id for message in messages for part in message.parts] == ["1/0", "2/0", "2/1", "nameless-1/0"]
+    assert _one(_read(rows[1:]))[1][0] == msgspec.structs.replace(messages[1], answers_message_id="")
 
 
 def test_another_key_names_conversations() -> None:

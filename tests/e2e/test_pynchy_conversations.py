@@ -11,6 +11,10 @@ from typing import Any
 
 import pytest
 
+from opencode.message.message_pb2 import ExplainContextRequest
+from tests.support.clients.conversation import messages_of
+from tests.support.fakes.domain_values import NOW, creating, put
+from tests.support.fakes.opened_store import opened_store
 from tests.support.fakes.pynchy_file import (
     ADA,
     BOT_NAME,
@@ -25,6 +29,7 @@ from tests.support.fakes.pynchy_file import (
     read_as_before,
     write_as_before,
 )
+from tests.support.servers.running import connect, running_server
 from turnwire.domain.archive.records import ArchivedMessage, ArchivedSession, ImportProblem, Record, SessionEnd
 from turnwire.domain.conversation.messages import Message, MessageType, Text, ToolResult
 from turnwire.domain.conversation.sessions import Session
@@ -234,3 +239,28 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
         file.truncate(path.stat().st_size // 2 // 4096 * 4096)
     with pytest.raises(StorageCorrupt, match="damaged"), private_copy(path) as db:
         next(iter(records(db, RULES)))
+
+
+@pytest.mark.parametrize("reclassify", [False, True])
+async def test_no_model_is_sent_what_is_no_conversation(path: Path, tmp_path: Path, reclassify: bool) -> None:
+    """Traces, messages of the host, and notices that are not reclassified: not even where all of them are shown."""
+    found = by_chat(read(path, Rules(bot_names=RULES.bot_names, reclassify=reclassify)))
+    async with opened_store(tmp_path) as opened:
+        for session, messages in found.values():
+            shown = [put(record.message) for record in messages]
+            await opened.store.commit(creating(session.session_id, NOW, *shown))
+    sent, listed = "", 0
+    async with running_server(tmp_path) as server, connect(server.address) as client:
+        for session, _ in found.values():
+            request = ExplainContextRequest(session_id=session.session_id)
+            sent += (await client.messages.ExplainContext(request)).request_json
+            listed += len(await messages_of(client, session.session_id))
+    assert listed == 404
+    assert ("Context was compacted" in sent) == reclassify
+    for trace in ("What does she want?", "cut in the mid", "tool_name", "not JSON at all", "tool_use_id", "num_turns"):
+        assert trace not in sent
+    assert "as old rows start" in sent  # of the assistant
+    for words in ("note 3", "⚠️", "the last one"):
+        assert words not in sent
+    assert "And number 0?" in sent
+    assert "not found" in sent  # the output of a command

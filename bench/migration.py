@@ -1,4 +1,4 @@
-"""How long a file of another system takes to be migrated in place."""
+"""How long a file of another system takes to be migrated in place, and to be written as an archive."""
 
 import sqlite3
 import time
@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from bench import report
-from turnwire.interop.pynchy.legacy_file import opened
+from turnwire.domain.archive.records import ImportProblem
+from turnwire.interop.pynchy.conversations import records
+from turnwire.interop.pynchy.legacy_file import opened, private_copy
 from turnwire.interop.pynchy.migration import Rules, migrate, survey
 from turnwire.interop.pynchy.verification import fingerprint, verify
+from turnwire.interop.turnwire_lines.writing import LinesWriter
 from turnwire.storage.sqlite.care.backup import back_up
 
 T = TypeVar("T")
@@ -42,10 +45,11 @@ async def measure(folder: Path, quick: bool) -> None:
         f"a pynchy file of {ROWS} messages, typed in place; at most {LIMIT_SECONDS} s; ceiling: one UPDATE statement"
         " that sets the types of all rows",
     )
-    totals, ceilings = list[float](), list[float]()
+    totals, ceilings, archives = list[float](), list[float](), list[float]()
     parts = dict[str, list[float]]()
     for number in range(1 if quick else 3):
         path = _file(folder / f"{number}.db")
+        archives.append(_archived(path, folder / f"{number}.jsonl"))
         seconds = _migrated(path, folder / f"{number}.copy.db")
         totals.append(sum(seconds.values()))
         for name, value in seconds.items():
@@ -55,6 +59,7 @@ async def measure(folder: Path, quick: bool) -> None:
         [
             report.Figure("all", report.median(totals), None, "s"),
             *(report.Figure(f"  {name}", report.median(values), None, "s") for name, values in parts.items()),
+            report.Figure("as an archive, without comparison", report.median(archives), None, "s"),
             report.Figure("migrating alone", report.median(parts["migrate"]), report.median(ceilings), "s", True),
         ]
     )
@@ -79,6 +84,17 @@ def _migrated(path: Path, copy: Path) -> dict[str, float]:
     if not found.is_right:
         raise RuntimeError(f"the file is not right: {found}")
     return seconds
+
+
+def _archived(path: Path, target: Path) -> float:
+    started = time.perf_counter()
+    writer = LinesWriter(include_files=True)
+    with private_copy(path) as db, target.open("wb") as file:
+        for record in records(db, Rules(bot_names=frozenset({"Pynchy"}))):
+            if not isinstance(record, ImportProblem):
+                file.write(writer.write(record))
+        file.write(writer.end())
+    return time.perf_counter() - started
 
 
 def _bare(path: Path) -> float:

@@ -1,4 +1,4 @@
-"""A migration of a pynchy file that is killed leaves a file that is whole, and the next run finishes it."""
+"""A migration of a pynchy file that is killed leaves what is whole, and the next run finishes it."""
 
 import asyncio
 import json
@@ -20,19 +20,19 @@ KILLS = int(os.environ.get("TURNWIRE_KILLS", "3"))
 ROWS = 30_000
 
 
-async def started(path: Path) -> asyncio.subprocess.Process:
+async def started(path: Path, *options: str) -> asyncio.subprocess.Process:
     """Starts the command."""
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "turnwire", "migrate", "pynchy", "--verify", "--json", str(path)),
+        *(sys.executable, "-m", "turnwire", "migrate", "pynchy", "--verify", "--json", *options, str(path)),
         env=ENVIRON,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
 
 
-async def finished(path: Path) -> dict[str, object]:
+async def finished(path: Path, *options: str) -> dict[str, object]:
     """Runs the command to its end and returns its JSON."""
-    process = await started(path)
+    process = await started(path, *options)
     output, error = await process.communicate()
     assert (process.returncode, error.decode()) == (0, "")
     found: dict[str, object] = json.loads(output)
@@ -71,3 +71,32 @@ async def test_killed_migration_is_finished(tmp_path: Path) -> None:
     assert (done["messages"], undisturbed["changed"]) == (ROWS, 20_000)
     assert read_as_before(path) == before
     assert typed_rows(path) == typed_rows(other)
+
+
+def size(path: Path) -> int:
+    """Returns the bytes of a file; 0 when there is none."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+@pytest.mark.timeout(180)
+async def test_killed_archive_is_written_again(tmp_path: Path) -> None:
+    """Killed while it is written, there is no archive; the next run gives that of a run that nobody has disturbed."""
+    path = make_old_file(tmp_path / "messages.db", many_rows(ROWS))
+    before = path.read_bytes()
+    archive, other = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    partial = tmp_path / ".a.jsonl.partial"
+    for number in range(1, min(KILLS, 8) + 1):
+        process = await started(path, "--to", str(archive))
+        while process.returncode is None and size(partial) <= number * 1_000_000:
+            await asyncio.sleep(0)
+        process.kill()
+        await process.wait()
+        assert (partial.exists(), archive.exists()) == (True, False), "not killed in the middle"
+        assert path.read_bytes() == before
+    done, _ = await asyncio.gather(finished(path, "--to", str(archive)), finished(path, "--to", str(other)))
+    assert done["messages"] == ROWS
+    assert archive.read_bytes() == other.read_bytes()
+    assert {file.name for file in tmp_path.iterdir()} == {path.name, archive.name, other.name}

@@ -14,7 +14,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 def add_moving_commands(app: typer.Typer) -> None:
     """Adds the commands to those of `turnwire`."""
-    migrate = typer.Typer(help="Bring files of other message systems into a new form, in place.", no_args_is_help=True)
+    migrate = typer.Typer(help="Bring files of other message systems into a new form.", no_args_is_help=True)
     migrate.callback()(lambda: None)  # so that the name of a system stays a command of its own
     migrate.command("pynchy")(_migrate_pynchy)
     app.add_typer(migrate, name="migrate")
@@ -37,18 +37,28 @@ def _migrate_pynchy(
     backup: Annotated[
         Path | None, typer.Option(help="Where to copy the file before. Default: beside it, named after the time.")
     ] = None,
+    to: Annotated[
+        Path | None, typer.Option(help="Write the chats as an archive for `turnwire import`; the file is only read.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Add a type to every message of a pynchy file, in place, also while pynchy runs; see docs/migrating.md.
 
-    Exit code 0: done; 1: something is not as it should be; 2: the file cannot be migrated.
+    With --to, write an archive instead. Exit code 0: done; 1: something is not as it should be; 2: the file cannot be
+    migrated.
     """
     from turnwire.cli.moving.pynchy import Wishes, run_migration
+    from turnwire.cli.moving.pynchy_archive import ArchiveWishes, run_archive
     from turnwire.interop.pynchy.migration import Rules
 
     if dry_run and (verify or backup):
         raise typer.BadParameter("writes nothing, so there is nothing to verify and no backup", param_hint="--dry-run")
+    if to and backup:
+        raise typer.BadParameter("is for a migration in place: with --to the file is only read", param_hint="--backup")
     rules = Rules(bot_names=frozenset(bot_name or ()), reclassify=reclassify)
+    if to:
+        asked = ArchiveWishes(rules=rules, target=None if dry_run else to, verify=verify)
+        raise typer.Exit(run_archive(file, asked, as_json=as_json))
     wishes = Wishes(rules=rules, backup=backup, dry_run=dry_run, verify=verify)
     raise typer.Exit(run_migration(file, wishes, as_json=as_json))
 

@@ -101,7 +101,7 @@ def _changed(value: Any, changes: Iterable[tuple[tuple[Any, ...], Any]]) -> Any:
             if odd is ...:
                 del parent[path[-1]]
             else:
-                parent[path[-1]] = odd
+                parent[path[-1]] = copy.deepcopy(odd)
         except (LookupError, TypeError):
             continue  # an earlier change took the place away
     return whole

@@ -4,22 +4,29 @@ ijson makes events of the text, in C where its C backend is there; the values ar
 number and depth can be bounded while they grow.
 """
 
+import re
 from collections.abc import Iterator
-from decimal import Decimal
+from contextlib import closing, suppress
 from math import isfinite
 from typing import Any, BinaryIO
 
 import ijson
 
 from turnwire.domain.errors import ArchiveInvalid
-from turnwire.domain.text import join_surrogates
+from turnwire.domain.text import join_surrogates, one_line
 from turnwire.interop.archive.bounds import Bounds
 
 CHUNK_BYTES = 65_536
 """Read at once: the events of a chunk are in memory together, at most one for each byte."""
 _BOM = b"\xef\xbb\xbf"
-_NOT_JSON = (ijson.JSONError, ValueError, SystemError)
-"""What the backends raise for text that is no JSON. A number with too many digits is a SystemError in C."""
+_NOT_JSON = (ijson.JSONError, ValueError)
+"""What the backends raise for text that is no JSON, and for numbers and bytes that Python cannot read."""
+_MOST = 2**63 - 1
+"""Largest whole number; the C backend refuses what is over it. With `use_float=False` it takes any number of digits and
+crashes the process where Python refuses them (ijson 3.6.0): the event then has no value."""
+_HALF = re.compile(rb"\\u[dD][c-fC-F]")
+_ESCAPE = re.compile(rb"(?s)\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F]..|u[dD][c-fC-F]..|.)")
+_LONGEST_ESCAPE = 12
 
 
 def documents(source: BinaryIO, bounds: Bounds, place: str = "") -> Iterator[tuple[str, Any]]:
@@ -30,16 +37,16 @@ def documents(source: BinaryIO, bounds: Bounds, place: str = "") -> Iterator[tup
     Raises:
         ArchiveInvalid: the text is no JSON, cut, or neither array nor object; an item is over a bound.
     """
-    values = _Values(bounds, place)
     size = 0
-    for chunk in _chunks(source):
-        size += len(chunk)
-        if size > bounds.conversation_bytes:
-            raise ArchiveInvalid.at(f"is longer than {bounds.conversation_bytes} bytes", place=values.place)
-        for found in values.of(chunk):
-            size = 0
-            yield found
-    values.end()
+    with closing(_Values(bounds, place)) as values:
+        for chunk in _chunks(source):
+            size += len(chunk)
+            if size > bounds.conversation_bytes:
+                raise ArchiveInvalid.at(f"is longer than {bounds.conversation_bytes} bytes", place=values.place)
+            for found in values.of(chunk):
+                size = 0
+                yield found
+        values.end()
 
 
 def lines(source: BinaryIO, bounds: Bounds) -> Iterator[tuple[int, Any]]:
@@ -87,10 +94,10 @@ def _has_lines(source: BinaryIO, bounds: Bounds) -> bool:
 
 
 def _object_in(line: bytes, bounds: Bounds, number: int) -> Any:
-    values = _Values(bounds, "", number)
     chunks = (line[start : start + CHUNK_BYTES] for start in range(0, len(line), CHUNK_BYTES))
-    found = [value for chunk in chunks for value in values.of(chunk)]
-    values.end()
+    with closing(_Values(bounds, "", number)) as values:
+        found = [value for chunk in chunks for value in values.of(chunk)]
+        values.end()
     if values.is_array:
         raise ArchiveInvalid.at("must be an object, not an array", line=number)
     [(_, value)] = found
@@ -113,7 +120,7 @@ class _Values:
         self._root = place
         self._line = line
         self._events: list[tuple[str, Any]] = ijson.sendable_list()
-        self._parser = ijson.basic_parse_coro(self._events)
+        self._parser = ijson.basic_parse_coro(self._events, use_float=True)
         self._begun = False
         self._index = 0
         self._open: list[Any] = []
@@ -127,10 +134,11 @@ class _Values:
 
     def of(self, chunk: bytes) -> Iterator[tuple[str, Any]]:
         """Yields the values that end in a chunk."""
+        failed: BaseException | None = None
         try:
-            self._parser.send(chunk)
+            self._parser.send(_whole_pairs(chunk))
         except _NOT_JSON as error:
-            raise self._refused(f"is not JSON: {_cause(error)}") from None
+            failed = error  # what came before it is read, so that the place is right
         events = self._events[:]
         self._events.clear()
         for event, value in events:
@@ -139,12 +147,14 @@ class _Values:
                 if self.is_array:
                     continue
             elif not self._open and event == "end_array":
-                return
+                break
             done, whole = self._add(event, value)
             if done:
                 yield self.place, whole
                 self._index += 1
                 self._count = 0
+        if failed is not None:
+            raise self._refused(f"is not JSON: {_cause(failed)}") from None
 
     def end(self) -> None:
         """Raises ArchiveInvalid when the text ends inside a value."""
@@ -154,6 +164,11 @@ class _Values:
             raise self._refused("ends inside JSON: the archive is cut") from None
         if not self._begun:
             raise self._refused("must be an array or an object")
+
+    def close(self) -> None:
+        """Ends the parser, which in Python is a generator and else tells of its end when it is collected."""
+        with suppress(*_NOT_JSON):
+            self._parser.close()
 
     def _begin(self, event: str) -> None:
         if event not in ("start_array", "start_map"):
@@ -200,16 +215,30 @@ class _Values:
             parent[self._keys[-1]] = value
         return False
 
-    def _number(self, value: int | Decimal) -> int | float:
-        if isinstance(value, int):
-            return value
-        number = float(value)
-        if not isfinite(number):
+    def _number(self, value: float) -> float:
+        if not isfinite(value) or (isinstance(value, int) and abs(value) > _MOST):
             raise self._refused("has a number that is too large")
-        return number
+        return value
 
     def _refused(self, description: str) -> ArchiveInvalid:
         return ArchiveInvalid.at(description, place=self.place, line=self._line)
+
+
+def _whole_pairs(chunk: bytes) -> bytes:
+    """Returns JSON text with U+FFFD for the second halves of surrogate pairs that have no first half.
+
+    JavaScript writes them where it cut a text. The C backend reads a first half alone as "?". Of a second half alone it
+    makes bytes that Python refuses. One at the beginning of a chunk stays: its first half may be in the last chunk.
+    """
+    if _HALF.search(chunk) is None:
+        return chunk
+
+    def whole(found: re.Match[bytes]) -> bytes:
+        text = found[0]
+        is_half = len(text) == 6 and found.start() >= _LONGEST_ESCAPE
+        return b"\\ufffd" if is_half else text
+
+    return _ESCAPE.sub(whole, chunk)
 
 
 def _text(value: str) -> str:
@@ -218,6 +247,7 @@ def _text(value: str) -> str:
 
 def _cause(error: BaseException) -> str:
     """Returns the first line of what a backend says, without the text around the place, which may be anything."""
+    if not isinstance(error, ijson.JSONError):
+        return "a number or text that cannot be read"
     first = str(error.args[0] if error.args else error)
-    first = first.removeprefix("b'").replace("\\n", "\n").partition("\n")[0]
-    return "a number has too many digits" if isinstance(error, SystemError) else first[:100].strip()
+    return one_line(first.removeprefix("b'").replace("\\n", "\n").partition("\n")[0].strip(), 100)

@@ -18,8 +18,10 @@ _CONVERSATIONS = re.compile(r"conversations(?:-\d{1,9})?\.json")
 """Newer exports divide the file into `conversations-000.json` and so on."""
 _FILE_ID = re.compile(r"file[-_][A-Za-z0-9]+")
 _SIGNATURES = (b"PK\x03\x04", b"PK\x05\x06")
-_DIRECTORY_BYTES = 16 * 2**20
+_DIRECTORY_BYTES = 8 * 2**20
 """Largest directory of a ZIP, which is read at once: 100 bytes for an entry are usual."""
+_NAMES = 4
+"""Last names of a path among which the id of a file is looked for."""
 _RATIO_FROM_BYTES = 2**20
 """Entries below this size may be packed as well as they like."""
 _DAMAGED = (
@@ -100,7 +102,7 @@ class Export:
             if _CONVERSATIONS.fullmatch(name):
                 self._conversations.append(entry)
                 continue
-            for part in PurePosixPath(entry.filename.replace("\\", "/")).parts:
+            for part in PurePosixPath(entry.filename.replace("\\", "/")).parts[-_NAMES:]:
                 self._files.setdefault(part.partition(".")[0], entry)
                 if found := _FILE_ID.match(part):
                     self._files.setdefault(found[0], entry)

@@ -133,7 +133,7 @@ class _Branch:
         self._conversation = conversation
         self._contents = contents
         self._at = at
-        self._calls: list[Call] = []
+        self._calls: dict[str, Call] = {}  # the newest one of each tool, by the first word of its name
 
     def add(self, node: _Node) -> None:
         """Appends what a node is: a message, a result of a call, custom instructions, or nothing."""
@@ -184,7 +184,7 @@ class _Branch:
         """Makes a call of what the model sent to a tool. Its arguments are kept word by word where they are JSON."""
         words = "".join(part.text for part in parts if isinstance(part, Text))
         call = Call(ToolUse(name=name, call_id=draft.message_id, input_json=_arguments(words)))
-        self._calls.append(call)
+        self._calls[name.partition(".")[0]] = call
         draft.parts += [part for part in parts if not isinstance(part, Text)]
         draft.parts.append(call)
 
@@ -192,11 +192,10 @@ class _Branch:
         """Puts a result into the newest call of that tool; else it stays a message."""
         output = "\n".join(part.text for part in parts if isinstance(part, Text | Reasoning))
         files = [part for part in parts if isinstance(part, Attachment)]
-        for call in reversed(self._calls):
-            if call.use.name == name or call.use.name.partition(".")[0] == name.partition(".")[0] != "":
-                call.add(output, draft.at, is_error=is_error)
-                call.files += files
-                return
+        if (call := self._calls.get(name.partition(".")[0])) is not None:
+            call.add(output, draft.at, is_error=is_error)
+            call.files += files
+            return
         if output or files:
             draft.parts += [ToolResult(call_id="", output=output, is_error=is_error), *files]
             self._conversation.add(draft)

@@ -24,7 +24,8 @@ class Blocks:
         self._export = export
         self._conversation = conversation
         self._most = bounds.file_bytes
-        self._calls: list[Call] = []
+        self._by_id: dict[str, Call] = {}
+        self._by_name: dict[str, list[Call]] = {}
 
     def fill(self, draft: Draft, message: Json, place: str) -> list[Draft]:
         """Adds the parts of a message; returns results that belong to no call, as messages of their own.
@@ -71,22 +72,30 @@ class Blocks:
     def _call(self, block: Json, place: str) -> Call:
         given = an_object_at(block, "input", place)
         use = ToolUse(name=text_at(block, "name", place), call_id=id_at(block, "id", place), input_json=compact(given))
-        self._calls.append(Call(use))
-        return self._calls[-1]
+        call = Call(use)
+        self._by_id[use.call_id] = call
+        self._by_name.setdefault(use.name, []).append(call)
+        return call
 
     def _result(self, block: Json, place: str, at: datetime) -> list[Draft]:
         """Puts a result into its call, by id or else by name: older exports have no ids."""
         call_id, name = id_at(block, "tool_use_id", place), text_at(block, "name", place)
         output, files = self._output(block, place)
         is_error = flag_at(block, "is_error", place)
-        for call in reversed(self._calls):
-            same = call.use.call_id == call_id if call_id else call.use.name == name
-            if same and not call.settled:
-                call.add(output, at, is_error=is_error)
-                call.files += files
-                return []
+        call = self._by_id.get(call_id) if call_id else self._newest(name)
+        if call is not None and not call.settled:
+            call.add(output, at, is_error=is_error)
+            call.files += files
+            return []
         result = ToolResult(call_id=call_id, output=output, is_error=is_error)
         return [Draft("", MessageType.TOOL_RESULT, at, [result, *files])]
+
+    def _newest(self, name: str) -> Call | None:
+        """Returns the newest call of a tool that has no result."""
+        waiting = self._by_name.get(name, [])
+        while waiting and waiting[-1].settled:
+            waiting.pop()
+        return waiting[-1] if waiting else None
 
     def _output(self, block: Json, place: str) -> tuple[str, list[Attachment]]:
         if isinstance(block.get("content"), str):

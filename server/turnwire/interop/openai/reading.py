@@ -51,9 +51,8 @@ class OpenAIReader:
     def read(self, source: BinaryIO, options: Mapping[str, str]) -> Iterator[Record | ImportProblem]:
         """As `ArchiveReader.read`. There are no options."""
         nothing_else(options)
-        taken: set[str] = set()
-        for line, place, value in self._conversations(source):
-            yield from conversations_of([(place, value)], partial(self._conversation, line=line, taken=taken), line)
+        for number, (line, place, value) in enumerate(self._conversations(source), 1):
+            yield from conversations_of([(place, value)], partial(self._conversation, line=line, number=number), line)
 
     def _conversations(self, source: BinaryIO) -> Iterator[tuple[int, str, Json]]:
         """Yields line (0 for none), place and value of each conversation."""
@@ -71,11 +70,11 @@ class OpenAIReader:
         if messages:
             yield 0, "", {"messages": messages}
 
-    def _conversation(self, value: Json, line: int, taken: set[str]) -> tuple[Conversation, Session]:
+    def _conversation(self, value: Json, line: int, number: int) -> tuple[Conversation, Session]:
         if not isinstance(value.get("messages"), list):
             refuse("messages", "is missing" if "messages" not in value else "must be an array")
         at = seconds_at(value, "created", "") or self._clock()
-        source_id = id_at(value, "id", "") or _digest(value, taken)
+        source_id = id_at(value, "id", "") or _made_id(value, number)
         conversation = Conversation(source_id, self._bounds, line)
         for message, place in objects(value, "messages", ""):
             self._add(conversation, message, place, at)
@@ -182,13 +181,7 @@ def _call(function: Json, call_id: str, place: str) -> ToolUse:
     return ToolUse(name=text_of(function, "name", at), call_id=call_id, input_json=text_at(function, "arguments", at))
 
 
-def _digest(value: Json, taken: set[str]) -> str:
-    """Returns an id that follows from the conversation, so that it is the same when it is read again."""
+def _made_id(value: Json, number: int) -> str:
+    """Returns an id that is the same when the archive is read again, also when more was appended to it."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
-    digest = hashlib.sha256(text.encode()).hexdigest()[:32]
-    number, chosen = 1, digest
-    while chosen in taken:
-        number += 1
-        chosen = f"{digest}-{number}"
-    taken.add(chosen)
-    return chosen
+    return f"{hashlib.sha256(text.encode()).hexdigest()[:32]}-{number}"

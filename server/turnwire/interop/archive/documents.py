@@ -161,7 +161,8 @@ class _Values:
         try:
             self._parser.close()
         except _NOT_JSON:
-            raise self._refused("ends inside JSON: the archive is cut") from None
+            ended = "ends inside JSON: the archive is cut" if self._begun else "is empty, or cut"
+            raise self._refused(ended) from None
         if not self._begun:
             raise self._refused("must be an array or an object")
 

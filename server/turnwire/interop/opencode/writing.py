@@ -9,6 +9,9 @@ error of an answer as `UnknownError`, arguments that are no JSON object as the a
 import base64
 import json
 from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
 
 from turnwire.domain.archive.records import ArchivedFile, ArchivedMessage, ArchivedSession, Record, SessionEnd
 from turnwire.domain.conversation.messages import (
@@ -33,6 +36,8 @@ from turnwire.interop.opencode.reading import ABORTED, FINISH
 VERSION = "1.0.0"
 """Of OpenCode: the first one with this form."""
 
+_DEPTH = 80
+"""Most levels of arguments and metadata: a document may have 100."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _KNOWN_WORDS = {*FINISH, "other", "unknown"}
 _WORDS = {reason: word for word, reason in FINISH.items()}
@@ -210,12 +215,27 @@ def _arguments(text: str) -> Json:
 
 
 def _object(text: str) -> Json:
-    """Returns the object that a text is; {} when it is none."""
+    """Returns the object that a text is; {} when it is none, or one that readers would refuse."""
     try:
-        found = json.loads(text)
+        found = msgspec.json.decode(text)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return found if isinstance(found, dict) and not _is_deep(found) else {}
+
+
+def _is_deep(value: object) -> bool:
+    """Returns whether a value has more than `_DEPTH` levels."""
+    inner: list[Any] = [value]
+    for _ in range(_DEPTH):
+        inner = [
+            item
+            for container in inner
+            for item in (container.values() if isinstance(container, dict) else container)
+            if isinstance(item, dict | list)
+        ]
+        if not inner:
+            return False
+    return True
 
 
 def _id(prefix: str, found: str) -> str:

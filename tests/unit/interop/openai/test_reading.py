@@ -148,7 +148,8 @@ def test_what_cannot_be_carried_is_told(part: object, reason: str) -> None:
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        (b"", "ends inside JSON: the archive is cut"),
+        (b"", "is empty, or cut"),
+        (b"  ", "is empty, or cut"),
         (b"[", "[0]: ends inside JSON: the archive is cut"),
         (b'{"messages": [', "ends inside JSON"),
         (b"7", "must be an array or an object"),

@@ -4,6 +4,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from tests.support.fakes.foreign_archives import OPENAI, OPENCODE, as_json, as_lines, records, sessions_of, written
@@ -88,6 +89,20 @@ def test_arguments_are_objects() -> None:
         "metadata": {},
         "time": {"start": 1_767_225_600_000, "end": 1_767_225_600_000},
     }
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a": NaN}', '{"a": "\\ud800"}', '{"a": ' + "9" * 5000 + "}", '{"a":' * 90 + "1" + "}" * 90, "[1]", "{"]
+)
+def test_arguments_that_few_can_read_are_text(text: str) -> None:
+    """A model may write anything; the archive is JSON that its reader takes."""
+    use = ToolUse(name="run", call_id="c", input_json=text, status=ToolStatus.SUCCESS, output="", metadata_json=text)
+    begin = ArchivedSession(Session(session_id="s", created_at=AT, updated_at=AT))
+    archive = written("opencode", [begin, ArchivedMessage(_message(MessageType.ASSISTANT, use)), SessionEnd(1)])
+    [(_, [message])] = sessions_of(records("opencode", archive))
+    [(_, call)] = message.tool_calls()
+    assert json.loads(call.input_json) == {"input": text}
+    assert call.metadata_json == ""
 
 
 def test_conversations_of_others_come_through() -> None:

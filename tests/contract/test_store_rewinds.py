@@ -128,3 +128,31 @@ async def test_hidden_messages_go_with_their_session(opened: OpenedStore) -> Non
     with closing(sqlite3.connect(opened.path)) as db:
         assert db.execute("SELECT count(*) FROM messages").fetchone() == (0,)
         assert db.execute("SELECT count(*) FROM parts").fetchone() == (0,)
+
+
+async def test_hiding_costs_little_whatever_messages_hold(tmp_path: Path) -> None:
+    """Neither hiding nor showing writes the text of messages again, which holds up every other session."""
+    async with opened_store(tmp_path) as opened:
+        await opened.store.commit(creating())
+        for number in range(10):
+            await opened.store.commit(adding(make_message(f"msg_{number}", "x" * 1_000_000)))
+        with closing(sqlite3.connect(opened.path, timeout=30)) as db:
+            for commit in (hiding(), SHOWING, hiding("msg_3"), hiding("msg_1"), SHOWING, SHOWING):
+                assert db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone() == (0, 0, 0)
+                await opened.store.commit(commit)
+                assert opened.path.with_name(f"{opened.path.name}-wal").stat().st_size < 500_000
+        assert len(await shown(opened)) == 10
+
+
+async def test_messages_that_an_older_version_hid_come_back(opened: OpenedStore) -> None:
+    """In the order of their sequences, which it stored as they are; what this version hid comes first."""
+    await opened.store.commit(hiding("msg_3"))
+    with closing(sqlite3.connect(opened.path, timeout=30)) as db:
+        db.execute("UPDATE messages SET hidden_at = hidden_at % (1 << 40)")
+        assert db.execute("SELECT max(hidden_at) FROM messages").fetchone() == (7,)
+        db.commit()
+    await opened.store.commit(hiding("msg_1"))
+    assert (await opened.store.commit(SHOWING)).rewound == Rewound(2, "msg_0")
+    assert (await opened.store.commit(SHOWING)).rewound == Rewound(1, "msg_2")
+    with pytest.raises(NothingToRestore):
+        await opened.store.commit(SHOWING)

@@ -5,6 +5,13 @@ import sqlite3
 from turnwire.domain.errors import MessageNotFound, NothingToRestore
 from turnwire.ports.commit import HideMessages, Rewound, ShowMessages
 
+NEVER_HIDDEN = 2**40
+"""Added to `messages.hidden_at`, so that it takes six bytes whether a message is hidden or not.
+
+SQLite writes only the changed pages of a row whose size stays, else all of them: the text of a message as well. A row
+that an older version wrote has 0 or the sequence alone, and is written whole when it is hidden or shown the next time.
+"""
+
 _SHOWN = "session = :session AND hidden = 0 AND queued = 0"
 _BLOCK = "session = :session AND hidden = 1 AND hidden_at = :hidden_at"
 
@@ -31,7 +38,7 @@ def rewind(
 
 
 def _hide(db: sqlite3.Connection, session: int, from_message_id: str, sequence: int) -> Rewound:
-    values: dict[str, object] = {"session": session, "sequence": sequence, "place": 0}
+    values: dict[str, object] = {"session": session, "hidden_at": NEVER_HIDDEN + sequence, "place": 0}
     kept = None
     if from_message_id:
         query = f"SELECT place, previous FROM messages WHERE message_id = :id AND {_SHOWN}"
@@ -40,20 +47,20 @@ def _hide(db: sqlite3.Connection, session: int, from_message_id: str, sequence: 
             raise MessageNotFound(from_message_id)
         values["place"], kept = row[0], row[1] or None
     hidden = db.execute(
-        f"UPDATE messages SET hidden = 1, hidden_at = :sequence WHERE {_SHOWN} AND place >= :place", values
+        f"UPDATE messages SET hidden = 1, hidden_at = :hidden_at WHERE {_SHOWN} AND place >= :place", values
     ).rowcount
     return Rewound(hidden, kept)
 
 
 def _show(db: sqlite3.Connection, session: int, session_id: str) -> Rewound:
     """Shows what was hidden last: such messages follow each other, and only newer ones can come behind them."""
-    values: dict[str, object] = {"session": session}
+    values: dict[str, object] = {"session": session, "never": NEVER_HIDDEN}
     hidden_at, newest_turn = db.execute(
         "SELECT (SELECT max(hidden_at) FROM messages WHERE session = :session AND hidden = 1),"
         " (SELECT coalesce(max(start_sequence), 0) FROM turns WHERE session = :session)",
         values,
     ).fetchone()
-    if hidden_at is None or newest_turn > hidden_at:
+    if hidden_at is None or newest_turn > hidden_at % NEVER_HIDDEN:
         words = "nothing is hidden" if hidden_at is None else "a turn began since messages were hidden"
         raise NothingToRestore(f"there is nothing to restore: {words}", session_id)
     values["hidden_at"] = hidden_at
@@ -61,7 +68,7 @@ def _show(db: sqlite3.Connection, session: int, session_id: str) -> Rewound:
         f"SELECT min(place), max(place), count(*) FROM messages WHERE {_BLOCK}", values
     ).fetchone()
     kept = _shown_id(db, session, "place < :at ORDER BY place DESC", first)
-    db.execute(f"UPDATE messages SET hidden = 0, hidden_at = 0 WHERE {_BLOCK}", values)
+    db.execute(f"UPDATE messages SET hidden = 0, hidden_at = :never WHERE {_BLOCK}", values)
     after = _shown_id(db, session, "place > :at ORDER BY place", last)
     if after is not None:
         end = _shown_id(db, session, "place = :at", last)

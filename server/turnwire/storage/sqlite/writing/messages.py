@@ -9,7 +9,7 @@ from turnwire.domain.conversation.messages import File, MessageStatus, Part, Too
 from turnwire.domain.errors import StorageError
 from turnwire.ports.codec import Codec
 from turnwire.ports.commit import PutFile, PutMessage
-from turnwire.storage.sqlite.hiding.changes import leave_place
+from turnwire.storage.sqlite.hiding.changes import NEVER_HIDDEN, leave_place
 from turnwire.storage.sqlite.writing.unit import Unit, text
 
 
@@ -28,6 +28,7 @@ def put_message(unit: Unit, change: PutMessage, codec: Codec) -> None:
         "queued": message.status is MessageStatus.QUEUED,
         "turn_id": message.turn_id,
         "at_end": change.at_end,
+        "never_hidden": NEVER_HIDDEN,
         "body": text(msgspec.structs.replace(message, parts=(), previous_message_id="")),
         "display": codec.encode_display(message),
         "display_version": codec.version,
@@ -128,7 +129,8 @@ _PUT_PART = (
 )
 
 _PUT_MESSAGE = """
-INSERT INTO messages (message_id, session, queued, place, turn_id, body, display, display_version, previous)
+INSERT INTO messages (message_id, session, queued, place, turn_id, body, display, display_version, previous,
+                      hidden_at)
 VALUES (:message_id, :session, :queued,
         1 + max(
             (SELECT coalesce(max(place), 0) FROM messages WHERE session = :session AND hidden = 0 AND queued = :queued),
@@ -139,7 +141,7 @@ VALUES (:message_id, :session, :queued,
             (SELECT message_id FROM messages
              WHERE session = :session AND hidden = 0 AND queued = 0 AND message_id <> :message_id
              ORDER BY place DESC LIMIT 1), ''
-        ) END)
+        ) END, :never_hidden)
 ON CONFLICT (message_id) DO UPDATE SET
     queued = excluded.queued,
     place = CASE WHEN queued = excluded.queued AND NOT :at_end THEN place ELSE excluded.place END,

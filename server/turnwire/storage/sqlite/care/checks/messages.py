@@ -9,6 +9,7 @@ import msgspec
 from turnwire.domain.conversation.messages import File, Message, MessageStatus, Part, ToolUse
 from turnwire.storage.sqlite.care.findings import Finding, Problem, Severity, Statement
 from turnwire.storage.sqlite.care.inspection import Inspection
+from turnwire.storage.sqlite.hiding.changes import NEVER_HIDDEN
 
 UNREADABLE_MESSAGE = Problem("messages.body", Severity.ERROR, "a message cannot be read, or is not of its place")
 UNREADABLE_PART = Problem("parts.body", Severity.ERROR, "a part cannot be read, or is not of its place")
@@ -89,7 +90,7 @@ def check_order(inspection: Inspection) -> Iterator[Finding]:
         before, known = "", {""}
         not_yet_known = list[tuple[str, Finding]]()
         for row, _, queued, hidden, hidden_at, message_id, previous in group:
-            if hidden != (hidden_at > 0) or (hidden and queued):
+            if hidden != (hidden_at % NEVER_HIDDEN > 0) or (hidden and queued):
                 yield Finding(WRONG_HIDDEN, message_id)
             right = "" if queued else before
             if (previous not in known) if hidden else previous != right:

@@ -40,6 +40,8 @@ from turnwire.core.use_cases.files import Files
 from turnwire.core.use_cases.messages import Conversations
 from turnwire.core.use_cases.moving.exports import Exports
 from turnwire.core.use_cases.moving.formats import OWN, Formats
+from turnwire.core.use_cases.moving.imports import Imports
+from turnwire.core.use_cases.moving.staging import Staging
 from turnwire.core.use_cases.permissions import Permissions
 from turnwire.core.use_cases.rewriting.forks import SessionForks
 from turnwire.core.use_cases.rewriting.late_turns import LateTurns
@@ -68,6 +70,7 @@ from turnwire.ports.moving.archives import ArchiveFormat
 from turnwire.ports.telemetry.observer import Observer
 from turnwire.ports.telemetry.tracing import NO_TRACER, Tracer
 from turnwire.providers.registry import ConfiguredProviders
+from turnwire.storage.sqlite.staging.seen_ids import TemporaryIds
 from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
 from turnwire.storage.token_file import TokenFile
 from turnwire.telemetry.observing import Observing
@@ -159,12 +162,16 @@ class Server:
             tracer=tracer,
         )
         turns = self._turns = Turns(environment)
+        staging = Staging(environment)
         rates = RequestRates(environment.settings)
-        use_cases = _use_cases(environment, turns, rates, codec, config)
+        use_cases = _use_cases(environment, turns, staging=staging, rates=rates, codec=codec, config=config)
         # after the turns: a deletion waits for the end of one, which is written again and again until the turns stop
         stack.push_async_callback(use_cases.sessions.aclose)
         stack.push_async_callback(self._stop_turns, turns)
         await turns.recover()
+        stack.push_async_callback(staging.aclose)
+        await staging.start()
+        stack.push_async_callback(use_cases.imports.aclose)
         stack.push_async_callback(use_cases.conversations.aclose)
         stack.push_async_callback(use_cases.forks.aclose)
         stack.push_async_callback(use_cases.rewinds.aclose)
@@ -238,10 +245,12 @@ def _start_feed(config: Config, codec: Codec, observer: Observer, stack: AsyncEx
     return feed
 
 
-def _use_cases(environment: Environment, turns: Turns, rates: RequestRates, codec: Codec, config: Config) -> UseCases:
+def _use_cases(
+    environment: Environment, turns: Turns, *, staging: Staging, rates: RequestRates, codec: Codec, config: Config
+) -> UseCases:
     heartbeat = timedelta(seconds=config.server.heartbeat_seconds)
     tool_results, requests = ToolResults(environment, turns), NamedRequests(environment.store)
-    reservations = Reservations(environment)
+    reservations, formats = Reservations(environment), _formats(config)
     return UseCases(
         conversations=Conversations(environment, turns, tool_results, requests, reservations),
         tool_results=tool_results,
@@ -257,7 +266,8 @@ def _use_cases(environment: Environment, turns: Turns, rates: RequestRates, code
         files=Files(environment),
         uploads=Uploads(environment, requests, reservations),
         usage=UsageReports(environment, turns, rates),
-        exports=Exports(environment, _formats(config)),
+        exports=Exports(environment, formats),
+        imports=Imports(environment, formats, staging, reservations, TemporaryIds),
         watches=Watches(environment, turns, codec, heartbeat),
         conflated=ConflatedWatches(environment, turns, codec),
     )

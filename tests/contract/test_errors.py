@@ -72,6 +72,7 @@ TABLE: dict[type[e.DomainError], tuple[int, str, str]] = {
     e.StorageFull: (code_pb2.RESOURCE_EXHAUSTED, "STORAGE_FULL", ""),
     e.StorageCorrupt: (code_pb2.DATA_LOSS, "STORAGE_CORRUPT", ""),
     e.StorageSchemaTooNew: (code_pb2.FAILED_PRECONDITION, "STORAGE_SCHEMA_TOO_NEW", ""),
+    e.ImportRunning: (code_pb2.FAILED_PRECONDITION, "IMPORT_RUNNING", "PreconditionFailure"),
     e.TooManyTransfers: (code_pb2.RESOURCE_EXHAUSTED, "CONCURRENCY_LIMIT", "QuotaFailure RetryInfo"),
     e.ExportChanged: (code_pb2.OUT_OF_RANGE, "EXPORT_CHANGED", ""),
     e.ShuttingDown: (code_pb2.UNAVAILABLE, "SERVER_SHUTTING_DOWN", "RetryInfo"),

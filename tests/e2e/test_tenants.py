@@ -38,6 +38,7 @@ from opencode.session.session_pb2 import (
     RevertSessionRequest,
 )
 from opencode.tool.tool_pb2 import ListPermissionsRequest, PermissionResponse, SubmitToolResultRequest
+from opencode.transfer.transfer_pb2 import ImportSessionsRequest
 from opencode.turn.turn_pb2 import BUSY_POLICY_REJECT
 from opencode.turn.turn_service_pb2 import RemoveQueuedMessageRequest, StartTurnRequest
 from tests.support.clients.belongings import RULES, Belongings, acquire
@@ -173,6 +174,8 @@ def _expected(make: Make) -> str:
     refused = isinstance(message, SendMessageRequest) and message.busy_policy == BUSY_POLICY_REJECT
     rewinding = ClearSessionRequest | RevertSessionRequest | RestoreSessionRequest | StartTurnRequest
     refused |= isinstance(request, rewinding)  # a turn runs
+    if isinstance(request, ImportSessionsRequest):
+        return "INVALID_ARGUMENT\n"  # the upload may get more bytes
     if isinstance(request, RemoveQueuedMessageRequest):
         return "NOT_FOUND\n"  # removed already, when only its name was another one's
     return "FAILED_PRECONDITION\n" if refused else "OK\n"

@@ -41,6 +41,7 @@ LEAST_ROLE: Mapping[str, Role] = {
     "opencode.tool.ToolService.ListTools": Role.READER,
     "opencode.tool.ToolService.SubmitToolResult": Role.WRITER,
     "opencode.transfer.TransferService.ExportSessions": Role.READER,
+    "opencode.transfer.TransferService.ImportSessions": Role.WRITER,
     "opencode.turn.TurnService.EditQueuedMessage": Role.WRITER,
     "opencode.turn.TurnService.GetTurn": Role.READER,
     "opencode.turn.TurnService.ListQueue": Role.READER,

@@ -21,7 +21,7 @@ FEATURES: Mapping[str, str] = {
     "tools.client": "clients declare tools and run them",
     "tools.server": "the server runs tools of MCP servers",
     "tools.session": "a session keeps tools of its client",
-    "transfer": "`ExportSessions` writes archives of sessions",
+    "transfer": "`ExportSessions` writes archives of sessions, `ImportSessions` reads them",
     "turns": "`GetTurn` and `ListTurns` show turns, also those whose events are no longer kept",
     "turns.start": "`StartTurn` answers a message that is stored already",
     "uploads": "`CreateUpload` and `WriteUpload` take bytes in pieces, and go on after a break",

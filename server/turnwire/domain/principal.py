@@ -13,6 +13,14 @@ TENANT_NAME_FORM = "a name of at most 64 letters, digits, '.', '_' and '-' that 
 
 MAX_SUBJECT_CHARACTERS = 200
 
+STAGING_MARK = "*"
+"""Begins what sessions that are being stored in parts have in place of a tenant: no name of a tenant begins with it."""
+
+
+def is_staging(tenant: str) -> bool:
+    """Returns whether a session of this "tenant" is not all there yet. Nothing reads such a session."""
+    return tenant.startswith(STAGING_MARK)
+
 
 def is_subject(text: str) -> bool:
     """Returns whether a text can be the subject of a caller who is identified: short, and fit for a log line."""

@@ -42,6 +42,8 @@ class PutMessage(Struct, frozen=True):
     """The parts to write. The others must be stored already, unchanged."""
     at_end: bool = False
     """True moves a stored message to the end; the message behind it then follows the one before it."""
+    is_hidden: bool = False
+    """True stores a new message as one that was taken back, and that nothing brings back again."""
 
     @classmethod
     def whole(cls, message: Message) -> "PutMessage":
@@ -122,6 +124,35 @@ class AddSpending(Struct, frozen=True):
     spending: Spending
 
 
+class AdoptSession(Struct, frozen=True):
+    """Makes a session that was stored in parts the commit's session: from now on it is there, as a whole.
+
+    Stored in parts means: commits to another session id, whose "tenant" begins with `STAGING_MARK`, put turns, files
+    and messages that have the ids and the tenant that they will have. Where a session of this id was deleted before,
+    its sequences go on. The session keeps its own time of the last change.
+
+    `ports.store.Store.commit` raises StorageError when messages are missing.
+    """
+
+    session: Session
+    staged_id: str
+    messages: int
+    """How many messages it has."""
+
+
+class MoveFiles(Struct, frozen=True):
+    """Gives files of a staged session to a tenant, about this many bytes at a time; see `Committed.is_unfinished`."""
+
+    tenant: str
+    max_bytes: int
+
+
+class DropStaged(Struct, frozen=True):
+    """Removes some messages, turns or files of a staged session, at last itself; see `Committed.is_unfinished`."""
+
+    max_rows: int
+
+
 Change = (
     PutSession
     | RemoveSession
@@ -137,6 +168,9 @@ Change = (
     | RecordRequest
     | PutPermission
     | AddSpending
+    | AdoptSession
+    | MoveFiles
+    | DropStaged
 )
 
 
@@ -181,3 +215,5 @@ class Committed(Struct, frozen=True):
     """None for a commit without HideMessages and ShowMessages."""
     queue_revision: int = 0
     """That of the queue after the commit; 0 for a commit without QueueChanged."""
+    is_unfinished: bool = False
+    """True when a MoveFiles or DropStaged has more to do; the same commit again goes on."""

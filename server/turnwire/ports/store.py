@@ -11,7 +11,6 @@ What is read by the id of a session is read for a tenant (`Store.of`): that of a
 import os
 from asyncio import Future
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from enum import Enum
 from typing import Protocol, Self
@@ -28,7 +27,7 @@ from turnwire.domain.money import Usage
 from turnwire.domain.principal import Principal
 from turnwire.ports.commit import Commit, Committed
 from turnwire.ports.conversations import Conversation, StoredQuestion
-from turnwire.ports.moving.archives import SessionArchive
+from turnwire.ports.moving.sessions import ArchivableStore, StagingStore
 from turnwire.ports.moving.uploads import UploadStore
 from turnwire.ports.pages import Bounds, DisplayPage, EventPage, MessagePage, Page, QueuePage, SessionPage, TurnPage
 
@@ -96,7 +95,7 @@ Publisher = Callable[[Sequence[StoredEvent]], None]
 """Called on the event loop with the events of commits that became durable, in commit order. Must not raise."""
 
 
-class TenantStore(Protocol):
+class TenantStore(ArchivableStore, Protocol):
     """Reads what one tenant has. A session of another tenant is not found, at the same cost as an unknown one.
 
     Every method may raise a `StorageError`; every read of one session raises `SessionNotFound`. Reads are safe to
@@ -120,14 +119,6 @@ class TenantStore(Protocol):
             InvalidRequest: the page token is not of this listing.
             AnswerTooLarge: the first session alone is over `Page.max_bytes`.
         """
-        ...
-
-    async def session_ids(self) -> tuple[str, ...]:
-        """Returns the ids of all sessions in the order of their creation; those of one moment by id."""
-        ...
-
-    def archive(self) -> AbstractAsyncContextManager[SessionArchive]:
-        """Returns what reads whole sessions, apart from all other reads. Raises StorageError when it is entered."""
         ...
 
     async def message(self, session_id: str, message_id: str) -> Message:
@@ -172,11 +163,7 @@ class TenantStore(Protocol):
         ...
 
     async def turns(self, session_id: str, page: Page, statuses: frozenset[TurnStatus]) -> TurnPage:
-        """Returns turns of some statuses in the order in which they were accepted.
-
-        Raises:
-            InvalidRequest: the page token is not of this listing.
-        """
+        """Returns turns of some statuses in the order of acceptance. Raises InvalidRequest on a bad page token."""
         ...
 
     async def queue(self, session_id: str, page: Page) -> QueuePage:
@@ -196,11 +183,10 @@ class TenantStore(Protocol):
         ...
 
     async def usage(self, query: UsageQuery, page: Page) -> UsagePage:
-        """Returns sums of usage, that of removed sessions included. Raises InvalidRequest on a bad page token.
+        """Returns sums of usage, that of removed sessions included; `page` has a size.
 
-        Args:
-            query: What to sum.
-            page: The requested page; has a size.
+        Raises:
+            InvalidRequest: the page token is not of this listing.
         """
         ...
 
@@ -253,7 +239,7 @@ class TenantStore(Protocol):
         ...
 
 
-class Store(Protocol):
+class Store(StagingStore, Protocol):
     """Keeps the sessions of all tenants. Every method may raise a `StorageError`. Reads are safe to cancel."""
 
     def of(self, tenant: str) -> TenantStore:

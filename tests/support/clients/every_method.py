@@ -43,7 +43,7 @@ from opencode.tool.tool_pb2 import (
     PermissionResponse,
     SubmitToolResultRequest,
 )
-from opencode.transfer.transfer_pb2 import ExportSessionsRequest
+from opencode.transfer.transfer_pb2 import ExportSessionsRequest, ImportSessionsRequest
 from opencode.turn.turn_pb2 import BUSY_POLICY_REJECT, TurnSettings
 from opencode.turn.turn_service_pb2 import (
     EditQueuedMessageRequest,
@@ -166,6 +166,9 @@ REQUESTS: dict[str, tuple[Make, ...]] = {
     "transfer.TransferService.ExportSessions": (
         lambda b: ExportSessionsRequest(session_ids=[b.session_id], include_files=True),
         lambda _: ExportSessionsRequest(include_files=True),
+    ),
+    "transfer.TransferService.ImportSessions": (
+        lambda b: ImportSessionsRequest(upload_id=b.upload_id, request_id=b.request_id),
     ),
     "turn.TurnService.GetTurn": (lambda b: GetTurnRequest(session_id=b.session_id, turn_id=b.turn_id),),
     "turn.TurnService.ListTurns": (

@@ -107,11 +107,12 @@ def _turn(session: Session, name: str) -> Turn:
 def _with_files(messages: Iterable[tuple[Message, bool]]) -> Iterator[Record]:
     written = set[str]()
     for message, hidden in messages:
-        for file in (*message.files(), *message.result_files()):
-            yield from _once(file, written)
-        for _, call in message.tool_calls():
-            if call.full_output is not None:
-                yield from _once(call.full_output, written)
+        for part in message.parts:
+            if isinstance(part.content, File):
+                yield from _once(part.content, written)
+            elif isinstance(part.content, ToolUse):
+                for file in (*part.content.files, part.content.full_output):
+                    yield from () if file is None else _once(file, written)
         yield ArchivedMessage(message, hidden)
 
 

@@ -105,6 +105,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     EXPORT_CHANGED: _ErrorReason.ValueType  # 38
     """An archive that is asked for from an offset on is shorter now, or begins with other bytes: sessions have changed."""
+    IMPORT_RUNNING: _ErrorReason.ValueType  # 39
+    """Another import of the tenant runs; it may have one at a time."""
     PROVIDER_CREDENTIALS_REJECTED: _ErrorReason.ValueType  # 40
     """Failures of turns, messages and attempts.
 
@@ -220,6 +222,8 @@ receivedBytes (where to go on).
 """
 EXPORT_CHANGED: ErrorReason.ValueType  # 38
 """An archive that is asked for from an offset on is shorter now, or begins with other bytes: sessions have changed."""
+IMPORT_RUNNING: ErrorReason.ValueType  # 39
+"""Another import of the tenant runs; it may have one at a time."""
 PROVIDER_CREDENTIALS_REJECTED: ErrorReason.ValueType  # 40
 """Failures of turns, messages and attempts.
 

@@ -89,3 +89,185 @@ class ExportSessionsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ExportSessionsResponse: _TypeAlias = ExportSessionsResponse  # noqa: Y015
+
+@_typing.final
+class ImportSessionsRequest(_message.Message):
+    """Asks for an import."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class OptionsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    UPLOAD_ID_FIELD_NUMBER: _builtins.int
+    FORMAT_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
+    upload_id: _builtins.str
+    """The upload with the archive; complete. Required."""
+    format: _builtins.str
+    """Name of the archive's format. "": "turnwire"."""
+    dry_run: _builtins.bool
+    """True checks the archive and tells what an import would store, and stores nothing. The upload stays."""
+    request_id: _builtins.str
+    """Name of the request, at most 128 characters. The same name joins the import that runs, or gets the outcome of one that
+    has ended, as long as the server remembers it: those of the last 16 imports, not beyond a restart. "": no name.
+    """
+    @_builtins.property
+    def options(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """What the caller says about the archive, as its format describes it. Other names are refused."""
+
+    def __init__(
+        self,
+        *,
+        upload_id: _builtins.str = ...,
+        format: _builtins.str = ...,
+        dry_run: _builtins.bool = ...,
+        request_id: _builtins.str = ...,
+        options: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "format", b"format", "options", b"options", "request_id", b"request_id", "upload_id", b"upload_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ImportSessionsRequest: _TypeAlias = ImportSessionsRequest  # noqa: Y015
+
+@_typing.final
+class ImportSessionsResponse(_message.Message):
+    """Tells how far an import is, at most a few times a second. The last answer of a stream without an error is the end."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DONE_BYTES_FIELD_NUMBER: _builtins.int
+    TOTAL_BYTES_FIELD_NUMBER: _builtins.int
+    SESSIONS_FIELD_NUMBER: _builtins.int
+    PROBLEMS_FIELD_NUMBER: _builtins.int
+    SESSION_COUNT_FIELD_NUMBER: _builtins.int
+    PROBLEM_COUNT_FIELD_NUMBER: _builtins.int
+    done_bytes: _builtins.int
+    """How much of the work is done, in bytes of the archive; equal to total_bytes at the end."""
+    total_bytes: _builtins.int
+    """Size of the archive in bytes."""
+    session_count: _builtins.int
+    """How many sessions are finished, those that are not listed included."""
+    problem_count: _builtins.int
+    """How many problems there are, those that are not listed included."""
+    @_builtins.property
+    def sessions(self) -> _containers.RepeatedCompositeFieldContainer[Global___ImportedSession]:
+        """Sessions that are finished since the answer before; at most 200 in an answer, and 5000 of an import."""
+
+    @_builtins.property
+    def problems(self) -> _containers.RepeatedCompositeFieldContainer[Global___ImportProblem]:
+        """What could not be carried over, found since the answer before; at most 100 in an answer, and 1000 of an import."""
+
+    def __init__(
+        self,
+        *,
+        done_bytes: _builtins.int = ...,
+        total_bytes: _builtins.int = ...,
+        sessions: _abc.Iterable[Global___ImportedSession] | None = ...,
+        problems: _abc.Iterable[Global___ImportProblem] | None = ...,
+        session_count: _builtins.int = ...,
+        problem_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["done_bytes", b"done_bytes", "problem_count", b"problem_count", "problems", b"problems", "session_count", b"session_count", "sessions", b"sessions", "total_bytes", b"total_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ImportSessionsResponse: _TypeAlias = ImportSessionsResponse  # noqa: Y015
+
+@_typing.final
+class ImportedSession(_message.Message):
+    """Names a session of an archive and what it became."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_ID_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    EXISTED_FIELD_NUMBER: _builtins.int
+    source_id: _builtins.str
+    """Its id in the archive."""
+    session_id: _builtins.str
+    """Its id here: that of the archive where it was free and the format is Turnwire's own, else one that is the same at each
+    import. "" in a dry run for a session that is not there.
+    """
+    messages: _builtins.int
+    """How many messages it has, hidden ones included."""
+    existed: _builtins.bool
+    """True when it was there already: nothing was stored."""
+    def __init__(
+        self,
+        *,
+        source_id: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        messages: _builtins.int = ...,
+        existed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["existed", b"existed", "messages", b"messages", "session_id", b"session_id", "source_id", b"source_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ImportedSession: _TypeAlias = ImportedSession  # noqa: Y015
+
+@_typing.final
+class ImportProblem(_message.Message):
+    """Describes what could not be carried over. The rest of the session was, unless reason is QUOTA_EXCEEDED."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LINE_FIELD_NUMBER: _builtins.int
+    FIELD_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    EXPLANATION_FIELD_NUMBER: _builtins.int
+    SOURCE_ID_FIELD_NUMBER: _builtins.int
+    line: _builtins.int
+    """Where it is in the archive, from 1; 0 where the format has no lines."""
+    field: _builtins.str
+    """Path of what is concerned; "" for the whole session."""
+    reason: _builtins.str
+    """A stable upper-case word, such as FILE_MISSING. Values may be added."""
+    explanation: _builtins.str
+    """A sentence for people."""
+    source_id: _builtins.str
+    """The session in the archive; "" when it concerns none."""
+    def __init__(
+        self,
+        *,
+        line: _builtins.int = ...,
+        field: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        explanation: _builtins.str = ...,
+        source_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["explanation", b"explanation", "field", b"field", "line", b"line", "reason", b"reason", "source_id", b"source_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ImportProblem: _TypeAlias = ImportProblem  # noqa: Y015

@@ -41,6 +41,11 @@ class TransferServiceStub:
                 request_serializer=opencode_dot_transfer_dot_transfer__pb2.ExportSessionsRequest.SerializeToString,
                 response_deserializer=opencode_dot_transfer_dot_transfer__pb2.ExportSessionsResponse.FromString,
                 _registered_method=True)
+        self.ImportSessions = channel.unary_stream(
+                '/opencode.transfer.TransferService/ImportSessions',
+                request_serializer=opencode_dot_transfer_dot_transfer__pb2.ImportSessionsRequest.SerializeToString,
+                response_deserializer=opencode_dot_transfer_dot_transfer__pb2.ImportSessionsResponse.FromString,
+                _registered_method=True)
 
 
 class TransferServiceServicer:
@@ -59,6 +64,20 @@ class TransferServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ImportSessions(self, request, context):
+        """Stores the sessions of an archive that was uploaded, and tells of it until it has ended. The whole archive is checked
+        before anything of it is stored. Then each session is stored whole or not at all; one that is there already is
+        skipped. The import goes on when its caller is gone. When it has brought everything, the upload is removed. Errors:
+        INVALID_ARGUMENT on upload_id (also of an upload that is not complete), format or options; INVALID_ARGUMENT
+        (ARCHIVE_INVALID): nothing was stored; NOT_FOUND (UPLOAD_NOT_FOUND); FAILED_PRECONDITION (IMPORT_RUNNING) while another
+        import of the tenant runs; RESOURCE_EXHAUSTED (CONCURRENCY_LIMIT) while too many imports run; UNAVAILABLE
+        (SERVER_SHUTTING_DOWN): the same request goes on after the restart. A session that a quota has no room for is a
+        problem with the reason QUOTA_EXCEEDED, and the upload stays.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TransferServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -66,6 +85,11 @@ def add_TransferServiceServicer_to_server(servicer, server):
                     servicer.ExportSessions,
                     request_deserializer=opencode_dot_transfer_dot_transfer__pb2.ExportSessionsRequest.FromString,
                     response_serializer=opencode_dot_transfer_dot_transfer__pb2.ExportSessionsResponse.SerializeToString,
+            ),
+            'ImportSessions': grpc.unary_stream_rpc_method_handler(
+                    servicer.ImportSessions,
+                    request_deserializer=opencode_dot_transfer_dot_transfer__pb2.ImportSessionsRequest.FromString,
+                    response_serializer=opencode_dot_transfer_dot_transfer__pb2.ImportSessionsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -97,6 +121,33 @@ class TransferService:
             '/opencode.transfer.TransferService/ExportSessions',
             opencode_dot_transfer_dot_transfer__pb2.ExportSessionsRequest.SerializeToString,
             opencode_dot_transfer_dot_transfer__pb2.ExportSessionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ImportSessions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/opencode.transfer.TransferService/ImportSessions',
+            opencode_dot_transfer_dot_transfer__pb2.ImportSessionsRequest.SerializeToString,
+            opencode_dot_transfer_dot_transfer__pb2.ImportSessionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -42,6 +42,16 @@ class TransferServiceStub:
     offset; NOT_FOUND (SESSION_NOT_FOUND) before the first answer; OUT_OF_RANGE (EXPORT_CHANGED) when the archive has
     fewer bytes than offset, or other ones; RESOURCE_EXHAUSTED (CONCURRENCY_LIMIT) while too many exports run.
     """
+    ImportSessions: _grpc.UnaryStreamMultiCallable[_transfer_pb2.ImportSessionsRequest, _transfer_pb2.ImportSessionsResponse]
+    """Stores the sessions of an archive that was uploaded, and tells of it until it has ended. The whole archive is checked
+    before anything of it is stored. Then each session is stored whole or not at all; one that is there already is
+    skipped. The import goes on when its caller is gone. When it has brought everything, the upload is removed. Errors:
+    INVALID_ARGUMENT on upload_id (also of an upload that is not complete), format or options; INVALID_ARGUMENT
+    (ARCHIVE_INVALID): nothing was stored; NOT_FOUND (UPLOAD_NOT_FOUND); FAILED_PRECONDITION (IMPORT_RUNNING) while another
+    import of the tenant runs; RESOURCE_EXHAUSTED (CONCURRENCY_LIMIT) while too many imports run; UNAVAILABLE
+    (SERVER_SHUTTING_DOWN): the same request goes on after the restart. A session that a quota has no room for is a
+    problem with the reason QUOTA_EXCEEDED, and the upload stays.
+    """
 
 @_typing.type_check_only
 class TransferServiceAsyncStub(TransferServiceStub):
@@ -56,6 +66,16 @@ class TransferServiceAsyncStub(TransferServiceStub):
     on at an offset. Nothing in the server waits for a slow reader. Errors: INVALID_ARGUMENT on session_ids, format or
     offset; NOT_FOUND (SESSION_NOT_FOUND) before the first answer; OUT_OF_RANGE (EXPORT_CHANGED) when the archive has
     fewer bytes than offset, or other ones; RESOURCE_EXHAUSTED (CONCURRENCY_LIMIT) while too many exports run.
+    """
+    ImportSessions: _aio.UnaryStreamMultiCallable[_transfer_pb2.ImportSessionsRequest, _transfer_pb2.ImportSessionsResponse]  # type: ignore[assignment]
+    """Stores the sessions of an archive that was uploaded, and tells of it until it has ended. The whole archive is checked
+    before anything of it is stored. Then each session is stored whole or not at all; one that is there already is
+    skipped. The import goes on when its caller is gone. When it has brought everything, the upload is removed. Errors:
+    INVALID_ARGUMENT on upload_id (also of an upload that is not complete), format or options; INVALID_ARGUMENT
+    (ARCHIVE_INVALID): nothing was stored; NOT_FOUND (UPLOAD_NOT_FOUND); FAILED_PRECONDITION (IMPORT_RUNNING) while another
+    import of the tenant runs; RESOURCE_EXHAUSTED (CONCURRENCY_LIMIT) while too many imports run; UNAVAILABLE
+    (SERVER_SHUTTING_DOWN): the same request goes on after the restart. A session that a quota has no room for is a
+    problem with the reason QUOTA_EXCEEDED, and the upload stays.
     """
 
 class TransferServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -74,6 +94,22 @@ class TransferServiceServicer(metaclass=_abc_1.ABCMeta):
         on at an offset. Nothing in the server waits for a slow reader. Errors: INVALID_ARGUMENT on session_ids, format or
         offset; NOT_FOUND (SESSION_NOT_FOUND) before the first answer; OUT_OF_RANGE (EXPORT_CHANGED) when the archive has
         fewer bytes than offset, or other ones; RESOURCE_EXHAUSTED (CONCURRENCY_LIMIT) while too many exports run.
+        """
+
+    @_abc_1.abstractmethod
+    def ImportSessions(
+        self,
+        request: _transfer_pb2.ImportSessionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_transfer_pb2.ImportSessionsResponse], _abc.AsyncIterator[_transfer_pb2.ImportSessionsResponse]]:
+        """Stores the sessions of an archive that was uploaded, and tells of it until it has ended. The whole archive is checked
+        before anything of it is stored. Then each session is stored whole or not at all; one that is there already is
+        skipped. The import goes on when its caller is gone. When it has brought everything, the upload is removed. Errors:
+        INVALID_ARGUMENT on upload_id (also of an upload that is not complete), format or options; INVALID_ARGUMENT
+        (ARCHIVE_INVALID): nothing was stored; NOT_FOUND (UPLOAD_NOT_FOUND); FAILED_PRECONDITION (IMPORT_RUNNING) while another
+        import of the tenant runs; RESOURCE_EXHAUSTED (CONCURRENCY_LIMIT) while too many imports run; UNAVAILABLE
+        (SERVER_SHUTTING_DOWN): the same request goes on after the restart. A session that a quota has no room for is a
+        problem with the reason QUOTA_EXCEEDED, and the upload stays.
         """
 
 def add_TransferServiceServicer_to_server(servicer: TransferServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -13,6 +13,7 @@ from turnwire.core.use_cases.explanation import ContextExplainer
 from turnwire.core.use_cases.files import Files
 from turnwire.core.use_cases.messages import Conversations
 from turnwire.core.use_cases.moving.exports import Exports
+from turnwire.core.use_cases.moving.imports import Imports
 from turnwire.core.use_cases.permissions import Permissions
 from turnwire.core.use_cases.rewriting.forks import SessionForks
 from turnwire.core.use_cases.rewriting.late_turns import LateTurns
@@ -45,5 +46,6 @@ class UseCases:
     uploads: Uploads
     usage: UsageReports
     exports: Exports
+    imports: Imports
     watches: Watches
     conflated: ConflatedWatches

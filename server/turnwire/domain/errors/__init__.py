@@ -12,7 +12,7 @@
     |   +-- SessionNotFound  MessageNotFound  TurnNotFound  ToolCallNotFound  PermissionRequestNotFound
     |   +-- StoredFileNotFound  UploadNotFound
     +-- WrongState
-    |   +-- TurnInProgress  TurnExists  MessageNotWaiting  NothingToRestore
+    |   +-- TurnInProgress  TurnExists  MessageNotWaiting  NothingToRestore  ImportRunning
     |   +-- ToolCallAlreadySettled  ToolCallNotReady  PermissionAlreadyAnswered
     +-- PositionUnavailable
     |   +-- EventsCompacted  SequenceInFuture  ExportChanged
@@ -61,6 +61,7 @@ from turnwire.domain.errors.requests import (
     ArchiveInvalid,
     EventsCompacted,
     ExportChanged,
+    ImportRunning,
     InvalidRequest,
     MessageNotFound,
     MessageNotWaiting,
@@ -101,6 +102,7 @@ __all__ = [
     "EventsCompacted",
     "ExportChanged",
     "FieldViolation",
+    "ImportRunning",
     "InvalidRequest",
     "LimitReached",
     "MessageNotFound",

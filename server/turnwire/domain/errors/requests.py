@@ -146,6 +146,12 @@ class TurnInProgress(WrongState):
     reason = "TURN_IN_PROGRESS"
 
 
+class ImportRunning(WrongState):
+    """The tenant may have one import at a time."""
+
+    reason = "IMPORT_RUNNING"
+
+
 class TurnExists(WrongState):
     """The message has an answer already, or a turn that will answer it."""
 

@@ -3,7 +3,7 @@
 Adapters are pure but for the stream that they read, and run on any thread.
 """
 
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
@@ -62,22 +62,17 @@ class ArchiveFormat:
     """Makes the writer of one archive. Takes whether its records have the bytes of files."""
 
 
-class SessionArchive(Protocol):
-    """Reads whole sessions of a tenant, each as of one moment."""
+class SeenIds(Protocol):
+    """Remembers ids, in memory that does not grow with them. Used by one thread at a time."""
 
-    async def records(self, session_id: str, *, include_files: bool) -> AsyncGenerator[tuple[Record, ...]]:
-        """Yields the records of a session in small batches; their memory does not grow with the session.
+    def add(self, ids: Sequence[str]) -> str | None:
+        """Adds ids. Returns one that was there before or comes twice, or None."""
+        ...
 
-        Without waiting messages. While a turn runs, the session ends before the first message that is not complete, and
-        the turn counts as interrupted. Turns come before messages, a file before the first message that names it.
-        The store keeps the moment until the generator is closed, so nothing slow may wait between two batches.
+    def has(self, one: str) -> bool:
+        """Returns whether an id was added."""
+        ...
 
-        Args:
-            session_id: The session.
-            include_files: Whether there are records of files.
-
-        Raises:
-            SessionNotFound: there is no such session any more.
-            StorageError: it could not be read.
-        """
-        yield ()
+    def close(self) -> None:
+        """Forgets everything. Idempotent."""
+        ...

@@ -5,6 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from turnwire.domain.accounts import QUARTER_SECONDS, Spending
 from turnwire.domain.money import Consumption, Usage
+from turnwire.domain.principal import is_staging
 from turnwire.storage.accounts import KEPT_DAYS, Delta
 from turnwire.storage.sqlite.uploads import changes as uploads
 
@@ -74,9 +75,9 @@ def add_spending(db: sqlite3.Connection, spending: Spending) -> tuple[date, Cons
 def stored_accounts(db: sqlite3.Connection) -> list[Delta]:
     """Returns what all tenants have stored, and their usage of the newest days, as additions to empty accounts."""
     sessions = db.execute("SELECT tenant, count(*), sum(stored_bytes) FROM sessions GROUP BY tenant")
-    found = [Delta(tenant, count, stored) for tenant, count, stored in sessions]
+    found = [Delta(tenant, count, stored) for tenant, count, stored in sessions if not is_staging(tenant)]
     files = db.execute("SELECT tenant, sum(length(content)) FROM files GROUP BY tenant")
-    found += [Delta(tenant, stored_bytes=stored) for tenant, stored in files]
+    found += [Delta(tenant, stored_bytes=stored) for tenant, stored in files if not is_staging(tenant)]
     found += uploads.stored_bytes(db)
     for (tenant,) in db.execute(_TENANTS).fetchall():
         days = ((_day(number), Consumption(tokens, cost)) for number, tokens, cost in db.execute(_SPENT, (tenant,)))

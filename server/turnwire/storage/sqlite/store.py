@@ -31,6 +31,7 @@ from turnwire.storage.sqlite.reading import queries
 from turnwire.storage.sqlite.reading.tenant_reads import Reads, TenantReads
 from turnwire.storage.sqlite.renewal import Renewal, adopt_codec
 from turnwire.storage.sqlite.schema.migrations import migrate
+from turnwire.storage.sqlite.staging.queries import staged_sessions
 from turnwire.storage.sqlite.timelines import Timelines, token_key
 from turnwire.storage.sqlite.uploads.removal import BlockRemoval
 from turnwire.storage.sqlite.uploads.store import SqliteUploads
@@ -142,6 +143,10 @@ class SqliteStore:
     def of(self, tenant: str) -> TenantReads:
         """Returns the reads of what a tenant has."""
         return TenantReads(self._reads, tenant)
+
+    async def staged_sessions(self) -> tuple[str, ...]:
+        """Returns the ids of sessions that are not all there."""
+        return await run(self._reading, staged_sessions)
 
     async def unfinished_turns(self) -> tuple[Turn, ...]:
         """Returns the turns that have not ended."""

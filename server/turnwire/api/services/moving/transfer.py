@@ -6,11 +6,16 @@ from collections.abc import AsyncGenerator
 
 from opencode.transfer import transfer_pb2 as pb
 from turnwire.api.wire.requests.checks import Checks
+from turnwire.api.wire.requests.fingerprints import fingerprint
 from turnwire.core.use_cases.moving.exports import ExportRequest, Exports
+from turnwire.core.use_cases.moving.imports import ImportRequest, Imports
+from turnwire.core.use_cases.moving.progress import ImportStatus
 from turnwire.domain.principal import Principal
 
 MAX_SESSIONS = 1000
 """Named in one request; all of a tenant need no names."""
+
+MAX_OPTIONS = 16
 
 _DIGEST = re.compile(r"([0-9a-f]{64})?")
 
@@ -18,9 +23,10 @@ _DIGEST = re.compile(r"([0-9a-f]{64})?")
 class TransferService:
     """Method by method as the contract describes them."""
 
-    def __init__(self, exports: Exports) -> None:
+    def __init__(self, exports: Exports, imports: Imports) -> None:
         """Takes the use cases."""
         self._exports = exports
+        self._imports = imports
 
     async def ExportSessions(
         self, principal: Principal, request: pb.ExportSessionsRequest
@@ -32,6 +38,62 @@ class TransferService:
             async for data in archive:
                 yield pb.ExportSessionsResponse(data=data, media_type=media_type)
                 media_type = ""
+
+    async def ImportSessions(
+        self, principal: Principal, request: pb.ImportSessionsRequest
+    ) -> AsyncGenerator[pb.ImportSessionsResponse]:
+        """Imports an upload."""
+        async with contextlib.aclosing(self._imports.run(principal, import_request(request))) as statuses:
+            async for status in statuses:
+                yield import_answer(status)
+
+
+def import_request(request: pb.ImportSessionsRequest) -> ImportRequest:
+    """Returns what to import. Raises InvalidRequest naming every wrong field."""
+    checks = Checks()
+    checks.required("upload_id", checks.at_most("upload_id", request.upload_id, 128))
+    checks.at_most("format", request.format, 64)
+    if len(request.options) > MAX_OPTIONS:
+        checks.fail("options", f"has more than {MAX_OPTIONS} options", "TOO_MANY")
+    for name, value in sorted(request.options.items()):
+        checks.at_most("options", name, 64)
+        checks.at_most(f"options[{name[:64]}]", value, 1024)
+    found = ImportRequest(
+        upload_id=request.upload_id,
+        format=request.format,
+        dry_run=request.dry_run,
+        options=dict(request.options),
+        request_id=checks.at_most("request_id", request.request_id, 128),
+        fingerprint=fingerprint("import_sessions", request),
+    )
+    checks.done()
+    return found
+
+
+def import_answer(status: ImportStatus) -> pb.ImportSessionsResponse:
+    """Returns how far an import is."""
+    return pb.ImportSessionsResponse(
+        done_bytes=status.done_bytes,
+        total_bytes=status.total_bytes,
+        sessions=[
+            pb.ImportedSession(
+                source_id=one.source_id, session_id=one.session_id, messages=one.messages, existed=one.existed
+            )
+            for one in status.sessions
+        ],
+        problems=[
+            pb.ImportProblem(
+                line=one.line,
+                field=one.field,
+                reason=one.reason,
+                explanation=one.explanation,
+                source_id=one.source_id,
+            )
+            for one in status.problems
+        ],
+        session_count=status.session_count,
+        problem_count=status.problem_count,
+    )
 
 
 def export_request(request: pb.ExportSessionsRequest) -> ExportRequest:

@@ -15,7 +15,8 @@ from turnwire.core.use_cases.moving.formats import Formats
 from turnwire.domain.archive.records import Record
 from turnwire.domain.errors import ExportChanged, SessionNotFound, TooManyTransfers
 from turnwire.domain.principal import Principal
-from turnwire.ports.moving.archives import ArchiveWriter, SessionArchive
+from turnwire.ports.moving.archives import ArchiveWriter
+from turnwire.ports.moving.sessions import SessionArchive
 
 MAX_EXPORTS = 8
 """Exports that run at the same time: each holds a connection and, on the disk, one session."""

@@ -12,6 +12,9 @@ SQLite writes only the changed pages of a row whose size stays, else all of them
 that an older version wrote has 0 or the sequence alone, and is written whole when it is hidden or shown the next time.
 """
 
+HIDDEN_FOR_EVER = NEVER_HIDDEN + 1
+"""`hidden_at` of messages that were stored as hidden ones. The first event of a session never hides anything."""
+
 _SHOWN = "session = :session AND hidden = 0 AND queued = 0"
 _BLOCK = "session = :session AND hidden = 1 AND hidden_at = :hidden_at"
 
@@ -60,6 +63,8 @@ def _show(db: sqlite3.Connection, session: int, session_id: str) -> Rewound:
         " (SELECT coalesce(max(start_sequence), 0) FROM turns WHERE session = :session)",
         values,
     ).fetchone()
+    if hidden_at == HIDDEN_FOR_EVER:
+        hidden_at = None
     if hidden_at is None or newest_turn > hidden_at % NEVER_HIDDEN:
         words = "nothing is hidden" if hidden_at is None else "a turn began since messages were hidden"
         raise NothingToRestore(f"there is nothing to restore: {words}", session_id)

@@ -17,7 +17,7 @@ from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.ports.codec import Codec
 from turnwire.ports.conversations import Conversation, StoredQuestion
-from turnwire.ports.moving.archives import SessionArchive
+from turnwire.ports.moving.sessions import SessionArchive, SessionNames
 from turnwire.ports.pages import Bounds, DisplayPage, EventPage, MessagePage, Page, QueuePage, SessionPage, TurnPage
 from turnwire.ports.store import Spent
 from turnwire.storage.accounts import Accounts
@@ -25,6 +25,7 @@ from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.connection import run
 from turnwire.storage.sqlite.reading import archives, displays, queries, usage, waiting
 from turnwire.storage.sqlite.renewal import Renewal
+from turnwire.storage.sqlite.staging.queries import is_taken
 from turnwire.storage.sqlite.writing.writer import GroupWriter
 
 P = ParamSpec("P")
@@ -87,6 +88,10 @@ class TenantReads:
     async def session_ids(self) -> tuple[str, ...]:
         """Returns the ids of all sessions."""
         return await run(self._reads.connection, archives.session_ids, self._tenant)
+
+    async def is_taken(self, names: SessionNames) -> bool:
+        """Returns whether an id is taken."""
+        return await run(self._reads.connection, is_taken, self._tenant, names)
 
     def archive(self) -> AbstractAsyncContextManager[SessionArchive]:
         """Returns what reads whole sessions."""

@@ -1,17 +1,22 @@
 """The changes of a commit as SQL. Everything here runs inside the writer's transaction."""
 
 import sqlite3
+from datetime import datetime
 
 from turnwire.domain.conversation.sessions import Session
-from turnwire.domain.conversation.turns import TurnStatus
-from turnwire.domain.errors import SessionNotFound, StaleVersion
+from turnwire.domain.conversation.turns import Turn, TurnStatus
+from turnwire.domain.errors import SessionNotFound, StaleVersion, StorageError
+from turnwire.domain.principal import is_staging
 from turnwire.ports.codec import Codec
 from turnwire.ports.commit import (
     AddSpending,
+    AdoptSession,
     Change,
     Commit,
     Committed,
+    DropStaged,
     HideMessages,
+    MoveFiles,
     OrderQueue,
     PutFile,
     PutMessage,
@@ -29,6 +34,7 @@ from turnwire.ports.store import StoredEvent
 from turnwire.storage.accounts import Delta
 from turnwire.storage.sqlite.accounts import add_spending
 from turnwire.storage.sqlite.hiding.changes import rewind
+from turnwire.storage.sqlite.staging.changes import adopt, drop_some, move_files
 from turnwire.storage.sqlite.writing.events import PRUNE_SLACK, append_events, prune
 from turnwire.storage.sqlite.writing.messages import put_file, put_message, remove_message, remove_session
 from turnwire.storage.sqlite.writing.queue import order_queue, require_revision
@@ -68,6 +74,7 @@ class CommitWriter:
                 self._carry_out(unit, change)
         if removed:
             remove_session(unit)
+        removed = removed or unit.is_gone
         stored = append_events(unit, commit, self._codec, self.next_position)
         self.next_position += len(stored)
         head = before + len(stored)
@@ -76,11 +83,11 @@ class CommitWriter:
                 prune(db, row.id, commit.session_id, head - self._retained_events)
             (stored_bytes,) = db.execute(
                 "UPDATE sessions SET head_sequence = ?, updated_at_us = ? WHERE id = ? RETURNING stored_bytes",
-                (head, microseconds(commit.at), row.id),
+                (head, microseconds(_updated_at(commit)), row.id),
             ).fetchone()
         self._note_delta(unit, stored_bytes, is_removed=removed)
         known = {message: other for message, other in unit.previous.items() if other}
-        return Committed(before, head, known, unit.rewound, unit.queue_revision), stored
+        return Committed(before, head, known, unit.rewound, unit.queue_revision, unit.is_unfinished), stored
 
     def _note_delta(self, unit: Unit, stored_bytes: int, *, is_removed: bool) -> None:
         row = unit.session
@@ -90,8 +97,7 @@ class CommitWriter:
             stored_bytes=stored_bytes - row.stored_bytes + unit.file_bytes,
             spent=tuple(unit.spent),
         )
-        if any(delta[1:]):
-            self.deltas.append(delta)
+        self.deltas += (one for one in (delta, *unit.moved) if any(one[1:]) and not is_staging(one.tenant))
 
     def _carry_out(self, unit: Unit, change: Change) -> None:
         db, row, session = unit.db, unit.session, unit.session.id
@@ -101,11 +107,7 @@ class CommitWriter:
             case HideMessages() | ShowMessages():
                 unit.rewound = rewind(db, session, unit.session_id, change, row.head_sequence + 1)
             case PutTurn(turn):
-                db.execute(
-                    "INSERT INTO turns (turn_id, session, ended, body) VALUES (?, ?, ?, ?)"
-                    " ON CONFLICT (turn_id) DO UPDATE SET ended = excluded.ended, body = excluded.body",
-                    (turn.turn_id, session, turn.status is TurnStatus.ENDED, text(turn)),
-                )
+                _put_turn(db, session, turn)
             case PutSession(value):
                 _put_session(db, session, value)
             case RemoveMessage(message_id):
@@ -131,6 +133,8 @@ class CommitWriter:
                 order_queue(unit, message_ids)
             case AddSpending(spending):
                 unit.spent.append(add_spending(db, spending))
+            case _:
+                _carry_out_staged(unit, change)
 
 
 def _session_row(db: sqlite3.Connection, commit: Commit) -> SessionRow:
@@ -139,6 +143,8 @@ def _session_row(db: sqlite3.Connection, commit: Commit) -> SessionRow:
     if row is not None:
         return SessionRow(*row)
     for change in commit.changes:
+        if isinstance(change, AdoptSession):
+            return adopt(db, change)
         if isinstance(change, PutSession) and change.session.revision == 1:
             cursor = db.execute(
                 "INSERT INTO sessions (session_id, tenant, body, updated_at_us) VALUES (?, ?, ?, ?)",
@@ -155,6 +161,30 @@ def _require(unit: Unit, change: RequireHead | RequireQueueRevision) -> None:
         require_revision(unit, change.revision)
     elif change.sequence != head:
         raise StaleVersion("the session has changed meanwhile", {"headSequence": str(head)})
+
+
+def _updated_at(commit: Commit) -> datetime:
+    """Returns when the session has changed last: an adopted one may have done so before it came."""
+    return next((one.session.updated_at for one in commit.changes if isinstance(one, AdoptSession)), commit.at)
+
+
+def _carry_out_staged(unit: Unit, change: Change) -> None:
+    """Carries out what is about sessions that are stored in parts; `_session_row` has adopted them already."""
+    if isinstance(change, MoveFiles):
+        move_files(unit, change)
+    elif isinstance(change, DropStaged):
+        drop_some(unit, change)
+
+
+def _put_turn(db: sqlite3.Connection, session: int, turn: Turn) -> None:
+    done = db.execute(
+        "INSERT INTO turns (turn_id, session, ended, body) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT (turn_id) DO UPDATE SET ended = excluded.ended, body = excluded.body"
+        " WHERE turns.session = excluded.session",
+        (turn.turn_id, session, turn.status is TurnStatus.ENDED, text(turn)),
+    )
+    if not done.rowcount:
+        raise StorageError(f"turn {turn.turn_id} belongs to another session", {"id": turn.turn_id})
 
 
 def _put_session(db: sqlite3.Connection, session: int, value: Session) -> None:

@@ -9,7 +9,7 @@ from turnwire.domain.conversation.messages import File, MessageStatus, Part, Too
 from turnwire.domain.errors import StorageError
 from turnwire.ports.codec import Codec
 from turnwire.ports.commit import PutFile, PutMessage
-from turnwire.storage.sqlite.hiding.changes import NEVER_HIDDEN, leave_place
+from turnwire.storage.sqlite.hiding.changes import HIDDEN_FOR_EVER, NEVER_HIDDEN, leave_place
 from turnwire.storage.sqlite.writing.unit import Unit, text
 
 
@@ -38,6 +38,9 @@ def put_message(unit: Unit, change: PutMessage, codec: Codec) -> None:
         raise StorageError(f"message {message.message_id} belongs to another session", {"id": message.message_id})
     for index in change.part_indexes:
         _put_part(unit, row[0], message.parts[index])
+    if change.is_hidden:
+        hide = "UPDATE messages SET hidden = 1, hidden_at = ? WHERE id = ?"
+        unit.db.execute(hide, (HIDDEN_FOR_EVER, row[0]))
     unit.previous[message.message_id] = str(row[1])
 
 

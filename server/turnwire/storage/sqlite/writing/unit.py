@@ -9,6 +9,7 @@ import msgspec
 
 from turnwire.domain.money import Consumption
 from turnwire.ports.commit import Rewound
+from turnwire.storage.accounts import Delta
 
 _encode_json = msgspec.json.Encoder().encode
 
@@ -36,6 +37,12 @@ class Unit:
     spent: list[tuple[date, Consumption]] = field(default_factory=list)
     previous: dict[str, str] = field(default_factory=dict)
     """The message before each message that was written, by its id; "" when there is none, or while it is queued."""
+    moved: list[Delta] = field(default_factory=list)
+    """What files that changed their owner change in the accounts of others than the session's tenant."""
+    is_gone: bool = False
+    """Whether the session's row was removed by a change."""
+    is_unfinished: bool = False
+    """Whether a change has left something for the next commit."""
     rewound: Rewound | None = None
     """Which messages were hidden or brought back."""
     queue_revision: int = 0

@@ -1,0 +1,196 @@
+"""Imports: the sessions of an archive that was uploaded."""
+
+import asyncio
+import contextlib
+import shutil
+import tempfile
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Mapping
+from pathlib import Path
+from typing import BinaryIO
+from uuid import uuid4
+
+from msgspec import Struct
+
+from turnwire.core.environment import Environment
+from turnwire.core.intake.inputs import NamedRequest
+from turnwire.core.quotas.reservations import Reservations
+from turnwire.core.use_cases.moving.formats import OWN, Formats
+from turnwire.core.use_cases.moving.progress import ImportProgress, ImportStatus
+from turnwire.core.use_cases.moving.runs import ImportPlan, ImportRun
+from turnwire.core.use_cases.moving.staging import Staging
+from turnwire.domain.errors import (
+    ImportRunning,
+    InvalidRequest,
+    RequestIdReused,
+    ShuttingDown,
+    TooManyTransfers,
+    UploadNotFound,
+)
+from turnwire.domain.principal import Principal
+from turnwire.ports.moving.archives import SeenIds
+
+MAX_IMPORTS = 4
+"""Imports that run at the same time, one of each tenant."""
+MAX_KEPT = 16
+"""Imports that have ended and whose outcome is answered again: a few hundred kilobytes each at most."""
+
+_Key = tuple[str, str, str]
+"""Tenant, subject, and the name of the request."""
+
+
+class ImportRequest(NamedRequest, frozen=True, kw_only=True):
+    """What to import."""
+
+    upload_id: str
+    format: str = ""
+    dry_run: bool = False
+    options: Mapping[str, str] = {}
+
+
+class _Import(Struct, frozen=True):
+    """An import that runs or has ended."""
+
+    fingerprint: str
+    tenant: str
+    progress: ImportProgress
+
+
+class Imports:
+    """The use case that reads archives.
+
+    `_imports` has those that run and the last that have ended, by their names; `_tasks` those that run, bounded by
+    MAX_IMPORTS. An import goes on when its callers are gone; `aclose` ends it, and the same request goes on later.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        formats: Formats,
+        staging: Staging,
+        reservations: Reservations,
+        make_seen: Callable[[], SeenIds],
+    ) -> None:
+        """Takes the ports, the formats, and what it shares with other use cases."""
+        self._environment = environment
+        self._formats = formats
+        self._staging = staging
+        self._reservations = reservations
+        self._make_seen = make_seen
+        self._imports: OrderedDict[_Key, _Import] = OrderedDict()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._keeping = asyncio.Lock()  # see ImportRun.store
+        self._closing = False
+
+    async def run(self, principal: Principal, request: ImportRequest) -> AsyncGenerator[ImportStatus]:
+        """Imports an upload; yields what happens until it has ended. Cancelling it only stops the telling.
+
+        A named request joins the import of the same name, and gets the outcome of one that has ended. Each session is
+        imported whole or not at all; one that is there already is skipped, so a request may be sent again after a
+        crash. An import that has brought everything removes the upload.
+
+        Raises:
+            InvalidRequest: there is no such format or option, or the upload is not complete.
+            UploadNotFound: the tenant has no such upload.
+            ArchiveInvalid: nothing was stored.
+            ImportRunning: another import of the tenant runs.
+            TooManyTransfers: too many imports run.
+            StorageError: what was imported until then stays.
+        """
+        async with contextlib.aclosing((await self._joined(principal, request)).follow()) as statuses:
+            async for status in statuses:
+                yield status
+
+    async def aclose(self) -> None:
+        """Ends what runs; half sessions are dropped. Idempotent."""
+        self._closing = True
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(tuple(self._tasks))
+
+    async def _joined(self, principal: Principal, request: ImportRequest) -> ImportProgress:
+        key = principal.tenant, principal.subject, request.request_id or uuid4().hex
+        if request.request_id:
+            stored = await self._environment.store.request(principal, request.request_id)
+            if stored is not None:  # of another method: imports are not stored
+                raise RequestIdReused.of("request_id", "was used for another request", requestId=request.request_id)
+        known = self._imports.get(key)
+        if known is not None:
+            if known.fingerprint != request.fingerprint:
+                raise RequestIdReused.of("request_id", "was used for another request", requestId=request.request_id)
+            if not known.progress.has_ended or known.progress.is_final:
+                return known.progress
+        reader = self._formats.reader(request.format)
+        upload = await self._environment.store.uploads.upload(principal.tenant, request.upload_id)
+        if not upload.is_complete:
+            raise InvalidRequest.of("upload_id", "is not complete: send its last bytes first")
+        if (running := self._imports.get(key)) is not None and not running.progress.has_ended:
+            return running.progress  # another call was as quick
+        self._check_room(principal.tenant, request.upload_id)
+        plan = ImportPlan(
+            principal=principal, format_name=request.format or OWN, options=request.options, dry_run=request.dry_run
+        )
+        progress = ImportProgress()
+        progress.total_bytes = upload.received_bytes
+        run = ImportRun(self._environment, self._staging, self._reservations, plan, reader=reader, progress=progress)
+        self._imports[key] = _Import(request.fingerprint, principal.tenant, progress)
+        self._imports.move_to_end(key)
+        task = asyncio.create_task(self._carry_out(run, plan, request.upload_id, progress), name="import")
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return progress
+
+    def _check_room(self, tenant: str, upload_id: str) -> None:
+        if self._closing:
+            raise ShuttingDown
+        running = [one for one in self._imports.values() if not one.progress.has_ended]
+        if any(one.tenant == tenant for one in running):
+            raise ImportRunning("another import of the tenant runs: wait for its end", upload_id)
+        if len(running) >= MAX_IMPORTS:
+            raise TooManyTransfers("too many imports run already")
+
+    async def _carry_out(self, run: ImportRun, plan: ImportPlan, upload_id: str, progress: ImportProgress) -> None:
+        error: Exception | None = None
+        try:
+            with contextlib.ExitStack() as stack:
+                first = await self._copied(plan.principal.tenant, upload_id, stack)
+                ahead = stack.enter_context(await asyncio.to_thread(_opened, first))
+                behind = stack.enter_context(await asyncio.to_thread(_opened, first))
+                await run.validate(first, self._make_seen)
+                await run.store(ahead, behind, self._keeping)
+            if not plan.dry_run and not progress.refused_sessions:
+                with contextlib.suppress(UploadNotFound):
+                    await asyncio.shield(self._environment.store.uploads.remove(plan.principal.tenant, upload_id))
+        except asyncio.CancelledError:
+            error = ShuttingDown()
+            raise
+        except Exception as failure:  # whoever follows the import gets it; nobody may
+            error = failure
+        finally:
+            progress.end(error)
+
+    async def _copied(self, tenant: str, upload_id: str, stack: contextlib.ExitStack) -> BinaryIO:
+        """Copies the upload into a temporary file, which readers can seek in."""
+        folder = await asyncio.to_thread(tempfile.mkdtemp, prefix="turnwire-import-")
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        path = Path(folder) / "archive"
+        file = stack.enter_context(await asyncio.to_thread(path.open, "w+b"))
+        async for piece in self._environment.store.uploads.pieces(tenant, upload_id):
+            await asyncio.to_thread(file.write, piece)
+        await asyncio.to_thread(file.flush)
+        file.seek(0)
+        return file
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()
+        ended = [key for key, one in self._imports.items() if one.progress.has_ended]
+        for key in ended[: max(0, len(ended) - MAX_KEPT)]:
+            del self._imports[key]
+
+
+def _opened(file: BinaryIO) -> BinaryIO:
+    """Opens a file once more, to read it from its beginning."""
+    return Path(file.name).open("rb")

@@ -1,0 +1,144 @@
+"""Sessions that are stored in parts, so that a long one does not hold up the commits of others."""
+
+import asyncio
+import contextlib
+from asyncio import Future
+from collections.abc import Sequence
+from typing import Any
+
+from turnwire.core.environment import Environment
+from turnwire.core.work import Work
+from turnwire.domain.conversation.sessions import Session
+from turnwire.domain.errors import SessionNotFound, StorageError
+from turnwire.domain.principal import STAGING_MARK
+from turnwire.ports.commit import AdoptSession, Change, Committed, DropStaged, MoveFiles, PutSession
+
+PART_CHANGES = 200
+PART_BYTES = 2**20
+"""Of one commit: others wait some tens of milliseconds for it at most."""
+
+RETRY_SECONDS = 60.0
+"""After a commit that failed, as on a full disk, while leftovers are dropped."""
+
+
+class Staging:
+    """Stores sessions in parts, and drops what was not adopted.
+
+    `_leftovers` has the ids to drop: those of a dead process at the start, and each session that was given up. The one
+    task of `start` drops them in small commits; `aclose` ends it, and the next start goes on.
+    """
+
+    def __init__(self, environment: Environment) -> None:
+        """Takes the ports."""
+        self._environment = environment
+        self._leftovers: asyncio.Queue[str] = asyncio.Queue()
+        self._clean = asyncio.Event()  # set while nothing is left to drop
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Looks for what a dead process has left, and starts to drop it. Raises StorageError."""
+        self._clean.set()
+        for staged_id in await self._environment.store.staged_sessions():
+            self.drop(staged_id)
+        self._task = asyncio.create_task(self._run(), name="staged sessions")
+
+    async def aclose(self) -> None:
+        """Ends the task. Idempotent."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    def begin(self) -> "StagedSession":
+        """Returns a new session to store in parts."""
+        return StagedSession(self._environment, self)
+
+    async def settled(self) -> None:
+        """Returns when nothing that was given up, now or by a dead process, has an id any more. Safe to cancel."""
+        await self._clean.wait()
+
+    def drop(self, staged_id: str) -> None:
+        """Removes a staged session, a little at a time, later."""
+        self._clean.clear()
+        self._leftovers.put_nowait(staged_id)
+
+    async def _run(self) -> None:
+        while True:
+            await self._drop(await self._leftovers.get())
+            if self._leftovers.empty():
+                self._clean.set()
+
+    async def _drop(self, staged_id: str) -> None:
+        while True:
+            work = Work((DropStaged(PART_CHANGES),))
+            try:
+                done = await self._environment.commit(staged_id, work, self._environment.clock())
+            except SessionNotFound:
+                return
+            except StorageError:
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            if not done.is_unfinished:
+                return
+
+
+class StagedSession:
+    """One session while it is stored in parts. Used by one task."""
+
+    def __init__(self, environment: Environment, staging: Staging) -> None:
+        """Use `Staging.begin`."""
+        self._environment = environment
+        self._staging = staging
+        self._id = environment.new_id("stg")
+        self._is_stored = False
+
+    async def put(self, changes: Sequence[Change]) -> None:
+        """Stores changes in one commit; returns when it is durable."""
+        now = self._environment.clock()
+        first: tuple[Change, ...] = ()
+        if not self._is_stored:
+            self._is_stored = True
+            placeholder = Session(
+                session_id=self._id, tenant=f"{STAGING_MARK}{self._id}", created_at=now, updated_at=now
+            )
+            first = (PutSession(placeholder),)
+        await asyncio.shield(self._environment.commit(self._id, Work((*first, *changes)), now))
+
+    async def finish(self, tenant: str) -> None:
+        """Gives the files to the tenant, the last thing before `adopt`."""
+        await self.put(())
+        work = Work((MoveFiles(tenant, PART_BYTES),))
+        while (await asyncio.shield(self._environment.commit(self._id, work, self._environment.clock()))).is_unfinished:
+            pass
+
+    def adopt(self, session: Session, messages: int, work: Work) -> "Future[Committed]":
+        """Makes the session what it is to be, with further work in the same commit. Call `finish` before.
+
+        Args:
+            session: What it is to be.
+            messages: How many messages it has.
+            work: For instance its events.
+
+        Returns:
+            The store's own future, which nobody may cancel.
+        """
+        adopting = Work((AdoptSession(session, self._id, messages),)) + work
+        return self._environment.commit(session.session_id, adopting, self._environment.clock())
+
+    def drop(self) -> None:
+        """Gives the session up."""
+        if self._is_stored:
+            self._staging.drop(self._id)
+
+
+def parts_of(changes: Sequence[tuple[Change, int]]) -> Any:
+    """Yields changes in parts for `StagedSession.put`; each change comes with its size in bytes."""
+    part, size = list[Change](), 0
+    for change, change_bytes in changes:
+        part.append(change)
+        size += change_bytes
+        if len(part) >= PART_CHANGES or size >= PART_BYTES:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part

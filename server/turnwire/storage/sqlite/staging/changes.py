@@ -1,0 +1,100 @@
+"""Staged sessions as SQL. Everything here runs inside the writer's transaction."""
+
+import sqlite3
+
+from turnwire.domain.errors import SessionNotFound, StorageError
+from turnwire.domain.principal import is_staging
+from turnwire.ports.commit import AdoptSession, DropStaged, MoveFiles
+from turnwire.storage.accounts import Delta
+from turnwire.storage.sqlite.writing.unit import SessionRow, Unit, text
+
+
+def adopt(db: sqlite3.Connection, change: AdoptSession) -> SessionRow:
+    """Gives a staged session its id and its tenant. Costs the same however long the session is, but for one count.
+
+    Raises:
+        SessionNotFound: nothing is staged under this id.
+        StorageError: messages or files are missing.
+    """
+    session = change.session
+    row = db.execute("SELECT id, tenant FROM sessions WHERE session_id = ?", (change.staged_id,)).fetchone()
+    if row is None or not is_staging(row[1]):
+        raise SessionNotFound(change.staged_id)
+    (found,) = db.execute("SELECT count(*) FROM messages WHERE session = ?", (row[0],)).fetchone()
+    if found != change.messages or db.execute("SELECT 1 FROM files WHERE tenant = ? LIMIT 1", (row[1],)).fetchone():
+        raise StorageError(f"session {session.session_id} is not all there", {"id": session.session_id})
+    # the last event of a deleted session of this id, whose sequences go on
+    last, kept_bytes = db.execute(
+        "SELECT coalesce(max(sequence), 0), coalesce(sum(length(frame)), 0) FROM events WHERE session_id = ?",
+        (session.session_id,),
+    ).fetchone()
+    pruned = max(last - 1, 0)
+    db.execute(
+        "UPDATE sessions SET session_id = ?, tenant = ?, body = ?, head_sequence = ?, pruned_through = ? WHERE id = ?",
+        (session.session_id, session.tenant, text(session), last, pruned, row[0]),
+    )
+    db.execute("UPDATE sessions SET stored_bytes = stored_bytes + ? WHERE id = ?", (kept_bytes, row[0]))
+    return SessionRow(row[0], session.tenant, last, pruned, 0, is_new=True)
+
+
+def move_files(unit: Unit, change: MoveFiles) -> None:
+    """Gives files of a staged session to a tenant, at least one. One that the tenant has already is used instead."""
+    db, moved = unit.db, 0
+    query = "SELECT id, sha256, length(content) FROM files WHERE tenant = ? ORDER BY id LIMIT 1"
+    while (row := db.execute(query, (unit.session.tenant,)).fetchone()) is not None:
+        file, sha256, size = row
+        if moved and moved + size > change.max_bytes:
+            unit.is_unfinished = True
+            return
+        moved += size + 1024  # so that empty files end a step too
+        own = db.execute("SELECT id FROM files WHERE tenant = ? AND sha256 = ?", (change.tenant, sha256)).fetchone()
+        if own is None:
+            db.execute("UPDATE files SET tenant = ? WHERE id = ?", (change.tenant, file))
+            unit.moved.append(Delta(change.tenant, stored_bytes=size))
+        else:
+            db.execute("UPDATE parts SET file = ? WHERE file = ?", (own[0], file))
+            db.execute("UPDATE part_files SET file = ? WHERE file = ?", (own[0], file))
+            db.execute("DELETE FROM files WHERE id = ?", (file,))
+
+
+def drop_some(unit: Unit, change: DropStaged) -> None:
+    """Removes a part of a staged session; the session itself once nothing else is left."""
+    db, row = unit.db, unit.session
+    if not is_staging(row.tenant):
+        raise StorageError(f"session {unit.session_id} is not staged", {"id": unit.session_id})
+    unit.is_unfinished = True
+    messages = "SELECT id FROM messages WHERE session = ? ORDER BY id LIMIT ?"
+    ids = [message for (message,) in db.execute(messages, (row.id, change.max_rows))]
+    if ids:
+        _drop_messages(unit, ids)
+        return
+    turns = "DELETE FROM turns WHERE id IN (SELECT id FROM turns WHERE session = ? ORDER BY id LIMIT ?)"
+    if db.execute(turns, (row.id, change.max_rows)).rowcount:
+        return
+    file = db.execute("SELECT id FROM files WHERE tenant = ? LIMIT 1", (row.tenant,)).fetchone()
+    if file is not None:
+        db.execute("DELETE FROM files WHERE id = ?", file)
+        return
+    db.execute("DELETE FROM sessions WHERE id = ?", (row.id,))
+    unit.is_gone, unit.is_unfinished = True, False
+
+
+def _drop_messages(unit: Unit, ids: list[int]) -> None:
+    """Removes messages, and the files that only they used, whoever owns these by now."""
+    db, among = unit.db, ",".join(map(str, ids))
+    used = f"SELECT id FROM parts WHERE message IN ({among})"
+    files = db.execute(
+        f"SELECT file FROM parts WHERE message IN ({among}) AND file IS NOT NULL"
+        f" UNION SELECT file FROM part_files WHERE part IN ({used})"
+    ).fetchall()
+    db.execute(f"DELETE FROM messages WHERE id IN ({among})")
+    for (file,) in files:
+        removed = db.execute(_REMOVE_UNUSED, (file,)).fetchone()
+        if removed is not None:
+            unit.moved.append(Delta(removed[0], stored_bytes=-removed[1]))
+
+
+_REMOVE_UNUSED = (
+    "DELETE FROM files WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM parts WHERE file = ?1)"
+    " AND NOT EXISTS (SELECT 1 FROM part_files WHERE file = ?1) RETURNING tenant, length(content)"
+)

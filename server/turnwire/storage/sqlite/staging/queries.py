@@ -1,0 +1,35 @@
+"""What is not all there yet, and what is in the way of it."""
+
+import sqlite3
+
+import msgspec
+
+from turnwire.domain.principal import STAGING_MARK
+from turnwire.ports.moving.sessions import SessionNames
+
+_BEHIND_MARK = chr(ord(STAGING_MARK) + 1)
+
+
+def staged_sessions(db: sqlite3.Connection) -> tuple[str, ...]:
+    """Returns the ids of sessions that are not all there; see `Store.staged_sessions`."""
+    query = "SELECT session_id FROM sessions WHERE tenant >= ? AND tenant < ? ORDER BY id"
+    return tuple(session_id for (session_id,) in db.execute(query, (STAGING_MARK, _BEHIND_MARK)))
+
+
+def is_taken(db: sqlite3.Connection, tenant: str, names: SessionNames) -> bool:
+    """Returns whether something has one of these ids; see `TenantStore.is_taken`."""
+    session = (
+        "SELECT EXISTS (SELECT 1 FROM sessions WHERE session_id = ?1)"
+        " OR EXISTS (SELECT 1 FROM events WHERE session_id = ?1 AND tenant <> ?2)"
+    )
+    if db.execute(session, (names.session_id, tenant)).fetchone()[0]:
+        return True
+    for table, column, ids in (
+        ("turns", "turn_id", names.turn_ids),
+        ("messages", "message_id", names.message_ids),
+        ("parts", "tool_call_id", names.call_ids),
+    ):
+        query = f"SELECT 1 FROM {table} WHERE {column} IN (SELECT value FROM json_each(?)) LIMIT 1"
+        if ids and db.execute(query, (msgspec.json.encode(ids).decode(),)).fetchone():
+            return True
+    return False

@@ -1,0 +1,532 @@
+"""Imports over the real store: whole sessions or nothing, and the same again when they are exported."""
+
+import asyncio
+import itertools
+import shutil
+import sqlite3
+from collections.abc import Coroutine, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from tests.support.fakes.domain_values import (
+    NOW,
+    make_answer,
+    make_file,
+    make_message,
+    make_part,
+    make_session,
+    make_turn,
+)
+from tests.support.fakes.opened_store import events_in
+from tests.support.oracles.archives import golden_records, real_id
+from tests.support.oracles.golden_history import HISTORY
+from tests.support.oracles.histories import Conversation, histories
+from tests.support.servers.moving import MINE, OTHERS, lines, moving, until_clean
+from turnwire.api.wire.codec import ProtoCodec
+from turnwire.cli.operator.event_frames import ProtoFrames
+from turnwire.core.settings import NO_QUOTAS, CoreSettings
+from turnwire.domain.archive.records import (
+    ArchivedFile,
+    ArchivedMessage,
+    ArchivedSession,
+    ArchivedTurn,
+    ImportProblem,
+    Record,
+    SessionEnd,
+)
+from turnwire.domain.conversation.events import ConversationChange, ConversationChanged, SessionDeleted
+from turnwire.domain.conversation.messages import Message, ModelRef, Origin, Text, ToolStatus, ToolUse
+from turnwire.domain.conversation.turns import TurnStatus
+from turnwire.domain.errors import ArchiveInvalid, InvalidRequest, NothingToRestore, RequestIdReused, UploadNotFound
+from turnwire.ports.commit import Commit, NewEvent, PutMessage, RemoveSession, ShowMessages
+from turnwire.ports.moving.archives import ArchiveFormat
+from turnwire.ports.pages import Page
+from turnwire.storage.sqlite.care.examination import Examiner
+
+MODEL = ModelRef("offline", "echo")
+SESSION = real_id("ses", "golden")
+
+
+async def test_export_import_export_is_byte_equal(tmp_path: Path) -> None:
+    """In another tenant of another server, with every field of every value; and nothing is wrong with the database."""
+    archive = lines([*golden_records(), *golden_records("second")])
+    async with moving(tmp_path) as here:
+        outcome = await here.bring(archive)
+        assert [(one.source_id, one.session_id, one.existed) for one in outcome.sessions] == [
+            (SESSION, SESSION, False),
+            (real_id("ses", "second"), real_id("ses", "second"), False),
+        ]
+        assert outcome.problems == []
+        assert outcome.last.done_bytes == outcome.last.total_bytes == len(archive)
+        assert await here.archive(MINE, SESSION, real_id("ses", "second")) == archive
+        stored = await here.store.of("mine").session(SESSION)
+        assert stored.updated_at == NOW
+        bounds = await here.store.of("mine").session_bounds(SESSION)
+        assert bounds.head == 2
+        with pytest.raises(UploadNotFound):
+            await here.store.uploads.upload("mine", "upl_1")
+        path = here.path
+    assert examine_all(path) == []
+
+
+def examine_all(path: Path) -> list[str]:
+    """Returns what the doctor finds."""
+    report = Examiner(ProtoCodec(), ProtoFrames()).examine(path)
+    assert report.is_complete
+    return list(map(str, report.findings))
+
+
+async def test_any_history_comes_through(tmp_path: Path) -> None:
+    """Byte for byte, whatever stands in it."""
+    names = map(str, itertools.count())
+    drawn = list[tuple[Message, ...]]()
+
+    @settings(max_examples=40, database=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(histories(Conversation("anthropic", "claude", "claude-opus-4-8")))
+    def draw(history: tuple[Message, ...]) -> None:
+        drawn.append(history)
+
+    await asyncio.to_thread(draw)
+    archive = lines([one for history in drawn for one in golden_records(next(names), history)])
+    async with moving(tmp_path) as here:
+        outcome = await here.bring(archive)
+        assert outcome.problems == []
+        assert await here.archive(MINE, *(one.session_id for one in outcome.sessions)) == archive
+
+
+async def test_twice_is_once(tmp_path: Path) -> None:
+    """What is there already is skipped and named."""
+    archive = lines(golden_records())
+    async with moving(tmp_path) as here:
+        await here.bring(archive)
+        again = await here.bring(archive)
+        assert [(one.session_id, one.existed) for one in again.sessions] == [(SESSION, True)]
+        assert await here.archive() == archive
+
+
+async def test_ids_that_are_taken_are_derived(tmp_path: Path) -> None:
+    """The same ones each time, so that a second import finds the session; references inside lead to them."""
+    archive = lines(golden_records())
+    async with moving(tmp_path) as here:
+        await here.bring(archive)
+        theirs = await here.bring(archive, OTHERS)
+        [session] = theirs.sessions
+        assert session.session_id != SESSION
+        assert not session.existed
+        again = await here.bring(archive, OTHERS)
+        assert [(one.session_id, one.existed) for one in again.sessions] == [(session.session_id, True)]
+        mine = (await here.store.of("mine").messages(SESSION, Page())).messages
+        copies = (await here.store.of("others").messages(session.session_id, Page())).messages
+        assert [[part.copied_id for part in m.parts] for m in copies] == [[p.part_id for p in m.parts] for m in mine]
+        assert not {m.message_id for m in mine} & {m.message_id for m in copies}
+        turn = await here.store.of("others").turn(session.session_id, copies[0].turn_id)
+        assert turn.user_message_id == copies[0].message_id
+        assert copies[-1].compaction is not None
+        assert copies[-1].compaction.through_message_id == copies[0].message_id
+        assert await here.archive() == archive
+        path = here.path
+    assert examine_all(path) == []
+
+
+async def test_sessions_of_one_archive_may_have_equal_ids(tmp_path: Path) -> None:
+    """The second one gets others: each is whole."""
+    first, second = golden_records("golden", HISTORY[:3]), golden_records("golden", HISTORY[:3])
+    other = real_id("ses", "other")
+
+    def moved(record: Record) -> Record:
+        match record:
+            case ArchivedSession(session):
+                return ArchivedSession(msgspec.structs.replace(session, session_id=other))
+            case ArchivedTurn(turn):
+                return ArchivedTurn(msgspec.structs.replace(turn, session_id=other))
+            case ArchivedMessage(message, hidden):
+                return ArchivedMessage(msgspec.structs.replace(message, session_id=other), hidden)
+            case _:
+                return record
+
+    async with moving(tmp_path) as here:
+        outcome = await here.bring(lines([*first, *map(moved, second)]))
+        assert [one.source_id == one.session_id for one in outcome.sessions] == [True, False]
+        for one in outcome.sessions:
+            assert len((await here.store.of("mine").messages(one.session_id, Page())).messages) == 3
+
+
+@pytest.mark.parametrize("kind", ["session", "message", "turn", "part"])
+async def test_an_id_twice_in_a_session_is_refused(tmp_path: Path, kind: str) -> None:
+    """And a session twice in an archive; nothing is stored."""
+    records = golden_records("golden", HISTORY[:4])
+    if kind == "session":
+        records = [*records, *records]
+    else:
+        wanted = ArchivedTurn if kind == "turn" else ArchivedMessage
+        place = next(number for number, record in enumerate(records) if isinstance(record, wanted))
+        twice: Any = records[place]
+        if kind == "part":
+            other = real_id("msg", "new")
+            twice = ArchivedMessage(msgspec.structs.replace(twice.message, message_id=other))
+        records.insert(place + 1, twice)
+        if kind != "turn":
+            records[-1] = SessionEnd(records[-1].messages + 1)  # type: ignore[union-attr]
+    async with moving(tmp_path) as here:
+        with pytest.raises(ArchiveInvalid, match="twice"):
+            await here.bring(lines(records))
+        await nothing_is_stored(here)
+
+
+async def nothing_is_stored(here: Any) -> None:
+    """Checks that the database has no session, no message and no file."""
+    await until_clean(here.store)
+    with sqlite3.connect(here.path) as db:
+        for table in ("sessions", "turns", "messages", "parts", "files", "events"):
+            assert db.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
+
+
+async def test_a_wrong_archive_stores_nothing(tmp_path: Path) -> None:
+    """However late it is wrong; the upload stays."""
+    archive = lines([*golden_records(), *golden_records("second")])
+    ends = [number + 1 for number, byte in enumerate(archive) if byte == ord("\n")]
+    async with moving(tmp_path) as here:
+        for end in ends[:-1:3]:
+            upload_id = await here.upload(archive[:end])
+            with pytest.raises(ArchiveInvalid, match="cut"):
+                await here.follow(MINE, upload_id=upload_id)
+            assert (await here.store.uploads.upload("mine", upload_id)).is_complete
+        await nothing_is_stored(here)
+        assert here.store.of("mine").account(NOW).sessions == 0
+
+
+async def test_a_turn_of_another_session_is_refused(tmp_path: Path) -> None:
+    """A message names turns of its own session only."""
+    records = golden_records()
+    place = next(n for n, one in enumerate(records) if isinstance(one, ArchivedMessage))
+    message = records[place].message  # type: ignore[union-attr]
+    records[place] = ArchivedMessage(msgspec.structs.replace(message, turn_id=real_id("trn", "foreign")))
+    async with moving(tmp_path) as here:
+        with pytest.raises(ArchiveInvalid, match="turn that does not come before"):
+            await here.bring(lines(records))
+
+
+async def test_a_dry_run_stores_nothing(tmp_path: Path) -> None:
+    """And tells what an import would do; the upload stays for it."""
+    archive = lines([*golden_records(), *golden_records("second")])
+    async with moving(tmp_path) as here:
+        await here.bring(lines(golden_records()))
+        upload_id = await here.upload(archive)
+        dry = await here.follow(MINE, upload_id=upload_id, dry_run=True)
+        assert [(one.session_id, one.existed) for one in dry.sessions] == [(SESSION, True), ("", False)]
+        assert await here.store.of("mine").session_ids() == (SESSION,)
+        wet = await here.follow(MINE, upload_id=upload_id)
+        assert [one.existed for one in wet.sessions] == [True, False]
+
+
+async def test_events_tell_of_an_imported_session(tmp_path: Path) -> None:
+    """It was created, and its messages are to be read; that is all, and it has its own time in lists."""
+    async with moving(tmp_path) as here:
+        await here.bring(lines(golden_records()))
+        page = await here.store.of("mine").session_events(SESSION, 0, None)
+        created, changed = events_in(page.frames)
+        assert created.session_created.session.id == SESSION
+        assert (changed.conversation_changed.reread, changed.conversation_changed.change) == (True, 6)
+
+
+async def test_a_deleted_session_comes_back_under_its_id(tmp_path: Path) -> None:
+    """Its sequences go on, so that a watcher who knew it sees a new session; also after the second time."""
+    archive = lines(golden_records())
+    async with moving(tmp_path) as here:
+        for _ in range(2):
+            await here.bring(archive)
+            await here.store.commit(
+                Commit(session_id=SESSION, at=NOW, changes=(RemoveSession(),), events=(NewEvent(SessionDeleted()),))
+            )
+        deleted_at = 2 * 3
+        again = await here.bring(archive)
+        assert again.sessions[0].session_id == SESSION
+        bounds = await here.store.of("mine").session_bounds(SESSION)
+        assert (bounds.earliest, bounds.head) == (deleted_at - 1, deleted_at + 2)
+        theirs = await here.bring(archive, OTHERS)
+        assert theirs.sessions[0].session_id != SESSION
+        assert await here.archive() == archive
+        path, account = here.path, here.store.of("mine").account(NOW)
+    assert examine_all(path) == []
+    async with moving(tmp_path) as again_opened:
+        assert again_opened.store.of("mine").account(NOW) == account
+
+
+async def test_hidden_messages_stay_hidden(tmp_path: Path) -> None:
+    """Nothing brings them back: that they can be is not part of an archive."""
+    async with moving(tmp_path) as here:
+        await here.bring(lines(golden_records()))
+        shown = (await here.store.of("mine").messages(SESSION, Page())).messages
+        assert len(shown) == len(HISTORY) - 2
+        change = ConversationChanged(ConversationChange.RESTORED, None)
+        with pytest.raises(NothingToRestore):
+            await here.store.commit(
+                Commit(session_id=SESSION, at=NOW, changes=(ShowMessages(),), events=(NewEvent(change),))
+            )
+
+
+async def test_an_archive_without_files_puts_words_in_their_place(tmp_path: Path) -> None:
+    """And says where."""
+    async with moving(tmp_path) as here:
+        records = [one for one in golden_records() if not isinstance(one, ArchivedFile)]
+        outcome = await here.bring(lines(records, include_files=False))
+        assert {problem.reason for problem in outcome.problems} == {"FILE_MISSING"}
+        assert {problem.source_id for problem in outcome.problems} == {SESSION}
+        shown = (await here.store.of("mine").messages(SESSION, Page())).messages
+        texts = [part.content.text for m in shown for part in m.parts if isinstance(part.content, Text)]
+        assert "[plot.png, image/png: not in the archive]" in texts
+        assert not any(call.files or call.full_output for m in shown for _, call in m.tool_calls())
+
+
+async def test_a_directory_that_is_not_allowed_is_left_out(tmp_path: Path) -> None:
+    """And told: an archive gives nobody a folder of the server."""
+    records = golden_records("golden", ())
+    session = records[0].session  # type: ignore[union-attr]
+    records[0] = ArchivedSession(msgspec.structs.replace(session, directory="/etc"))
+    async with moving(tmp_path) as here:
+        outcome = await here.bring(lines(records))
+        assert [problem.reason for problem in outcome.problems] == ["DIRECTORY_NOT_ALLOWED"]
+        assert (await here.store.of("mine").session(SESSION)).directory == ""
+
+
+async def test_equal_files_are_stored_once(tmp_path: Path) -> None:
+    """With what the tenant has already; the account agrees after a restart."""
+    async with moving(tmp_path) as here:
+        await here.bring(lines(golden_records()))
+        await here.bring(lines(golden_records("second")))
+        await here.bring(lines(golden_records()), OTHERS)
+        with sqlite3.connect(here.path) as db:
+            counts = dict(db.execute("SELECT tenant, count(*) FROM files GROUP BY tenant").fetchall())
+            assert counts == {"mine": 6, "others": 6}
+        accounts = [here.store.of(tenant).account(NOW) for tenant in ("mine", "others")]
+        assert [account.sessions for account in accounts] == [2, 1]
+    async with moving(tmp_path) as again:
+        assert [again.store.of(tenant).account(NOW) for tenant in ("mine", "others")] == accounts
+
+
+async def test_quotas_leave_a_session_out_as_a_whole(tmp_path: Path) -> None:
+    """The others come; the upload stays, and the same request brings the rest when there is room."""
+    archive = lines([one for name in ("a", "b", "c") for one in golden_records(name, HISTORY[:2])])
+    quotas = msgspec.structs.replace(NO_QUOTAS, max_sessions=2)
+    tight = CoreSettings(default_model=MODEL, quotas=quotas)
+    async with moving(tmp_path, tight) as here:
+        upload_id = await here.upload(archive)
+        outcome = await here.follow(MINE, upload_id=upload_id, request_id="r")
+        assert [one.source_id for one in outcome.sessions] == [real_id("ses", "a"), real_id("ses", "b")]
+        assert [(one.reason, one.source_id) for one in outcome.problems] == [("QUOTA_EXCEEDED", real_id("ses", "c"))]
+    async with moving(tmp_path) as here:
+        outcome = await here.follow(MINE, upload_id=upload_id, request_id="r")
+        assert [one.existed for one in outcome.sessions] == [True, True, False]
+
+
+async def test_stored_bytes_are_a_quota_of_the_whole_session(tmp_path: Path) -> None:
+    """Nothing of a session that does not fit is stored, and what was reserved is free again."""
+    archive = lines(golden_records())
+    quotas = msgspec.structs.replace(NO_QUOTAS, max_stored_bytes=len(archive) + 5_000)  # the upload counts too
+    async with moving(tmp_path, CoreSettings(default_model=MODEL, quotas=quotas)) as here:
+        for _ in range(2):
+            upload_id = await here.upload(archive)
+            outcome = await here.follow(MINE, upload_id=upload_id)
+            assert [one.reason for one in outcome.problems] == ["QUOTA_EXCEEDED"]
+            await here.store.uploads.remove("mine", upload_id)
+        small = await here.bring(lines(golden_records("small", ())))
+        assert small.problems == []
+
+
+async def test_requests_are_answered_again(tmp_path: Path) -> None:
+    """A named one gets its outcome, though its upload is gone; another content under the name is refused."""
+    archive = lines(golden_records())
+    async with moving(tmp_path) as here:
+        upload_id = await here.upload(archive)
+        first = await here.follow(MINE, upload_id=upload_id, request_id="r", fingerprint="1")
+        again = await here.follow(MINE, upload_id=upload_id, request_id="r", fingerprint="1")
+        assert again.sessions == first.sessions
+        with pytest.raises(RequestIdReused):
+            await here.follow(MINE, upload_id=upload_id, request_id="r", fingerprint="2")
+        with pytest.raises(UploadNotFound):
+            await here.follow(OTHERS, upload_id=upload_id, request_id="r", fingerprint="1")
+
+
+async def test_wrong_requests_are_refused(tmp_path: Path) -> None:
+    """Formats and options that there are not, and uploads that are not complete or another tenant's."""
+    async with moving(tmp_path) as here:
+        upload_id = await here.upload(lines(golden_records()))
+        for fields, match in (({"format": "papyrus"}, "format"), ({"options": {"a": "b"}}, "options")):
+            with pytest.raises(InvalidRequest, match=match):
+                await here.follow(MINE, upload_id=upload_id, **fields)
+        partial = await here.upload(b"x", is_whole=False)
+        with pytest.raises(InvalidRequest, match="not complete"):
+            await here.follow(MINE, upload_id=partial)
+        with pytest.raises(UploadNotFound):
+            await here.follow(OTHERS, upload_id=upload_id)
+
+
+class Foreign:
+    """A format with ids of its own, some of which mean something here."""
+
+    keeps_ids = False
+
+    def read(self, source: BinaryIO, options: Mapping[str, str]) -> Iterator[Record | ImportProblem]:
+        """Yields two sessions with equal ids inside."""
+        del options
+        assert source.read() == b"foreign"
+        for name in ("chat/1", "chat/2"):
+            yield ArchivedSession(make_session(name, title=name))
+            yield ArchivedFile(make_file(b"abc").sha256, b"abc")
+            turn = make_turn("t", name, user_message_id="1", status=TurnStatus.ENDED, ended_at=NOW)
+            yield ArchivedTurn(turn)
+            yield ArchivedMessage(make_message("1", "hello", make_file(b"abc"), session_id=name, turn_id="t"))
+            call = ToolUse(name="look", call_id="c", status=ToolStatus.SUCCESS, output="a cat")
+            yield ArchivedMessage(
+                make_answer(
+                    "2", make_part(0, call, part_id="call"), session_id=name, turn_id="t", answers_message_id="1"
+                )
+            )
+            yield ImportProblem(reason="UNKNOWN_PART", explanation="a video", source_id=name, field="mapping.2")
+            yield SessionEnd(2)
+
+
+async def test_other_formats_get_ids_of_their_source(tmp_path: Path) -> None:
+    """The same ones each time; the session says where it is from, and what could not be carried is told."""
+    async with moving(tmp_path, foreign=ArchiveFormat(Foreign())) as here:
+        first = await here.bring(b"foreign", format="foreign")
+        assert [one.source_id for one in first.sessions] == ["chat/1", "chat/2"]
+        assert [(one.reason, one.field) for one in first.problems] == [("UNKNOWN_PART", "mapping.2")] * 2
+        again = await here.bring(b"foreign", format="foreign")
+        assert [one.session_id for one in again.sessions] == [one.session_id for one in first.sessions]
+        assert [one.existed for one in again.sessions] == [True, True]
+        session = await here.store.of("mine").session(first.sessions[0].session_id)
+        assert session.origin == Origin(system="foreign", session_id="chat/1")
+        question, answer = (await here.store.of("mine").messages(session.session_id, Page())).messages
+        assert answer.answers_message_id == question.message_id
+        assert question.message_id.startswith("msg_")
+        assert (await here.store.of("mine").turn(session.session_id, answer.turn_id)).subject == ""
+        own = await here.archive()
+        assert (await here.bring(own, OTHERS)).problems == []
+        path = here.path
+    assert examine_all(path) == []
+
+
+PARTS = golden_records("golden", HISTORY[:7])
+"""A session that takes several commits when they are small."""
+
+
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets a commit hold two changes at most."""
+    monkeypatch.setattr("turnwire.core.use_cases.moving.runs.PART_CHANGES", 2)
+    monkeypatch.setattr("turnwire.core.use_cases.moving.staging.PART_CHANGES", 2)
+    monkeypatch.setattr("turnwire.core.use_cases.moving.staging.PART_BYTES", 1)
+
+
+async def dies_at(here: Any, commits: int, work: Coroutine[Any, Any, Any], copy: Path) -> bool:
+    """Runs some work until the store has taken a number of commits, and copies the database as kill -9 leaves it.
+
+    Returns False when the work was done before.
+    """
+    real, left, dead = here.store.commit, itertools.count(commits, -1), asyncio.Event()
+
+    def commit(unit: Commit) -> asyncio.Future[Any]:
+        if next(left) > 0:
+            return real(unit)  # type: ignore[no-any-return]
+        dead.set()
+        return asyncio.get_running_loop().create_future()
+
+    here.store.commit = commit
+    task, death = asyncio.ensure_future(work), asyncio.ensure_future(dead.wait())
+    await asyncio.wait((task, death), return_when=asyncio.FIRST_COMPLETED)
+    here.store.commit = real
+    if task.done():
+        death.cancel()
+        await task
+        return False
+    copy.mkdir()
+    for suffix in ("", "-wal"):
+        shutil.copy(f"{here.path}{suffix}", copy)
+    task.cancel()
+    await asyncio.wait((task,))
+    return True
+
+
+async def test_an_import_that_is_killed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each of its commits: what is there is whole, the doctor has nothing to say, and the same request again
+    brings everything, with no trace of the first attempt.
+    """
+    small_parts(monkeypatch)
+    archive = lines([*PARTS, *golden_records("second", HISTORY[4:6])])
+    reached = itertools.count()
+    for commits in reached:
+        folder, copy = tmp_path / f"{commits}", tmp_path / f"{commits}-killed"
+        folder.mkdir()
+        async with moving(folder) as here:
+            upload_id = await here.upload(archive)
+            if not await dies_at(here, commits, here.follow(MINE, upload_id=upload_id), copy):
+                break
+        assert all("sessions.staged" in finding for finding in examine_all(copy / here.path.name))
+        async with moving(copy) as again:
+            before = await again.archive()
+            assert before in (lines([]), lines(PARTS))
+            outcome = await again.follow(MINE, upload_id=upload_id)
+            assert [one.existed for one in outcome.sessions] == [before != lines([]), False]
+            assert await again.archive(MINE, *(one.session_id for one in outcome.sessions)) == archive
+            assert await again.store.staged_sessions() == ()
+            account = again.store.of("mine").account(NOW)
+        assert examine_all(copy / here.path.name) == []
+        async with moving(copy) as reopened:
+            assert reopened.store.of("mine").account(NOW) == account
+    assert commits > 20
+
+
+async def test_what_is_half_stored_is_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No list, no read, no count and no event knows of it until it is whole."""
+    small_parts(monkeypatch)
+    async with moving(tmp_path) as here:
+        real, looked = here.store.commit, 0
+
+        def commit(unit: Commit) -> asyncio.Future[Any]:
+            nonlocal looked
+            if unit.session_id.startswith("stg_"):
+                looked += 1
+                with sqlite3.connect(here.path) as db:
+                    query = (
+                        "SELECT (SELECT count(*) FROM sessions WHERE tenant = 'mine'), (SELECT count(*) FROM events)"
+                    )
+                    assert db.execute(query).fetchone() == (0, 0)
+                assert here.store.of("mine").account(NOW).sessions == 0
+            return real(unit)
+
+        monkeypatch.setattr(here.store, "commit", commit)
+        await here.bring(lines(PARTS))
+        assert looked > 5
+        assert [one.session_id for one in (await here.store.of("mine").sessions(Page())).sessions] == [SESSION]
+
+
+def spoken(name: str, words: str) -> ArchivedMessage:
+    """Returns a message of the session."""
+    part = make_part(0, Text(words), part_id=real_id("prt", name))
+    return ArchivedMessage(make_message(real_id("msg", name), part, session_id=SESSION))
+
+
+async def test_others_never_wait_for_more_than_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit of an import holds 200 messages or a megabyte, and waits for its turn like every other one."""
+    messages = [spoken(str(n), "x" * 100) for n in range(1500)]
+    [first, *_], big = golden_records("golden", ()), "x" * 600_000
+    large = [spoken(f"large {n}", big) for n in range(6)]
+    async with moving(tmp_path) as here:
+        real, sizes = here.store.commit, list[tuple[int, int]]()
+
+        def commit(unit: Commit) -> asyncio.Future[Any]:
+            changes = [one for one in unit.changes if isinstance(one, PutMessage)]
+            sizes.append((len(changes), sum(len(msgspec.json.encode(one.message)) for one in changes)))
+            waiting = here.store._writer._waiting  # one at a time: nothing of an import is in the queue twice
+            assert not any(other.session_id.startswith("stg_") for other, *_ in waiting if isinstance(other, Commit))
+            return real(unit)
+
+        monkeypatch.setattr(here.store, "commit", commit)
+        await here.bring(lines([first, *messages, *large, SessionEnd(1506)]))
+        assert max(count for count, _ in sizes) <= 200
+        assert max(size for _, size in sizes) < 2**20 + 700_000
+        assert sum(count for count, _ in sizes) == 1506

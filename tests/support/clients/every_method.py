@@ -243,6 +243,7 @@ LEFT_OUT = {
     ("StreamMessage", "tool_call_id"),
     ("EditQueuedMessage", "tool_call_id"),
     ("ExplainContext", "tool_call_id"),
+    ("EditQueuedMessage", "upload_id"),
     ("SendMessage", "upload_id"),  # messages and results do not take uploads in this version
     ("StreamMessage", "upload_id"),
     ("ExplainContext", "upload_id"),

@@ -47,6 +47,7 @@ from turnwire.core.use_cases.rewriting.forks import SessionForks
 from turnwire.core.use_cases.rewriting.late_turns import LateTurns
 from turnwire.core.use_cases.rewriting.rewinds import Rewinds
 from turnwire.core.use_cases.rewriting.waiting_messages import WaitingMessages
+from turnwire.core.use_cases.searching.searches import MessageSearches
 from turnwire.core.use_cases.sessions import Sessions
 from turnwire.core.use_cases.tool_results import ToolResults
 from turnwire.core.use_cases.turns import TurnRecords
@@ -268,6 +269,7 @@ def _use_cases(
         usage=UsageReports(environment, turns, rates),
         exports=Exports(environment, formats),
         imports=Imports(environment, formats, staging, reservations, TemporaryIds),
+        searches=MessageSearches(environment),
         watches=Watches(environment, turns, codec, heartbeat),
         conflated=ConflatedWatches(environment, turns, codec),
     )

@@ -58,6 +58,8 @@ TABLE: dict[type[e.DomainError], tuple[int, str, str]] = {
     e.TooManyWatchers: (code_pb2.RESOURCE_EXHAUSTED, "CONCURRENCY_LIMIT", "QuotaFailure RetryInfo"),
     e.TooManySignIns: (code_pb2.RESOURCE_EXHAUSTED, "CONCURRENCY_LIMIT", "QuotaFailure RetryInfo"),
     e.TooManyUploads: (code_pb2.RESOURCE_EXHAUSTED, "CONCURRENCY_LIMIT", "QuotaFailure RetryInfo"),
+    e.TooManySearches: (code_pb2.RESOURCE_EXHAUSTED, "CONCURRENCY_LIMIT", "QuotaFailure RetryInfo"),
+    e.SearchTooCostly: (code_pb2.RESOURCE_EXHAUSTED, "SEARCH_TOO_COSTLY", ""),
     e.QuotaExceeded: (code_pb2.RESOURCE_EXHAUSTED, "QUOTA_EXCEEDED", "QuotaFailure"),
     e.AnswerTooLarge: (code_pb2.RESOURCE_EXHAUSTED, "ANSWER_TOO_LARGE", ""),
     e.ProviderRateLimited: (code_pb2.RESOURCE_EXHAUSTED, "PROVIDER_RATE_LIMITED", "RetryInfo"),
@@ -113,6 +115,8 @@ def _make(kind: type[e.DomainError]) -> e.DomainError:
         arguments = ()
     elif issubclass(kind, e.Unauthenticated):
         arguments = ("the token is expired",)
+    elif issubclass(kind, e.SearchTooCostly):
+        arguments = (2.0,)
     elif issubclass(kind, e.QuotaExceeded):
         return e.QuotaExceeded("went wrong", "acme", quota="sessions", limit=2, used=3)
     return kind(*arguments)

@@ -11,6 +11,7 @@ from opencode.event import event_pb2
 from opencode.file import file_pb2, upload_pb2
 from opencode.message import message_pb2
 from opencode.provider import provider_pb2
+from opencode.search import search_pb2
 from opencode.server import server_pb2
 from opencode.session import session_pb2
 from opencode.tool import tool_pb2
@@ -25,6 +26,7 @@ from turnwire.api.services.events import EventService
 from turnwire.api.services.files import FileService, UploadService
 from turnwire.api.services.messages import MessageService
 from turnwire.api.services.moving.transfer import TransferService
+from turnwire.api.services.searching.search import SearchService
 from turnwire.api.services.sessions import SessionService
 from turnwire.api.services.tools import PermissionService, ToolService
 from turnwire.api.services.turns import TurnService
@@ -78,6 +80,7 @@ def all_services(use: UseCases, offered_auth: Sequence[str]) -> tuple[Service, .
         Service(tool["PermissionService"], PermissionService(use.permissions)),
         Service(transfer_pb2.DESCRIPTOR.services_by_name["TransferService"], TransferService(use.exports, use.imports)),
         Service(usage_pb2.DESCRIPTOR.services_by_name["UsageService"], UsageService(use.usage)),
+        Service(search_pb2.DESCRIPTOR.services_by_name["SearchService"], SearchService(use.searches)),
         Service(provider_pb2.DESCRIPTOR.services_by_name["ProviderService"], ProviderService(use.catalog)),
         Service(agent_pb2.DESCRIPTOR.services_by_name["AgentService"], AgentService(use.catalog)),
         Service(server_pb2.DESCRIPTOR.services_by_name["ServerService"], ServerService(use.catalog, offered_auth)),

@@ -25,6 +25,7 @@ LEAST_ROLE: Mapping[str, Role] = {
     "opencode.message.MessageService.SendMessage": Role.WRITER,
     "opencode.message.MessageService.StreamMessage": Role.WRITER,
     "opencode.provider.ProviderService.GetProviders": Role.READER,
+    "opencode.search.SearchService.SearchMessages": Role.READER,
     "opencode.server.ServerService.GetServerInfo": Role.NOBODY,
     "opencode.session.SessionService.ClearSession": Role.WRITER,
     "opencode.session.SessionService.CreateSession": Role.WRITER,

@@ -15,6 +15,7 @@ FEATURES: Mapping[str, str] = {
     "queue.edit": "`ListQueue` shows waiting messages, which can be edited, moved and removed",
     "quotas": "a tenant has limits, which `ListQuotas` shows",
     "requests.named": "`request_id` makes sending again safe",
+    "search": "`SearchMessages` finds messages by their words",
     "sessions.fork": "`ForkSession` copies a session, or its beginning",
     "sessions.rewind": "`ClearSession` and `RevertSession` hide messages, `RestoreSession` brings them back",
     "sessions.settings": "`UpdateSession` sets and unsets each setting of a session by a mask",

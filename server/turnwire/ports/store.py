@@ -25,6 +25,7 @@ from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.domain.money import Usage
 from turnwire.domain.principal import Principal
+from turnwire.domain.searching.hits import Search, SearchPage
 from turnwire.ports.commit import Commit, Committed
 from turnwire.ports.conversations import Conversation, StoredQuestion
 from turnwire.ports.moving.sessions import ArchivableStore, StagingStore
@@ -187,6 +188,24 @@ class TenantStore(ArchivableStore, Protocol):
 
         Raises:
             InvalidRequest: the page token is not of this listing.
+        """
+        ...
+
+    async def search(self, search: Search, place: bytes, size: int) -> SearchPage:
+        """Returns a page of what a search finds among the messages that are complete and shown.
+
+        Pages stay in order when messages are stored or removed meanwhile, and none repeats a hit.
+
+        Args:
+            search: What to find, and in which order.
+            place: `SearchPage.next_place` of the page before; b"" for the first.
+            size: Most hits to return, at least 1; fewer when they are large.
+
+        Raises:
+            SessionNotFound: the tenant has no session of one of the ids.
+            SearchTooCostly: it takes too long.
+            TooManySearches: too many of the tenant, or of all, run or wait.
+            InvalidRequest: the place is not of such a search.
         """
         ...
 

@@ -6,6 +6,7 @@ from uuid import uuid4
 from opencode.file.upload_pb2 import CreateUploadRequest, WriteUploadRequest
 from opencode.message.content_pb2 import MESSAGE_TYPE_USER
 from opencode.message.message_pb2 import AppendMessageRequest, GetMessagesRequest, ListMessagesRequest
+from opencode.search.search_pb2 import SEARCH_ORDER_NEWEST, SearchMessagesRequest
 from opencode.session.session_pb2 import ListSessionsRequest
 from opencode.tool.tool_pb2 import ListPermissionsRequest
 from opencode.turn.turn_service_pb2 import ListQueueRequest, ListTurnsRequest
@@ -118,6 +119,8 @@ async def _take_tokens(client: Client, mine: Belongings) -> None:
     sessions = await client.sessions.ListSessions(ListSessionsRequest(page_size=1))
     by_session = QueryUsageRequest(group_by=[USAGE_DIMENSION_SESSION], page_size=1)
     usage = await client.usage.QueryUsage(by_session)
+    search = SearchMessagesRequest(query="words", order=SEARCH_ORDER_NEWEST, page_size=1)
+    found = await client.search.SearchMessages(search)
     quotas = await client.usage.ListQuotas(ListQuotasRequest(page_size=1))
     async with watching(client) as watch:
         await watch.until_kind("caught_up")
@@ -129,6 +132,7 @@ async def _take_tokens(client: Client, mine: Belongings) -> None:
         "ListQueue": queue.next_page_token,
         "ListQuotas": quotas.next_page_token,
         "QueryUsage": usage.next_page_token,
+        "SearchMessages": found.next_page_token,
         "ListSessions": sessions.next_page_token,
         "session": listed.resume_token,
         "all": watch.token,

@@ -25,6 +25,7 @@ from opencode.message.message_pb2 import (
 )
 from opencode.model.model_pb2 import ModelName
 from opencode.provider.provider_pb2 import GetProvidersRequest
+from opencode.search.search_pb2 import SEARCH_ORDER_NEWEST, SearchMessagesRequest
 from opencode.server.server_pb2 import GetServerInfoRequest
 from opencode.session.session_pb2 import (
     ClearSessionRequest,
@@ -122,6 +123,14 @@ REQUESTS: dict[str, tuple[Make, ...]] = {
     ),
     "message.MessageService.ExplainContext": (lambda b: ExplainContextRequest(session_id=b.session_id),),
     "provider.ProviderService.GetProviders": (lambda _: GetProvidersRequest(),),
+    "search.SearchService.SearchMessages": (
+        lambda b: SearchMessagesRequest(query="words", session_ids=[b.session_id]),
+        lambda b: SearchMessagesRequest(
+            query="words", order=SEARCH_ORDER_NEWEST, page_size=1, page_token=b.tokens["SearchMessages"]
+        ),
+        lambda _: SearchMessagesRequest(query="words"),
+        lambda b: SearchMessagesRequest(query=f"plan OR {b.name}"),
+    ),
     "server.ServerService.GetServerInfo": (lambda _: GetServerInfoRequest(),),
     "session.SessionService.ListSessions": (
         lambda b: ListSessionsRequest(page_size=1, page_token=b.tokens["ListSessions"]),
@@ -282,7 +291,7 @@ def sample(mark: str) -> Belongings:
     """Returns belongings of nobody, whose ids are their names."""
     names = [field.name for field in fields(Belongings) if field.name != "tokens"]
     lists = ("ListMessages", "GetMessages", "ListPermissions", "ListTurns", "ListQueue", "ListSessions")
-    lists += ("ListQuotas", "QueryUsage")
+    lists += ("ListQuotas", "QueryUsage", "SearchMessages")
     tokens = {name: f"{name}-{mark}" for name in (*lists, "session", "all")}
     return Belongings(**{name: f"{name}-{mark}" for name in names}, tokens=tokens)
 

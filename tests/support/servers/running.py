@@ -13,6 +13,7 @@ from opencode.file.file_pb2_grpc import FileServiceStub
 from opencode.file.upload_pb2_grpc import UploadServiceStub
 from opencode.message.message_pb2_grpc import MessageServiceStub
 from opencode.provider.provider_pb2_grpc import ProviderServiceStub
+from opencode.search.search_pb2_grpc import SearchServiceStub
 from opencode.server.server_pb2_grpc import ServerServiceStub
 from opencode.session.session_pb2_grpc import SessionServiceStub
 from opencode.tool.tool_pb2_grpc import PermissionServiceStub, ToolServiceStub
@@ -36,6 +37,7 @@ class Client:
         self.turns = TurnServiceStub(channel)
         self.usage = UsageServiceStub(channel)
         self.transfer = TransferServiceStub(channel)
+        self.search = SearchServiceStub(channel)
         self.events = EventServiceStub(channel)
         self.tools = ToolServiceStub(channel)
         self.permissions = PermissionServiceStub(channel)

@@ -87,6 +87,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """A quota of the caller's tenant is used up; RetryInfo says when to try again where waiting helps. Of a call, and of a
     turn. Metadata: quota (its name, as ListQuotas answers it), limit, used.
     """
+    SEARCH_TOO_COSTLY: _ErrorReason.ValueType  # 29
+    """A search took too long; a query of fewer or rarer words, or a filter, makes it quicker."""
     NOTHING_TO_RESTORE: _ErrorReason.ValueType  # 30
     """No messages are hidden, or a turn began since they were."""
     TURN_EXISTS: _ErrorReason.ValueType  # 31
@@ -204,6 +206,8 @@ QUOTA_EXCEEDED: ErrorReason.ValueType  # 28
 """A quota of the caller's tenant is used up; RetryInfo says when to try again where waiting helps. Of a call, and of a
 turn. Metadata: quota (its name, as ListQuotas answers it), limit, used.
 """
+SEARCH_TOO_COSTLY: ErrorReason.ValueType  # 29
+"""A search took too long; a query of fewer or rarer words, or a filter, makes it quicker."""
 NOTHING_TO_RESTORE: ErrorReason.ValueType  # 30
 """No messages are hidden, or a turn began since they were."""
 TURN_EXISTS: ErrorReason.ValueType  # 31

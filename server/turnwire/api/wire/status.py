@@ -25,6 +25,7 @@ STATUS_CODES: dict[type[e.DomainError], int] = {
     e.StaleVersion: code_pb2.ABORTED,
     e.LimitReached: code_pb2.RESOURCE_EXHAUSTED,
     e.QuotaExceeded: code_pb2.RESOURCE_EXHAUSTED,
+    e.SearchTooCostly: code_pb2.RESOURCE_EXHAUSTED,
     e.AnswerTooLarge: code_pb2.RESOURCE_EXHAUSTED,
     e.ProviderError: code_pb2.UNAVAILABLE,
     e.ProviderRateLimited: code_pb2.RESOURCE_EXHAUSTED,

@@ -19,6 +19,7 @@ from turnwire.core.use_cases.rewriting.forks import SessionForks
 from turnwire.core.use_cases.rewriting.late_turns import LateTurns
 from turnwire.core.use_cases.rewriting.rewinds import Rewinds
 from turnwire.core.use_cases.rewriting.waiting_messages import WaitingMessages
+from turnwire.core.use_cases.searching.searches import MessageSearches
 from turnwire.core.use_cases.sessions import Sessions
 from turnwire.core.use_cases.tool_results import ToolResults
 from turnwire.core.use_cases.turns import TurnRecords
@@ -47,5 +48,6 @@ class UseCases:
     usage: UsageReports
     exports: Exports
     imports: Imports
+    searches: MessageSearches
     watches: Watches
     conflated: ConflatedWatches

@@ -19,7 +19,8 @@
     +-- UploadOffsetOutOfRange
     +-- StaleVersion
     +-- LimitReached
-    |   +-- TooManyTurns  TooManyWatchers  TooManySignIns  TooManyUploads  TooManyTransfers
+    |   +-- TooManyTurns  TooManyWatchers  TooManySignIns  TooManyUploads  TooManyTransfers  TooManySearches
+    +-- SearchTooCostly
     +-- QuotaExceeded
     +-- AnswerTooLarge
     +-- ProviderError
@@ -36,7 +37,9 @@ from turnwire.domain.errors.access import (
     LimitReached,
     PermissionDenied,
     QuotaExceeded,
+    SearchTooCostly,
     ShuttingDown,
+    TooManySearches,
     TooManySignIns,
     TooManyTransfers,
     TooManyTurns,
@@ -125,6 +128,7 @@ __all__ = [
     "ProviderUnavailable",
     "QuotaExceeded",
     "RequestIdReused",
+    "SearchTooCostly",
     "SequenceInFuture",
     "SessionNotFound",
     "ShuttingDown",
@@ -135,6 +139,7 @@ __all__ = [
     "StorageFull",
     "StorageSchemaTooNew",
     "StoredFileNotFound",
+    "TooManySearches",
     "TooManySignIns",
     "TooManyTransfers",
     "TooManyTurns",

@@ -71,6 +71,23 @@ class TooManyTransfers(LimitReached):
     subject = "transfers"
 
 
+class TooManySearches(LimitReached):
+    """Too many searches run or wait."""
+
+    subject = "searches"
+
+
+class SearchTooCostly(DomainError):
+    """A search took too long and was ended."""
+
+    reason = "SEARCH_TOO_COSTLY"
+
+    def __init__(self, max_seconds: float) -> None:
+        """Takes the limit."""
+        text = f"the search took more than {max_seconds:g} seconds: use more or rarer words, or a filter"
+        super().__init__(text, {"maxSeconds": f"{max_seconds:g}"})
+
+
 class QuotaExceeded(DomainError):
     """A quota of the caller's tenant is used up; metadata quota, limit and used. Nothing was stored."""
 

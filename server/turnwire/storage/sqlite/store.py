@@ -1,7 +1,7 @@
 """The store in one SQLite file: opens it, and hands each call to the writer or the reader."""
 
 from asyncio import Future
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -31,6 +31,8 @@ from turnwire.storage.sqlite.reading import queries
 from turnwire.storage.sqlite.reading.tenant_reads import Reads, TenantReads
 from turnwire.storage.sqlite.renewal import Renewal, adopt_codec
 from turnwire.storage.sqlite.schema.migrations import migrate
+from turnwire.storage.sqlite.searching.reader import Searches
+from turnwire.storage.sqlite.searching.upkeep import Upkeep, adopt_words
 from turnwire.storage.sqlite.staging.queries import staged_sessions
 from turnwire.storage.sqlite.timelines import Timelines, token_key
 from turnwire.storage.sqlite.uploads.removal import BlockRemoval
@@ -55,13 +57,15 @@ class SqliteStore:
     """Implements `ports.store.Store`; see there for every method.
 
     There is one reading connection because several reading threads would take the interpreter from the writing thread.
+    One more is for searches alone, which may take long.
     """
 
     def __init__(
         self,
         files: DatabaseFiles,
         lock: ProcessLock,
-        writing: aiosqlite.Connection,
+        connections: Sequence[aiosqlite.Connection],
+        upkeep: Upkeep,
         reads: Reads,
         *,
         timelines: Timelines,
@@ -70,13 +74,15 @@ class SqliteStore:
         """Use `open`."""
         self._files = files
         self._lock = lock
-        self._writing = writing
+        self._connections = connections  # the writing one first
+        self._writing = connections[0]
+        self._upkeep = upkeep
         self._reading = reads.connection
         self._reads = reads
         self._writer = reads.writer
         self._timelines = timelines
         self._renewal = reads.renewal
-        self._removal = BlockRemoval(writing)
+        self._removal = BlockRemoval(self._writing)
         self._removal.start()
         self.uploads = SqliteUploads(reads.writer, reads.connection, self._removal)
         self._token_key = token_key
@@ -116,25 +122,37 @@ class SqliteStore:
             opened.append(writing := await open_connection(settings.path, read_only=False))
             await run(writing, migrate)
             await run(writing, adopt_codec, codec.version)
+            await run(writing, adopt_words)
             opened.append(reading := await open_connection(settings.path, read_only=True))
+            opened.append(searching := await open_connection(settings.path, read_only=True))
             files.remember()
             accounts = Accounts(await run(writing, stored_accounts))
             sessions, changes = SessionCache(), CommitWriter(codec, settings.retained_events_per_session)
+            upkeep = Upkeep(writing)
             writer = GroupWriter(
-                writing, files, changes, sessions, accounts, publish=publish, on_loss=on_loss, observer=observer
+                writing,
+                files,
+                changes,
+                sessions,
+                accounts,
+                publish=publish,
+                on_loss=on_loss,
+                on_upkeep=upkeep.wake,
+                observer=observer,
             )
             await writer.start()
             timelines = await run(writing, Timelines.begin, writer.published_position)
             key = await run(writing, token_key)
             renewal = Renewal(writing, codec)
             await renewal.start()
+            await upkeep.start()
         except BaseException:
             for connection in opened:
                 await connection.close()
             lock.release()
             raise
-        reads = Reads(reading, writer, sessions, accounts, renewal, codec, settings.path)
-        return cls(files, lock, writing, reads, timelines=timelines, token_key=key)
+        reads = Reads(reading, writer, sessions, accounts, renewal, Searches(searching), codec, settings.path)
+        return cls(files, lock, opened, upkeep, reads, timelines=timelines, token_key=key)
 
     def commit(self, commit: Commit) -> Future[Committed]:
         """Stores one unit of work."""
@@ -193,7 +211,8 @@ class SqliteStore:
         self._closed = True
         await self._renewal.aclose()
         await self._removal.aclose()
+        await self._upkeep.aclose()
         await self._writer.aclose()
-        await self._reading.close()
-        await self._writing.close()
+        for connection in reversed(self._connections):
+            await connection.close()
         self._lock.release()

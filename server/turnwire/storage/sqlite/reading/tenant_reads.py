@@ -15,6 +15,7 @@ from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn, TurnStatus
+from turnwire.domain.searching.hits import Search, SearchPage
 from turnwire.ports.codec import Codec
 from turnwire.ports.conversations import Conversation, StoredQuestion
 from turnwire.ports.moving.sessions import SessionArchive, SessionNames
@@ -25,6 +26,7 @@ from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.connection import run
 from turnwire.storage.sqlite.reading import archives, displays, queries, usage, waiting
 from turnwire.storage.sqlite.renewal import Renewal
+from turnwire.storage.sqlite.searching.reader import Searches
 from turnwire.storage.sqlite.staging.queries import is_taken
 from turnwire.storage.sqlite.writing.writer import GroupWriter
 
@@ -41,6 +43,7 @@ class Reads:
     cache: SessionCache
     accounts: Accounts
     renewal: Renewal
+    searches: Searches
     codec: Codec
     path: Path
     """The database."""
@@ -141,6 +144,10 @@ class TenantReads:
     async def spent(self, session_id: str) -> Spent:
         """Returns what the ended turns have used."""
         return await run(self._reads.connection, queries.spent, self._tenant, session_id)
+
+    async def search(self, search: Search, place: bytes, size: int) -> SearchPage:
+        """Returns a page of hits."""
+        return await self._reads.searches.search(self._tenant, search, place, size)
 
     async def permission(self, session_id: str, permission_id: str) -> PermissionRequest:
         """Returns a permission request."""

@@ -1,4 +1,4 @@
-"""Version 6: uploads."""
+"""Version 6: uploads, and searching."""
 
 _UPLOADS = """
 -- bytes that a client sends in pieces. size_bytes: as announced, 0 when it was not; sealed: 1 once the last bytes came;
@@ -40,5 +40,66 @@ CREATE TABLE upload_blocks (
 ) STRICT;
 """
 
-MIGRATION = _UPLOADS
+_SEARCH = """
+-- the words of messages; see storage/sqlite/searching/. Has no text of its own. A row is an entry, or one to be removed
+CREATE VIRTUAL TABLE search_index USING fts5(terms, content = '', tokenize = "ascii tokenchars '_.'");
+
+-- version: which words the index has; another one makes it anew
+CREATE TABLE search_state (
+    id       INTEGER PRIMARY KEY CHECK (id = 1),
+    version  TEXT NOT NULL
+) STRICT;
+INSERT INTO search_state VALUES (1, '');
+
+-- a short name of a tenant for the words of its messages
+CREATE TABLE search_tenants (
+    id      INTEGER PRIMARY KEY,
+    tenant  TEXT NOT NULL UNIQUE
+) STRICT;
+
+-- one for each part that is found. id: the second of its message, and a number in it. excerpt: what of a large part is
+-- searched; NULL when its body says it. words: how many it has
+CREATE TABLE search_entries (
+    id       INTEGER PRIMARY KEY,
+    part     INTEGER NOT NULL UNIQUE,
+    message  INTEGER NOT NULL,
+    at_us    INTEGER NOT NULL,
+    words    INTEGER NOT NULL,
+    facets   TEXT NOT NULL,
+    excerpt  TEXT
+) STRICT;
+
+-- rows of the index whose part is gone or was rewritten, with what removes their words
+CREATE TABLE search_removals (
+    id       INTEGER PRIMARY KEY,
+    facets   TEXT NOT NULL,
+    excerpt  TEXT,
+    body     TEXT
+) STRICT;
+
+-- messages that are still to be indexed: of a session or (NULL) of all, with ids from least to before below. A NULL
+-- says that these are still to be found
+CREATE TABLE search_backlog (
+    id       INTEGER PRIMARY KEY,
+    session  INTEGER,
+    least    INTEGER NOT NULL DEFAULT 0,
+    below    INTEGER
+) STRICT;
+
+CREATE TRIGGER part_removed BEFORE DELETE ON parts BEGIN
+    INSERT INTO search_removals (id, facets, excerpt, body)
+    SELECT id, facets, excerpt, CASE WHEN excerpt IS NULL THEN old.body END FROM search_entries WHERE part = old.id;
+    DELETE FROM search_entries WHERE part = old.id;
+END;
+CREATE TRIGGER part_rewritten BEFORE UPDATE OF body ON parts WHEN old.body <> new.body BEGIN
+    INSERT INTO search_removals (id, facets, excerpt, body)
+    SELECT id, facets, excerpt, CASE WHEN excerpt IS NULL THEN old.body END FROM search_entries WHERE part = old.id;
+    DELETE FROM search_entries WHERE part = old.id;
+END;
+CREATE TRIGGER session_moved AFTER UPDATE OF tenant ON sessions WHEN old.tenant <> new.tenant BEGIN
+    INSERT INTO search_backlog (session) VALUES (new.id);
+END;
+"""
+
+MIGRATION = _UPLOADS + _SEARCH
 """To this version from the one before."""

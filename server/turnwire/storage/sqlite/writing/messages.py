@@ -10,11 +10,12 @@ from turnwire.domain.errors import StorageError
 from turnwire.ports.codec import Codec
 from turnwire.ports.commit import PutFile, PutMessage
 from turnwire.storage.sqlite.hiding.changes import HIDDEN_FOR_EVER, NEVER_HIDDEN, leave_place
+from turnwire.storage.sqlite.searching.entries import index_message
 from turnwire.storage.sqlite.writing.unit import Unit, text
 
 
 def put_message(unit: Unit, change: PutMessage, codec: Codec) -> None:
-    """Writes a message with the parts that the change names, and notes the message before it.
+    """Writes a message with the parts that the change names, indexes it, and notes the message before it.
 
     Raises:
         StorageError: the id is that of a message of another session, or a file is not stored.
@@ -41,6 +42,7 @@ def put_message(unit: Unit, change: PutMessage, codec: Codec) -> None:
     if change.is_hidden:
         hide = "UPDATE messages SET hidden = 1, hidden_at = ? WHERE id = ?"
         unit.db.execute(hide, (HIDDEN_FOR_EVER, row[0]))
+    index_message(unit.db, session.tenant, session.id, row[0], message)
     unit.previous[message.message_id] = str(row[1])
 
 

@@ -23,6 +23,7 @@ from turnwire.storage.accounts import Accounts, Delta
 from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.connection import run, translate
 from turnwire.storage.sqlite.files import DatabaseFiles
+from turnwire.storage.sqlite.searching.upkeep import any_work
 from turnwire.storage.sqlite.writing.changes import CommitWriter
 
 MAX_BATCH = 512
@@ -62,6 +63,8 @@ class _Written(NamedTuple):
     outcomes: list[Outcome]
     events: list[StoredEvent]
     deltas: list[Delta]
+    leaves_upkeep: bool = False
+    """Whether the index of words has something to remove or to add."""
 
 
 class GroupWriter:
@@ -81,11 +84,13 @@ class GroupWriter:
         *,
         publish: Publisher,
         on_loss: Callable[[StorageError], None],
+        on_upkeep: Callable[[], None],
         observer: Observer,
     ) -> None:
         """Takes the connection to write on, which the caller closes after `aclose`; see `SqliteStore.open`."""
         self._files = files
         self._on_loss = on_loss
+        self._on_upkeep = on_upkeep
         self._loss: StorageError | None = None  # set once, on the writer's thread; read between its batches
         self._sessions = sessions
         self._accounts = accounts
@@ -169,12 +174,15 @@ class GroupWriter:
         loop = asyncio.get_running_loop()
         started_at, was_whole = loop.time(), self._loss is None
         try:
-            outcomes, stored, deltas = await run(self._connection, self._transact, [unit for unit, *_ in batch])
+            written = await run(self._connection, self._transact, [unit for unit, *_ in batch])
         except Exception as error:  # the writer must outlive every failure: the whole server waits for it
-            outcomes, stored, deltas = [error] * len(batch), [], []
+            written = _Written([error] * len(batch), [], [])
+        outcomes, stored, deltas, leaves_upkeep = written
         ended_at = loop.time()
         if was_whole and self._loss is not None:
             self._on_loss(self._loss)
+        if leaves_upkeep:
+            self._on_upkeep()
         self._sessions.forget_changed(unit for unit, *_ in batch if isinstance(unit, Commit))
         self._accounts.add(deltas)
         if stored:
@@ -222,6 +230,7 @@ class GroupWriter:
                 outcome, events = apply(db, unit)
                 outcomes.append(outcome)
                 stored += events
+            leaves_upkeep = any_work(db)
             self._check_files()
             db.execute("COMMIT")
         except BaseException:
@@ -230,7 +239,7 @@ class GroupWriter:
                 db.execute("ROLLBACK")
             raise
         self._check_files()  # a commit written to a file that is now gone must not be confirmed
-        return _Written(outcomes, stored, self._changes.deltas)
+        return _Written(outcomes, stored, self._changes.deltas, leaves_upkeep)
 
     def _check_files(self) -> None:
         self._loss = self._files.loss()

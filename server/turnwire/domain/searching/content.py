@@ -1,0 +1,26 @@
+"""What of a part is searched."""
+
+from turnwire.domain.conversation.messages import Content, File, Refusal, Text, ToolResult, ToolUse
+
+MAX_SEARCHED_CHARACTERS = 32_768
+"""Of one part, from its beginning. Bounds what a message costs to index, whatever a tool answered."""
+
+
+def searched_text(content: Content) -> str:
+    """Returns the text of a part by which it is found; "" for none.
+
+    Reasoning is none: nobody said it. A tool call is one when it has its result, so that it is indexed once.
+    """
+    match content:
+        case Text(text) | Refusal(text):
+            found = text
+        case ToolUse() if content.status.settled:
+            shares = (content.name, content.input_json, content.output or content.error or "")
+            found = "\n".join(share[:MAX_SEARCHED_CHARACTERS] for share in shares if share)
+        case ToolResult():
+            found = content.output
+        case File():
+            found = content.filename or content.path
+        case _:
+            found = ""
+    return found[:MAX_SEARCHED_CHARACTERS]

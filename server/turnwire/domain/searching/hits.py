@@ -1,0 +1,62 @@
+"""A search and its hits, as values."""
+
+from datetime import datetime
+from enum import StrEnum
+
+from msgspec import Struct
+
+from turnwire.domain.conversation.messages import MessageType
+from turnwire.domain.searching.queries import Query
+from turnwire.domain.searching.snippets import SnippetPiece
+
+MAX_RANKED = 200
+"""Hits that the order by rank has: nobody reads more, and a page token has the rest of them."""
+
+MAX_CANDIDATES = 1000
+"""Of all hits, the newest among which the best are chosen: ranking all would cost as much as there are."""
+
+
+class SearchOrder(StrEnum):
+    """The order of hits."""
+
+    RANK = "rank"
+    NEWEST = "newest"
+    OLDEST = "oldest"
+
+
+class Search(Struct, frozen=True, kw_only=True):
+    """What a caller searches for. An empty tuple and None filter nothing."""
+
+    query: Query
+    session_ids: tuple[str, ...] = ()
+    types: tuple[MessageType, ...] = ()
+    senders: tuple[str, ...] = ()
+    start: datetime | None = None
+    """Of the messages' creation, inclusive."""
+    end: datetime | None = None
+    """Exclusive."""
+    order: SearchOrder = SearchOrder.RANK
+
+
+class SearchHit(Struct, frozen=True, kw_only=True):
+    """A part that has what was searched for."""
+
+    session_id: str
+    session_title: str
+    message_id: str
+    part_index: int
+    type: MessageType
+    created_at: datetime
+    """Of the message."""
+    sender_name: str
+    snippet: tuple[SnippetPiece, ...]
+
+
+class SearchPage(Struct, frozen=True):
+    """Some hits."""
+
+    hits: tuple[SearchHit, ...]
+    next_place: bytes
+    """Where the next page begins; empty on the last. Counts entries of all tenants, so it is not for callers' eyes."""
+    is_complete: bool = True
+    """False while messages of the tenant are still to be indexed."""

@@ -1,0 +1,141 @@
+"""The query language: words, "phrases", beginnings*, -without, and OR.
+
+    plan trip            both words, anywhere in the text
+    "summer trip"        these words next to each other
+    trav*                words that begin so; in a phrase the last one: "summer tr*"
+    plan -work           the first without the second
+    plan trip OR travel  the first word, and one of the others: OR joins the terms beside it
+
+Every other character divides words, so there is no wrong syntax: a text either has something to look for or has not.
+"""
+
+import re
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from turnwire.domain.errors import InvalidRequest
+from turnwire.domain.searching.words import Word, pairs, pieces
+
+MAX_QUERY_CHARACTERS = 1024
+MAX_QUERY_WORDS = 64
+"""Pairs of characters of scripts without spaces count as words."""
+
+_TERM = re.compile(r'(?P<minus>-?)(?:"(?P<phrase>[^"]*)"?(?P<after>\*?)|(?P<bare>[^\s"]+))')
+
+
+class Term(Struct, frozen=True):
+    """Words that are next to each other."""
+
+    words: tuple[str, ...]
+    is_prefix: bool = False
+    """Whether the last word may go on."""
+
+    def spans(self, text: list[Word]) -> Iterator[tuple[int, int]]:
+        """Yields where the term is in a text, given as its words."""
+        first, count = self.words[0], len(self.words)
+        for index in range(len(text) - count + 1):
+            if (text[index].text == first or count == 1) and self._is_at(text, index):
+                last = text[index + count - 1]
+                # one character is found as the beginning of a pair
+                is_half = last.is_run and self.is_prefix and len(self.words[-1]) < len(last.text)
+                yield text[index].start, last.end - is_half if last.end - last.start == len(last.text) else last.end
+
+    def count(self, text: list[str]) -> int:
+        """Returns how often the term is in a text, given as its words without places."""
+        first, *others = self.words
+        if not others:
+            return sum(word.startswith(first) for word in text) if self.is_prefix else text.count(first)
+        found, at = 0, -1
+        for _ in range(text.count(first)):
+            at = text.index(first, at + 1)
+            behind = text[at + 1 : at + 1 + len(others)]
+            if self.is_prefix and len(behind) == len(others) and behind[-1].startswith(others[-1]):
+                behind[-1] = others[-1]
+            found += behind == others
+        return found
+
+    def _is_at(self, text: list[Word], index: int) -> bool:
+        *front, end = self.words
+        last = text[index + len(front)].text
+        return all(text[index + place].text == word for place, word in enumerate(front)) and (
+            last.startswith(end) if self.is_prefix else last == end
+        )
+
+
+class Query(Struct, frozen=True):
+    """What to look for."""
+
+    groups: tuple[tuple[Term, ...], ...]
+    """A text has one term of each group."""
+    without: tuple[Term, ...] = ()
+    """It has none of these."""
+
+    def terms(self) -> tuple[Term, ...]:
+        """Returns the terms that make a text a hit."""
+        return tuple(term for group in self.groups for term in group)
+
+    def matches(self, text: list[Word]) -> bool:
+        """Returns whether a text, given as its words, is a hit."""
+        return all(any(_has(text, term) for term in group) for group in self.groups) and not any(
+            _has(text, term) for term in self.without
+        )
+
+
+def parse_query(text: str) -> Query:
+    """Returns the query that a text means.
+
+    Raises:
+        InvalidRequest: there is nothing to look for, or it is too long. Names `query`.
+    """
+    if len(text) > MAX_QUERY_CHARACTERS:
+        raise InvalidRequest.of("query", f"is longer than {MAX_QUERY_CHARACTERS} characters", "TOO_LONG")
+    groups: list[list[Term]] = []
+    without: list[Term] = []
+    joins = False
+    for found in _TERM.finditer(text):
+        if found["bare"] == "OR" and not found["minus"]:
+            joins = bool(groups)
+            continue
+        phrase = found["phrase"] if found["bare"] is None else found["bare"]
+        term = _term(phrase, is_prefix=phrase.endswith("*") or bool(found["after"]))
+        if term is None:
+            continue
+        if found["minus"]:
+            without.append(term)
+        elif joins:
+            groups[-1].append(term)
+        else:
+            groups.append([term])
+        joins = False
+    if not groups:
+        raise InvalidRequest.of("query", "has no word to look for")
+    if sum(len(term.words) for term in (*without, *(term for group in groups for term in group))) > MAX_QUERY_WORDS:
+        raise InvalidRequest.of("query", f"has more than {MAX_QUERY_WORDS} words", "TOO_LONG")
+    return Query(tuple(map(tuple, groups)), tuple(without))
+
+
+def _term(phrase: str, *, is_prefix: bool) -> Term | None:
+    """Returns the term of a phrase; None when no character of it is part of a word.
+
+    A run at the end of the phrase may go on in the text, one before another word may not.
+    """
+    found: list[str] = []
+    parts = pieces(phrase)
+    for place, piece in enumerate(parts):
+        if not piece.is_run:
+            found.append(piece.text)
+            continue
+        found += pairs(piece.text)
+        is_last = place == len(parts) - 1
+        if not is_last:
+            found.append(piece.text[-1])
+        elif len(piece.text) == 1:
+            return Term((*found, piece.text), is_prefix=True)
+        else:
+            return Term(tuple(found))
+    return Term(tuple(found), is_prefix) if found else None
+
+
+def _has(text: list[Word], term: Term) -> bool:
+    return next(term.spans(text), None) is not None

@@ -1,0 +1,128 @@
+"""Adding to the index and removing from it. Everything here runs inside a transaction of the writing connection."""
+
+import sqlite3
+from collections.abc import Callable
+from datetime import datetime
+
+import msgspec
+
+from turnwire.domain.conversation.messages import Message, MessageStatus, Part
+from turnwire.domain.searching.content import searched_text
+from turnwire.domain.searching.words import tokens
+from turnwire.storage.sqlite.searching.facets import facets_of, indexed_words
+
+NUMBER_BITS = 16
+"""Of an entry's id, behind the second of its message. Entries of a second that has more go to the next one."""
+
+MAX_BODY_CHARACTERS = 65_536
+"""Of a part that is read again to show or remove an entry; of a larger one the entry has an excerpt."""
+
+_LAST_SECOND = 2**38
+"""After the year 9999; imported messages may have any time."""
+
+_FINAL = frozenset(MessageStatus) - {MessageStatus.QUEUED, MessageStatus.STREAMING}
+
+_part = msgspec.json.Decoder(Part).decode
+
+_ADD = "INSERT INTO search_entries (id, part, message, at_us, words, facets, excerpt) VALUES (?, ?, ?, ?, ?, ?, ?)"
+
+_NEWEST = (
+    "SELECT max(coalesce((SELECT max(id) FROM search_entries WHERE id BETWEEN ?1 AND ?2), ?1 - 1),"
+    " coalesce((SELECT max(id) FROM search_removals WHERE id BETWEEN ?1 AND ?2), ?1 - 1))"
+)
+
+_PARTS = (
+    "SELECT part_index, parts.id, facets, length(parts.body) FROM parts"
+    " LEFT JOIN search_entries ON search_entries.part = parts.id WHERE parts.message = ?"
+)
+
+
+def is_final(status: MessageStatus) -> bool:
+    """Returns whether messages of a status are indexed: those that wait or stream are not."""
+    return status in _FINAL
+
+
+def index_message(db: sqlite3.Connection, tenant: str, session: int, message_row: int, message: Message) -> None:
+    """Adds the parts of a message that are not in the index, unless the message waits or streams. Idempotent.
+
+    A part that was rewritten has left the index (`part_rewritten`). One that is filed for another tenant is filed anew.
+
+    Args:
+        db: The writing connection.
+        tenant: The owner of the session.
+        session: The row of the session.
+        message_row: The row of the message.
+        message: The message with all its parts, which are stored.
+    """
+    if not is_final(message.status):
+        return
+    facets = facets_of(tenant_number(db, tenant), session, message.type, message.sender)
+    for index, part, filed, size in db.execute(_PARTS, (message_row,)).fetchall():
+        if filed == facets or not (text := searched_text(message.parts[index].content)):
+            continue
+        if filed is not None:
+            _take_out(db, part)
+        entry, at_us, words = _free_id(db, message.created_at), _microseconds(message.created_at), tokens(text)
+        excerpt = text if size > MAX_BODY_CHARACTERS else None
+        db.execute(_ADD, (entry, part, message_row, at_us, len(words), facets, excerpt))
+        db.execute("INSERT INTO search_index (rowid, terms) VALUES (?, ?)", (entry, indexed_words(facets, words)))
+
+
+def remove_some(db: sqlite3.Connection, count: int) -> bool:
+    """Takes the words of some entries that are gone out of the index. Returns whether there were any."""
+    rows = db.execute("SELECT id, facets, excerpt, body FROM search_removals ORDER BY id LIMIT ?", (count,)).fetchall()
+    for entry, facets, excerpt, body in rows:
+        words = indexed_words(facets, tokens(entry_text(excerpt, body)))  # FTS5 has to be told the same text again
+        db.execute("INSERT INTO search_index (search_index, rowid, terms) VALUES ('delete', ?, ?)", (entry, words))
+        db.execute("DELETE FROM search_removals WHERE id = ?", (entry,))
+    return bool(rows)
+
+
+def entry_text(excerpt: str | None, body: str) -> str:
+    """Returns the text of an entry: its excerpt, or what the body of its part says."""
+    return searched_text(_part(body).content) if excerpt is None else excerpt
+
+
+def tenant_number(db: sqlite3.Connection, tenant: str) -> int:
+    """Returns the short name of a tenant; gives it one if it has none."""
+    found = known_tenant_number(db, tenant)
+    if found is None:
+        db.execute("INSERT INTO search_tenants (tenant) VALUES (?)", (tenant,))
+        found = known_tenant_number(db, tenant)
+    return found or 0
+
+
+def known_tenant_number(db: sqlite3.Connection, tenant: str) -> int | None:
+    """Returns the short name of a tenant; None when none of its messages was ever indexed."""
+    row = db.execute("SELECT id FROM search_tenants WHERE tenant = ?", (tenant,)).fetchone()
+    return None if row is None else int(row[0])
+
+
+def first_id(at: datetime, rounded: Callable[[float], int] = int) -> int:
+    """Returns the lowest id of the entries of a second."""
+    return min(max(rounded(at.timestamp()), 0), _LAST_SECOND) << NUMBER_BITS
+
+
+def _free_id(db: sqlite3.Connection, at: datetime) -> int:
+    """Returns an id that no row of the index has."""
+    first = first_id(at)
+    while True:
+        last = first + 2**NUMBER_BITS - 1
+        (newest,) = db.execute(_NEWEST, (first, last)).fetchone()
+        if newest < last:
+            return int(newest) + 1
+        first = last + 1
+
+
+def _take_out(db: sqlite3.Connection, part: int) -> None:
+    db.execute(
+        "INSERT INTO search_removals (id, facets, excerpt, body)"
+        " SELECT search_entries.id, facets, excerpt, CASE WHEN excerpt IS NULL THEN body END"
+        " FROM search_entries JOIN parts ON parts.id = part WHERE part = ?",
+        (part,),
+    )
+    db.execute("DELETE FROM search_entries WHERE part = ?", (part,))
+
+
+def _microseconds(at: datetime) -> int:
+    return round(at.timestamp() * 1_000_000)

@@ -1,0 +1,145 @@
+"""Upkeep of the index while the server runs: removes what is gone, adds what an older version or an import has left."""
+
+import asyncio
+import sqlite3
+
+import aiosqlite
+import msgspec
+
+from turnwire.domain.errors import StorageError
+from turnwire.domain.searching.words import VERSION
+from turnwire.storage.sqlite.connection import run
+from turnwire.storage.sqlite.reading.fitting import fitting
+from turnwire.storage.sqlite.reading.rows import read_messages
+from turnwire.storage.sqlite.searching.entries import index_message, remove_some
+
+STEP_MESSAGES = 32
+STEP_REMOVALS = 64
+STEP_BYTES = 500_000
+"""Of one step, which holds up commits for some milliseconds."""
+PAUSE_SECONDS = 0.02
+"""Between steps, for calls. 100,000 messages take about two minutes."""
+RETRY_SECONDS = 60.0
+"""After a step that failed, as on a full disk."""
+
+_ANY_WORK = "SELECT EXISTS (SELECT 1 FROM search_removals) OR EXISTS (SELECT 1 FROM search_backlog)"
+
+
+def adopt_words(db: sqlite3.Connection) -> None:
+    """Empties an index that has other words than this version makes, and notes all messages as to be indexed.
+
+    Idempotent, and one transaction.
+    """
+    (stored,) = db.execute("SELECT version FROM search_state").fetchone()
+    if stored == VERSION:
+        return
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        db.execute("INSERT INTO search_index (search_index) VALUES ('delete-all')")
+        for table in ("search_entries", "search_removals", "search_backlog"):
+            db.execute(f"DELETE FROM {table}")
+        db.execute("INSERT INTO search_backlog (session, below) SELECT NULL, max(id) + 1 FROM messages HAVING count(*)")
+        db.execute("UPDATE search_state SET version = ?", (VERSION,))
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:  # a full disk has rolled it back
+            db.execute("ROLLBACK")
+        raise
+
+
+def any_work(db: sqlite3.Connection) -> bool:
+    """Returns whether something is to be removed or added. Costs two looks at empty tables."""
+    return bool(db.execute(_ANY_WORK).fetchone()[0])
+
+
+class Upkeep:
+    """Carries the work out in small steps, each a transaction of its own between those of commits.
+
+    What is removed or added meanwhile is part of the commit that does it, so no order of steps, commits and crashes
+    loses anything. One task, which `start` makes and `aclose` ends.
+    """
+
+    def __init__(self, connection: aiosqlite.Connection) -> None:
+        """Takes the writing connection, which the caller closes after `aclose`."""
+        self._connection = connection
+        self._wanted = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Starts the task, which first looks whether an earlier run has left work."""
+        self._wanted.set()
+        self._task = asyncio.create_task(self._work(), name="search upkeep")
+
+    def wake(self) -> None:
+        """Says that there may be work."""
+        self._wanted.set()
+
+    async def aclose(self) -> None:
+        """Ends the task; the next start goes on. Idempotent."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    async def _work(self) -> None:
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            try:
+                if await run(self._connection, work_some):
+                    self._wanted.set()
+                    await asyncio.sleep(PAUSE_SECONDS)
+            except StorageError:
+                self._wanted.set()
+                await asyncio.sleep(RETRY_SECONDS)
+
+
+def work_some(db: sqlite3.Connection) -> bool:
+    """Carries out a step. Returns False when there is nothing to do."""
+    if not any_work(db):
+        return False
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        if not remove_some(db, STEP_REMOVALS):
+            _index_some(db)
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:  # a full disk has rolled it back
+            db.execute("ROLLBACK")
+        raise
+    return True
+
+
+def _index_some(db: sqlite3.Connection) -> None:
+    """Indexes the newest messages of the first entry of the backlog, and notes how far that is."""
+    query = "SELECT id, session, least, below FROM search_backlog ORDER BY id LIMIT 1"
+    backlog, session, least, below = db.execute(query).fetchone()
+    if below is None:
+        ends = "SELECT coalesce(min(id), 0), coalesce(max(id), -1) + 1 FROM messages WHERE session = ?"
+        least, below = db.execute(ends, (session,)).fetchone()
+        db.execute("UPDATE search_backlog SET least = ? WHERE id = ?", (least, backlog))
+    # + keeps SQLite from sorting the whole session: messages that were imported together have ids beside each other
+    found = db.execute(
+        "SELECT id, length(display) FROM messages WHERE id >= ? AND id < ? AND (? IS NULL OR +session = ?)"
+        " ORDER BY id DESC LIMIT ?",
+        (least, below, session, session, STEP_MESSAGES),
+    )
+    rows, _ = fitting(found, lambda row: row[1], STEP_BYTES)
+    if not rows:
+        db.execute("DELETE FROM search_backlog WHERE id = ?", (backlog,))
+        return
+    ids = [row for row, _ in rows]
+    for row in ids:
+        _index_one(db, row)
+    db.execute("UPDATE search_backlog SET below = ? WHERE id = ?", (ids[-1], backlog))
+
+
+def _index_one(db: sqlite3.Connection, row: int) -> None:
+    """Indexes a message. One that cannot be read is left out; `turnwire doctor` finds it."""
+    query = "SELECT tenant, session FROM messages JOIN sessions ON sessions.id = session WHERE messages.id = ?"
+    tenant, session = db.execute(query, (row,)).fetchone()
+    try:
+        [message] = read_messages(db, "messages.id = ?", (row,), "place")
+    except msgspec.DecodeError:
+        return
+    if [part.index for part in message.parts] == list(range(len(message.parts))):
+        index_message(db, tenant, session, row, message)

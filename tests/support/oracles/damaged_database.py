@@ -32,6 +32,7 @@ from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
 from turnwire.storage.accounts import Delta
 from turnwire.storage.sqlite.renewal import adopt_codec
 from turnwire.storage.sqlite.schema.migrations import migrate
+from turnwire.storage.sqlite.searching.upkeep import adopt_words
 from turnwire.storage.sqlite.uploads import changes as uploads
 from turnwire.storage.sqlite.uploads.blocks import BLOCK_BYTES
 from turnwire.storage.sqlite.writing.changes import CommitWriter
@@ -127,6 +128,7 @@ def fill(db: sqlite3.Connection) -> None:
     """Makes an empty database one without a problem. The second session has dropped its first two events."""
     migrate(db)
     adopt_codec(db, CODEC.version)
+    adopt_words(db)
     db.execute("PRAGMA foreign_keys=ON")
     writer = CommitWriter(CODEC, 10_000)
     writer.next_position = 1
@@ -232,6 +234,10 @@ DAMAGES = (
     _one("parts.columns", f"UPDATE parts SET tool_call_id = NULL {_OF} 'msg_2') AND part_index = 1"),
     _one("parts.columns", f"UPDATE parts SET file = NULL {_OF} 'msg_1')", also=frozenset({"files.unused"})),
     _one("parts.files", "DELETE FROM part_files", also=frozenset({"files.unused"})),
+    _one("search.index", "DELETE FROM search_entries WHERE id = (SELECT min(id) FROM search_entries)", count=2),
+    _one("search.index", "UPDATE search_entries SET facets = '1.s9'", count=10),
+    _one("search.index", "INSERT INTO search_entries VALUES (1, 999, 999, 0, 1, '1.s1', NULL)"),
+    _one("search.index", "INSERT INTO search_index (search_index) VALUES ('delete-all')", count=10),
     _one("files.unused", "INSERT INTO files (tenant, sha256, content) VALUES ('default', '00', x'00')"),
     _never("files.bytes", f"UPDATE files SET content = x'00' WHERE sha256 = '{LOG.sha256}'"),
     _never("uploads.bytes", f"UPDATE upload_blocks SET bytes = zeroblob(8) {_LAST_BLOCK} 'upl_done')"),

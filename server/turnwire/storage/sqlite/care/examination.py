@@ -10,6 +10,7 @@ from turnwire.ports.codec import Codec
 from turnwire.storage.sqlite.care.checks.events import check_events
 from turnwire.storage.sqlite.care.checks.files import check_files
 from turnwire.storage.sqlite.care.checks.messages import check_messages, check_order
+from turnwire.storage.sqlite.care.checks.search import check_search
 from turnwire.storage.sqlite.care.checks.sessions import check_permissions, check_sessions, check_turns
 from turnwire.storage.sqlite.care.checks.structure import (
     CHANGED_INDEX,
@@ -31,14 +32,8 @@ TABLES = ("sessions", "turns", "permissions", "messages", "events", "files", "up
 """The tables whose rows an examination reads, in its order."""
 
 _CONTENTS = (
-    check_sessions,
-    check_turns,
-    check_permissions,
-    check_messages,
-    check_order,
-    check_events,
-    check_files,
-    check_uploads,
+    *(check_sessions, check_turns, check_permissions, check_messages, check_order, check_events, check_files),
+    *(check_uploads, check_search),
 )
 
 _UNRELIABLE = frozenset({DAMAGED_FILE, DAMAGED_INDEX, CHANGED_TABLE, CHANGED_INDEX, OLD_SCHEMA})

@@ -22,6 +22,16 @@ def is_staging(tenant: str) -> bool:
     return tenant.startswith(STAGING_MARK)
 
 
+def staging_of(tenant: str, staged_id: str) -> str:
+    """Returns what a session that is stored in parts for a tenant has in place of a tenant."""
+    return f"{STAGING_MARK}{tenant}/{staged_id}"
+
+
+def owner_of(tenant: str) -> str:
+    """Returns the tenant that owns a session, or is to own one that is not all there yet."""
+    return tenant[1:].partition("/")[0] if is_staging(tenant) else tenant
+
+
 def is_subject(text: str) -> bool:
     """Returns whether a text can be the subject of a caller who is identified: short, and fit for a log line."""
     return 0 < len(text) <= MAX_SUBJECT_CHARACTERS and text.isprintable()

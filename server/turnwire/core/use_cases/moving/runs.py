@@ -226,10 +226,10 @@ class ImportRun:
         """Stores a session whole. Raises QuotaExceeded before anything of it is read."""
         tenant = self._plan.principal.tenant
         with self._reservations.reserve(tenant, copied_bytes=found.stored_bytes, is_new_session=True) as reserved:
-            staged = self._staging.begin()
+            staged = self._staging.begin(tenant)
             try:
                 session = await self._stage(staged, identities, batches)
-                await staged.finish(tenant)
+                await staged.finish()
                 changed = ConversationChanged(ConversationChange.IMPORTED, None, reread=True)
                 events = (NewEvent(SessionCreated(SessionView(session))), NewEvent(changed))
                 storing = staged.adopt(session, found.messages, Work((), events))

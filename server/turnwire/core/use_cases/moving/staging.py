@@ -10,7 +10,7 @@ from turnwire.core.environment import Environment
 from turnwire.core.work import Work
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import SessionNotFound, StorageError
-from turnwire.domain.principal import STAGING_MARK
+from turnwire.domain.principal import staging_of
 from turnwire.ports.commit import AdoptSession, Change, Committed, DropStaged, MoveFiles, PutSession
 
 PART_CHANGES = 200
@@ -49,9 +49,9 @@ class Staging:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
 
-    def begin(self) -> "StagedSession":
-        """Returns a new session to store in parts."""
-        return StagedSession(self._environment, self)
+    def begin(self, tenant: str) -> "StagedSession":
+        """Returns a new session to store in parts for a tenant."""
+        return StagedSession(self._environment, self, tenant)
 
     async def settled(self) -> None:
         """Returns when nothing that was given up, now or by a dead process, has an id any more. Safe to cancel."""
@@ -85,8 +85,9 @@ class Staging:
 class StagedSession:
     """One session while it is stored in parts. Used by one task."""
 
-    def __init__(self, environment: Environment, staging: Staging) -> None:
+    def __init__(self, environment: Environment, staging: Staging, tenant: str) -> None:
         """Use `Staging.begin`."""
+        self._tenant = tenant
         self._environment = environment
         self._staging = staging
         self._id = environment.new_id("stg")
@@ -98,16 +99,15 @@ class StagedSession:
         first: tuple[Change, ...] = ()
         if not self._is_stored:
             self._is_stored = True
-            placeholder = Session(
-                session_id=self._id, tenant=f"{STAGING_MARK}{self._id}", created_at=now, updated_at=now
-            )
+            staging = staging_of(self._tenant, self._id)
+            placeholder = Session(session_id=self._id, tenant=staging, created_at=now, updated_at=now)
             first = (PutSession(placeholder),)
         await asyncio.shield(self._environment.commit(self._id, Work((*first, *changes)), now))
 
-    async def finish(self, tenant: str) -> None:
+    async def finish(self) -> None:
         """Gives the files to the tenant, the last thing before `adopt`."""
         await self.put(())
-        work = Work((MoveFiles(tenant, PART_BYTES),))
+        work = Work((MoveFiles(self._tenant, PART_BYTES),))
         while (await asyncio.shield(self._environment.commit(self._id, work, self._environment.clock()))).is_unfinished:
             pass
 

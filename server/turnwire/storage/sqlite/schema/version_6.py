@@ -77,13 +77,10 @@ CREATE TABLE search_removals (
     body     TEXT
 ) STRICT;
 
--- messages that are still to be indexed: of a session or (NULL) of all, with ids from least to before below. A NULL
--- says that these are still to be found
+-- one row while messages are still to be indexed: those with ids below this one
 CREATE TABLE search_backlog (
-    id       INTEGER PRIMARY KEY,
-    session  INTEGER,
-    least    INTEGER NOT NULL DEFAULT 0,
-    below    INTEGER
+    id     INTEGER PRIMARY KEY,
+    below  INTEGER NOT NULL
 ) STRICT;
 
 CREATE TRIGGER part_removed BEFORE DELETE ON parts BEGIN
@@ -95,9 +92,6 @@ CREATE TRIGGER part_rewritten BEFORE UPDATE OF body ON parts WHEN old.body <> ne
     INSERT INTO search_removals (id, facets, excerpt, body)
     SELECT id, facets, excerpt, CASE WHEN excerpt IS NULL THEN old.body END FROM search_entries WHERE part = old.id;
     DELETE FROM search_entries WHERE part = old.id;
-END;
-CREATE TRIGGER session_moved AFTER UPDATE OF tenant ON sessions WHEN old.tenant <> new.tenant BEGIN
-    INSERT INTO search_backlog (session) VALUES (new.id);
 END;
 """
 

@@ -7,6 +7,7 @@ from datetime import datetime
 import msgspec
 
 from turnwire.domain.conversation.messages import Message, MessageStatus, Part
+from turnwire.domain.principal import owner_of
 from turnwire.domain.searching.content import searched_text
 from turnwire.domain.searching.words import tokens
 from turnwire.storage.sqlite.searching.facets import facets_of, indexed_words
@@ -45,18 +46,19 @@ def is_final(status: MessageStatus) -> bool:
 def index_message(db: sqlite3.Connection, tenant: str, session: int, message_row: int, message: Message) -> None:
     """Adds the parts of a message that are not in the index, unless the message waits or streams. Idempotent.
 
-    A part that was rewritten has left the index (`part_rewritten`). One that is filed for another tenant is filed anew.
+    A part that was rewritten has left the index (`part_rewritten`). That of a session that is stored in parts is filed
+    for the tenant that is to own it; no search shows it before.
 
     Args:
         db: The writing connection.
-        tenant: The owner of the session.
+        tenant: The owner of the session, or what stands in its place.
         session: The row of the session.
         message_row: The row of the message.
         message: The message with all its parts, which are stored.
     """
     if not is_final(message.status):
         return
-    facets = facets_of(tenant_number(db, tenant), session, message.type, message.sender)
+    facets = facets_of(tenant_number(db, owner_of(tenant)), session, message.type, message.sender)
     for index, part, filed, size in db.execute(_PARTS, (message_row,)).fetchall():
         if filed == facets or not (text := searched_text(message.parts[index].content)):
             continue

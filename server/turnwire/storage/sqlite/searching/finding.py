@@ -84,7 +84,7 @@ def find(db: sqlite3.Connection, tenant: str, search: Search, place: bytes, size
     db.execute("BEGIN")  # so that everything is of the same moment
     try:
         sessions = [session_row(db, tenant, session_id) for session_id in search.session_ids]
-        is_complete = not _has_backlog(db, tenant)
+        is_complete = not _has_backlog(db)
         number = known_tenant_number(db, tenant)
         if number is None:
             return SearchPage((), b"", is_complete)
@@ -182,13 +182,9 @@ def _hits(db: sqlite3.Connection, tenant: str, search: Search, ids: list[int]) -
     return tuple(hits), read
 
 
-def _has_backlog(db: sqlite3.Connection, tenant: str) -> bool:
-    """Returns whether messages of a tenant may still have to be indexed."""
-    query = (
-        "SELECT 1 FROM search_backlog LEFT JOIN sessions ON sessions.id = session"
-        " WHERE session IS NULL OR tenant = ? LIMIT 1"
-    )
-    return db.execute(query, (tenant,)).fetchone() is not None
+def _has_backlog(db: sqlite3.Connection) -> bool:
+    """Returns whether messages may still have to be indexed."""
+    return db.execute("SELECT 1 FROM search_backlog").fetchone() is not None
 
 
 def _unpacked(place: bytes) -> list[int]:

@@ -1,4 +1,4 @@
-"""Upkeep of the index while the server runs: removes what is gone, adds what an older version or an import has left."""
+"""Upkeep of the index while the server runs: removes what is gone, adds what an older version has left."""
 
 import asyncio
 import sqlite3
@@ -38,7 +38,7 @@ def adopt_words(db: sqlite3.Connection) -> None:
         db.execute("INSERT INTO search_index (search_index) VALUES ('delete-all')")
         for table in ("search_entries", "search_removals", "search_backlog"):
             db.execute(f"DELETE FROM {table}")
-        db.execute("INSERT INTO search_backlog (session, below) SELECT NULL, max(id) + 1 FROM messages HAVING count(*)")
+        db.execute("INSERT INTO search_backlog (below) SELECT max(id) + 1 FROM messages HAVING count(*)")
         db.execute("UPDATE search_state SET version = ?", (VERSION,))
         db.execute("COMMIT")
     except BaseException:
@@ -110,19 +110,10 @@ def work_some(db: sqlite3.Connection) -> bool:
 
 
 def _index_some(db: sqlite3.Connection) -> None:
-    """Indexes the newest messages of the first entry of the backlog, and notes how far that is."""
-    query = "SELECT id, session, least, below FROM search_backlog ORDER BY id LIMIT 1"
-    backlog, session, least, below = db.execute(query).fetchone()
-    if below is None:
-        ends = "SELECT coalesce(min(id), 0), coalesce(max(id), -1) + 1 FROM messages WHERE session = ?"
-        least, below = db.execute(ends, (session,)).fetchone()
-        db.execute("UPDATE search_backlog SET least = ? WHERE id = ?", (least, backlog))
-    # + keeps SQLite from sorting the whole session: messages that were imported together have ids beside each other
-    found = db.execute(
-        "SELECT id, length(display) FROM messages WHERE id >= ? AND id < ? AND (? IS NULL OR +session = ?)"
-        " ORDER BY id DESC LIMIT ?",
-        (least, below, session, session, STEP_MESSAGES),
-    )
+    """Indexes the newest messages of the backlog, and notes how far that is."""
+    backlog, below = db.execute("SELECT id, below FROM search_backlog").fetchone()
+    newest = "SELECT id, length(display) FROM messages WHERE id < ? ORDER BY id DESC LIMIT ?"
+    found = db.execute(newest, (below, STEP_MESSAGES))
     rows, _ = fitting(found, lambda row: row[1], STEP_BYTES)
     if not rows:
         db.execute("DELETE FROM search_backlog WHERE id = ?", (backlog,))

@@ -31,6 +31,7 @@ from turnwire.domain.archive.records import (
     Record,
     SessionEnd,
 )
+from turnwire.domain.conversation.limits import MAX_METADATA_BYTES, MAX_SESSION_SYSTEM_CHARACTERS
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.errors import ArchiveInvalid
 from turnwire.interop.archive.bounds import Bounds
@@ -50,21 +51,21 @@ def test_every_format_has_an_example() -> None:
 
 def check(found: list[Record | ImportProblem]) -> None:
     """Checks what `domain/archive/records.py` says of the order and the values of records."""
-    session, files, ids, part_ids, count = "", set[str](), set[str](), set[str](), 0
+    session, files, ids, count = "", set[str](), set[str](), 0
     for record in found:
         match record:
             case ArchivedSession(begun):
                 assert not session and begun.session_id
-                session, files, ids, part_ids, count = begun.session_id, set(), set(), set(), 0
+                session, files, ids, count = begun.session_id, set(), set(), 0
+                assert len(begun.title) <= 1024 and len(begun.system or "") <= MAX_SESSION_SYSTEM_CHARACTERS
             case ArchivedFile(sha256):
                 assert session and sha256 not in files
                 files.add(sha256)
             case ArchivedMessage(message):
                 check_message(message, session, files)
-                assert message.message_id not in ids
-                ids.add(message.message_id)
-                assert not part_ids & {part.part_id for part in message.parts}
-                part_ids |= {part.part_id for part in message.parts}
+                found_ids = [message.message_id, *(part.part_id for part in message.parts)]
+                assert len({*found_ids}) == len(found_ids) and not ids & {*found_ids}
+                ids |= {*found_ids}
                 count += 1
             case SessionEnd(messages):
                 assert session and messages == count
@@ -78,7 +79,8 @@ def check(found: list[Record | ImportProblem]) -> None:
 def check_message(message: Message, session: str, files: set[str]) -> None:
     """Checks one message: final, of its session, its files are there, its text can be stored."""
     assert message.session_id == session and message.status not in ("queued", "streaming")
-    assert message.created_at.tzinfo is not None
+    assert message.created_at.tzinfo is not None and 1970 <= message.created_at.year <= 9998
+    assert all(len(call.metadata_json.encode()) <= MAX_METADATA_BYTES for _, call in message.tool_calls())
     assert [part.index for part in message.parts] == list(range(len(message.parts)))
     assert {file.sha256 for file in (*message.files(), *message.result_files())} <= files
     assert all(call.status.settled for _, call in message.tool_calls())

@@ -51,7 +51,7 @@ def reference(attachment: Attachment, content: bytes) -> File:
     """Returns the reference to a file that was read. The name has no folders; the type is guessed if need be."""
     name = PurePosixPath(attachment.filename.replace("\\", "/")).name
     name = "" if name == ".." else one_line(name, 255)
-    mime = attachment.mime if _MIME.fullmatch(attachment.mime) else ""
+    mime = attachment.mime if len(attachment.mime) <= 255 and _MIME.fullmatch(attachment.mime) else ""
     return File(
         sha256=hashlib.sha256(content).hexdigest(),
         size_bytes=len(content),

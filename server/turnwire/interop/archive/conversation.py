@@ -15,6 +15,7 @@ from turnwire.domain.archive.records import (
     Record,
     SessionEnd,
 )
+from turnwire.domain.conversation.limits import MAX_SESSION_SYSTEM_CHARACTERS
 from turnwire.domain.conversation.messages import (
     Content,
     File,
@@ -36,6 +37,8 @@ from turnwire.interop.archive.bounds import Bounds
 from turnwire.interop.calls import with_result
 from turnwire.interop.forms import Json, an_object
 
+MAX_TITLE_CHARACTERS = 1024
+"""As callers may give them."""
 NO_RESULT = "The archive has no result of this call."
 
 
@@ -125,6 +128,20 @@ class Conversation:
         number, first = self._counted.get((reason, what), (0, place))
         self._counted[reason, what] = (number + 1, first)
 
+    def title(self, text: str, place: str) -> str:
+        """Returns the title of the session, cut where it is too long."""
+        if len(text) > MAX_TITLE_CHARACTERS:
+            self.problem("TITLE_CUT", f"The title has more than {MAX_TITLE_CHARACTERS} characters and is cut.", place)
+        return text[:MAX_TITLE_CHARACTERS]
+
+    def system(self, text: str, place: str) -> str | None:
+        """Returns the system prompt of the session; None for none, and for one that is too long."""
+        if len(text) > MAX_SESSION_SYSTEM_CHARACTERS:
+            most = MAX_SESSION_SYSTEM_CHARACTERS
+            self.problem("NO_PLACE", f"Left out: a system prompt of more than {most} characters.", place)
+            return None
+        return text or None
+
     def records(self, session: Session) -> Iterator[Record | ImportProblem]:
         """Yields the session, its problems, its messages each behind their files, and its end."""
         yield ArchivedSession(session)
@@ -133,7 +150,7 @@ class Conversation:
             yield self._problem(reason, f"{what} ({number}); the first one is here.", first)
         if self._told > self._bounds.problems:
             yield self._problem("MORE_PROBLEMS", f"{self._told - self._bounds.problems} further problems.", "")
-        ids, part_ids, stored, answered, count = _Ids(), _Ids(), set[str](), "", 0
+        ids, stored, answered, count = _Ids(), set[str](), "", 0
         for draft in self.drafts:
             contents: list[tuple[int, Content]] = []
             for index, part in enumerate(draft.parts):
@@ -143,7 +160,7 @@ class Conversation:
             if not contents and "failure" not in draft.more:
                 continue
             message_id = ids.take(draft.message_id)
-            parts = _parts(draft, message_id, contents, part_ids)
+            parts = _parts(draft, message_id, contents, ids)
             message = _message(draft, message_id, session.session_id, parts, answered)
             if draft.type is MessageType.USER:
                 answered = message.message_id

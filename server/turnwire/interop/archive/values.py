@@ -7,6 +7,7 @@ from typing import Any
 from turnwire.domain.text import one_line
 from turnwire.interop.forms import Json, a_text, an_object, kind_of, refuse
 
+_NO_MOMENT = "is no moment of the years 1970 to 9998"
 MAX_ID_CHARS = 256
 """Ids of the five systems have at most 60."""
 
@@ -74,9 +75,10 @@ def seconds_at(value: Json, key: str, place: str, per_second: int = 1) -> dateti
     if found is None:
         return None
     try:
-        return datetime.fromtimestamp(found / per_second, UTC)
+        moment = datetime.fromtimestamp(found / per_second, UTC)
     except (ValueError, OverflowError, OSError):
-        refuse(within(place, key), "is no moment of the years 1 to 9999")
+        refuse(within(place, key), _NO_MOMENT)
+    return _possible(moment, within(place, key))
 
 
 def moment_at(value: Json, key: str, place: str) -> datetime | None:
@@ -86,9 +88,16 @@ def moment_at(value: Json, key: str, place: str) -> datetime | None:
         return None
     try:
         moment = datetime.fromisoformat(found)
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError):
         refuse(within(place, key), "is no date and time such as 2024-05-01T12:00:00Z")
+    return _possible(moment, within(place, key))
+
+
+def _possible(moment: datetime, place: str) -> datetime:
+    if not 1970 <= moment.year <= 9998:
+        refuse(place, _NO_MOMENT)
+    return moment
 
 
 def within(place: str, key: str) -> str:

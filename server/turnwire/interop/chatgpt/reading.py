@@ -87,8 +87,8 @@ class ChatGPTReader:
             session_id=source_id,
             created_at=at,
             updated_at=max(at, seconds_at(value, "update_time", "") or at),
-            title=text_at(value, "title", ""),
-            system=branch.instructions or None,
+            title=conversation.title(text_at(value, "title", ""), "title"),
+            system=conversation.system(branch.instructions, "mapping"),
         )
         return conversation, session
 

@@ -65,7 +65,7 @@ class ClaudeReader:
             session_id=source_id,
             created_at=at,
             updated_at=max(at, moment_at(value, "updated_at", "") or at),
-            title=text_at(value, "name", ""),
+            title=conversation.title(text_at(value, "name", ""), "name"),
         )
         return conversation, session
 

@@ -78,7 +78,7 @@ class OpenAIReader:
         conversation = Conversation(source_id, self._bounds, line)
         for message, place in objects(value, "messages", ""):
             self._add(conversation, message, place, at)
-        title = text_at(value, "title", "")
+        title = conversation.title(text_at(value, "title", ""), "title")
         return conversation, Session(session_id=source_id, title=title, created_at=at, updated_at=at)
 
     def _add(self, conversation: Conversation, message: Json, place: str, at: datetime) -> None:

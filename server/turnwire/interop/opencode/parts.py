@@ -3,6 +3,7 @@
 import json
 from datetime import datetime
 
+from turnwire.domain.conversation.limits import MAX_METADATA_BYTES
 from turnwire.domain.conversation.messages import Reasoning, Text, ToolStatus, ToolUse
 from turnwire.interop.archive.attachments import Attachment, from_url
 from turnwire.interop.archive.bounds import Bounds
@@ -109,6 +110,12 @@ class Parts:
         raw = text_at(state, "raw", where)
         title, metadata = text_at(state, "title", where), an_object_at(state, "metadata", where)
         facts = {**({"title": title} if title else {}), **({"metadata": metadata} if metadata else {})}
+        told = compact(facts) if facts else ""
+        if len(told.encode()) > MAX_METADATA_BYTES:
+            self._conversation.count(
+                "NO_PLACE", f"Left out: facts of more than {MAX_METADATA_BYTES} bytes", f"{where}.metadata"
+            )
+            told = ""
         use = ToolUse(
             name=text_of(part, "tool", place),
             call_id=id_at(part, "callID", place),
@@ -116,7 +123,7 @@ class Parts:
             status=STATES[status],
             output=text_at(state, "output", where) if status == "completed" else None,
             error=text_at(state, "error", where) if status == "error" else None,
-            metadata_json=compact(facts) if facts else "",
+            metadata_json=told,
             started_at=seconds_at(time, "start", f"{where}.time", 1000) or at,
             finished_at=seconds_at(time, "end", f"{where}.time", 1000) or at,
         )

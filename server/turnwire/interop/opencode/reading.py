@@ -81,9 +81,9 @@ class OpenCodeReader:
             session_id=source_id,
             created_at=at,
             updated_at=max(at, seconds_at(time, "updated", "info.time", 1000) or at),
-            title=text_at(info, "title", "info"),
+            title=conversation.title(text_at(info, "title", "info"), "info.title"),
             directory=_directory(info, conversation),
-            system=system or None,
+            system=conversation.system(system, "messages"),
         )
         return conversation, session
 

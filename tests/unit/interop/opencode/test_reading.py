@@ -172,6 +172,21 @@ def test_lists_and_odd_directories_are_told() -> None:
     assert sessions_of(records("opencode", as_json(opencode(directory="/"))))[0][0].directory == ""
 
 
+def test_what_is_too_long_for_a_session_is_told() -> None:
+    """A title is cut; a system prompt and the facts of a call are left out."""
+    call = tool("c", status="completed", output="x", metadata={"diff": "x" * 70_000})
+    value = opencode(asked("msg_1", "x", system="x" * 70_000), answered("msg_2", call), title="x" * 2_000)
+    found = records("opencode", as_json(value))
+    [(session, [_, message])] = sessions_of(found)
+    assert (session.title, session.system) == ("x" * 1024, None)
+    assert message.tool_calls()[0][1].metadata_json == ""
+    assert problems_of(found) == [
+        ("TITLE_CUT", "info.title"),
+        ("NO_PLACE", "messages"),
+        ("NO_PLACE", "messages[1].parts[0].state.metadata"),
+    ]
+
+
 def test_times_may_be_missing() -> None:
     """Then a session is of now."""
     [(session, _)] = sessions_of(records("opencode", as_json(opencode(time=None))))
@@ -182,7 +197,7 @@ def test_equal_ids_become_different() -> None:
     """Of messages and of parts."""
     first, second = _messages(asked("msg_1", "x"), asked("msg_1", "y"))
     assert (first.message_id, second.message_id) == ("msg_1", "msg_1-1")
-    assert (first.parts[0].part_id, second.parts[0].part_id) == ("prt_1_0", "prt_1_0-1")
+    assert (first.parts[0].part_id, second.parts[0].part_id) == ("prt_1_0", "prt_1_0-2")
 
 
 @pytest.mark.parametrize(
@@ -200,6 +215,7 @@ def test_equal_ids_become_different() -> None:
         (opencode(answered("msg_1", cost=-1)), "info.cost: must be an amount"),
         (opencode(answered("msg_1", tokens={"input": -1})), "info.tokens.input: must be a count"),
         (opencode(answered("msg_1", tokens={"input": 1e300})), "info.tokens.input: must be a count"),
+        (opencode(time={"created": -1}), "info.time.created: is no moment of the years 1970 to 9998"),
         (opencode(time={"created": 1e30}), "info.time.created: is no moment"),
     ],
 )

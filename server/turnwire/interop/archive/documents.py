@@ -4,6 +4,7 @@ ijson makes events of the text, in C where its C backend is there; the values ar
 number and depth can be bounded while they grow.
 """
 
+import io
 import re
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -18,6 +19,8 @@ from turnwire.interop.archive.bounds import Bounds
 
 CHUNK_BYTES = 65_536
 """Read at once: the events of a chunk are in memory together, at most one for each byte."""
+LONG_CHUNK_BYTES = 2**20
+"""Read at once inside a long text: the C backend reads its beginning again with each chunk, so few are better."""
 _BOM = b"\xef\xbb\xbf"
 _NOT_JSON = (ijson.JSONError, ValueError)
 """What the backends raise for text that is no JSON, and for numbers and bytes that Python cannot read."""
@@ -39,7 +42,7 @@ def documents(source: BinaryIO, bounds: Bounds, place: str = "") -> Iterator[tup
     """
     size = 0
     with closing(_Values(bounds, place)) as values:
-        for chunk in _chunks(source):
+        for chunk in _chunks(source, values):
             size += len(chunk)
             if size > bounds.conversation_bytes:
                 raise ArchiveInvalid.at(f"is longer than {bounds.conversation_bytes} bytes", place=values.place)
@@ -94,9 +97,8 @@ def _has_lines(source: BinaryIO, bounds: Bounds) -> bool:
 
 
 def _object_in(line: bytes, bounds: Bounds, number: int) -> Any:
-    chunks = (line[start : start + CHUNK_BYTES] for start in range(0, len(line), CHUNK_BYTES))
     with closing(_Values(bounds, "", number)) as values:
-        found = [value for chunk in chunks for value in values.of(chunk)]
+        found = [value for chunk in _chunks(io.BytesIO(line), values) for value in values.of(chunk)]
         values.end()
     if values.is_array:
         raise ArchiveInvalid.at("must be an object, not an array", line=number)
@@ -104,10 +106,10 @@ def _object_in(line: bytes, bounds: Bounds, number: int) -> Any:
     return value
 
 
-def _chunks(source: BinaryIO) -> Iterator[bytes]:
+def _chunks(source: BinaryIO, values: "_Values") -> Iterator[bytes]:
     if first := source.read(CHUNK_BYTES).removeprefix(_BOM):  # a parser that gets b"" takes it for the end
         yield first
-    while chunk := source.read(CHUNK_BYTES):
+    while chunk := source.read(values.wanted_bytes):
         yield chunk
 
 
@@ -116,6 +118,7 @@ class _Values:
 
     def __init__(self, bounds: Bounds, place: str, line: int = 0) -> None:
         self.is_array = False
+        self.wanted_bytes = CHUNK_BYTES
         self._bounds = bounds
         self._root = place
         self._line = line
@@ -139,6 +142,7 @@ class _Values:
             self._parser.send(_whole_pairs(chunk))
         except _NOT_JSON as error:
             failed = error  # what came before it is read, so that the place is right
+        self.wanted_bytes = CHUNK_BYTES if self._events else min(2 * self.wanted_bytes, LONG_CHUNK_BYTES)
         events = self._events[:]
         self._events.clear()
         for event, value in events:

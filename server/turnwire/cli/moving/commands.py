@@ -19,6 +19,7 @@ def add_moving_commands(app: typer.Typer) -> None:
     migrate.command("pynchy")(_migrate_pynchy)
     app.add_typer(migrate, name="migrate")
     app.command("export")(_export)
+    app.command("import")(_import)
 
 
 def _migrate_pynchy(
@@ -90,3 +91,30 @@ def _export(
     ids = tuple(sessions or ())
     wanted = Wanted(session_ids=ids, format=format_name, include_files=files, target=output)
     raise typer.Exit(run_export(connection, wanted, as_json=as_json))
+
+
+@takes_connection
+def _import(
+    *,
+    connection: Connection,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The archive; - for standard input.", show_default=False)],
+    format_name: Annotated[str, typer.Option("--format", help="Format of the archive. Default: Turnwire's own.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything and tell, and store nothing.")] = False,
+    option: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="What the format wants to know; may be repeated.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Store the sessions of an archive on a running server; see docs/archive.md.
+
+    Exit code 0: done; 1: it failed, or a quota left a session out; 2: wrong options or no such file.
+    """
+    from turnwire.cli.moving.importing import Wanted, run_import
+
+    given = [one.partition("=") for one in option or ()]
+    if any(not name or not equals for name, equals, _ in given):
+        raise typer.BadParameter("must be of the form NAME=VALUE", param_hint="--option")
+    options = {name: value for name, _, value in given}
+    source = None if file == "-" else Path(file)
+    wanted = Wanted(source=source, format=format_name, options=options, dry_run=dry_run)
+    raise typer.Exit(run_import(connection, wanted, as_json=as_json))

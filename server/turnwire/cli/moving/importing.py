@@ -1,0 +1,196 @@
+"""`turnwire import`: sends an archive to a running server in pieces, and lets the server store its sessions."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, TypeVar
+from uuid import uuid4
+
+import grpc
+from google.protobuf.json_format import MessageToDict
+from msgspec import Struct
+
+from opencode.file.upload_pb2 import CreateUploadRequest, DeleteUploadRequest, WriteUploadRequest
+from opencode.file.upload_pb2_grpc import UploadServiceStub
+from opencode.transfer.transfer_pb2 import ImportedSession, ImportProblem, ImportSessionsRequest
+from opencode.transfer.transfer_pb2_grpc import TransferServiceStub
+from turnwire.cli.connection import Connection, ConnectionProblem, describe
+from turnwire.cli.operator.output import one_line, print_error, print_json, print_line
+from turnwire.cli.operator.progress import Bar, progress_bar
+
+T = TypeVar("T")
+
+PIECE_BYTES = 2**20
+"""Of one call; all that is in memory of the archive, whatever its size."""
+
+TIMEOUT_SECONDS = 60.0
+"""Of one call that writes a piece."""
+
+MAX_ATTEMPTS = 5
+PAUSE_SECONDS = 1.0
+"""Between attempts while no server answers: a restart takes about that long."""
+
+_INTERRUPTED = 130
+_LEFT_OUT = "QUOTA_EXCEEDED"
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """What to import, and how."""
+
+    source: Path | None
+    """The archive; None for standard input."""
+    format: str = ""
+    options: Mapping[str, str] = {}
+    dry_run: bool = False
+
+
+class _Told(Struct):
+    """What the server told of the import."""
+
+    sessions: list[ImportedSession] = []
+    problems: list[ImportProblem] = []
+    session_count: int = 0
+    problem_count: int = 0
+
+
+def run_import(connection: Connection, wanted: Wanted, *, as_json: bool) -> int:
+    """Imports an archive and prints what came of it.
+
+    Returns:
+        The exit code: 0; 1 when it failed or a quota left a session out; 2 for wrong options or a file that cannot be
+        read; 130 when it was interrupted.
+    """
+    try:
+        with _opened(wanted.source) as file, connection.open() as channel, progress_bar() as bar:
+            told = _imported(channel, file, wanted, bar)
+    except ConnectionProblem as problem:
+        print_error(str(problem))
+        return 2
+    except OSError as error:
+        print_error(f"{wanted.source}: {error.strerror}")
+        return 2
+    except grpc.RpcError as error:
+        print_error(describe(error))
+        return 1
+    except KeyboardInterrupt:
+        print_error("interrupted: the server finishes what it has begun; the same command again brings the rest")
+        return _INTERRUPTED
+    if as_json:
+        print_json(_as_json(told, wanted))
+    else:
+        _print(told, wanted)
+    return 1 if any(problem.reason == _LEFT_OUT for problem in told.problems) else 0
+
+
+def _imported(channel: grpc.Channel, file: IO[bytes], wanted: Wanted, bar: Bar) -> _Told:
+    uploads = UploadServiceStub(channel)
+    name = "" if wanted.source is None else wanted.source.name
+    created = uploads.CreateUpload(CreateUploadRequest(filename=name, request_id=uuid4().hex), timeout=TIMEOUT_SECONDS)
+    upload_id = created.upload.upload_id
+    try:
+        _upload(uploads, upload_id, file, bar)
+        return _import(TransferServiceStub(channel), upload_id, wanted, bar)
+    finally:
+        # an import that brought everything has removed it; one that goes on holds a copy
+        with contextlib.suppress(grpc.RpcError):
+            uploads.DeleteUpload(DeleteUploadRequest(upload_id=upload_id), timeout=TIMEOUT_SECONDS)
+
+
+def _upload(uploads: UploadServiceStub, upload_id: str, file: IO[bytes], bar: Bar) -> None:
+    """Sends the file piece by piece. A piece may be sent again: the server compares what it has."""
+    total = _size_of(file)
+    bar.begin("uploading", total)
+    offset, piece = 0, file.read(PIECE_BYTES)
+    while True:
+        following = file.read(PIECE_BYTES) if piece else b""
+        request = WriteUploadRequest(upload_id=upload_id, offset=offset, data=piece, last=not following)
+
+        def write(request: WriteUploadRequest = request) -> object:
+            return uploads.WriteUpload(request, timeout=TIMEOUT_SECONDS)
+
+        _again_while_unavailable(write)
+        offset += len(piece)
+        if total:
+            bar.show(offset, total)
+        if not following:
+            return
+        piece = following
+
+
+def _import(transfer: TransferServiceStub, upload_id: str, wanted: Wanted, bar: Bar) -> _Told:
+    """Lets the server import, and listens. The same request joins the import again when the connection was lost."""
+    request = ImportSessionsRequest(
+        upload_id=upload_id,
+        format=wanted.format,
+        dry_run=wanted.dry_run,
+        options=wanted.options,
+        request_id=uuid4().hex,
+    )
+    bar.begin("checking" if wanted.dry_run else "importing")
+
+    def listen() -> _Told:
+        told = _Told()
+        for answer in transfer.ImportSessions(request):
+            told.sessions += answer.sessions
+            told.problems += answer.problems
+            told.session_count, told.problem_count = answer.session_count, answer.problem_count
+            bar.show(answer.done_bytes, answer.total_bytes or 1)
+        return told
+
+    return _again_while_unavailable(listen)
+
+
+def _again_while_unavailable(call: Callable[[], T]) -> T:
+    for _ in range(MAX_ATTEMPTS):
+        try:
+            return call()
+        except grpc.RpcError as error:
+            if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                raise
+            time.sleep(PAUSE_SECONDS)
+    return call()
+
+
+@contextlib.contextmanager
+def _opened(source: Path | None) -> Iterator[IO[bytes]]:
+    if source is None:
+        yield sys.stdin.buffer
+        return
+    with source.open("rb") as file:
+        yield file
+
+
+def _size_of(file: IO[bytes]) -> int | None:
+    """Returns the size of a file; None of a pipe, whose end nobody knows."""
+    if not file.seekable():
+        return None
+    size = file.seek(0, 2)
+    file.seek(0)
+    return size
+
+
+def _as_json(told: _Told, wanted: Wanted) -> dict[str, object]:
+    def shown(message: ImportedSession | ImportProblem) -> dict[str, object]:
+        return MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+
+    return {
+        "file": "-" if wanted.source is None else str(wanted.source),
+        "dry_run": wanted.dry_run,
+        "session_count": told.session_count,
+        "problem_count": told.problem_count,
+        "sessions": [shown(session) for session in told.sessions],
+        "problems": [shown(problem) for problem in told.problems],
+    }
+
+
+def _print(told: _Told, wanted: Wanted) -> None:
+    for problem in told.problems:
+        words = [problem.reason, f"line {problem.line}" if problem.line else "", problem.source_id, problem.field]
+        print_line(one_line(f"{' '.join(filter(None, words))}: {problem.explanation}"))
+    if told.problem_count > len(told.problems):
+        print_line(f"and {told.problem_count - len(told.problems)} more problems")
+    existed = sum(session.existed for session in told.sessions)
+    done = "would be imported" if wanted.dry_run else "imported"
+    print_line(f"{told.session_count - existed} sessions {done}, {existed} were there already")

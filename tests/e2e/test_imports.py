@@ -1,0 +1,183 @@
+"""ImportSessions over a real channel, and `turnwire import`."""
+
+import asyncio
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import grpc
+from typer.testing import CliRunner
+
+from opencode.event.session_event_pb2 import CONVERSATION_CHANGE_IMPORTED
+from opencode.file.upload_pb2 import CreateUploadRequest, GetUploadRequest, WriteUploadRequest
+from opencode.session.session_pb2 import DeleteSessionRequest, ListSessionsRequest
+from opencode.transfer.transfer_pb2 import ImportSessionsRequest, ImportSessionsResponse
+from tests.support.clients.archives import export
+from tests.support.clients.conversation import (
+    ask,
+    displayed,
+    file,
+    kinds,
+    messages_of,
+    new_session,
+    refused,
+    talk,
+    watching,
+)
+from tests.support.oracles.archives import golden_records
+from tests.support.servers.moving import lines
+from tests.support.servers.process import server_process
+from tests.support.servers.running import Client, connect
+from tests.support.servers.tenants import connect_as, server_of_tenants
+from turnwire.cli.commands import app
+
+
+async def upload(client: Client, archive: bytes) -> str:
+    """Sends an archive and returns the upload's id."""
+    upload_id = (await client.uploads.CreateUpload(CreateUploadRequest())).upload.upload_id
+    for start in range(0, len(archive), 2**20):
+        data = archive[start : start + 2**20]
+        is_last = start + len(data) == len(archive)
+        await client.uploads.WriteUpload(WriteUploadRequest(upload_id=upload_id, offset=start, data=data, last=is_last))
+    return upload_id
+
+
+async def bring(client: Client, archive: bytes, **fields: Any) -> list[ImportSessionsResponse]:
+    """Imports an archive and returns all answers."""
+    request = ImportSessionsRequest(upload_id=await upload(client, archive), **fields)
+    return [answer async for answer in client.transfer.ImportSessions(request)]
+
+
+async def conversation(client: Client) -> str:
+    """Makes a session with calls and a file, and returns its id."""
+    session_id = await new_session(client, title="Plans", labels={"team": "red"})
+    await talk(client, "hello\n/tool nothing {}\n/step\nDone.", session_id)
+    request = ask("look", session_id)
+    request.parts.append(file(data=b"the plan", filename="plan.txt", mime="text/plain"))
+    await client.messages.SendMessage(request)
+    async with watching(client, session_id, after_sequence=0) as watch:
+        await watch.until_kind("turn_ended", 2)
+    return session_id
+
+
+async def test_a_session_moves_to_another_tenant(tmp_path: Path) -> None:
+    """It reads the same there, and goes on; watchers of all sessions see it come."""
+    async with (
+        server_of_tenants(tmp_path) as server,
+        connect_as(server.address, "alice") as alice,
+        connect_as(server.address, "bob") as bob,
+    ):
+        session_id = await conversation(alice)
+        archive = await export(alice, session_id)
+        async with watching(bob) as watch:
+            await watch.until_kind("caught_up")
+            [moved] = [one for answer in await bring(bob, archive) for one in answer.sessions]
+            changed = await watch.until_kind("conversation_changed")
+            assert changed.conversation_changed.change == CONVERSATION_CHANGE_IMPORTED
+            assert kinds([e for e in watch.events if e.session_id == moved.session_id])[0] == "session_created"
+        assert (moved.source_id, moved.existed) == (session_id, False)
+        assert moved.session_id != session_id
+        theirs, mine = await messages_of(bob, moved.session_id), await messages_of(alice, session_id)
+        assert [[part.text for part in m.parts] for m in theirs] == [[part.text for part in m.parts] for m in mine]
+        assert len(await displayed(bob, moved.session_id)) == len(await displayed(alice, session_id)) > 3
+        accepted = await talk(bob, "and on", moved.session_id)
+        assert accepted.session_id == moved.session_id
+        assert await export(alice, session_id) == archive
+        again = await refused(alice.transfer.ImportSessions(ImportSessionsRequest(upload_id="upl_1")).read())
+        assert (again.code, again.reason) == (grpc.StatusCode.NOT_FOUND, "UPLOAD_NOT_FOUND")
+
+
+async def test_a_wrong_archive_names_line_and_place(client: Client) -> None:
+    """And nothing of it is stored; the upload stays."""
+    archive = lines(golden_records()).replace(b'"kind":"turn"', b'"kind":"spin"', 1)
+    upload_id = await upload(client, archive)
+    call = client.transfer.ImportSessions(ImportSessionsRequest(upload_id=upload_id))
+
+    async def read() -> None:
+        async for _ in call:
+            pass
+
+    wrong = await refused(read())
+    assert (wrong.code, wrong.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "ARCHIVE_INVALID")
+    assert (wrong.metadata["line"], wrong.metadata["place"]) == ("3", "kind")
+    assert list((await client.sessions.ListSessions(ListSessionsRequest())).sessions) == []
+    await client.uploads.GetUpload(GetUploadRequest(upload_id=upload_id))
+
+
+async def test_a_caller_who_goes_away_is_not_missed(client: Client) -> None:
+    """The import goes on; the same name joins it or gets its outcome."""
+    archive = lines([one for number in range(30) for one in golden_records(str(number))])
+    request = ImportSessionsRequest(upload_id=await upload(client, archive), request_id="mine")
+    first = client.transfer.ImportSessions(request)
+    await first.read()
+    first.cancel()
+    answers = [answer async for answer in client.transfer.ImportSessions(request)]
+    assert answers[-1].session_count == 30
+    assert answers[-1].done_bytes == answers[-1].total_bytes == len(archive)
+    assert len([one for answer in answers for one in answer.sessions]) == 30
+    other = ImportSessionsRequest(upload_id=request.upload_id, request_id="mine", dry_run=True)
+    assert (await refused(client.transfer.ImportSessions(other).read())).reason == "REQUEST_ID_REUSED"
+
+
+async def test_one_import_of_a_tenant_runs_at_a_time(client: Client) -> None:
+    """Another one is refused until its end."""
+    archive = lines([one for number in range(40) for one in golden_records(str(number))])
+    ids = [await upload(client, archive) for _ in range(2)]
+    first = client.transfer.ImportSessions(ImportSessionsRequest(upload_id=ids[0]))
+    await first.read()
+    second = await refused(client.transfer.ImportSessions(ImportSessionsRequest(upload_id=ids[1])).read())
+    assert (second.code, second.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "IMPORT_RUNNING")
+    while await first.read() is not grpc.aio.EOF:
+        pass
+    answers = [a async for a in client.transfer.ImportSessions(ImportSessionsRequest(upload_id=ids[1]))]
+    assert all(one.existed for answer in answers for one in answer.sessions)
+
+
+async def test_a_killed_server_goes_on(tmp_path: Path) -> None:
+    """The same request brings what is missing; nothing is there twice."""
+    archive = lines([one for number in range(25) for one in golden_records(str(number))])
+    async with server_process(tmp_path) as server, connect(server.address) as client:
+        request = ImportSessionsRequest(upload_id=await upload(client, archive), request_id="mine")
+        call = client.transfer.ImportSessions(request)
+        while True:
+            answer = await call.read()
+            if answer is grpc.aio.EOF or answer.session_count > 2:
+                break
+        await server.kill()
+    async with server_process(tmp_path) as server, connect(server.address) as client:
+        answers = [answer async for answer in client.transfer.ImportSessions(request)]
+        sessions = [one for answer in answers for one in answer.sessions]
+        assert len(sessions) == 25
+        assert [one.existed for one in sessions][:2] == [True, True]
+        assert await export(client, *(one.session_id for one in sessions)) == archive
+        gone = await refused(client.uploads.GetUpload(GetUploadRequest(upload_id=request.upload_id)))
+        assert gone.reason == "UPLOAD_NOT_FOUND"
+
+
+async def test_command_imports_what_the_other_one_wrote(tmp_path: Path) -> None:
+    """From a file or standard input; a dry run stores nothing; facts for people and programs."""
+    async with server_process(tmp_path) as server, connect(server.address) as client:
+        session_id = await conversation(client)
+        archive = tmp_path / "sessions.jsonl"
+        archive.write_bytes(await export(client))
+
+        async def run(*arguments: str, typed: bytes = b"") -> Any:
+            command = ["import", *arguments, "--target", server.address]
+            return await asyncio.to_thread(CliRunner().invoke, app, command, input=typed)
+
+        assert "1 were there already" in (await run(str(archive))).stdout
+        await client.sessions.DeleteSession(DeleteSessionRequest(session_id=session_id))
+        dry = await run(str(archive), "--dry-run", "--json")
+        assert json.loads(dry.stdout)["sessions"][0]["session_id"] == ""
+        done = await run("-", "--json", typed=archive.read_bytes())
+        assert done.exit_code == 0, done.output
+        [session] = json.loads(done.stdout)["sessions"]
+        assert (session["session_id"], session["existed"]) == (session_id, False)
+        assert hashlib.sha256(await export(client)).digest() == hashlib.sha256(archive.read_bytes()).digest()
+        (tmp_path / "wrong").write_bytes(b"{}\n")
+        wrong = await run(str(tmp_path / "wrong"))
+        assert (wrong.exit_code, wrong.stdout) == (1, "")
+        assert "line 1" in wrong.stderr
+        assert (await run(str(tmp_path / "nothing"))).exit_code == 2
+        assert (await run(str(archive), "--option", "x")).exit_code == 2

@@ -19,6 +19,7 @@ from bench import (
     send_message,
     sign_in,
     start,
+    transfer,
     watcher_memory,
 )
 from bench.loop import run
@@ -34,6 +35,7 @@ MEASUREMENTS: Mapping[str, Callable[[Path, bool], Awaitable[None]]] = {
     "sign_in": sign_in.measure,
     "migration": migration.measure,
     "start": start.measure,
+    "transfer": transfer.measure,
     "watcher_memory": watcher_memory.measure,
 }
 """By name: each takes an empty folder and whether to be quick, and prints its figures."""

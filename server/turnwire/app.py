@@ -256,7 +256,7 @@ def _use_cases(
         conversations=Conversations(environment, turns, tool_results, requests, reservations),
         tool_results=tool_results,
         sessions=Sessions(environment, turns, requests, reservations),
-        forks=SessionForks(environment, turns, requests, reservations),
+        forks=SessionForks(environment, turns, requests, reservations, staging),
         rewinds=Rewinds(environment, turns, requests),
         late_turns=LateTurns(environment, turns, requests, reservations),
         waiting_messages=WaitingMessages(environment, turns, requests, reservations),

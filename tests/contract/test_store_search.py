@@ -42,7 +42,7 @@ from turnwire.domain.conversation.messages import (
     ToolUse,
 )
 from turnwire.domain.errors import InvalidRequest, SearchTooCostly, SessionNotFound, TooManySearches
-from turnwire.domain.principal import DEFAULT_TENANT, staging_of
+from turnwire.domain.principal import DEFAULT_TENANT, staging_name
 from turnwire.domain.searching import words
 from turnwire.domain.searching.content import MAX_SEARCHED_CHARACTERS
 from turnwire.domain.searching.hits import Search, SearchHit, SearchOrder, SearchPage
@@ -401,7 +401,7 @@ async def cost(opened: OpenedStore, query: str) -> list[int]:
 
 async def test_a_session_that_is_stored_in_parts_is_found_once_it_is_all_there(opened: OpenedStore) -> None:
     """In the commit that says so; before, nobody finds it."""
-    placeholder = make_session("stg_a", tenant=staging_of("b", "stg_a"))
+    placeholder = make_session("stg_a", tenant=staging_name("stg_a", "b"))
     parts = [PutMessage.whole(make_message(f"msg_{number}", "sail", session_id="stg_a")) for number in range(2)]
     await opened.store.commit(Commit(session_id="stg_a", at=NOW, changes=(PutSession(placeholder), *parts)))
     assert await ids(opened, "sail", tenant="b") == []

@@ -30,6 +30,7 @@ from opencode.session.session_pb2 import DeleteSessionRequest, ForkSessionReques
 from opencode.tool.tool_pb2 import SubmitToolResultRequest
 from opencode.turn.turn_pb2 import TURN_STATUS_ENDED, TurnSettings
 from opencode.turn.turn_service_pb2 import ListTurnsRequest
+from tests.support.clients.archives import long_session
 from tests.support.clients.conversation import (
     FOREVER,
     ask,
@@ -315,3 +316,25 @@ async def test_copies_count_for_quotas(tmp_path: Path) -> None:
         await fork(acme, session_id)
         await new_session(acme)
         assert (await refused(fork(acme, session_id))).metadata["quota"] == "sessions"
+
+
+async def test_a_long_copy_is_stored_in_parts(client: Client) -> None:
+    """It is there at once, as a whole and in order, with its files; the original may go then."""
+    session_id = await long_session(client, 450)
+    async with watching(client) as watch:
+        await watch.until_kind("caught_up")
+        made = await fork(client, session_id)
+        assert len(await messages_of(client, made.session.id)) == 450
+        await watch.until_kind("conversation_changed")
+        of_copy = [event for event in watch.events if event.session_id == made.session.id]
+        assert [event.WhichOneof("kind") for event in of_copy] == ["session_created", "conversation_changed"]
+        assert {event.session_id for event in watch.events} <= {made.session.id, ""}
+    originals = await messages_of(client, session_id)
+    copies = await messages_of(client, made.session.id)
+    assert [words_of(message) for message in copies] == [str(number) for number in range(450)]
+    assert content(copies) != [] and len(content(originals)) == 450
+    assert made.message_ids[originals[449].message_id] == copies[449].message_id
+    await client.sessions.DeleteSession(DeleteSessionRequest(session_id=session_id))
+    sha256 = next(part.file.sha256 for part in copies[100].parts if part.HasField("file"))
+    request = DownloadFileRequest(session_id=made.session.id, sha256=sha256)
+    assert b"".join([answer.data async for answer in client.files.DownloadFile(request)]) == b"abc"

@@ -10,10 +10,10 @@ import grpc
 from typer.testing import CliRunner
 
 from opencode.event.session_event_pb2 import CONVERSATION_CHANGE_IMPORTED
-from opencode.file.upload_pb2 import CreateUploadRequest, GetUploadRequest, WriteUploadRequest
+from opencode.file.upload_pb2 import GetUploadRequest
 from opencode.session.session_pb2 import DeleteSessionRequest, ListSessionsRequest
-from opencode.transfer.transfer_pb2 import ImportSessionsRequest, ImportSessionsResponse
-from tests.support.clients.archives import export
+from opencode.transfer.transfer_pb2 import ImportSessionsRequest
+from tests.support.clients.archives import bring, export, upload
 from tests.support.clients.conversation import (
     ask,
     displayed,
@@ -31,22 +31,6 @@ from tests.support.servers.process import server_process
 from tests.support.servers.running import Client, connect
 from tests.support.servers.tenants import connect_as, server_of_tenants
 from turnwire.cli.commands import app
-
-
-async def upload(client: Client, archive: bytes) -> str:
-    """Sends an archive and returns the upload's id."""
-    upload_id = (await client.uploads.CreateUpload(CreateUploadRequest())).upload.upload_id
-    for start in range(0, len(archive), 2**20):
-        data = archive[start : start + 2**20]
-        is_last = start + len(data) == len(archive)
-        await client.uploads.WriteUpload(WriteUploadRequest(upload_id=upload_id, offset=start, data=data, last=is_last))
-    return upload_id
-
-
-async def bring(client: Client, archive: bytes, **fields: Any) -> list[ImportSessionsResponse]:
-    """Imports an archive and returns all answers."""
-    request = ImportSessionsRequest(upload_id=await upload(client, archive), **fields)
-    return [answer async for answer in client.transfer.ImportSessions(request)]
 
 
 async def conversation(client: Client) -> str:

@@ -13,9 +13,13 @@ from opencode.session.session_pb2 import (
     ListSessionsRequest,
     RestoreSessionRequest,
 )
+from tests.support.clients.archives import long_session
 from tests.support.clients.conversation import messages_of, new_session, text, words_of
 from tests.support.servers.process import server_process
 from tests.support.servers.running import Client, connect
+from turnwire.api.wire.codec import ProtoCodec
+from turnwire.cli.operator.event_frames import ProtoFrames
+from turnwire.storage.sqlite.care.examination import Examiner
 
 MESSAGES = 50
 
@@ -68,3 +72,23 @@ async def test_a_fork_is_whole_or_not_there(tmp_path: Path, delay: float) -> Non
         assert {session.id for session in sessions} == {session_id, made.session.id}
         copied = await messages_of(client, made.session.id)
         assert [words_of(message) for message in copied] == [str(number) for number in range(MESSAGES)]
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.02, 0.06, 0.12, 0.2])
+async def test_a_long_fork_is_whole_or_not_there(tmp_path: Path, delay: float) -> None:
+    """Though it is stored in several commits; a retry makes the copy once, and nothing else is left."""
+    async with server_process(tmp_path) as server, connect(server.address) as client:
+        session_id = await long_session(client, 1_000)
+        request = ForkSessionRequest(session_id=session_id, request_id="killed")
+        call = asyncio.ensure_future(client.sessions.ForkSession(request))
+        await asyncio.sleep(delay)
+        await server.kill()
+        await asyncio.gather(call, return_exceptions=True)
+    async with server_process(tmp_path) as server, connect(server.address) as client:
+        made = await client.sessions.ForkSession(request)
+        sessions = (await client.sessions.ListSessions(ListSessionsRequest())).sessions
+        assert {session.id for session in sessions} == {session_id, made.session.id}
+        copied = await messages_of(client, made.session.id)
+        assert [words_of(message) for message in copied] == [str(number) for number in range(1_000)]
+    report = Examiner(ProtoCodec(), ProtoFrames()).examine(tmp_path / "turnwire.db")
+    assert {finding.problem for finding in report.findings} <= {"sessions.staged"}

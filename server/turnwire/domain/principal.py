@@ -17,19 +17,19 @@ STAGING_MARK = "*"
 """Begins what sessions that are being stored in parts have in place of a tenant: no name of a tenant begins with it."""
 
 
+def staging_name(name: str, tenant: str) -> str:
+    """Returns what stands in place of the tenant of a session that is being stored for a tenant."""
+    return f"{STAGING_MARK}{name}{STAGING_MARK}{tenant}"
+
+
 def is_staging(tenant: str) -> bool:
     """Returns whether a session of this "tenant" is not all there yet. Nothing reads such a session."""
     return tenant.startswith(STAGING_MARK)
 
 
-def staging_of(tenant: str, staged_id: str) -> str:
-    """Returns what a session that is stored in parts for a tenant has in place of a tenant."""
-    return f"{STAGING_MARK}{tenant}/{staged_id}"
-
-
-def owner_of(tenant: str) -> str:
-    """Returns the tenant that owns a session, or is to own one that is not all there yet."""
-    return tenant[1:].partition("/")[0] if is_staging(tenant) else tenant
+def staged_for(tenant: str) -> str:
+    """Returns the tenant for which a session is being stored; of one that is all there, its tenant."""
+    return tenant.rpartition(STAGING_MARK)[2]
 
 
 def is_subject(text: str) -> bool:

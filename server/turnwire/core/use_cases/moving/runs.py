@@ -17,7 +17,7 @@ from turnwire.core.intake.readable_files import is_allowed_directory
 from turnwire.core.quotas.reservations import Reservations
 from turnwire.core.use_cases.moving.identities import Identities
 from turnwire.core.use_cases.moving.progress import ImportedSession, ImportProgress
-from turnwire.core.use_cases.moving.staging import PART_BYTES, PART_CHANGES, StagedSession, Staging
+from turnwire.core.use_cases.moving.staging import PART_BYTES, PART_CHANGES, StagedSession, Staging, text_bytes
 from turnwire.core.use_cases.moving.validation import Validation, size_of
 from turnwire.core.work import Work
 from turnwire.domain.archive.records import (
@@ -30,7 +30,7 @@ from turnwire.domain.archive.records import (
     SessionEnd,
 )
 from turnwire.domain.conversation.events import ConversationChange, ConversationChanged, SessionCreated, SessionView
-from turnwire.domain.conversation.messages import Message, ToolUse
+from turnwire.domain.conversation.messages import ToolUse
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import QuotaExceeded, SessionNotFound
 from turnwire.domain.principal import Principal
@@ -80,7 +80,7 @@ class _Batches:
             if isinstance(item, ArchivedFile):
                 size += len(item.content)
             elif isinstance(item, ArchivedMessage):
-                size += _bytes_of(item.message)
+                size += text_bytes(item.message)
             if isinstance(item, SessionEnd) or len(batch) >= PART_CHANGES or size >= PART_BYTES:
                 break
         if not self._source.closed:
@@ -229,7 +229,7 @@ class ImportRun:
             staged = self._staging.begin(tenant)
             try:
                 session = await self._stage(staged, identities, batches)
-                await staged.finish()
+                await staged.give_files()
                 changed = ConversationChanged(ConversationChange.IMPORTED, None, reread=True)
                 events = (NewEvent(SessionCreated(SessionView(session))), NewEvent(changed))
                 storing = staged.adopt(session, found.messages, Work((), events))
@@ -247,8 +247,7 @@ class ImportRun:
                 if isinstance(one, ArchivedSession):
                     session = await asyncio.to_thread(self._allowed, identities.session(one.session))
             changes = await asyncio.to_thread(_changes_of, batch, identities, available)
-            if changes:
-                await staged.put(changes)
+            await staged.put(changes)
             self._show(batches)
             if session is not None and isinstance(batch[-1], SessionEnd):
                 return session
@@ -302,13 +301,3 @@ def _names_in(session_id: str, batch: list[Item]) -> SessionNames:
 
 def _size_of_all(batch: list[Item]) -> int:
     return sum(size_of(one) for one in batch if not isinstance(one, ImportProblem))
-
-
-def _bytes_of(message: Message) -> int:
-    """Returns about how many bytes the texts of a message have, without encoding it."""
-    size = 0
-    for part in message.parts:
-        content = part.content
-        texts = (getattr(content, name, "") for name in ("text", "output", "input_json"))
-        size += len(part.provider_state or "") + sum(len(text or "") for text in texts)
-    return size

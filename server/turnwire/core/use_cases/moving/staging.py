@@ -3,15 +3,24 @@
 import asyncio
 import contextlib
 from asyncio import Future
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 from turnwire.core.environment import Environment
 from turnwire.core.work import Work
+from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import SessionNotFound, StorageError
-from turnwire.domain.principal import staging_of
-from turnwire.ports.commit import AdoptSession, Change, Committed, DropStaged, MoveFiles, PutSession
+from turnwire.domain.principal import staging_name
+from turnwire.ports.commit import (
+    AdoptSession,
+    Change,
+    Committed,
+    DropStaged,
+    MoveFiles,
+    PutFile,
+    PutMessage,
+    PutSession,
+)
 
 PART_CHANGES = 200
 PART_BYTES = 2**20
@@ -99,23 +108,22 @@ class StagedSession:
         first: tuple[Change, ...] = ()
         if not self._is_stored:
             self._is_stored = True
-            staging = staging_of(self._tenant, self._id)
-            placeholder = Session(session_id=self._id, tenant=staging, created_at=now, updated_at=now)
+            name = staging_name(self._id, self._tenant)
+            placeholder = Session(session_id=self._id, tenant=name, created_at=now, updated_at=now)
             first = (PutSession(placeholder),)
         await asyncio.shield(self._environment.commit(self._id, Work((*first, *changes)), now))
 
-    async def finish(self) -> None:
-        """Gives the files to the tenant, the last thing before `adopt`."""
-        await self.put(())
+    async def give_files(self) -> None:
+        """Gives the session's files to the tenant. Call it before `adopt` when there are any."""
         work = Work((MoveFiles(self._tenant, PART_BYTES),))
         while (await asyncio.shield(self._environment.commit(self._id, work, self._environment.clock()))).is_unfinished:
             pass
 
     def adopt(self, session: Session, messages: int, work: Work) -> "Future[Committed]":
-        """Makes the session what it is to be, with further work in the same commit. Call `finish` before.
+        """Makes the session what it is to be, with further work in the same commit.
 
         Args:
-            session: What it is to be.
+            session: What it is to be; at least one `put` came before.
             messages: How many messages it has.
             work: For instance its events.
 
@@ -131,14 +139,24 @@ class StagedSession:
             self._staging.drop(self._id)
 
 
-def parts_of(changes: Sequence[tuple[Change, int]]) -> Any:
-    """Yields changes in parts for `StagedSession.put`; each change comes with its size in bytes."""
+def parts_of(changes: Iterable[Change]) -> Iterator[list[Change]]:
+    """Yields changes in parts for `StagedSession.put`, in order."""
     part, size = list[Change](), 0
-    for change, change_bytes in changes:
+    for change in changes:
         part.append(change)
-        size += change_bytes
+        size += len(change.content) if isinstance(change, PutFile) else 0
+        size += text_bytes(change.message) if isinstance(change, PutMessage) else 0
         if len(part) >= PART_CHANGES or size >= PART_BYTES:
             yield part
             part, size = [], 0
     if part:
         yield part
+
+
+def text_bytes(message: Message) -> int:
+    """Returns about how many bytes the texts of a message have, without encoding it."""
+    size = 0
+    for part in message.parts:
+        texts = (getattr(part.content, name, "") for name in ("text", "output", "input_json"))
+        size += len(part.provider_state or "") + sum(len(text or "") for text in texts)
+    return size

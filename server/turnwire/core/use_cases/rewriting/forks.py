@@ -1,6 +1,7 @@
 """Forks: sessions that begin as copies of others."""
 
 import asyncio
+from asyncio import Future
 from collections.abc import Mapping
 
 import msgspec
@@ -14,14 +15,15 @@ from turnwire.core.quotas.reservations import Reservations
 from turnwire.core.turns.registry import Turns
 from turnwire.core.uncancelled import Uncancelled
 from turnwire.core.use_cases.choices import changed_session, check_settings
+from turnwire.core.use_cases.moving.staging import PART_CHANGES, Staging, parts_of
 from turnwire.core.use_cases.rewriting.copies import CopiedConversation, copy_conversation
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import ConversationChange, ConversationChanged, SessionCreated, SessionView
 from turnwire.domain.conversation.messages import MessageStatus, Origin
 from turnwire.domain.conversation.sessions import Session
-from turnwire.domain.errors import TurnInProgress
+from turnwire.domain.errors import StorageError, TurnInProgress
 from turnwire.domain.principal import Principal
-from turnwire.ports.commit import NewEvent, PutMessage, PutSession, PutTurn
+from turnwire.ports.commit import Change, Committed, NewEvent, PutMessage, PutSession, PutTurn
 
 MAX_NAMED_MESSAGES = 1_000
 """Most messages whose ids are answered: more would make the answer too large."""
@@ -39,13 +41,19 @@ class SessionForks:
     """The use case that copies sessions."""
 
     def __init__(
-        self, environment: Environment, turns: Turns, requests: NamedRequests, reservations: Reservations
+        self,
+        environment: Environment,
+        turns: Turns,
+        requests: NamedRequests,
+        reservations: Reservations,
+        staging: Staging,
     ) -> None:
         """Takes the ports, and what it shares with other use cases."""
         self._environment = environment
         self._turns = turns
         self._requests = requests
         self._reservations = reservations
+        self._staging = staging
         self._uncancelled = Uncancelled()
 
     async def fork(self, principal: Principal, session_id: str, through_message_id: str, change: SessionChange) -> Fork:
@@ -101,15 +109,39 @@ class SessionForks:
             head_sequence=0,
             origin=Origin(session_id=session_id, message_id=copied.last_id),
         )
-        work = _storing(copy, copied) + receipt_record(principal, change, Receipt(session_id=copy_id))
+        record = receipt_record(principal, change, Receipt(session_id=copy_id))
         with self._reservations.reserve(
             principal.tenant, (copy,), told=(copy,), is_new_session=True, copied_bytes=copied.stored_bytes
         ) as reserved:
-            storing = environment.commit(copy_id, work, now)
+            storing = await self._storing(copy, copied, record, session_id)
             reserved.until(storing)
         committed = await asyncio.shield(storing)
         view = SessionView(msgspec.structs.replace(copy, head_sequence=committed.sequence))
         return Fork(view, _named(copied.message_ids))
+
+    async def _storing(
+        self, copy: Session, copied: CopiedConversation, record: Work, source_id: str
+    ) -> Future[Committed]:
+        """Stores a copy; a long one in parts, so that nobody waits for it. Returns the future of its last commit.
+
+        Raises:
+            SessionNotFound: the original was deleted meanwhile, with files that the copy names.
+        """
+        changes = _changes(copied)
+        events = _events(copy)
+        if len(changes) <= PART_CHANGES:
+            work = Work((PutSession(copy), *changes), events) + record
+            return self._environment.commit(copy.session_id, work, copy.created_at)
+        staged = self._staging.begin(copy.tenant)
+        try:
+            for part in await asyncio.to_thread(lambda: list(parts_of(changes))):
+                await staged.put(part)
+        except BaseException as error:
+            staged.drop()
+            if isinstance(error, StorageError):
+                await self._environment.store.of(copy.tenant).session(source_id)
+            raise
+        return staged.adopt(copy, len(copied.messages), Work((), events) + record)
 
     async def _check_not_waiting(self, principal: Principal, session_id: str, message_id: str) -> None:
         """Refuses a message that is not part of the conversation yet."""
@@ -128,17 +160,17 @@ class SessionForks:
         return Fork(self._turns.view(conversation.session), _named(message_ids))
 
 
-def _storing(copy: Session, copied: CopiedConversation) -> Work:
-    """Returns the work that stores a copy."""
-    changed = ConversationChanged(ConversationChange.FORKED, None, reread=True)
-    return Work(
-        (
-            PutSession(copy),
-            *(PutTurn(turn) for turn in copied.turns),
-            *(PutMessage.whole(message) for message in copied.messages),
-        ),
-        (NewEvent(SessionCreated(SessionView(copy))), NewEvent(changed)),
+def _changes(copied: CopiedConversation) -> tuple[Change, ...]:
+    """Returns what stores a copy, without its session."""
+    return (
+        *(PutTurn(turn) for turn in copied.turns),
+        *(PutMessage.whole(message) for message in copied.messages),
     )
+
+
+def _events(copy: Session) -> tuple[NewEvent, ...]:
+    changed = ConversationChanged(ConversationChange.FORKED, None, reread=True)
+    return NewEvent(SessionCreated(SessionView(copy))), NewEvent(changed)
 
 
 def _named(message_ids: Mapping[str, str]) -> Mapping[str, str]:

@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 
 from turnwire.domain.conversation.messages import Message, MessageStatus, Part
-from turnwire.domain.principal import owner_of
+from turnwire.domain.principal import staged_for
 from turnwire.domain.searching.content import searched_text
 from turnwire.domain.searching.words import tokens
 from turnwire.storage.sqlite.searching.facets import facets_of, indexed_words
@@ -58,7 +58,7 @@ def index_message(db: sqlite3.Connection, tenant: str, session: int, message_row
     """
     if not is_final(message.status):
         return
-    facets = facets_of(tenant_number(db, owner_of(tenant)), session, message.type, message.sender)
+    facets = facets_of(tenant_number(db, staged_for(tenant)), session, message.type, message.sender)
     for index, part, filed, size in db.execute(_PARTS, (message_row,)).fetchall():
         if filed == facets or not (text := searched_text(message.parts[index].content)):
             continue

@@ -7,6 +7,7 @@ import msgspec
 
 from turnwire.domain.conversation.messages import File, MessageStatus, Part, ToolUse
 from turnwire.domain.errors import StorageError
+from turnwire.domain.principal import is_staging, staged_for
 from turnwire.ports.codec import Codec
 from turnwire.ports.commit import PutFile, PutMessage
 from turnwire.storage.sqlite.hiding.changes import HIDDEN_FOR_EVER, NEVER_HIDDEN, leave_place
@@ -104,9 +105,12 @@ def _remove_unused(unit: Unit, files: Iterable[int]) -> None:
 
 
 def _file_row(unit: Unit, sha256: str) -> int:
-    """Returns the row of a stored file."""
+    """Returns the row of a stored file; a session that is being stored may have files of its own or of its tenant."""
+    tenant = unit.session.tenant
     query = "SELECT id FROM files WHERE tenant = ? AND sha256 = ?"
-    row = unit.db.execute(query, (unit.session.tenant, sha256)).fetchone()
+    row = unit.db.execute(query, (tenant, sha256)).fetchone()
+    if row is None and is_staging(tenant):
+        row = unit.db.execute(query, (staged_for(tenant), sha256)).fetchone()
     if row is None:
         raise StorageError(f"file {sha256} is not stored", {"sha256": sha256})
     return int(row[0])

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from turnwire.domain.conversation.messages import Message, Part
-from turnwire.domain.principal import owner_of
+from turnwire.domain.principal import staged_for
 from turnwire.domain.searching.content import searched_text
 from turnwire.domain.searching.words import VERSION, tokens
 from turnwire.storage.sqlite.care.findings import Finding, Problem, Severity, Statement
@@ -83,7 +83,7 @@ def _is_right(db: sqlite3.Connection, row: _Row) -> bool:
         return True
     if row.entry is None:
         return not (text and is_final(header.status))
-    words, tenant = tokens(text), known_tenant_number(db, owner_of(row.tenant))
+    words, tenant = tokens(text), known_tenant_number(db, staged_for(row.tenant))
     if tenant is None or row.facets != facets_of(tenant, row.session, header.type, header.sender):
         return False
     return row.words == len(words) and (not words or _has(db, row.entry, f"{tenant}_{max(words, key=len)}"))

@@ -1,4 +1,4 @@
-"""`turnwire sessions` and `turnwire messages` against a real server."""
+"""`turnwire sessions`, `turnwire messages` and `turnwire search` against a real server."""
 
 import asyncio
 import json
@@ -157,3 +157,27 @@ async def test_tools_of_clients_are_no_facts_of_a_list(operator: Operator) -> No
     assert "tools" not in listed.get("settings", {})
     [shown] = await operator.lines("sessions", "show", session_id)
     assert [one["name"] for one in shown["session"]["settings"]["tools"]] == ["known"]
+
+
+async def test_search_prints_what_it_finds(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best or the newest first, with the words around it; nothing controls the terminal; no hit is no error."""
+    monkeypatch.setattr("turnwire.cli.operator.conversations.PAGE_SIZE", 1)
+    session_id = await new_session(operator.client, title="Ships")
+    other = await new_session(operator.client)
+    stored = []
+    for session, words in ((session_id, "The old lighthouse\x1b[2J"), (other, "lighthouse lighthouse")):
+        request = AppendMessageRequest(session_id=session, type=MESSAGE_TYPE_HOST, parts=[text(words)])
+        stored.append((await operator.client.messages.AppendMessage(request)).message_id)
+    printed = (await operator.run("search", "old", "LIGHT*")).stdout.splitlines()
+    assert printed[0].split()[:3] == ["host", session_id, stored[0]]
+    assert printed[0].endswith("Ships")
+    assert printed[1].startswith("  The old lighthouse")
+    assert "\x1b" not in "".join(printed)
+    assert [hit["messageId"] for hit in await operator.lines("search", "lighthouse")] == stored[::-1]
+    only = await operator.lines("search", "lighthouse", "--newest-first", "--limit", "1")
+    assert [hit["messageId"] for hit in only] == stored[1:]
+    assert [hit["messageId"] for hit in await operator.lines("search", "lighthouse", "--session", other)] == stored[1:]
+    assert (await operator.run("search", "nothing")).stdout == ""
+    wrong = await operator.run("search", "...")
+    assert (wrong.exit_code, wrong.stdout) == (1, "")
+    assert "query" in wrong.stderr

@@ -38,6 +38,7 @@ def add_commands(app: typer.Typer) -> None:
     messages.callback()(lambda: None)  # so that `show` stays a command of its own
     messages.command("show")(_messages_show)
     app.add_typer(messages, name="messages")
+    app.command("search")(_search)
 
 
 def _config_check(config: ConfigFile = None, listen: Listen = None, db: Db = None, as_json: Json = False) -> None:
@@ -137,6 +138,26 @@ def _messages_show(
     from turnwire.cli.operator.conversations import show_messages
 
     raise typer.Exit(show_messages(connection, session, limit, newest_first=newest_first, as_json=as_json))
+
+
+@takes_connection
+def _search(
+    *,
+    connection: Connection,
+    words: Annotated[
+        list[str], typer.Argument(metavar="WORDS...", help="What to look for, as SearchMessages takes it.")
+    ],
+    session: Annotated[str | None, typer.Option(help="Look in this session alone.", show_default=False)] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many to print.")] = 20,
+    newest_first: Annotated[bool, typer.Option("--newest-first", help="Begin with the newest message.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Find messages by their words, the best first."""
+    from turnwire.cli.operator.conversations import search_messages
+
+    query = " ".join(words)
+    code = search_messages(connection, query, session, limit, newest_first=newest_first, as_json=as_json)
+    raise typer.Exit(code)
 
 
 def _confirm(question: str) -> bool:

@@ -1,4 +1,4 @@
-"""`turnwire sessions` and `turnwire messages`: what a running server stores, over gRPC as any client reads it."""
+"""`turnwire sessions`, `messages` and `search`: what a running server stores, over gRPC as any client reads it."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -13,6 +13,14 @@ from rich.table import Column
 from opencode.message.content_pb2 import MessageStatus, MessageType, Part, SessionMessage
 from opencode.message.message_pb2 import ListMessagesRequest
 from opencode.message.message_pb2_grpc import MessageServiceStub
+from opencode.search.search_pb2 import (
+    SEARCH_ORDER_NEWEST,
+    SEARCH_ORDER_RANK,
+    SearchHit,
+    SearchMessagesRequest,
+    SearchMessagesResponse,
+)
+from opencode.search.search_pb2_grpc import SearchServiceStub
 from opencode.session.session_pb2 import (
     DeleteSessionRequest,
     GetSessionRequest,
@@ -23,7 +31,7 @@ from opencode.session.session_pb2 import (
 )
 from opencode.session.session_pb2_grpc import SessionServiceStub
 from turnwire.cli.connection import Connection, ConnectionProblem, describe
-from turnwire.cli.operator.output import one_line, print_error, print_json, print_line, print_table
+from turnwire.cli.operator.output import one_line, print_error, print_json, print_line, print_marked, print_table
 
 PAGE_SIZE = 100
 """Sessions or messages of one call: what is printed while the next call runs."""
@@ -117,6 +125,50 @@ def show_messages(
     return _connected(connection, run)
 
 
+def search_messages(
+    connection: Connection,
+    query: str,
+    session_id: str | None,
+    limit: int | None,
+    *,
+    newest_first: bool,
+    as_json: bool,
+) -> int:
+    """Prints what a query finds, the best or the newest first. A remark on standard error says what is not indexed yet.
+
+    Returns:
+        The exit code: 0, also without hits.
+    """
+
+    def run(channel: grpc.Channel) -> int:
+        search, incomplete = SearchServiceStub(channel), False
+
+        def page(size: int, token: str) -> SearchMessagesResponse:
+            nonlocal incomplete
+            request = SearchMessagesRequest(
+                query=query,
+                session_ids=[session_id] if session_id else [],
+                order=SEARCH_ORDER_NEWEST if newest_first else SEARCH_ORDER_RANK,
+                page_size=size,
+                page_token=token,
+            )
+            answer: SearchMessagesResponse = search.SearchMessages(request, timeout=TIMEOUT_SECONDS)
+            incomplete |= answer.incomplete
+            return answer
+
+        hits = _paged(page, lambda answer: answer.hits, limit)
+        if as_json:
+            _print_lines(hits)
+        else:
+            for hit in hits:
+                _print_hit(hit)
+        if incomplete:
+            print_error("older messages are still being indexed; search again later")
+        return 0
+
+    return _connected(connection, run)
+
+
 def _connected(connection: Connection, run: Callable[[grpc.Channel], int]) -> int:
     """Runs a command on an open channel. Returns its exit code, or that of a failure after one line about it."""
     try:
@@ -205,6 +257,13 @@ def _print_session(answer: GetSessionResponse) -> None:
     for name, value in facts.items():
         if value:
             print_line(f"{name:<14} {one_line(value)}")
+
+
+def _print_hit(hit: SearchHit) -> None:
+    when = f"{hit.create_time.ToDatetime(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    facts = [_word(MessageType, hit.type, "MESSAGE_TYPE_"), hit.session_id, hit.message_id, when, hit.session_title]
+    print_line(one_line("  ".join(fact for fact in facts if fact)), "bold")
+    print_marked([("  ", False), *((piece.text, piece.is_match) for piece in hit.snippet)])
 
 
 def _print_message(message: SessionMessage) -> None:

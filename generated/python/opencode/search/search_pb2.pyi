@@ -31,7 +31,7 @@ class _SearchOrderEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SearchOrd
     """Means SEARCH_ORDER_RANK."""
     SEARCH_ORDER_RANK: _SearchOrder.ValueType  # 1
     """The best first: those of the newest 1,000 hits that have the words more often, rarer words, and less text beside
-    them. Has 200 hits at most.
+    them. Has 100 hits at most.
     """
     SEARCH_ORDER_NEWEST: _SearchOrder.ValueType  # 2
     """The newest message first, by its creation to the second. Has all hits."""
@@ -45,7 +45,7 @@ SEARCH_ORDER_UNSPECIFIED: SearchOrder.ValueType  # 0
 """Means SEARCH_ORDER_RANK."""
 SEARCH_ORDER_RANK: SearchOrder.ValueType  # 1
 """The best first: those of the newest 1,000 hits that have the words more often, rarer words, and less text beside
-them. Has 200 hits at most.
+them. Has 100 hits at most.
 """
 SEARCH_ORDER_NEWEST: SearchOrder.ValueType  # 2
 """The newest message first, by its creation to the second. Has all hits."""

@@ -9,7 +9,7 @@ from turnwire.domain.conversation.messages import MessageType
 from turnwire.domain.searching.queries import Query
 from turnwire.domain.searching.snippets import SnippetPiece
 
-MAX_RANKED = 200
+MAX_RANKED = 100
 """Hits that the order by rank has: nobody reads more, and a page token has the rest of them."""
 
 MAX_CANDIDATES = 1000

@@ -33,13 +33,17 @@ class Term(Struct, frozen=True):
 
     def spans(self, text: list[Word]) -> Iterator[tuple[int, int]]:
         """Yields where the term is in a text, given as its words."""
-        first, count = self.words[0], len(self.words)
-        for index in range(len(text) - count + 1):
-            if (text[index].text == first or count == 1) and self._is_at(text, index):
-                last = text[index + count - 1]
-                # one character is found as the beginning of a pair
-                is_half = last.is_run and self.is_prefix and len(self.words[-1]) < len(last.text)
-                yield text[index].start, last.end - is_half if last.end - last.start == len(last.text) else last.end
+        first, *others = self.words
+        for index, begin in enumerate(text):
+            if begin.text != first and (others or not self.is_prefix or not begin.text.startswith(first)):
+                continue
+            if others and not self._follows(text, index, others):
+                continue
+            last = text[index + len(others)]
+            is_exact = last.end - last.start == len(last.text)
+            # of a pair that one character has found, that one is the match
+            is_half = last.is_run and is_exact and self.is_prefix and len(self.words[-1]) < len(last.text)
+            yield begin.start, last.end - is_half
 
     def count(self, text: list[str]) -> int:
         """Returns how often the term is in a text, given as its words without places."""
@@ -55,12 +59,11 @@ class Term(Struct, frozen=True):
             found += behind == others
         return found
 
-    def _is_at(self, text: list[Word], index: int) -> bool:
-        *front, end = self.words
-        last = text[index + len(front)].text
-        return all(text[index + place].text == word for place, word in enumerate(front)) and (
-            last.startswith(end) if self.is_prefix else last == end
-        )
+    def _follows(self, text: list[Word], index: int, others: list[str]) -> bool:
+        behind = [word.text for word in text[index + 1 : index + 1 + len(others)]]
+        if self.is_prefix and len(behind) == len(others) and behind[-1].startswith(others[-1]):
+            behind[-1] = others[-1]
+        return behind == others
 
 
 class Query(Struct, frozen=True):

@@ -79,6 +79,8 @@ class Piece(NamedTuple):
 
 def words(text: str) -> list[Word]:
     """Returns the words of a text in their order."""
+    if text.isascii():
+        return [Word(match[1], *match.span()) for match in _ASCII_WORD.finditer(text.lower())]
     found: list[Word] = []
     for match in _PIECE.finditer(text):
         start, end = match.span()

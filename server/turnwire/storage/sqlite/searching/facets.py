@@ -4,7 +4,7 @@ A word of a text is `TENANT_word`, a facet `TENANT.kind...`: letters and digits 
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from turnwire.domain.conversation.messages import MessageType
 from turnwire.domain.searching.queries import Query, Term
@@ -45,10 +45,10 @@ def sender_facet(tenant: int, sender: str) -> str:
     return f"{tenant}.f{hashlib.blake2b(sender.encode(), digest_size=8).hexdigest()}"
 
 
-def indexed_words(facets: str, words: Iterable[str]) -> str:
-    """Returns the text of a row of the index."""
-    tenant = facets.partition(".")[0]
-    return " ".join((facets, *(f"{tenant}_{word}" for word in words)))
+def indexed_words(facets: str, words: Sequence[str]) -> str:
+    """Returns the text of a row of the index: the facets, and each word behind the short name of the tenant."""
+    before = f" {facets.partition('.')[0]}_"
+    return facets + before + before.join(words) if words else facets
 
 
 def expression(tenant: int, query: Query, facets: Iterable[Iterable[str]]) -> str:

@@ -37,20 +37,32 @@ def best(
         found: The entries that are hits, with the number of their words.
         having: Returns those that have a term; asked for terms that a hit need not have.
     """
-    terms = {term: having(term) if len(group) > 1 else set(found) for group in query.groups for term in group}
-    weights = {term: _weight(len(found), len(those)) for term, those in terms.items()}
+    everywhere = {term: _weight(len(found), len(found)) for group in query.groups if len(group) == 1 for term in group}
+    somewhere = {term: having(term) for group in query.groups if len(group) > 1 for term in group}
+    weights = {term: _weight(len(found), len(those)) for term, those in somewhere.items()}
 
-    def score(entry: int, text: list[str]) -> float:
-        length = 1 - _BY_LENGTH + _BY_LENGTH * found[entry] / _USUAL_WORDS
-        counts = ((weights[term], max(1, term.count(text))) for term, those in terms.items() if entry in those)
+    def score(entry: int) -> float:
+        """Counts each term once, without the text."""
+        weight = sum(weights[term] for term, those in somewhere.items() if entry in those)
+        return (base + weight) / (1 + _SATURATION * _length(found[entry]))
+
+    def exact_score(entry: int) -> float:
+        text, length = _beginning(db, entry), _length(found[entry])
+        there = {**everywhere, **{term: weights[term] for term, those in somewhere.items() if entry in those}}
+        counts = ((weight, max(1, term.count(text))) for term, weight in there.items())
         return sum(weight * count / (count + _SATURATION * length) for weight, count in counts)
 
-    likely = _sorted((score(entry, []), entry) for entry in found)[:MAX_RANKED]
-    return _sorted((score(entry, _beginning(db, entry)), entry) for entry in likely)
+    base = sum(everywhere.values())
+    likely = _sorted(score, found)[:MAX_RANKED]
+    return _sorted(exact_score, likely)
 
 
-def _sorted(scored: Iterable[tuple[float, int]]) -> list[int]:
-    return [entry for _, entry in sorted(scored, reverse=True)]
+def _sorted(score: Callable[[int], float], entries: Iterable[int]) -> list[int]:
+    return [entry for _, entry in sorted(((score(entry), entry) for entry in entries), reverse=True)]
+
+
+def _length(words: int) -> float:
+    return 1 - _BY_LENGTH + _BY_LENGTH * words / _USUAL_WORDS
 
 
 def _weight(all: int, having: int) -> float:

@@ -67,6 +67,8 @@ class AtTerminal:
         )
         os.close(slave)
         self.output = b""
+        self.echoed = False
+        """Whether keys were echoed when output came."""
         self.grew = asyncio.Event()
         asyncio.get_running_loop().add_reader(self.master, self._read)
 
@@ -78,6 +80,7 @@ class AtTerminal:
         if not new:
             asyncio.get_running_loop().remove_reader(self.master)
         self.output += new
+        self.echoed |= bool(termios.tcgetattr(self.master)[3] & termios.ECHO)
         self.grew.set()
 
     def type(self, keys: str) -> None:
@@ -86,10 +89,13 @@ class AtTerminal:
 
     async def shows(self, text: str) -> None:
         """Waits until the text was written."""
-        async with asyncio.timeout(30):
-            while text.encode() not in self.output:
-                self.grew.clear()
-                await self.grew.wait()
+        try:
+            async with asyncio.timeout(30):
+                while text.encode() not in self.output:
+                    self.grew.clear()
+                    await self.grew.wait()
+        except TimeoutError:
+            raise AssertionError(f"{text!r} did not come: {self.output!r}") from None
 
     async def ended(self) -> int:
         """Waits for the end and returns the exit code."""
@@ -127,6 +133,18 @@ async def test_a_chat_from_its_first_line_to_its_last(served: Server, tmp_path: 
     history = tmp_path / ".local/state/turnwire/chat_history"
     assert history.stat().st_mode & 0o777 == 0o600
     assert "+**bold**\n" in history.read_text()
+
+
+async def test_keys_are_never_echoed_while_output_is_written(served: Server, tmp_path: Path) -> None:
+    """From the first line on, so that Enter stays Enter."""
+    async with at_terminal([*TURNWIRE, served.address], environ(tmp_path)) as chat:
+        await chat.shows("Ctrl-D ends.")
+        chat.echoed = False
+        chat.type("/rate 200\n/words 100\n\n- one\n- two\n\nlast\r")
+        await chat.shows("tokens in")
+        chat.type("and on\r")
+        await chat.shows("\x1b[1mand on")
+        assert not chat.echoed
 
 
 async def test_no_color_is_obeyed(served: Server, tmp_path: Path) -> None:

@@ -371,6 +371,7 @@ class Room:
 
     async def _draw(self) -> None:
         """Draws what changed: what is finished for good, the rest above the prompt."""
+        await self._terminal.ready.wait()
         while True:
             # What runs shows the seconds.
             with suppress(TimeoutError):
@@ -378,7 +379,7 @@ class Room:
             self._changed.clear()
             began = time.monotonic()
             finished = draw(self._transcript.take(CHARS_PER_FRAME), self._terminal.width)
-            await self._terminal.show(finished, draw(self._live(), self._terminal.width))
+            self._terminal.show(finished, draw(self._live(), self._terminal.width))
             if self._transcript.more:
                 self._changed.set()
             took = time.monotonic() - began

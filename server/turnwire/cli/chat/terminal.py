@@ -1,10 +1,10 @@
 """The prompt at the bottom of a terminal, what is live above it, and output that scrolls away above both."""
 
+import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.application import run_in_terminal
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import Completer
 from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
@@ -57,6 +57,9 @@ class Terminal:
             output=output,
         )
         self._session.default_buffer.accept_handler = self._accept
+        self.ready = asyncio.Event()
+        """Set when the terminal takes single keys. What is typed before it shows as text of the prompt."""
+        self._session.app.after_render += lambda _: self.ready.set()
 
     async def run(self) -> None:
         """Takes lines until Ctrl-D, or `end`."""
@@ -73,22 +76,22 @@ class Terminal:
         """The columns of the terminal."""
         return self._session.output.get_size().columns
 
-    async def show(self, finished: str, live: str) -> None:
+    def show(self, finished: str, live: str) -> None:
         """Writes lines above everything that is live, which stay, and shows other live lines above the prompt.
 
         Both in one step, so that what becomes finished is never there twice. When there is no room for all live lines,
         the last ones are shown.
         """
-        room = max(self._session.output.get_size().rows - MIN_FREE_ROWS, 3)
+        app, output = self._session.app, self._session.output
+        room = max(output.get_size().rows - MIN_FREE_ROWS, 3)
         self._live = to_formatted_text(ANSI("".join(live.splitlines(keepends=True)[-room:])))
         if finished:
-            await run_in_terminal(lambda: self._write(finished))
-        else:
-            self._session.app.invalidate()
-
-    def _write(self, text: str) -> None:
-        self._session.output.write_raw(text)
-        self._session.output.flush()
+            # Not with run_in_terminal: it gives the terminal its usual mode back for a moment, in which keys are echoed
+            # and Enter becomes Ctrl-J.
+            app.renderer.erase()
+            output.write_raw(finished)
+            output.flush()
+        app.invalidate()
 
     def clear_line(self) -> None:
         """Empties the prompt."""

@@ -15,6 +15,7 @@ from tests.support.servers.mcp import ENVIRON, ready, stdio
 from tests.support.servers.process import ServerProcess
 from tests.support.servers.running import Client, connect, running_server
 from turnwire.app import Server
+from turnwire.cli.chat.view.transcript import Transcript
 
 ADD = '/tool test.add {"a": 2, "b": 3}'
 CTRL_C, CTRL_D, CTRL_J, CTRL_O, CTRL_U, ALT_ENTER = "\x03", "\x04", "\n", "\x0f", "\x15", "\x1b\r"
@@ -220,6 +221,18 @@ async def test_a_long_answer_is_drawn_whole_in_bounded_frames(chat: Chat) -> Non
     shown = await chat.shows("tokens in")
     assert "the last words" in shown
     assert sum(map(shown.count, ("lorem", "ipsum"))) >= 500
+
+
+async def test_an_error_of_the_chat_itself_ends_it(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Instead of leaving a prompt at which nothing happens."""
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Transcript, "apply", fail)
+    await send(chat, "hello")
+    with pytest.raises(ZeroDivisionError):
+        await chat.ended()
 
 
 async def test_the_chat_survives_a_server_that_is_killed(tmp_path: Path) -> None:

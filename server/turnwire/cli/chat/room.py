@@ -20,7 +20,6 @@ from rich.text import Text
 
 from opencode.event.session_event_pb2 import SessionEvent
 from opencode.message.message_pb2 import Disposition, SendMessageResponse
-from opencode.session.session_pb2 import SessionStatus
 from opencode.tool.tool_pb2 import PermissionRequest
 from turnwire.cli.chat import commands
 from turnwire.cli.chat.answers import Answer, parse_answer
@@ -255,11 +254,7 @@ class Room:
         sessions = await self._calls.sessions()
         self._listed = [session.id for session in sessions]
         for number, session in enumerate(sessions, 1):
-            runs = " (running)" if session.status == SessionStatus.SESSION_STATUS_RUNNING else ""
-            mark = "*" if session.id == self.session_id else " "
-            changed = time.strftime("%Y-%m-%d %H:%M", time.localtime(session.time.updated / 1000))
-            title = drawings.shortened(" ".join(visible(session.title).split()), 60) or "(no title)"
-            self._show(Text.assemble((f"{mark}{number:>3} ", "bold"), f"{changed} {title}{runs} ", (session.id, "dim")))
+            self._show(drawings.listed(number, session, is_current=session.id == self.session_id))
         self._say("/resume NUMBER goes on with one." if sessions else "There is no session yet.")
 
     async def _do_resume(self, which: str) -> None:
@@ -327,6 +322,12 @@ class Room:
 
     def _follow(self, token: str) -> None:
         self._following = asyncio.create_task(self._watch(self._state, token))
+        self._following.add_done_callback(self._end_with)
+
+    def _end_with(self, task: asyncio.Task[None]) -> None:
+        """Ends the chat with the error of a task that failed: awaiting it raises that."""
+        if not task.cancelled() and task.exception() is not None:
+            self._actions.put_nowait(lambda: task)
 
     async def _watch(self, state: SessionState, token: str) -> None:
         try:
@@ -391,8 +392,6 @@ class Room:
         if questions:
             live += drawings.question(questions[0], len(questions))
         elif self._state.turn_id:
-            seconds = drawings.duration(time.monotonic() - self._state.turn_began_at)
-            waiting = f", {self._state.queued} waiting" if self._state.queued else ""
-            lost = ", connection lost" if self._lost else ""
-            live.append(drawings.note(f"… {seconds}{waiting}{lost}, Ctrl-C ends the answer"))
+            seconds = time.monotonic() - self._state.turn_began_at
+            live.append(drawings.running(seconds, self._state.queued, lost=self._lost))
         return live

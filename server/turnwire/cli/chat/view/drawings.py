@@ -1,5 +1,7 @@
 """How each thing in a conversation looks."""
 
+import time
+
 from markdown_it import MarkdownIt
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.markdown import Markdown
@@ -7,6 +9,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from opencode.message.content_pb2 import FinishReason, MessageType, SessionMessage, TokenUsage
+from opencode.session.session_pb2 import SessionInfo, SessionStatus
 from opencode.tool.tool_pb2 import PermissionReply, PermissionRequest, ToolCallState
 from opencode.turn.turn_pb2 import Turn
 from turnwire.cli.chat.plain.turn_printer import finish_reason_name
@@ -14,6 +17,7 @@ from turnwire.cli.chat.view.markdown_blocks import Block
 from turnwire.cli.visible_text import visible
 
 MAX_ARGUMENTS_CHARS = 200
+MAX_TITLE_CHARS = 60
 MAX_RESULT_CHARS = 600
 MAX_RESULT_LINES = 6
 MAX_RECALLED_CHARS = 4000
@@ -79,6 +83,12 @@ def question(request: PermissionRequest, waiting: int) -> list[RenderableType]:
         Text.assemble((f"? asks to run{others} ", "bold yellow"), shortened(_line(request.title), MAX_ARGUMENTS_CHARS)),
         Text("  y allows it once, a always in this session, n [why] denies it, ? shows all of it", style="yellow"),
     ]
+
+
+def running(seconds: float, queued: int, *, lost: bool) -> Text:
+    """Draws that a turn runs: for how long, how many messages wait, and whether the connection is lost."""
+    facts = [duration(seconds), f"{queued} waiting" if queued else "", "connection lost" if lost else ""]
+    return note(f"… {', '.join(filter(None, facts))}, Ctrl-C ends the answer")
 
 
 def whole_request(request: PermissionRequest) -> list[RenderableType]:
@@ -151,6 +161,15 @@ class _WithoutMargins:
         for line in lines[full[0] : full[-1] + 1] if full else []:
             yield from line
             yield Segment.line()
+
+
+def listed(number: int, session: SessionInfo, *, is_current: bool) -> Text:
+    """Draws a session in a list: its number, when it changed in local time, title and id."""
+    runs = " (running)" if session.status == SessionStatus.SESSION_STATUS_RUNNING else ""
+    changed = time.strftime("%Y-%m-%d %H:%M", time.localtime(session.time.updated / 1000))
+    title = shortened(_line(session.title), MAX_TITLE_CHARS) or "(no title)"
+    mark = "*" if is_current else " "
+    return Text.assemble((f"{mark}{number:>3} ", "bold"), f"{changed} {title}{runs} ", (session.id, "dim"))
 
 
 def shortened(text: str, max_chars: int) -> str:

@@ -61,6 +61,14 @@ def test_a_call_shows_arguments_and_result_shortened() -> None:
     assert len(long) < 1200
 
 
+def test_a_running_turn_says_how_to_end_it() -> None:
+    """And what else counts."""
+    assert text_of(drawings.running(1.5, 0, lost=False)) == "… 1.5 s, Ctrl-C ends the answer\n"
+    assert (
+        text_of(drawings.running(1.5, 2, lost=True)) == "… 1.5 s, 2 waiting, connection lost, Ctrl-C ends the answer\n"
+    )
+
+
 def test_a_question_says_what_may_be_typed() -> None:
     """And how many wait."""
     shown = text_of(*drawings.question(PermissionRequest(title="fs.write {}"), 2))

@@ -192,6 +192,20 @@ async def test_sessions_are_listed_chosen_copied_emptied_and_left(chat: Chat, ot
     await chat.shows("the session was deleted")
 
 
+async def test_messages_are_found_and_their_session_chosen(chat: Chat, other: Client) -> None:
+    """By words of any session; the place that has them is shown."""
+    session_id = await new_session(other, title="Animals")
+    await talk(other, "the ocelot sleeps", session_id)
+    chat.press("/search ocelot\r")
+    await chat.shows("   1 ", " Animals ", session_id, "the ocelot sleeps", "/resume NUMBER")
+    chat.press("/resume 1\r")
+    await chat.shows(f"Session {session_id} Animals", "> the ocelot sleeps")
+    chat.press("/search nothingofthekind\r")
+    await chat.shows("Nothing is found.")
+    chat.press("/search\r")
+    await chat.shows("INVALID_ARGUMENT")
+
+
 async def test_remarks_are_shown_while_an_answer_streams(chat: Chat) -> None:
     """And a message that is sent meanwhile waits."""
     await send(chat, f"begun\n{FOREVER}")

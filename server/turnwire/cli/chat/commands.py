@@ -20,6 +20,7 @@ class Command(NamedTuple):
 COMMANDS = (
     Command("help", "", "shows this list"),
     Command("sessions", "", "lists the sessions that changed last"),
+    Command("search", "WORDS", 'finds messages of all sessions: words, "phrases", beginnings*, -without'),
     Command("resume", "ID|NUMBER", "goes on with a session, or with one of the list"),
     Command("new", "", "begins a new session with the next message"),
     Command("title", "WORDS", "gives the session a title"),
@@ -59,6 +60,11 @@ def parse_call(text: str) -> Call | None:
     """
     found = _FORM.fullmatch(text.rstrip())
     return Call(found[1], (found[2] or "").strip()) if found else None
+
+
+def help_lines() -> list[tuple[str, str]]:
+    """Returns commands and keys, each with what it does."""
+    return [*((f"/{name} {argument}".rstrip(), does) for name, argument, does in COMMANDS), *KEYS]
 
 
 class CommandCompleter(Completer):

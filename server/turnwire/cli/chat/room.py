@@ -22,7 +22,7 @@ from opencode.event.session_event_pb2 import SessionEvent
 from opencode.message.message_pb2 import Disposition, SendMessageResponse
 from opencode.tool.tool_pb2 import PermissionRequest
 from turnwire.cli.chat import commands
-from turnwire.cli.chat.answers import Answer, parse_answer
+from turnwire.cli.chat.answers import parse_answer
 from turnwire.cli.chat.history import open_history
 from turnwire.cli.chat.server_calls import ServerCalls
 from turnwire.cli.chat.session_state import SessionState
@@ -82,7 +82,7 @@ class Room:
         self._model = model
         self._own_requests: set[str] = set()
         self._listed: list[str] = []
-        """The sessions that /sessions listed last, or a completion needs."""
+        """The sessions of the last /sessions or /search, by number."""
         self._actions: asyncio.Queue[_Action] = asyncio.Queue()
         """What was typed and is not done yet. Its bound is the patience of the person who types."""
         self._acting: asyncio.Task[None] | None = None
@@ -153,7 +153,7 @@ class Room:
             self._say("Answer the question first: y, a, or n and why. Ctrl-U empties the line.", "yellow")
             return False
         else:
-            self._actions.put_nowait(partial(self._answer, request, answer))
+            self._actions.put_nowait(partial(self._calls.answer, request, answer))
         self._terminal.clear_line()
         return False  # answers are no part of the history
 
@@ -226,9 +226,6 @@ class Room:
             await asyncio.sleep(pause)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    async def _answer(self, request: PermissionRequest, answer: Answer) -> None:
-        await self._calls.answer(request, answer)
-
     async def _abort(self, turn_id: str) -> None:
         # When the server cannot be reached, the watch says so.
         with suppress(grpc.aio.AioRpcError):
@@ -246,9 +243,7 @@ class Room:
             await work(call.argument)
 
     async def _do_help(self, _: str) -> None:
-        rows = [(f"/{command.name} {command.argument}".rstrip(), command.does) for command in commands.COMMANDS]
-        for word, does in (*rows, *commands.KEYS):
-            self._show(Text.assemble((f"  {word:<22}", "bold"), does))
+        self._show(*(Text.assemble((f"  {word:<22}", "bold"), does) for word, does in commands.help_lines()))
 
     async def _do_sessions(self, _: str) -> None:
         sessions = await self._calls.sessions()
@@ -256,6 +251,14 @@ class Room:
         for number, session in enumerate(sessions, 1):
             self._show(drawings.listed(number, session, is_current=session.id == self.session_id))
         self._say("/resume NUMBER goes on with one." if sessions else "There is no session yet.")
+
+    async def _do_search(self, words: str) -> None:
+        found = await self._calls.search(words)
+        self._listed = [hit.session_id for hit in found.hits]
+        self._show(*(drawings.found(number, hit) for number, hit in enumerate(found.hits, 1)))
+        self._say("/resume NUMBER goes on with the session of one." if found.hits else "Nothing is found.")
+        if found.incomplete:
+            self._say("The server has not indexed all messages yet: searching later may find more.", "yellow")
 
     async def _do_resume(self, which: str) -> None:
         if which.isdecimal() and 0 < int(which) <= len(self._listed):

@@ -16,6 +16,8 @@ from opencode.message.message_pb2 import (
     TextPart,
 )
 from opencode.message.message_pb2_grpc import MessageServiceStub
+from opencode.search.search_pb2 import SearchMessagesRequest, SearchMessagesResponse
+from opencode.search.search_pb2_grpc import SearchServiceStub
 from opencode.server.server_pb2 import GetServerInfoRequest
 from opencode.server.server_pb2_grpc import ServerServiceStub
 from opencode.session.session_pb2 import (
@@ -39,6 +41,8 @@ RECALLED_MESSAGES = 8
 
 LISTED_SESSIONS = 20
 
+FOUND_MESSAGES = 10
+
 START_SECONDS = 10.0
 """A server that does not say who it is within this time is not there."""
 
@@ -56,6 +60,7 @@ class ServerCalls:
         self._messages = MessageServiceStub(channel)
         self._server = ServerServiceStub(channel)
         self._sessions = SessionServiceStub(channel)
+        self._search = SearchServiceStub(channel)
         self._permissions = PermissionServiceStub(channel)
 
     async def check(self) -> None:
@@ -92,6 +97,10 @@ class ServerCalls:
         """Returns the sessions that changed last, newest first."""
         listed = await self._sessions.ListSessions(ListSessionsRequest(page_size=LISTED_SESSIONS))
         return list(listed.sessions)
+
+    async def search(self, words: str) -> SearchMessagesResponse:
+        """Returns the messages of all sessions that fit the words best, best first."""
+        return await self._search.SearchMessages(SearchMessagesRequest(query=words, page_size=FOUND_MESSAGES))
 
     async def last_messages(self, session_id: str) -> tuple[list[SessionMessage], str]:
         """Returns the newest messages, oldest first, and the token from which to watch what follows."""

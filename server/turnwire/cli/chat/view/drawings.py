@@ -9,6 +9,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from opencode.message.content_pb2 import FinishReason, MessageType, SessionMessage, TokenUsage
+from opencode.search.search_pb2 import SearchHit
 from opencode.session.session_pb2 import SessionInfo, SessionStatus
 from opencode.tool.tool_pb2 import PermissionReply, PermissionRequest, ToolCallState
 from opencode.turn.turn_pb2 import Turn
@@ -170,6 +171,14 @@ def listed(number: int, session: SessionInfo, *, is_current: bool) -> Text:
     title = shortened(_line(session.title), MAX_TITLE_CHARS) or "(no title)"
     mark = "*" if is_current else " "
     return Text.assemble((f"{mark}{number:>3} ", "bold"), f"{changed} {title}{runs} ", (session.id, "dim"))
+
+
+def found(number: int, hit: SearchHit) -> Text:
+    """Draws a message that was found: its place in the list, session, and where it has the words."""
+    day = time.strftime("%Y-%m-%d", time.localtime(hit.create_time.seconds))
+    title = shortened(_line(hit.session_title), MAX_TITLE_CHARS) or "(no title)"
+    pieces = [(visible(piece.text), "bold yellow" if piece.is_match else "none") for piece in hit.snippet]
+    return Text.assemble((f"{number:>4} ", "bold"), f"{day} {title} ", (hit.session_id, "dim"), "\n     ", *pieces)
 
 
 def shortened(text: str, max_chars: int) -> str:

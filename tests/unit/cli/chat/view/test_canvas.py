@@ -10,6 +10,8 @@ from rich.text import Text
 
 from opencode.file.file_pb2 import FileRef
 from opencode.message.content_pb2 import Failure, MessageType, Part, ReasoningContent, SessionMessage, TextContent
+from opencode.search.search_pb2 import SearchHit, SnippetPiece
+from opencode.session.session_pb2 import SessionInfo
 from opencode.tool.tool_pb2 import PermissionRequest, ToolCallState
 from opencode.turn.turn_pb2 import Turn
 from turnwire.cli.chat.view import drawings
@@ -45,6 +47,8 @@ def everything(text: str) -> list[RenderableType]:
         *drawings.markdown(Block(text, continues=False)),
         drawings.said(text, text),
         drawings.note(text),
+        drawings.listed(1, SessionInfo(id=text, title=text), is_current=True),
+        drawings.found(1, SearchHit(session_id=text, session_title=text, snippet=[SnippetPiece(text=text)])),
         drawings.call(state),
         drawings.call(ToolCallState(name="n", status="error", error=text)),
         *drawings.question(request, 2),

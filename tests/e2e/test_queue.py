@@ -72,6 +72,8 @@ async def test_waiting_message_is_behind_no_other(client: Client) -> None:
     waiting = await client.messages.SendMessage(ask("two", first.session_id))
     one = GetMessageRequest(session_id=first.session_id, message_id=waiting.message_id)
     assert (await client.messages.GetMessage(one)).message.previous_message_id == ""
+    async with watching(client, first.session_id, after_sequence=first.sequence) as watch:
+        await watch.until_text()  # from now on it is part of what a watch begins with
     async with watching(client, first.session_id) as watch:
         snapshot = (await watch.until_kind("message_snapshot")).message_snapshot.message
         assert snapshot.previous_message_id == first.message_id

@@ -13,6 +13,7 @@ FEATURES: Mapping[str, str] = {
     "permissions": "tool calls may ask a person first",
     "queue": "messages wait while a turn runs",
     "queue.edit": "`ListQueue` shows waiting messages, which can be edited, moved and removed",
+    "queue.interrupt": "`BUSY_POLICY_INTERRUPT` ends the running turn; the message is answered next",
     "quotas": "a tenant has limits, which `ListQuotas` shows",
     "requests.named": "`request_id` makes sending again safe",
     "search": "`SearchMessages` finds messages by their words",

@@ -18,14 +18,14 @@ from turnwire.domain.conversation.events import Event
 from turnwire.domain.conversation.messages import Message, ModelRef
 from turnwire.domain.conversation.permissions import PermissionChoice, PermissionRequest
 from turnwire.domain.conversation.sessions import Session
-from turnwire.domain.conversation.turns import Turn
+from turnwire.domain.conversation.turns import QueueEntry, Turn
 from turnwire.domain.errors import SessionNotFound, ToolCallNotFound
 from turnwire.domain.money import Usage
 from turnwire.domain.principal import Principal
 from turnwire.feed.memory.live_feed import LiveFeed
 from turnwire.ports.codec import Codec
 from turnwire.ports.commit import Commit, Committed, PutPermission
-from turnwire.ports.pages import Bounds, EventPage, PrunedSession
+from turnwire.ports.pages import Bounds, EventPage, Page, PrunedSession, QueuePage
 from turnwire.ports.provider import PreparedRequest, ProviderRequest, StreamItem
 from turnwire.ports.store import FileIdentity, Moment, Standing, StoredEvent, StoredRequest
 from turnwire.ports.telemetry.observer import BatchEnd, ModelCallEnd, NoObserver, Observer, ToolCallEnd
@@ -88,6 +88,8 @@ class FakeStore:
     timeline: str = "0" * 16
     other_timelines: Standing = Standing.REPLACED
     unfinished: tuple[Turn, ...] = ()
+    waiting: tuple[Message, ...] = ()
+    """The queue of every session."""
     accounted: Account = field(default_factory=Account)
     uploads: Any = None
     """What the test gives, such as `tests.support.fakes.uploads.FakeUploads`."""
@@ -142,6 +144,11 @@ class FakeStore:
     async def unfinished_turns(self) -> tuple[Turn, ...]:
         """Returns the turns that a dead process left."""
         return self.unfinished
+
+    async def queue(self, session_id: str, page: Page) -> QueuePage:
+        """Returns the waiting messages."""
+        entries = tuple(QueueEntry(message.message_id, message.turn_id) for message in self.waiting)
+        return QueuePage(entries, self.waiting, 0, "")
 
     async def turn_messages(self, turn_id: str) -> tuple[Message, ...]:
         """Returns those of the conversation."""

@@ -35,6 +35,11 @@ class _BusyPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_BusyPolicy
     """The message waits behind the running turn, first in first out."""
     BUSY_POLICY_REJECT: _BusyPolicy.ValueType  # 2
     """The message is refused with FAILED_PRECONDITION (TURN_IN_PROGRESS); nothing is stored."""
+    BUSY_POLICY_INTERRUPT: _BusyPolicy.ValueType  # 3
+    """The message ends the running turn and is answered next, before others that wait; of several such messages the newest
+    comes first. The turn ends as ABORTED with ended_by_message_id, as soon as the message is durable. What its model had
+    written stays.
+    """
 
 class BusyPolicy(_BusyPolicy, metaclass=_BusyPolicyEnumTypeWrapper):
     """Chooses what happens to a message that comes while a turn runs. Values may be added."""
@@ -45,6 +50,11 @@ BUSY_POLICY_QUEUE: BusyPolicy.ValueType  # 1
 """The message waits behind the running turn, first in first out."""
 BUSY_POLICY_REJECT: BusyPolicy.ValueType  # 2
 """The message is refused with FAILED_PRECONDITION (TURN_IN_PROGRESS); nothing is stored."""
+BUSY_POLICY_INTERRUPT: BusyPolicy.ValueType  # 3
+"""The message ends the running turn and is answered next, before others that wait; of several such messages the newest
+comes first. The turn ends as ABORTED with ended_by_message_id, as soon as the message is durable. What its model had
+written stays.
+"""
 Global___BusyPolicy: _TypeAlias = BusyPolicy  # noqa: Y015
 
 class _TurnStatus:
@@ -126,7 +136,7 @@ class Turn(_message.Message):
     replaces_turn_id: _builtins.str
     """The turn whose answer this one replaces. "" for none. Not sent yet."""
     ended_by_message_id: _builtins.str
-    """The message that ended it early. "" for none. Not sent yet."""
+    """The message that ended it early: one that was sent with BUSY_POLICY_INTERRUPT. "" for none."""
     start_sequence: _builtins.int
     """Sequence of its turn_started. 0 while it waits, when it was dropped, and for turns of servers that did not keep it."""
     end_sequence: _builtins.int

@@ -306,7 +306,9 @@ class EditQueuedMessageRequest(_message.Message):
     message_id: _builtins.str
     """The message. Required."""
     busy_policy: _turn_pb2.BusyPolicy.ValueType
-    """What the message does to the running turn from now on. QUEUE: it waits. UNSPECIFIED: as before. REJECT is refused."""
+    """What the message does to the turn that runs now, as if it were sent again: other policies than QUEUE also move it.
+    QUEUE: it waits where it is. UNSPECIFIED: as before. REJECT is refused.
+    """
     expected_revision: _builtins.int
     """Refuses the change unless the queue has this revision. Absent: any."""
     request_id: _builtins.str

@@ -37,6 +37,8 @@ class Ending(Struct, frozen=True):
     finish_reason: FinishReason
     failure: Failure | None = None
     provider_finish_reason: str = ""
+    ended_by_message_id: str = ""
+    """The message that ended the turn; "" when none did."""
 
     @property
     def status(self) -> MessageStatus:
@@ -152,6 +154,7 @@ def end_turn(
         status=TurnStatus.ENDED,
         ended_at=now,
         finish_reason=ending.finish_reason,
+        ended_by_message_id=ending.ended_by_message_id,
         failure=ending.failure,
         usage=totals.usage,
         cost_pico_usd=totals.cost_pico_usd,

@@ -65,7 +65,7 @@ class SessionTurns:
         self._is_announced = False
         self._stopping = asyncio.Event()
         self.queue = SessionQueue()
-        self.changes = QueueChanges(environment, session_id, self.queue)
+        self.changes = QueueChanges(environment, session_id, self.queue, self._aim_of, self._interrupt)
         self.run: TurnRun | None = None
 
     def reserve(self, turn: Turn, message: Message, when_busy: BusyPolicy) -> Place:
@@ -74,12 +74,14 @@ class SessionTurns:
             raise RuntimeError("another place is reserved: do not await before start or release")
         if self._must_wait(when_busy):
             place = Place(
-                msgspec.structs.replace(turn, status=TurnStatus.QUEUED),
+                msgspec.structs.replace(
+                    turn, status=TurnStatus.QUEUED, busy_policy=when_busy, aimed_at_turn_id=self._aim_of(when_busy)
+                ),
                 msgspec.structs.replace(message, status=MessageStatus.QUEUED),
-                queue_position=len(self.queue) + 1,
             )
-            self.queue.add(place)
-            place.work = self.queue.changed()
+            place.queue_position = self.queue.add(place)
+            is_last = place.queue_position == len(self.queue)
+            place.work = (Work() if is_last else self.queue.ordered()) + self.queue.changed()
         else:
             place = Place(
                 msgspec.structs.replace(turn, status=TurnStatus.RUNNING, started_at=turn.created_at),
@@ -95,7 +97,7 @@ class SessionTurns:
         place.durable = self._environment.commit(self._session_id, work, place.turn.created_at)
         self._reserved = None
         if place.queue_position:
-            place.durable.add_done_callback(partial(self._remove_unstored, place))
+            place.durable.add_done_callback(partial(self._note_stored, place))
         else:
             self._run_from(place)
         return place.durable
@@ -158,15 +160,24 @@ class SessionTurns:
         """
         if self.run is None:
             return False
-        match when_busy:
-            case BusyPolicy.REJECT:
-                running = self.run.turn.turn_id
-                raise TurnInProgress(f"turn {running!r} runs in the session", running)
-            case BusyPolicy.QUEUE:
-                limit = self._environment.settings.limits.max_queued_messages
-                if len(self.queue) >= limit:
-                    raise TooManyTurns(f"{limit} messages wait in the session already", {"limit": str(limit)})
-                return True
+        if when_busy is BusyPolicy.REJECT:
+            running = self.run.turn.turn_id
+            raise TurnInProgress(f"turn {running!r} runs in the session", running)
+        limit = self._environment.settings.limits.max_queued_messages
+        if len(self.queue) >= limit:
+            raise TooManyTurns(f"{limit} messages wait in the session already", {"limit": str(limit)})
+        return True
+
+    def _aim_of(self, policy: BusyPolicy) -> str:
+        """Returns the turn that a message with a policy acts on; "" when it only waits."""
+        return self.run.turn.turn_id if self.run is not None and policy is not BusyPolicy.QUEUE else ""
+
+    def _interrupt(self, place: Place) -> None:
+        """Ends the turn that a stored message is to interrupt, if it still runs."""
+        if place.turn.busy_policy is not BusyPolicy.INTERRUPT or self.run is None:
+            return
+        if self.run.turn.turn_id == place.turn.aimed_at_turn_id:
+            self.run.stop(Ending(FinishReason.ABORTED, ended_by_message_id=place.message.message_id))
 
     def _run_from(self, place: Place) -> None:
         """Starts the task that runs the turn of a place, then the queue."""
@@ -174,9 +185,11 @@ class SessionTurns:
             raise RuntimeError("`run` must be set before its task starts")
         self._task = asyncio.create_task(self._run_turns(place, self.run), name="session turns")
 
-    def _remove_unstored(self, place: Place, storing: asyncio.Future[Committed]) -> None:
+    def _note_stored(self, place: Place, storing: asyncio.Future[Committed]) -> None:
         if storing.cancelled() or storing.exception() is not None:
             self.queue.remove(place)
+        else:
+            self._interrupt(place)
 
     async def _run_turns(self, place: Place | None, run: TurnRun) -> None:
         """Runs a turn, then the queue."""

@@ -32,13 +32,16 @@ class Resumption(Struct, frozen=True):
     point: ResumePoint
 
 
-async def resume_or_end(environment: Environment, turn: Turn, *, is_newest: bool) -> Resumption | None:
+async def resume_or_end(
+    environment: Environment, turn: Turn, *, is_newest: bool, interrupted_by: str
+) -> Resumption | None:
     """Resumes or ends a turn that was running when its process died, and stores which. Returns None when it ended.
 
     Args:
         environment: Ports and settings.
         turn: The turn.
         is_newest: False when a newer turn of its session was running, because the end of this one was never stored.
+        interrupted_by: The waiting message that is to end it; "" when none is.
 
     Raises:
         StorageError: the database cannot be read or written.
@@ -46,9 +49,10 @@ async def resume_or_end(environment: Environment, turn: Turn, *, is_newest: bool
     store, now = environment.store, environment.clock()
     stored = await store.turn_messages(turn.turn_id)
     permissions = await store.of(turn.tenant).open_permissions(turn.session_id)
-    point = resume_point(turn, stored, permissions) if is_newest else None
+    point = resume_point(turn, stored, permissions) if is_newest and not interrupted_by else None
     if point is None:
-        work = await end_stored_turn(environment, turn, RESTARTED)
+        interrupted = Ending(FinishReason.ABORTED, ended_by_message_id=interrupted_by)
+        work = await end_stored_turn(environment, turn, interrupted if interrupted_by else RESTARTED)
         if is_newest:
             work += Work((), (NewEvent(SessionStatusChanged(False)),))
         await environment.commit(turn.session_id, work, now)

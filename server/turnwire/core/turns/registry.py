@@ -190,15 +190,20 @@ class Turns:
         running = [turn for turn in unfinished if turn.status is TurnStatus.RUNNING]
         waiting = {turn.turn_id: turn for turn in unfinished if turn.status is TurnStatus.QUEUED}
         newest = {turn.session_id: turn.turn_id for turn in running}
+        interrupting = [turn for turn in waiting.values() if turn.busy_policy is BusyPolicy.INTERRUPT]
+        ended_by = {turn.aimed_at_turn_id: turn.user_message_id for turn in interrupting}
         for turn in running:
             is_newest = newest[turn.session_id] == turn.turn_id
-            resumption = await resume_or_end(self._environment, turn, is_newest=is_newest)
+            interrupted_by = ended_by.get(turn.turn_id, "")
+            resumption = await resume_or_end(
+                self._environment, turn, is_newest=is_newest, interrupted_by=interrupted_by
+            )
             if resumption is not None:
                 self._owner(turn.tenant, turn.session_id).resume(resumption)
         for tenant, session_id in dict.fromkeys((turn.tenant, turn.session_id) for turn in waiting.values()):
             for message in (await self._environment.store.of(tenant).queue(session_id, Page())).messages:
                 if message.turn_id in waiting:
-                    self._owner(tenant, session_id).queue.add(Place(waiting[message.turn_id], message))
+                    self._owner(tenant, session_id).queue.append(Place(waiting[message.turn_id], message))
         for owner in list(self._owners.values()):
             if owner.run is None:
                 owner.start_next()
@@ -349,7 +354,7 @@ class Turns:
         limits, owner = self._environment.settings.quotas_of(turn.tenant), self._owners.get(turn.session_id)
         if owner is None or owner.run is None:
             quota, limit, count = QuotaName.RUNNING_TURNS, limits.max_running_turns, self.running
-        elif when_busy is BusyPolicy.QUEUE:
+        elif when_busy is not BusyPolicy.REJECT:
             quota, limit, count = QuotaName.WAITING_MESSAGES, limits.max_waiting_messages, self.queued
         else:
             return

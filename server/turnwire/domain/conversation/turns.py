@@ -49,6 +49,8 @@ class BusyPolicy(StrEnum):
     """It waits until the turns before it have ended."""
     REJECT = "reject"
     """It is refused."""
+    INTERRUPT = "interrupt"
+    """It ends the turn, and its own turn is the next one."""
 
 
 class QueueEntry(Struct, frozen=True):
@@ -95,7 +97,12 @@ class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True):
     traceparent: str = ""
     """Place of the call that sent the message in its trace, as the W3C header; "" when it was not traced."""
     busy_policy: BusyPolicy = BusyPolicy.QUEUE
-    """What its message did to the turn that ran; QUEUE when none ran."""
+    """What its message does to the turn that runs; QUEUE when none ran."""
+    aimed_at_turn_id: str = ""
+    """The turn that its message is to interrupt; "" when it waits for its turn, or none ran. Stored with the message,
+    so that a restart does not continue that turn."""
+    ended_by_message_id: str = ""
+    """The message that interrupted it; "" when none did."""
     resumes: int = 0
     """How often in a row it was resumed after a restart without completing a step."""
     started_at: datetime | None = None

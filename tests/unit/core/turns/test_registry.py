@@ -25,7 +25,7 @@ from turnwire.domain.conversation.messages import (
     ToolStatus,
     ToolUse,
 )
-from turnwire.domain.conversation.turns import ToolDefinition
+from turnwire.domain.conversation.turns import BusyPolicy, ToolDefinition, TurnStatus
 from turnwire.domain.errors import StorageError, ToolCallAlreadySettled, ToolCallNotFound, ToolCallNotReady
 from turnwire.domain.money import Usage
 from turnwire.domain.principal import DEFAULT_TENANT
@@ -226,3 +226,48 @@ async def test_a_bug_in_a_turn_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     await settled()
     assert turns.live("ses_1") is None
     assert ended(store) == [("error", "INTERNAL")]
+
+
+async def test_a_turn_that_a_waiting_message_interrupts_does_not_go_on() -> None:
+    """The message came before the crash. A turn at which it was not aimed goes on, in front of it."""
+    call = make_answer("msg_2", CALL, finish_reason=FinishReason.TOOL_USE)
+    waits = make_message("msg_3", "now", status=MessageStatus.QUEUED, turn_id="trn_2")
+    asked = make_message("msg_user", "before", turn_id="trn_1")
+    for aimed_at in ("trn_1", "trn_0"):
+        interrupting = make_turn(
+            "trn_2",
+            user_message_id="msg_3",
+            status=TurnStatus.QUEUED,
+            busy_policy=BusyPolicy.INTERRUPT,
+            aimed_at_turn_id=aimed_at,
+        )
+        store = FakeStore(conversation=(asked, call), unfinished=(make_turn(), interrupting), waiting=(waits,))
+        turns = Turns(make_environment(store, FakeProviders(FakeProvider([None]))))
+        await turns.recover()
+        ended = [e.kind.turn for commit in store.commits for e in commit.events if isinstance(e.kind, TurnEnded)]
+        live = turns.live("ses_1")
+        assert live is not None
+        if aimed_at == "trn_1":
+            assert [(t.turn_id, t.finish_reason, t.ended_by_message_id) for t in ended] == [
+                ("trn_1", FinishReason.ABORTED, "msg_3")
+            ]
+            assert live.turn.turn_id == "trn_2"
+        else:
+            assert (ended, live.turn.turn_id) == ([], "trn_1")
+        await turns.aclose()
+
+
+async def test_the_queue_is_found_in_its_stored_order() -> None:
+    """Not in the order in which the messages were accepted."""
+    names = ("b", "c", "a")
+    queued = [make_turn(f"trn_{n}", user_message_id=f"msg_{n}", status=TurnStatus.QUEUED) for n in sorted(names)]
+    waits = [make_message(f"msg_{n}", n, status=MessageStatus.QUEUED, turn_id=f"trn_{n}") for n in names]
+    sessions = {"ses_1": make_session()}
+    store = FakeStore(unfinished=tuple(queued), waiting=tuple(waits), sessions_by_id=sessions)
+    turns = Turns(make_environment(store, FakeProviders(FakeProvider([None]))))
+    await turns.recover()
+    live = turns.live("ses_1")
+    assert live is not None
+    assert live.turn.turn_id == "trn_b"
+    assert [entry.message_id for entry in turns.view(sessions["ses_1"]).queue] == ["msg_c", "msg_a"]
+    await turns.aclose()

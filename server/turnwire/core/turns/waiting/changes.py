@@ -31,12 +31,13 @@ class MessageEdit(Struct, frozen=True):
     policy: BusyPolicy | None
     """None leaves its policy."""
 
-    def apply_to(self, place: Place, environment: Environment) -> Work:
+    def apply_to(self, place: Place, aim_of: Callable[[BusyPolicy], str], environment: Environment) -> Work:
         """Changes a place, and returns the work that stores it."""
         now = environment.clock()
         changes: list[Change] = []
         if self.policy is not None:
-            place.turn = msgspec.structs.replace(place.turn, busy_policy=self.policy)
+            aim = aim_of(self.policy)
+            place.turn = msgspec.structs.replace(place.turn, busy_policy=self.policy, aimed_at_turn_id=aim)
             changes.append(PutTurn(place.turn))
         if self.contents is None:
             return Work(tuple(changes))
@@ -56,11 +57,26 @@ class QueueChanges:
     would differ from what is stored.
     """
 
-    def __init__(self, environment: Environment, session_id: str, queue: SessionQueue) -> None:
-        """Takes the queue of a session."""
+    def __init__(
+        self,
+        environment: Environment,
+        session_id: str,
+        queue: SessionQueue,
+        aim_of: Callable[[BusyPolicy], str],
+        interrupt: Callable[[Place], None],
+    ) -> None:
+        """Args:
+        environment: Ports and settings.
+        session_id: The session.
+        queue: Its queue.
+        aim_of: Returns the turn that a message with a policy acts on.
+        interrupt: Called when a change is stored: ends the turn that a message is to interrupt from now on.
+        """
         self._environment = environment
         self._session_id = session_id
         self._queue = queue
+        self._aim_of = aim_of
+        self._interrupt = interrupt
 
     async def edit(self, edit: MessageEdit, reserve: Reserve, further: Work) -> tuple[Message, int]:
         """Changes a message.
@@ -76,15 +92,23 @@ class QueueChanges:
         async with self._queue.changing:
             place = self._queue.find(edit.message_id)
             before = place.turn, place.message
-            work = edit.apply_to(place, self._environment)
-            with reserve(place.message) as reserved:
-                storing = self._commit(work + self._queue.ordered() + further)
-                reserved.until(storing)
+            work = edit.apply_to(place, self._aim_of, self._environment)
+            behind = self._queue.remove(place)
+            if edit.policy in (None, BusyPolicy.QUEUE):
+                self._queue.insert(place, behind)
+            else:
+                self._queue.add(place)
             try:
-                return place.message, (await storing).queue_revision
+                with reserve(place.message) as reserved:
+                    storing = self._commit(work + self._queue.ordered() + further)
+                    reserved.until(storing)
+                committed = await storing
             except Exception:
                 place.turn, place.message = before
+                self._put_back(place, behind)
                 raise
+            self._interrupt(place)
+            return place.message, committed.queue_revision
 
     async def move(self, message_id: str, before_message_id: str, further: Work) -> tuple[tuple[QueueEntry, ...], int]:
         """Moves a message before another one; "" moves it to the end. Returns the queue and its revision."""
@@ -98,9 +122,7 @@ class QueueChanges:
             try:
                 return entries, (await storing).queue_revision
             except Exception:
-                if place in self._queue:
-                    self._queue.remove(place)
-                    self._queue.insert(place, behind)
+                self._put_back(place, behind)
                 raise
 
     async def remove(self, message_id: str, further: Work) -> int:
@@ -118,6 +140,12 @@ class QueueChanges:
             for turn in ended_turns(work):
                 self._environment.observer.turn_ended(turn, None)
             return revision
+
+    def _put_back(self, place: Place, behind: Place | None) -> None:
+        """Puts a place back before the one that was behind it, unless it does not wait any more."""
+        if place in self._queue:
+            self._queue.remove(place)
+            self._queue.insert(place, behind)
 
     def _commit(self, work: Work) -> "asyncio.Future[Committed]":
         return self._environment.commit(self._session_id, work + self._queue.changed(), self._environment.clock())

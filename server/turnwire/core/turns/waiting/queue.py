@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from turnwire.core.turns.waiting.places import Place
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import QueueChanged
-from turnwire.domain.conversation.turns import QueueEntry
+from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry
 from turnwire.domain.errors import MessageNotWaiting
 from turnwire.ports.commit import NewEvent, OrderQueue
 
@@ -37,9 +37,18 @@ class SessionQueue:
                 return place
         raise MessageNotWaiting(f"message {message_id!r} does not wait", message_id)
 
-    def add(self, place: Place) -> None:
+    def append(self, place: Place) -> None:
         """Adds a place at the end."""
         self._places.append(place)
+
+    def add(self, place: Place) -> int:
+        """Adds a place where its policy puts it, and returns its position, from 1.
+
+        One that interrupts is answered next, before all that came earlier.
+        """
+        at = 0 if place.turn.busy_policy is BusyPolicy.INTERRUPT else len(self._places)
+        self._places.insert(at, place)
+        return at + 1
 
     def insert(self, place: Place, before: Place | None) -> None:
         """Adds a place before another one: first when that one does not wait, last for None."""

@@ -14,6 +14,7 @@ FEATURES: Mapping[str, str] = {
     "queue": "messages wait while a turn runs",
     "queue.edit": "`ListQueue` shows waiting messages, which can be edited, moved and removed",
     "queue.interrupt": "`BUSY_POLICY_INTERRUPT` ends the running turn; the message is answered next",
+    "queue.steer": "`BUSY_POLICY_STEER` lets a message join the running turn",
     "quotas": "a tenant has limits, which `ListQuotas` shows",
     "requests.named": "`request_id` makes sending again safe",
     "search": "`SearchMessages` finds messages by their words",

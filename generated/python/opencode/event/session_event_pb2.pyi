@@ -323,7 +323,7 @@ class SessionEvent(_message.Message):
 
     @_builtins.property
     def turn_steered(self) -> Global___TurnSteered:
-        """A waiting message went into the running turn. Not sent yet."""
+        """A waiting message went into the running turn."""
 
     @_builtins.property
     def message_snapshot(self) -> Global___MessageSnapshot:
@@ -1136,8 +1136,9 @@ Global___ConversationChanged: _TypeAlias = ConversationChanged  # noqa: Y015
 
 @_typing.final
 class TurnSteered(_message.Message):
-    """Reports that a waiting message went into the running turn. Duty of a client: as with turn_started for that message. It
-    does not wait any more and moves behind the last message that does not wait. Not sent yet.
+    """Reports that a waiting message went into the running turn, to which the event belongs. Duty of a client: as with
+    turn_started for that message. It does not wait any more and moves behind the last message that does not wait. The
+    turn_ended of the message's own turn follows, with merged_into_turn_id.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

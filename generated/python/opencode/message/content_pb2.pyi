@@ -128,7 +128,7 @@ class _FinishReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FinishRe
     FINISH_REASON_ERROR: _FinishReason.ValueType  # 12
     """An error ended it."""
     FINISH_REASON_MERGED: _FinishReason.ValueType  # 13
-    """The turn's message went to the turn that was running: Turn.merged_into_turn_id. Not sent yet."""
+    """The turn's message went to the turn that was running: Turn.merged_into_turn_id."""
 
 class FinishReason(_FinishReason, metaclass=_FinishReasonEnumTypeWrapper):
     """Names why a model's answer or a turn ended. Values may be added."""
@@ -160,7 +160,7 @@ FINISH_REASON_INTERRUPTED: FinishReason.ValueType  # 11
 FINISH_REASON_ERROR: FinishReason.ValueType  # 12
 """An error ended it."""
 FINISH_REASON_MERGED: FinishReason.ValueType  # 13
-"""The turn's message went to the turn that was running: Turn.merged_into_turn_id. Not sent yet."""
+"""The turn's message went to the turn that was running: Turn.merged_into_turn_id."""
 Global___FinishReason: _TypeAlias = FinishReason  # noqa: Y015
 
 class _PartStatus:

@@ -118,7 +118,8 @@ class MessageServiceServicer:
 
     def StreamMessage(self, request, context):
         """Does SendMessage and then streams the events of that turn. The first answer carries accepted; the stream ends after
-        the turn_ended event. Cancelling the stream does not end the turn. Same errors as SendMessage, and OUT_OF_RANGE
+        the turn_ended event. When that one has merged_into_turn_id, it goes on with the further events of that turn, and ends
+        after its turn_ended. Cancelling the stream does not end the turn. Same errors as SendMessage, and OUT_OF_RANGE
         (EVENTS_COMPACTED) for a repeated request whose turn is so old that its events are no longer kept. An error that comes
         after accepted is about the stream alone: the message is stored, and its turn goes on.
         """

@@ -58,7 +58,8 @@ class MessageServiceStub:
     """
     StreamMessage: _grpc.UnaryStreamMultiCallable[_message_pb2.StreamMessageRequest, _message_pb2.StreamMessageResponse]
     """Does SendMessage and then streams the events of that turn. The first answer carries accepted; the stream ends after
-    the turn_ended event. Cancelling the stream does not end the turn. Same errors as SendMessage, and OUT_OF_RANGE
+    the turn_ended event. When that one has merged_into_turn_id, it goes on with the further events of that turn, and ends
+    after its turn_ended. Cancelling the stream does not end the turn. Same errors as SendMessage, and OUT_OF_RANGE
     (EVENTS_COMPACTED) for a repeated request whose turn is so old that its events are no longer kept. An error that comes
     after accepted is about the stream alone: the message is stored, and its turn goes on.
     """
@@ -110,7 +111,8 @@ class MessageServiceAsyncStub(MessageServiceStub):
     """
     StreamMessage: _aio.UnaryStreamMultiCallable[_message_pb2.StreamMessageRequest, _message_pb2.StreamMessageResponse]  # type: ignore[assignment]
     """Does SendMessage and then streams the events of that turn. The first answer carries accepted; the stream ends after
-    the turn_ended event. Cancelling the stream does not end the turn. Same errors as SendMessage, and OUT_OF_RANGE
+    the turn_ended event. When that one has merged_into_turn_id, it goes on with the further events of that turn, and ends
+    after its turn_ended. Cancelling the stream does not end the turn. Same errors as SendMessage, and OUT_OF_RANGE
     (EVENTS_COMPACTED) for a repeated request whose turn is so old that its events are no longer kept. An error that comes
     after accepted is about the stream alone: the message is stored, and its turn goes on.
     """
@@ -183,7 +185,8 @@ class MessageServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_message_pb2.StreamMessageResponse], _abc.AsyncIterator[_message_pb2.StreamMessageResponse]]:
         """Does SendMessage and then streams the events of that turn. The first answer carries accepted; the stream ends after
-        the turn_ended event. Cancelling the stream does not end the turn. Same errors as SendMessage, and OUT_OF_RANGE
+        the turn_ended event. When that one has merged_into_turn_id, it goes on with the further events of that turn, and ends
+        after its turn_ended. Cancelling the stream does not end the turn. Same errors as SendMessage, and OUT_OF_RANGE
         (EVENTS_COMPACTED) for a repeated request whose turn is so old that its events are no longer kept. An error that comes
         after accepted is about the stream alone: the message is stored, and its turn goes on.
         """

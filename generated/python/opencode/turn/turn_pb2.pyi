@@ -40,6 +40,11 @@ class _BusyPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_BusyPolicy
     comes first. The turn ends as ABORTED with ended_by_message_id, as soon as the message is durable. What its model had
     written stays.
     """
+    BUSY_POLICY_STEER: _BusyPolicy.ValueType  # 4
+    """The message joins the running turn: its model reads it in the next request, after the results of the tools that run now.
+    The settings of the message do not count there. Its own turn ends as MERGED with merged_into_turn_id. Until then it
+    waits, before messages that only wait; when the turn ends first, it is answered by its own turn.
+    """
 
 class BusyPolicy(_BusyPolicy, metaclass=_BusyPolicyEnumTypeWrapper):
     """Chooses what happens to a message that comes while a turn runs. Values may be added."""
@@ -54,6 +59,11 @@ BUSY_POLICY_INTERRUPT: BusyPolicy.ValueType  # 3
 """The message ends the running turn and is answered next, before others that wait; of several such messages the newest
 comes first. The turn ends as ABORTED with ended_by_message_id, as soon as the message is durable. What its model had
 written stays.
+"""
+BUSY_POLICY_STEER: BusyPolicy.ValueType  # 4
+"""The message joins the running turn: its model reads it in the next request, after the results of the tools that run now.
+The settings of the message do not count there. Its own turn ends as MERGED with merged_into_turn_id. Until then it
+waits, before messages that only wait; when the turn ends first, it is answered by its own turn.
 """
 Global___BusyPolicy: _TypeAlias = BusyPolicy  # noqa: Y015
 
@@ -74,7 +84,7 @@ class _TurnStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TurnStatus
     GetTurn and ListTurns answer it.
     """
     TURN_STATUS_ENDED: _TurnStatus.ValueType  # 4
-    """It has ended, or was dropped while it waited in the queue."""
+    """It has ended, or was dropped while it waited in the queue, or its message joined another turn."""
 
 class TurnStatus(_TurnStatus, metaclass=_TurnStatusEnumTypeWrapper):
     """Describes how far a turn is. Values may be added."""
@@ -90,7 +100,7 @@ TURN_STATUS_WAITING: TurnStatus.ValueType  # 3
 GetTurn and ListTurns answer it.
 """
 TURN_STATUS_ENDED: TurnStatus.ValueType  # 4
-"""It has ended, or was dropped while it waited in the queue."""
+"""It has ended, or was dropped while it waited in the queue, or its message joined another turn."""
 Global___TurnStatus: _TypeAlias = TurnStatus  # noqa: Y015
 
 @_typing.final
@@ -132,7 +142,7 @@ class Turn(_message.Message):
     steps: _builtins.int
     """Model calls that were made. 0 until it has ended."""
     merged_into_turn_id: _builtins.str
-    """The turn to which its message went instead. "" for none. Not sent yet."""
+    """The turn to which its message went instead: with BUSY_POLICY_STEER. "" for none."""
     replaces_turn_id: _builtins.str
     """The turn whose answer this one replaces. "" for none. Not sent yet."""
     ended_by_message_id: _builtins.str

@@ -15,7 +15,8 @@ async def events_of_turn(watches: Watches, principal: Principal, receipt: Receip
     """Yields batches with the events of a turn, from its user message on, and ends after its turn_ended.
 
     A message that waits behind another turn first brings the events that its own turn has meanwhile: none, until it
-    starts. Ends early when the session is deleted.
+    starts. When the message joins the running turn, that turn's further events follow, to its end. Ends early when the
+    session is deleted.
 
     Raises:
         EventsCompacted: the turn of a repeated request is so old that its events are no longer kept.
@@ -48,8 +49,10 @@ class _TurnSelection:
             if self._is_wanted(event):
                 yield event
             if event.turn_id == self._turn_id and event.HasField("turn_ended"):
-                self.ended = True
-                return
+                if not (merged := event.turn_ended.turn.merged_into_turn_id):
+                    self.ended = True
+                    return
+                self._turn_id, self._started = merged, True
 
     def _note(self, event: pb.SessionEvent) -> None:
         """Remembers what tells the turn's own hints from those of others."""

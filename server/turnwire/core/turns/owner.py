@@ -13,10 +13,12 @@ from turnwire.core.ending.closing import Ending, end_turn, ended_turns
 from turnwire.core.environment import Environment
 from turnwire.core.spans.turns import note_turn_end, turn_span
 from turnwire.core.turns.recovery import Resumption, end_stored_turn
+from turnwire.core.turns.resuming import ResumePoint
 from turnwire.core.turns.run import TurnRun
 from turnwire.core.turns.waiting.changes import QueueChanges
 from turnwire.core.turns.waiting.places import Place, dropping_work
 from turnwire.core.turns.waiting.queue import SessionQueue
+from turnwire.core.uncancelled import Uncancelled
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import (
     SessionStatusChanged,
@@ -64,6 +66,7 @@ class SessionTurns:
         self._reserved: Place | None = None
         self._is_announced = False
         self._stopping = asyncio.Event()
+        self._uncancelled = Uncancelled()
         self.queue = SessionQueue()
         self.changes = QueueChanges(environment, session_id, self.queue, self._aim_of, self._interrupt)
         self.run: TurnRun | None = None
@@ -87,7 +90,7 @@ class SessionTurns:
                 msgspec.structs.replace(turn, status=TurnStatus.RUNNING, started_at=turn.created_at),
                 msgspec.structs.replace(message, status=MessageStatus.COMPLETE),
             )
-            self.run = TurnRun(self._environment, place.turn)
+            self.run = self._new_run(place.turn)
             place.work = Work((), self._start_events(place.turn))
         self._reserved = place
         return place
@@ -116,13 +119,13 @@ class SessionTurns:
     def resume(self, resumption: Resumption) -> None:
         """Continues a turn of an earlier process, which already announced that the session runs."""
         self._is_announced = True
-        self.run = TurnRun(self._environment, resumption.turn, resumption.point)
+        self.run = self._new_run(resumption.turn, resumption.point)
         self._run_from(Place(resumption.turn, resumption.user_message))
 
     def start_next(self) -> None:
         """Starts the first waiting message of a session in which nothing runs."""
         place = self.queue.take_first()
-        self.run = TurnRun(self._environment, place.turn)
+        self.run = self._new_run(place.turn)
         self._run_from(place)
 
     async def drop(self, taken: list[Place]) -> tuple[str, ...]:
@@ -179,6 +182,15 @@ class SessionTurns:
         if self.run.turn.turn_id == place.turn.aimed_at_turn_id:
             self.run.stop(Ending(FinishReason.ABORTED, ended_by_message_id=place.message.message_id))
 
+    def _new_run(self, turn: Turn, resume: ResumePoint | None = None) -> TurnRun:
+        return TurnRun(self._environment, turn, resume, self._take_in)
+
+    async def _take_in(self, run: TurnRun) -> None:
+        """Lets messages join a turn before its next step. What has begun is completed when the turn is stopped."""
+        turn_id = run.turn.turn_id
+        if self.queue.joining(turn_id):
+            await self._uncancelled.run(self.changes.join(turn_id, lambda: run.takes_messages))
+
     def _run_from(self, place: Place) -> None:
         """Starts the task that runs the turn of a place, then the queue."""
         if self.run is None:
@@ -207,7 +219,7 @@ class SessionTurns:
             run.ended.set()
             place = await self._next()
             if place is not None:
-                self.run = run = TurnRun(self._environment, place.turn)
+                self.run = run = self._new_run(place.turn)
         self.run = None
         self._forget(self._session_id)
 

@@ -7,6 +7,7 @@ or a bug. Start with `TurnRun.run`.
 import asyncio
 import contextlib
 import itertools
+from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -40,14 +41,22 @@ class TurnRun:
     is the message of a step that an earlier process began, until the model is asked again.
     """
 
-    def __init__(self, environment: Environment, turn: Turn, resume: ResumePoint | None = None) -> None:
+    def __init__(
+        self,
+        environment: Environment,
+        turn: Turn,
+        resume: ResumePoint | None = None,
+        take_in: Callable[["TurnRun"], Awaitable[None]] | None = None,
+    ) -> None:
         """Prepares a turn whose user message is stored or about to be; nothing runs before `run`.
 
         Args:
             environment: Ports and settings.
             turn: The turn.
             resume: Where a turn of an earlier process continues; None for a new turn.
+            take_in: Called before a model is asked: adds the messages to the conversation that are to join the turn.
         """
+        self._take_in = take_in
         self.turn = turn
         self._environment = environment
         self._requests = StepRequests(environment, turn, resume.summaries if resume else ())
@@ -110,6 +119,11 @@ class TurnRun:
     def open_part(self, message_id: str, index: int) -> Part | None:
         """Returns one part of the open message, which costs less than the message. None when it is no longer open."""
         return self._phase.open_part(message_id, index) if self._phase is not None else None
+
+    @property
+    def takes_messages(self) -> bool:
+        """False once the turn is to end."""
+        return self._stopped_with is None and not self._is_ending
 
     @property
     def awaited_call_ids(self) -> frozenset[str]:
@@ -182,7 +196,15 @@ class TurnRun:
         return ending_of_repetition(self._settled, self._environment.settings.limits.max_repeated_calls)
 
     async def _ask(self, slot: Slot) -> StepEnd:
-        """Asks the model for the next step."""
+        """Asks the model for the next step, which has the messages that joined the turn.
+
+        None joins a step that an earlier process began, for its message has its place already, or one that continues a
+        paused answer.
+        """
+        is_begun = self._reopened is not None
+        is_paused = bool(self._settled) and self._settled[-1].finish_reason is FinishReason.PAUSED
+        if self._take_in is not None and not is_begun and not is_paused:
+            await self._take_in(self)
         request = await self._requests.next()
         self._phase = step = Step(self._environment, self.turn, request, self._reopened, self._note_output)
         self._reopened = None

@@ -154,7 +154,7 @@ class ConversationChanged(Struct, frozen=True):
 
 
 class TurnSteered(Struct, frozen=True):
-    """A waiting message was added to the running turn. The server does not publish this yet."""
+    """A waiting message joined the running turn; it is now part of the conversation."""
 
     user_message_id: str
     into_turn_id: str

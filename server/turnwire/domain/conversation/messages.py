@@ -51,6 +51,8 @@ class FinishReason(StrEnum):
     ABORTED = "aborted"
     INTERRUPTED = "interrupted"
     ERROR = "error"
+    MERGED = "merged"
+    """Of a turn that never ran: its message joined the turn that did."""
 
 
 class PartStatus(StrEnum):

@@ -51,6 +51,8 @@ class BusyPolicy(StrEnum):
     """It is refused."""
     INTERRUPT = "interrupt"
     """It ends the turn, and its own turn is the next one."""
+    STEER = "steer"
+    """It joins the turn before its next step; when the turn ends first, its own turn is the next one."""
 
 
 class QueueEntry(Struct, frozen=True):
@@ -63,7 +65,7 @@ class QueueEntry(Struct, frozen=True):
 
 
 class TurnStatus(StrEnum):
-    """The progress of a turn: queued -> running -> ended, or queued -> ended when it is dropped."""
+    """The progress of a turn: queued -> running -> ended, or queued -> ended when it is dropped or merged."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -99,8 +101,10 @@ class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True):
     busy_policy: BusyPolicy = BusyPolicy.QUEUE
     """What its message does to the turn that runs; QUEUE when none ran."""
     aimed_at_turn_id: str = ""
-    """The turn that its message is to interrupt; "" when it waits for its turn, or none ran. Stored with the message,
-    so that a restart does not continue that turn."""
+    """The turn that its message is to interrupt or to join; "" when it waits for its turn, or none ran. Stored with the
+    message, so that a restart does not continue a turn that is to end."""
+    merged_into_turn_id: str = ""
+    """The turn that its message joined; "" for none."""
     ended_by_message_id: str = ""
     """The message that interrupted it; "" when none did."""
     resumes: int = 0

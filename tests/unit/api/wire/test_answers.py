@@ -58,12 +58,11 @@ from turnwire.ports.tools import ServerTool, SourceState, ToolSource
     ],
 )
 def test_enums_of_both_sides_have_the_same_members(members: Any, table: dict[Any, int], enum: Any, prefix: str) -> None:
-    """Every member has its number, and every number its member, but 0 and what the server does not send yet."""
+    """Every member has its number, and every number its member, but 0."""
     assert {member: enum.Name(number) for member, number in table.items()} == {
         member: prefix + member.name for member in members
     }
-    reserved = {content_pb2.FINISH_REASON_MERGED} if enum is content_pb2.FinishReason else set()
-    assert sorted(table.values()) == sorted(number for number in enum.values() if number and number not in reserved)
+    assert sorted(table.values()) == sorted(number for number in enum.values() if number)
 
 
 def test_breaks_of_a_context_are_those_that_the_core_tells() -> None:

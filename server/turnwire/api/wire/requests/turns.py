@@ -21,6 +21,7 @@ _POLICIES = {
     turn_pb2.BUSY_POLICY_QUEUE: BusyPolicy.QUEUE,
     turn_pb2.BUSY_POLICY_REJECT: BusyPolicy.REJECT,
     turn_pb2.BUSY_POLICY_INTERRUPT: BusyPolicy.INTERRUPT,
+    turn_pb2.BUSY_POLICY_STEER: BusyPolicy.STEER,
 }
 
 

@@ -1,23 +1,26 @@
-"""Changes of waiting messages: edits, moves and removals, each one commit."""
+"""Changes of waiting messages: edits, moves, removals, and joining a running turn, each one commit."""
 
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import msgspec
+import structlog
 from msgspec import Struct
 
 from turnwire.core.ending.closing import ended_turns
 from turnwire.core.environment import Environment
 from turnwire.core.intake.contents import Contents
 from turnwire.core.quotas.reservations import Reservation
-from turnwire.core.turns.waiting.places import Place, dropping_work
+from turnwire.core.turns.waiting.places import Place, dropping_work, joining_work
 from turnwire.core.turns.waiting.queue import SessionQueue
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import MessageReplaced
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry
 from turnwire.ports.commit import Change, Committed, NewEvent, PutMessage, PutTurn, RemoveMessage
+
+log = structlog.get_logger()
 
 Reserve = Callable[[Message], AbstractContextManager[Reservation]]
 
@@ -137,9 +140,37 @@ class QueueChanges:
             except Exception:
                 self._queue.insert(place, behind)
                 raise
-            for turn in ended_turns(work):
-                self._environment.observer.turn_ended(turn, None)
+            self._report_ended(work)
             return revision
+
+    async def join(self, turn_id: str, takes_messages: Callable[[], bool]) -> None:
+        """Lets the messages that are aimed at the running turn join it; returns when that is durable.
+
+        When it cannot be stored, they wait on: for the next step, or for their own turns.
+
+        Args:
+            turn_id: The turn.
+            takes_messages: Returns False once the turn is to end.
+        """
+        async with self._queue.changing:
+            places = self._queue.joining(turn_id)
+            if not places or not takes_messages():
+                return
+            now = self._environment.clock()
+            behind = [self._queue.remove(place) for place in places]
+            work = sum((joining_work(place, turn_id, now) for place in places), Work())
+            try:
+                await self._commit(work)
+            except Exception as error:
+                for place, following in zip(reversed(places), reversed(behind), strict=True):
+                    self._queue.insert(place, following)
+                log.warning("turn_not_steered", session_id=self._session_id, error=type(error).__name__)
+            else:
+                self._report_ended(work)
+
+    def _report_ended(self, work: Work) -> None:
+        for turn in ended_turns(work):
+            self._environment.observer.turn_ended(turn, None)
 
     def _put_back(self, place: Place, behind: Place | None) -> None:
         """Puts a place back before the one that was behind it, unless it does not wait any more."""

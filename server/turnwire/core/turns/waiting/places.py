@@ -8,7 +8,7 @@ import msgspec
 
 from turnwire.core.ending.closing import Ending, end_turn
 from turnwire.core.work import Work
-from turnwire.domain.conversation.events import MessageAdded, MessageRemoved
+from turnwire.domain.conversation.events import MessageAdded, MessageRemoved, TurnSteered
 from turnwire.domain.conversation.messages import FinishReason, Message, MessageStatus
 from turnwire.domain.conversation.turns import QueueEntry, Turn
 from turnwire.ports.commit import Committed, NewEvent, PutMessage, RemoveMessage
@@ -52,6 +52,14 @@ class Place:
 def dropping_work(place: Place, now: datetime) -> Work:
     """Returns the work that takes a message out of the queue and ends its turn, which never ran."""
     return _leaving_work(place) + end_turn(place.turn, (), Ending(FinishReason.ABORTED), now)
+
+
+def joining_work(place: Place, turn_id: str, now: datetime) -> Work:
+    """Returns the work that moves a message out of the queue into a running turn, and ends its own one."""
+    message = msgspec.structs.replace(place.message, status=MessageStatus.COMPLETE, updated_at=now)
+    told = NewEvent(TurnSteered(message.message_id, turn_id), turn_id)
+    merged = msgspec.structs.replace(place.turn, merged_into_turn_id=turn_id)
+    return Work((PutMessage(message, ()),), (told,)) + end_turn(merged, (), Ending(FinishReason.MERGED), now)
 
 
 def _leaving_work(place: Place) -> Work:

@@ -44,11 +44,27 @@ class SessionQueue:
     def add(self, place: Place) -> int:
         """Adds a place where its policy puts it, and returns its position, from 1.
 
-        One that interrupts is answered next, before all that came earlier.
+        One that interrupts is answered next, before all that came earlier. One that steers comes before those that only
+        wait: it is next when the turn ends first.
         """
-        at = 0 if place.turn.busy_policy is BusyPolicy.INTERRUPT else len(self._places)
+        match place.turn.busy_policy:
+            case BusyPolicy.INTERRUPT:
+                at = 0
+            case BusyPolicy.STEER:
+                aimed = [at for at, other in enumerate(self._places) if other.turn.aimed_at_turn_id]
+                at = aimed[-1] + 1 if aimed else 0
+            case _:
+                at = len(self._places)
         self._places.insert(at, place)
         return at + 1
+
+    def joining(self, turn_id: str) -> list[Place]:
+        """Returns the stored messages that are to join a turn, in order."""
+        return [
+            place
+            for place in self._places
+            if (place.turn.busy_policy, place.turn.aimed_at_turn_id) == (BusyPolicy.STEER, turn_id) and place.is_stored
+        ]
 
     def insert(self, place: Place, before: Place | None) -> None:
         """Adds a place before another one: first when that one does not wait, last for None."""

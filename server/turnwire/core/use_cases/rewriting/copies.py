@@ -131,6 +131,8 @@ def _copy_of_turn(turn: Turn, session_id: str, ids: Mapping[str, str], now: date
         started_at=turn.started_at,
         ended_at=turn.ended_at or now,
         finish_reason=turn.finish_reason or FinishReason.INTERRUPTED,
+        merged_into_turn_id=ids.get(turn.merged_into_turn_id, ""),
+        ended_by_message_id=ids.get(turn.ended_by_message_id, ""),
         failure=turn.failure,
     )
     return copy if turn.status is not TurnStatus.ENDED else msgspec.structs.replace(copy, steps=turn.steps)

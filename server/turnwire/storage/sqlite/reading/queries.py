@@ -144,13 +144,15 @@ def question(db: sqlite3.Connection, tenant: str, session_id: str, message_id: s
 
 
 def _has_turn(db: sqlite3.Connection, message: Message) -> bool:
-    """Returns whether the turn of a message has not ended, or has left an answer that is not hidden."""
-    turn = db.execute("SELECT ended FROM turns WHERE turn_id = ?", (message.turn_id,)).fetchone()
+    """Returns whether the turn that a message has or joined has not ended, or has left an answer that is not hidden."""
+    joined = "SELECT coalesce(json_extract(body, '$.merged_into_turn_id'), turn_id) FROM turns WHERE turn_id = ?"
+    (turn_id,) = db.execute(joined, (message.turn_id,)).fetchone() or (message.turn_id,)
+    turn = db.execute("SELECT ended FROM turns WHERE turn_id = ?", (turn_id,)).fetchone()
     answer = (
         "SELECT 1 FROM messages WHERE turn_id = ? AND turn_id <> '' AND hidden = 0"
-        " AND json_extract(body, '$.type') = ? LIMIT 1"
+        " AND json_extract(body, '$.type') = ? AND place > (SELECT place FROM messages WHERE message_id = ?) LIMIT 1"
     )
-    answered = db.execute(answer, (message.turn_id, MessageType.ASSISTANT)).fetchone() is not None
+    answered = db.execute(answer, (turn_id, MessageType.ASSISTANT, message.message_id)).fetchone() is not None
     return answered or (turn is not None and not turn[0])
 
 

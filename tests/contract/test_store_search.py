@@ -412,6 +412,22 @@ async def test_a_session_that_is_stored_in_parts_is_found_once_it_is_all_there(o
     assert (await page(opened, "sail", tenant="b")).is_complete
 
 
+async def test_a_removed_text_that_cannot_be_read_lets_the_index_be_made_anew(opened: OpenedStore) -> None:
+    """At the next start; the upkeep goes on with the others."""
+    for number in range(3):
+        await opened.store.commit(adding(make_message(f"msg_{number}", "sail")))
+    damage = "INSERT INTO search_removals (id, facets, body) VALUES (1, '1.s1', '{')"
+    await run(opened.store._writing, lambda db: db.execute(damage).close())
+    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(RemoveMessage("msg_0"),)))
+    await settled(opened)
+    assert len(await ids(opened, "sail")) == 2
+    await opened.store.aclose()
+    async with opened_store(opened.path.parent) as again:
+        await settled(again)
+        assert len(await ids(again, "sail")) == 2
+    assert_sound(opened.path)
+
+
 async def test_an_index_of_other_words_is_made_anew(
     opened: OpenedStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

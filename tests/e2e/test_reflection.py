@@ -22,6 +22,7 @@ SERVICES = {
     "opencode.session.SessionService",
     "opencode.tool.PermissionService",
     "opencode.tool.ToolService",
+    "opencode.transfer.TransferService",
     "opencode.turn.TurnService",
     "opencode.usage.UsageService",
 }

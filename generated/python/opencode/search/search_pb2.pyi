@@ -131,8 +131,8 @@ class SearchMessagesResponse(_message.Message):
     next_page_token: _builtins.str
     """"" on the last page. Pages stay in order and repeat nothing when messages are stored meanwhile."""
     incomplete: _builtins.bool
-    """Whether messages of the tenant are not in the index yet: after an upgrade of the server, or an import. Searching later
-    may find more.
+    """Whether messages of the tenant may not be in the index yet: after an upgrade of the server. Searching later may find
+    more.
     """
     @_builtins.property
     def hits(self) -> _containers.RepeatedCompositeFieldContainer[Global___SearchHit]:

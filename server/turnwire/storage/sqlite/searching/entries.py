@@ -1,7 +1,6 @@
 """Adding to the index and removing from it. Everything here runs inside a transaction of the writing connection."""
 
 import sqlite3
-from collections.abc import Callable
 from datetime import datetime
 
 import msgspec
@@ -10,6 +9,7 @@ from turnwire.domain.conversation.messages import Message, MessageStatus, Part
 from turnwire.domain.principal import staged_for
 from turnwire.domain.searching.content import searched_text
 from turnwire.domain.searching.words import tokens
+from turnwire.storage.sqlite.reading.fitting import fitting
 from turnwire.storage.sqlite.searching.facets import facets_of, indexed_words
 
 NUMBER_BITS = 16
@@ -70,11 +70,25 @@ def index_message(db: sqlite3.Connection, tenant: str, session: int, message_row
         db.execute("INSERT INTO search_index (rowid, terms) VALUES (?, ?)", (entry, indexed_words(facets, words)))
 
 
-def remove_some(db: sqlite3.Connection, count: int) -> bool:
-    """Takes the words of some entries that are gone out of the index. Returns whether there were any."""
-    rows = db.execute("SELECT id, facets, excerpt, body FROM search_removals ORDER BY id LIMIT ?", (count,)).fetchall()
+def remove_some(db: sqlite3.Connection, count: int, characters: int) -> bool:
+    """Takes the words of some entries that are gone out of the index. Returns whether there were any.
+
+    A text that cannot be read any more lets the next start make the index anew.
+
+    Args:
+        db: The writing connection.
+        count: Most entries.
+        characters: Of their texts together, but for the last one.
+    """
+    found = db.execute("SELECT id, facets, excerpt, body FROM search_removals ORDER BY id LIMIT ?", (count,))
+    rows, _ = fitting(found, lambda row: len(row[2] or row[3]), characters)
     for entry, facets, excerpt, body in rows:
-        words = indexed_words(facets, tokens(entry_text(excerpt, body)))  # FTS5 has to be told the same text again
+        try:
+            text = entry_text(excerpt, body)
+        except msgspec.DecodeError:
+            db.execute("UPDATE search_state SET version = ''")
+            text = ""
+        words = indexed_words(facets, tokens(text))  # FTS5 has to be told the same text again
         db.execute("INSERT INTO search_index (search_index, rowid, terms) VALUES ('delete', ?, ?)", (entry, words))
         db.execute("DELETE FROM search_removals WHERE id = ?", (entry,))
     return bool(rows)
@@ -100,9 +114,9 @@ def known_tenant_number(db: sqlite3.Connection, tenant: str) -> int | None:
     return None if row is None else int(row[0])
 
 
-def first_id(at: datetime, rounded: Callable[[float], int] = int) -> int:
+def first_id(at: datetime) -> int:
     """Returns the lowest id of the entries of a second."""
-    return min(max(rounded(at.timestamp()), 0), _LAST_SECOND) << NUMBER_BITS
+    return min(max(int(at.timestamp()), 0), _LAST_SECOND) << NUMBER_BITS
 
 
 def _free_id(db: sqlite3.Connection, at: datetime) -> int:

@@ -15,7 +15,7 @@ from turnwire.storage.sqlite.searching.entries import index_message, remove_some
 
 STEP_MESSAGES = 32
 STEP_REMOVALS = 64
-STEP_BYTES = 500_000
+STEP_BYTES = 100_000
 """Of one step, which holds up commits for some milliseconds."""
 PAUSE_SECONDS = 0.02
 """Between steps, for calls. 100,000 messages take about two minutes."""
@@ -99,7 +99,7 @@ def work_some(db: sqlite3.Connection) -> bool:
         return False
     db.execute("BEGIN IMMEDIATE")
     try:
-        if not remove_some(db, STEP_REMOVALS):
+        if not remove_some(db, STEP_REMOVALS, STEP_BYTES):
             _index_some(db)
         db.execute("COMMIT")
     except BaseException:

@@ -70,14 +70,14 @@ async def test_export_import_export_is_byte_equal(tmp_path: Path) -> None:
         with pytest.raises(UploadNotFound):
             await here.store.uploads.upload("mine", "upl_1")
         path = here.path
-    assert examine_all(path) == []
+    assert examine_all(path) == set()
 
 
-def examine_all(path: Path) -> list[str]:
-    """Returns what the doctor finds."""
+def examine_all(path: Path) -> set[str]:
+    """Returns what the doctor finds, but for what servers do while they run."""
     report = Examiner(ProtoCodec(), ProtoFrames()).examine(path)
     assert report.is_complete
-    return list(map(str, report.findings))
+    return {finding.name for finding in report.findings} - {"search.unfinished"}
 
 
 async def test_any_history_comes_through(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ async def test_ids_that_are_taken_are_derived(tmp_path: Path) -> None:
         assert copies[-1].compaction.through_message_id == copies[0].message_id
         assert await here.archive() == archive
         path = here.path
-    assert examine_all(path) == []
+    assert examine_all(path) == set()
 
 
 async def test_sessions_of_one_archive_may_have_equal_ids(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ async def test_a_deleted_session_comes_back_under_its_id(tmp_path: Path) -> None
         assert theirs.sessions[0].session_id != SESSION
         assert await here.archive() == archive
         path, account = here.path, here.store.of("mine").account(NOW)
-    assert examine_all(path) == []
+    assert examine_all(path) == set()
     async with moving(tmp_path) as again_opened:
         assert again_opened.store.of("mine").account(NOW) == account
 
@@ -408,7 +408,7 @@ async def test_other_formats_get_ids_of_their_source(tmp_path: Path) -> None:
         own = await here.archive()
         assert (await here.bring(own, OTHERS)).problems == []
         path = here.path
-    assert examine_all(path) == []
+    assert examine_all(path) == set()
 
 
 PARTS = golden_records("golden", HISTORY[:7])
@@ -465,7 +465,7 @@ async def test_an_import_that_is_killed_goes_on(tmp_path: Path, monkeypatch: pyt
             upload_id = await here.upload(archive)
             if not await dies_at(here, commits, here.follow(MINE, upload_id=upload_id), copy):
                 break
-        assert all("sessions.staged" in finding for finding in examine_all(copy / here.path.name))
+        assert examine_all(copy / here.path.name) <= {"sessions.staged"}
         async with moving(copy) as again:
             before = await again.archive()
             assert before in (lines([]), lines(PARTS))
@@ -474,7 +474,7 @@ async def test_an_import_that_is_killed_goes_on(tmp_path: Path, monkeypatch: pyt
             assert await again.archive(MINE, *(one.session_id for one in outcome.sessions)) == archive
             assert await again.store.staged_sessions() == ()
             account = again.store.of("mine").account(NOW)
-        assert examine_all(copy / here.path.name) == []
+        assert examine_all(copy / here.path.name) == set()
         async with moving(copy) as reopened:
             assert reopened.store.of("mine").account(NOW) == account
     assert commits > 20

@@ -26,6 +26,7 @@ from opencode.message.message_pb2 import (
     ExplainContextRequest,
     SendMessageRequest,
 )
+from opencode.search.search_pb2 import SearchMessagesRequest
 from opencode.session.session_pb2 import DeleteSessionRequest, ForkSessionRequest, ForkSessionResponse, SessionSettings
 from opencode.tool.tool_pb2 import SubmitToolResultRequest
 from opencode.turn.turn_pb2 import TURN_STATUS_ENDED, TurnSettings
@@ -334,6 +335,8 @@ async def test_a_long_copy_is_stored_in_parts(client: Client) -> None:
     assert [words_of(message) for message in copies] == [str(number) for number in range(450)]
     assert content(copies) != [] and len(content(originals)) == 450
     assert made.message_ids[originals[449].message_id] == copies[449].message_id
+    found = await client.search.SearchMessages(SearchMessagesRequest(query="449", session_ids=[made.session.id]))
+    assert [hit.message_id for hit in found.hits] == [copies[449].message_id]
     await client.sessions.DeleteSession(DeleteSessionRequest(session_id=session_id))
     sha256 = next(part.file.sha256 for part in copies[100].parts if part.HasField("file"))
     request = DownloadFileRequest(session_id=made.session.id, sha256=sha256)

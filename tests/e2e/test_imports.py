@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from opencode.event.session_event_pb2 import CONVERSATION_CHANGE_IMPORTED
 from opencode.file.upload_pb2 import GetUploadRequest
+from opencode.search.search_pb2 import SearchMessagesRequest
 from opencode.session.session_pb2 import DeleteSessionRequest, ListSessionsRequest
 from opencode.transfer.transfer_pb2 import ImportSessionsRequest
 from tests.support.clients.archives import bring, export, upload
@@ -65,6 +66,8 @@ async def test_a_session_moves_to_another_tenant(tmp_path: Path) -> None:
         theirs, mine = await messages_of(bob, moved.session_id), await messages_of(alice, session_id)
         assert [[part.text for part in m.parts] for m in theirs] == [[part.text for part in m.parts] for m in mine]
         assert len(await displayed(bob, moved.session_id)) == len(await displayed(alice, session_id)) > 3
+        found = await bob.search.SearchMessages(SearchMessagesRequest(query="hello"))
+        assert [hit.session_id for hit in found.hits] == [moved.session_id] * len(found.hits) != []
         accepted = await talk(bob, "and on", moved.session_id)
         assert accepted.session_id == moved.session_id
         assert await export(alice, session_id) == archive

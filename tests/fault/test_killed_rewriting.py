@@ -91,4 +91,4 @@ async def test_a_long_fork_is_whole_or_not_there(tmp_path: Path, delay: float) -
         copied = await messages_of(client, made.session.id)
         assert [words_of(message) for message in copied] == [str(number) for number in range(1_000)]
     report = Examiner(ProtoCodec(), ProtoFrames()).examine(tmp_path / "turnwire.db")
-    assert {finding.problem for finding in report.findings} <= {"sessions.staged"}
+    assert {finding.name for finding in report.findings} <= {"sessions.staged", "search.unfinished"}

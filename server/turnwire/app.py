@@ -10,7 +10,7 @@ servers, providers and finally storage close.
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import timedelta
 from types import TracebackType
@@ -62,12 +62,14 @@ from turnwire.identity.authentication import Authentication
 from turnwire.identity.certificates import Certificates
 from turnwire.identity.everybody import Everybody
 from turnwire.identity.own_tokens import OwnTokens
+from turnwire.interop.archive.bounds import Bounds
+from turnwire.interop.archives import READERS, WRITERS
 from turnwire.interop.turnwire_lines.reading import LinesReader, longest_line
 from turnwire.interop.turnwire_lines.writing import LinesWriter
 from turnwire.ports.clock import utc_now
 from turnwire.ports.codec import Codec
 from turnwire.ports.identity.authenticator import Authenticator
-from turnwire.ports.moving.archives import ArchiveFormat
+from turnwire.ports.moving.archives import ArchiveFormat, ArchiveWriter
 from turnwire.ports.telemetry.observer import Observer
 from turnwire.ports.telemetry.tracing import NO_TRACER, Tracer
 from turnwire.providers.registry import ConfiguredProviders
@@ -276,9 +278,23 @@ def _use_cases(
 
 
 def _formats(config: Config) -> Formats:
-    """Returns the formats of archives."""
+    """Returns the formats of archives: Turnwire's own, and those of other systems."""
+    bounds = Bounds(file_bytes=config.files.max_bytes)
+    formats = {
+        name: ArchiveFormat(
+            READERS[name](utc_now, bounds) if name in READERS else None,
+            _without_choice(WRITERS[name]) if name in WRITERS else None,
+        )
+        for name in {*READERS, *WRITERS}
+    }
     own = LinesReader(longest_line(config.files.max_bytes, config.limits.max_message_bytes))
-    return Formats({OWN: ArchiveFormat(own, lambda include_files: LinesWriter(include_files=include_files))})
+    formats[OWN] = ArchiveFormat(own, lambda include_files: LinesWriter(include_files=include_files))
+    return Formats(formats)
+
+
+def _without_choice(make: Callable[[], ArchiveWriter]) -> Callable[[bool], ArchiveWriter]:
+    """Returns a maker of writers that are told nothing of files: they write those that they get."""
+    return lambda _include_files: make()
 
 
 def _certificates(tls: TlsConfig) -> ServerCertificates | None:

@@ -13,7 +13,7 @@ from opencode.event.session_event_pb2 import CONVERSATION_CHANGE_IMPORTED
 from opencode.file.upload_pb2 import GetUploadRequest
 from opencode.search.search_pb2 import SearchMessagesRequest
 from opencode.session.session_pb2 import DeleteSessionRequest, ListSessionsRequest
-from opencode.transfer.transfer_pb2 import ImportSessionsRequest
+from opencode.transfer.transfer_pb2 import ExportSessionsRequest, ImportSessionsRequest
 from tests.support.clients.archives import bring, export, upload
 from tests.support.clients.conversation import (
     ask,
@@ -23,8 +23,10 @@ from tests.support.clients.conversation import (
     messages_of,
     new_session,
     refused,
+    session_of,
     talk,
     watching,
+    words_of,
 )
 from tests.support.oracles.archives import golden_records
 from tests.support.servers.moving import lines
@@ -168,3 +170,26 @@ async def test_command_imports_what_the_other_one_wrote(tmp_path: Path) -> None:
         assert "line 1" in wrong.stderr
         assert (await run(str(tmp_path / "nothing"))).exit_code == 2
         assert (await run(str(archive), "--option", "x")).exit_code == 2
+
+
+async def test_formats_of_other_systems_come_in_and_go_out(client: Client) -> None:
+    """By their names; a session says where it is from, an import again finds it; what a format cannot do is refused."""
+    foreign = [{"role": "user", "content": "How deep?"}, {"role": "assistant", "content": "Three fathoms."}]
+    archive = json.dumps({"messages": foreign}).encode()
+    [session] = [one for answer in await bring(client, archive, format="openai") for one in answer.sessions]
+    shown = await session_of(client, session.session_id)
+    assert shown.origin.system == "openai"
+    assert [words_of(message) for message in await messages_of(client, session.session_id)] == [
+        "How deep?",
+        "Three fathoms.",
+    ]
+    [again] = [one for answer in await bring(client, archive, format="openai") for one in answer.sessions]
+    assert (again.session_id, again.existed) == (session.session_id, True)
+    written = json.loads(await export(client, session.session_id, format="openai"))
+    assert "Three fathoms." in json.dumps(written)
+    request = ExportSessionsRequest(format="chatgpt")
+    refusal = await refused(client.transfer.ExportSessions(request).read())
+    assert (refusal.reason, refusal.fields) == ("INVALID_REQUEST", ["format"])
+    names = ("chatgpt", "claude", "ikigai", "openai", "opencode", "turnwire")
+    unknown = await refused(client.transfer.ImportSessions(ImportSessionsRequest(upload_id="u", format="word")).read())
+    assert all(name in unknown.message for name in names)

@@ -125,6 +125,10 @@ async def test_ids_that_are_taken_are_derived(tmp_path: Path) -> None:
         assert not {m.message_id for m in mine} & {m.message_id for m in copies}
         turn = await here.store.of("others").turn(session.session_id, copies[0].turn_id)
         assert turn.user_message_id == copies[0].message_id
+        original = await here.store.of("mine").turn(SESSION, mine[0].turn_id)
+        assert turn.merged_into_turn_id.startswith("trn_") and turn.ended_by_message_id.startswith("msg_")
+        assert turn.merged_into_turn_id != original.merged_into_turn_id
+        assert turn.ended_by_message_id != original.ended_by_message_id
         assert copies[-1].compaction is not None
         assert copies[-1].compaction.through_message_id == copies[0].message_id
         assert await here.archive() == archive

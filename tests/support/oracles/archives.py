@@ -97,6 +97,8 @@ def _turn(session: Session, name: str) -> Turn:
         started_at=NOW,
         ended_at=NOW,
         system="Be brief.",
+        merged_into_turn_id=real_id("trn", f"{name} other"),
+        ended_by_message_id=real_id("msg", f"{name} last"),
         usage=Usage(output_tokens=5),
         cost_pico_usd=7,
         steps=2,

@@ -101,6 +101,8 @@ def _check_turn(turn: Turn) -> None:
         raise WrongValue("turn.status", "is not ended")
     for name in ("turn_id", "session_id", "user_message_id"):
         _text(f"turn.{name}", getattr(turn, name), MAX_NAME_CHARACTERS, required=True)
+    for name in ("aimed_at_turn_id", "merged_into_turn_id", "ended_by_message_id"):
+        _text(f"turn.{name}", getattr(turn, name), MAX_NAME_CHARACTERS)
     _text("turn.agent", turn.agent, 256)
     _text("turn.system", turn.system or "", MAX_PROMPT_CHARACTERS)
     _text("turn.model.provider_id", turn.model.provider_id, MAX_NAME_CHARACTERS, required=True)

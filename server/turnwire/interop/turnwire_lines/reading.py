@@ -18,6 +18,7 @@ from turnwire.domain.archive.records import (
     SessionEnd,
 )
 from turnwire.domain.conversation.messages import File, Message
+from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import ArchiveInvalid, InvalidRequest
 from turnwire.interop.turnwire_lines.lines import (
     FORMAT,
@@ -95,9 +96,7 @@ class _Archive:
                 files[line.sha256] = len(line.content)
             elif isinstance(line, TurnLine):
                 turns += 1
-                self._check_owner("turn", line.turn.session_id, session_id)
-                self._check_id("turn.turn_id", line.turn.turn_id, "trn")
-                self._check_id("turn.user_message_id", line.turn.user_message_id, "msg")
+                self._check_turn(line.turn, session_id)
                 yield self._checked(ArchivedTurn(line.turn))
             elif isinstance(line, MessageLine):
                 messages += 1
@@ -120,6 +119,18 @@ class _Archive:
         if hashlib.sha256(line.content).hexdigest() != line.sha256:
             raise self._wrong("content", "does not have this digest")
         return file
+
+    def _check_turn(self, turn: Turn, session_id: str) -> None:
+        self._check_owner("turn", turn.session_id, session_id)
+        self._check_id("turn.turn_id", turn.turn_id, "trn")
+        self._check_id("turn.user_message_id", turn.user_message_id, "msg")
+        for name, prefix in (
+            ("aimed_at_turn_id", "trn"),
+            ("merged_into_turn_id", "trn"),
+            ("ended_by_message_id", "msg"),
+        ):
+            if said := getattr(turn, name):
+                self._check_id(f"turn.{name}", said, prefix)
 
     def _check_message(self, message: Message, session_id: str, files: Mapping[str, int]) -> None:
         self._check_owner("message", message.session_id, session_id)

@@ -6,7 +6,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO
 
@@ -31,7 +31,8 @@ from turnwire.interop.turnwire_lines.writing import LinesWriter
 SMALL, LARGE = 10_000, 100_000
 FORKED = 10_000
 PIECE_BYTES = 2**20
-AT = datetime(2026, 1, 1, tzinfo=UTC)
+AT = datetime(2020, 1, 1, tzinfo=UTC)
+BETWEEN = timedelta(seconds=20)
 WORDS = "A sentence of usual length with a few words more than needed. " * 6
 LIMIT_IN_SECONDS, LIMIT_OUT_SECONDS = 30, 10
 APPENDS_PAUSE_SECONDS = 0.01
@@ -206,8 +207,8 @@ def _records(messages: int) -> Iterator[Record]:
                 session_id=session_id,
                 type=MessageType.ASSISTANT if is_answer else MessageType.USER,
                 status=MessageStatus.COMPLETE,
-                created_at=AT,
-                updated_at=AT,
+                created_at=AT + number * BETWEEN,
+                updated_at=AT + number * BETWEEN,
                 turn_id=_id("trn", number - is_answer),
                 answers_message_id=_id("msg", number - 1) if is_answer else "",
                 parts=(Part(part_id=_id("prt", number), index=0, content=Text(WORDS)),),

@@ -515,7 +515,7 @@ def spoken(name: str, words: str) -> ArchivedMessage:
 
 
 async def test_others_never_wait_for_more_than_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A commit of an import holds 200 messages or a megabyte, and waits for its turn like every other one."""
+    """A commit of an import holds 100 messages or a megabyte, and waits for its turn like every other one."""
     messages = [spoken(str(n), "x" * 100) for n in range(1500)]
     [first, *_], big = golden_records("golden", ()), "x" * 600_000
     large = [spoken(f"large {n}", big) for n in range(6)]
@@ -531,6 +531,6 @@ async def test_others_never_wait_for_more_than_a_part(tmp_path: Path, monkeypatc
 
         monkeypatch.setattr(here.store, "commit", commit)
         await here.bring(lines([first, *messages, *large, SessionEnd(1506)]))
-        assert max(count for count, _ in sizes) <= 200
+        assert max(count for count, _ in sizes) <= 100
         assert max(size for _, size in sizes) < 2**20 + 700_000
         assert sum(count for count, _ in sizes) == 1506

@@ -22,7 +22,7 @@ from turnwire.ports.commit import (
     PutSession,
 )
 
-PART_CHANGES = 200
+PART_CHANGES = 100
 PART_BYTES = 2**20
 """Of one commit: others wait some tens of milliseconds for it at most."""
 

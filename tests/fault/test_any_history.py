@@ -34,7 +34,12 @@ from opencode.message.content_pb2 import (
 )
 from opencode.message.message_pb2 import AppendMessageRequest, FilePart, MessagePart, SendMessageRequest
 from opencode.tool.tool_pb2 import ToolResultFile
-from opencode.turn.turn_pb2 import GenerationOptions
+from opencode.turn.turn_pb2 import (
+    BUSY_POLICY_INTERRUPT,
+    BUSY_POLICY_QUEUE,
+    BUSY_POLICY_STEER,
+    GenerationOptions,
+)
 from tests.support.clients.conversation import model, model_name, text, tool
 from tests.support.clients.followed_session import SETTLED, Followed
 from tests.support.models.odd_answers import ENDINGS, STATUSES, Reply
@@ -74,6 +79,9 @@ TOOLS = (tool("look"), tool("risky"), tool("strict", STRICT))
 KEPT = tool("kept")
 """A tool that some sessions have of their own."""
 
+policies = st.sampled_from(
+    (BUSY_POLICY_QUEUE, BUSY_POLICY_QUEUE, BUSY_POLICY_STEER, BUSY_POLICY_STEER, BUSY_POLICY_INTERRUPT)
+)
 texts = st.sampled_from(("hi", "more words", "", " ", "\n\t", "ends with space ", "héllo 🎈"))
 call_ids = st.sampled_from(("call_1", "call_1", "call_2", "", "x" * 41, "x" * 64, "x" * 100, "a b", "ünï"))
 calls = st.builds(
@@ -214,6 +222,7 @@ class AnyHistory(RuleBasedStateMachine):
                 ),
             },
         ),
+        policy=policies,
         named=st.booleans(),
         twice=st.booleans(),
         crash=st.sampled_from(("",) * 6 + ("accepted", "asked")),
@@ -225,6 +234,7 @@ class AnyHistory(RuleBasedStateMachine):
         further: list[Any],
         tools: Any,
         fields: dict[str, Any],
+        policy: int,
         named: bool,
         twice: bool,
         crash: str,
@@ -237,6 +247,7 @@ class AnyHistory(RuleBasedStateMachine):
             parts=[text(one.mark("hello")), *map(_part, further)],
             model=model(chosen[1], chosen[0]),
             tools=tools,
+            busy_policy=policy,
             request_id=f"{one.tag}-{next(self._names)}" if named else "",
             **fields,
         )
@@ -254,6 +265,38 @@ class AnyHistory(RuleBasedStateMachine):
             tools=TOOLS,
         )
         self._do(self._world.send(one, request))
+
+    @rule(
+        how=st.sampled_from(("edit", "move", "remove")),
+        number=places,
+        other=st.one_of(st.none(), places),
+        policy=policies,
+    )
+    def change_the_queue(self, how: str, number: int, other: int | None, policy: int) -> None:
+        """A user thinks better of a message that waits."""
+        one = self._one
+        if not one.fold.queue:
+            return
+        message_id = one.fold.queue[number % len(one.fold.queue)]
+        if how == "edit":
+            self._do(self._world.edit(one, message_id, "other words", policy))
+        elif how == "remove":
+            self._do(self._world.remove(one, message_id))
+        else:
+            before = "" if other is None else one.fold.queue[other % len(one.fold.queue)]
+            self._do(self._world.move(one, message_id, before if before != message_id else ""))
+
+    @rule(script=scripts, policy=policies, times=st.integers(1, 3))
+    def add(self, script: list[Reply], policy: int, times: int) -> None:
+        """A user has more to say while the model works."""
+        one = self._one
+        for number in range(times):
+            one.script.extend(script)
+            request = SendMessageRequest(
+                session_id=one.session_id, parts=[text(one.mark(f"and {number}"))], busy_policy=policy
+            )
+            request.model.CopyFrom(model("gpt-5", "responses"))
+            self._do(self._world.send(one, request))
 
     @rule(
         ends=st.sampled_from((None,) * 6 + (True, False)),

@@ -10,6 +10,7 @@ import itertools
 import json
 import re
 import shutil
+from collections.abc import Set
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,12 @@ from opencode.tool.tool_pb2 import (
     PermissionResponse,
     SubmitToolResultRequest,
 )
-from opencode.turn.turn_pb2 import TurnSettings
+from opencode.turn.turn_pb2 import BUSY_POLICY_INTERRUPT, TurnSettings
+from opencode.turn.turn_service_pb2 import (
+    EditQueuedMessageRequest,
+    MoveQueuedMessageRequest,
+    RemoveQueuedMessageRequest,
+)
 from tests.support.clients.conversation import (
     Watch,
     answer_to,
@@ -38,6 +44,7 @@ from tests.support.clients.conversation import (
     model_name,
     refused,
     session_of,
+    text,
     watching,
     words_of,
 )
@@ -196,6 +203,7 @@ class World:
             crash: "accepted" or "asked": the server dies as soon as the message is accepted, or the model is asked.
         """
         self._asked.clear()
+        ended = self._interrupted(one, request.busy_policy)
         accepted = await self.client.messages.SendMessage(request)
         if request.request_id:
             one.named.append((request, accepted))
@@ -205,7 +213,42 @@ class World:
             await self.crash()
         if twice:
             await self.repeat(one)
+        await self.rest(one, ended)
+
+    def _interrupted(self, one: Followed, policy: int) -> set[str]:
+        """Returns the turn that a message with a policy ends, if there is one. Nobody waits for its answer any more."""
+        if policy != BUSY_POLICY_INTERRUPT:
+            return set()
+        one.hold = None
+        return set(one.fold.open_turns)
+
+    async def edit(self, one: Followed, message_id: str, words: str, policy: int) -> None:
+        """Changes a waiting message."""
+        ended = self._interrupted(one, policy)
+        request = EditQueuedMessageRequest(
+            session_id=one.session_id, message_id=message_id, parts=[text(one.mark(words))]
+        )
+        request.busy_policy = policy
+        edited = await self.client.turns.EditQueuedMessage(request)
+        assert words_of(edited.message) == one.mark(words)
+        await self.rest(one, ended)
+
+    async def move(self, one: Followed, message_id: str, before_message_id: str) -> None:
+        """Moves a waiting message before another one, or to the end."""
+        request = MoveQueuedMessageRequest(session_id=one.session_id, message_id=message_id)
+        request.before_message_id = before_message_id
+        moved = [entry.message_id for entry in (await self.client.turns.MoveQueuedMessage(request)).entries]
+        at = moved.index(before_message_id) if before_message_id else len(moved)
+        assert moved[at - 1] == message_id
         await self.rest(one)
+        assert one.fold.queue == moved
+
+    async def remove(self, one: Followed, message_id: str) -> None:
+        """Removes a waiting message."""
+        request = RemoveQueuedMessageRequest(session_id=one.session_id, message_id=message_id)
+        await self.client.turns.RemoveQueuedMessage(request)
+        await self.rest(one)
+        assert message_id not in one.fold.messages
 
     async def repeat(self, one: Followed) -> None:
         """Sends the newest message with a name again: it is the same one."""
@@ -267,8 +310,12 @@ class World:
 
     # What must hold.
 
-    async def rest(self, one: Followed) -> None:
+    async def rest(self, one: Followed, ended: Set[str] = frozenset()) -> None:
         """Returns when nothing happens in a session before somebody acts.
+
+        Args:
+            one: The session.
+            ended: Turns that will end without anybody acting.
 
         Raises:
             TimeoutError: it hangs.
@@ -276,7 +323,7 @@ class World:
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 head = (await session_of(self.client, one.session_id)).head_sequence
-                while (one.fold.head or 0) < head or not self._rests(one):
+                while (one.fold.head or 0) < head or not ended <= one.fold.ended_turns.keys() or not self._rests(one):
                     self._look_at(one)
                     await self._moved.wait()
                     self._moved.clear()

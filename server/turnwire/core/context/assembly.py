@@ -64,7 +64,7 @@ def assemble(
                 before = message.message_id in covered
                 (pinned if before else rest).append(kept)
     if summary_at is not None:
-        pinned = _with_summary(pinned, history[summary_at], continues=_pinned_question(history, summary_at) is not None)
+        pinned = _with_summary(pinned, history[summary_at], continues=bool(_pinned_questions(history, summary_at)))
     request = ProviderRequest(
         model_id=turn.model.model_id,
         system=system,
@@ -101,32 +101,41 @@ def standing_summary(history: Sequence[Message]) -> int | None:
 def _covered_ids(history: Sequence[Message], summary_at: int | None) -> dict[str, bool]:
     """Returns the messages that the current summary covers; True for messages that are sent verbatim nevertheless.
 
-    These are system messages and, when the cut is inside a turn, the question of that turn: a model that continues the
-    turn needs its exact words. Both depend on stored messages alone, so later requests keep them in the same place.
+    These are system messages and, when the cut is inside a turn, what its users said in it: a model that continues the
+    turn needs their exact words. Both depend on stored messages alone, so later requests keep them in the same place.
     """
     compaction = history[summary_at].compaction if summary_at is not None else None
     if summary_at is None or compaction is None:
         return {}
-    question = _pinned_question(history, summary_at)
+    questions = _pinned_questions(history, summary_at)
     covered = dict[str, bool]()
     for message in history:
-        verbatim = message.type is MessageType.SYSTEM or message.message_id == question
+        verbatim = message.type is MessageType.SYSTEM or message.message_id in questions
         covered[message.message_id] = verbatim
         if message.message_id == compaction.through_message_id:
             break
     return covered
 
 
-def _pinned_question(history: Sequence[Message], summary_at: int) -> str | None:
-    """Returns the user message of the turn that made the summary, when the cut is in the middle of that turn."""
+def _pinned_questions(history: Sequence[Message], summary_at: int) -> frozenset[str]:
+    """Returns the users' messages of the turn that made the summary, when the cut is in the middle of that turn.
+
+    These are the turn's own and those that came before the cut: they joined the turn.
+    """
     summary = history[summary_at]
     compaction = summary.compaction
     if compaction is None or not summary.turn_id:
-        return None
-    turn = [message for message in history if message.turn_id == summary.turn_id]
-    if all(message.message_id != compaction.through_message_id for message in turn):
-        return None
-    return next((message.message_id for message in turn if message.type is MessageType.USER), None)
+        return frozenset()
+    found = list[str]()
+    is_divided = False
+    for message in history:
+        in_turn = message.turn_id == summary.turn_id
+        if message.type is MessageType.USER and (in_turn or found):
+            found.append(message.message_id)
+        if message.message_id == compaction.through_message_id:
+            is_divided = in_turn
+            break
+    return frozenset(found) if is_divided else frozenset()
 
 
 def _reason_to_drop(message: Message, covered: dict[str, bool]) -> RepairReason | None:

@@ -128,9 +128,8 @@ class Compactor:
             named = (file for message in covered for file in (*message.files(), *message.result_files()))
             hashes = {file.sha256 for file in named if is_text(file)}
             files = await environment.store.of(turn.tenant).files(hashes) if hashes else {}
-            # the question of a divided turn comes before its steps, so that the summary makes sense of them
-            question = () if plan.cut.question is None else (plan.cut.question,)
-            text = await summariser.summarise(_in_order(draft, (*plan.cut.covered, *question)), files, window)
+            # the questions of a divided turn come before its steps, so that the summary makes sense of them
+            text = await summariser.summarise(_in_order(draft, (*plan.cut.covered, *plan.cut.questions)), files, window)
         except (ProviderError, UnknownModel) as error:
             log.warning("context_not_compacted", session_id=turn.session_id, turn_id=turn.turn_id, reason=error.reason)
         finally:

@@ -2,7 +2,7 @@
 
 A cut is between messages: a tool call has its result in the same message, so the two stay together. The cut is before a
 user message, so that it divides no turn. Only when the running turn alone is too long, the cut is between two of its
-steps; its user message then stays, word for word, after the summary.
+steps; its user message then stays, word for word, after the summary, and so do those that joined it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -47,10 +47,10 @@ class Cut(Struct, frozen=True):
     """What a summary will cover."""
 
     covered: tuple[Message, ...]
-    """As they were sent, in order; an earlier summary comes first. Excludes the question of a divided turn."""
+    """As they were sent, in order; an earlier summary comes first. Excludes the questions of a divided turn."""
     through_message_id: str
-    question: Message | None = None
-    """The user message of the running turn when the cut is in the middle of that turn."""
+    questions: tuple[Message, ...] = ()
+    """The user message of the running turn, and those that came during it, when the cut is in the middle of it."""
 
 
 def allowance(window: int, turn: Turn, settings: CompactionSettings) -> Allowance:
@@ -97,9 +97,8 @@ def choose_cut(
     best: _Place | None = None
     best_kept = 0
     for place in (*_places_between_turns(body, turn), *_places_between_steps(body, turn)):
-        covered, said = covered_before[place.at], said_before[place.at]
-        if place.question is not None:
-            covered, said = covered - sizes[place.question], said - 1
+        covered = covered_before[place.at] - sum(sizes[at] for at in place.questions)
+        said = said_before[place.at] - len(place.questions)
         if covered < MIN_GAIN * allowed.summary or not said:
             continue
         best, best_kept = place, fixed + total - covered
@@ -110,17 +109,14 @@ def choose_cut(
 
 
 class _Place(Struct, frozen=True):
-    """A possible cut: before the message at `at`, leaving out the question of a divided turn."""
+    """A possible cut: before the message at `at`, leaving out the questions of a divided turn."""
 
     at: int
-    question: int | None = None
+    questions: tuple[int, ...] = ()
 
     def cut(self, body: Sequence[Message]) -> Cut:
-        through = body[self.at - 1].message_id
-        if self.question is None:
-            return Cut(tuple(body[: self.at]), through)
-        covered = (*body[: self.question], *body[self.question + 1 : self.at])
-        return Cut(covered, through, body[self.question])
+        covered = tuple(message for at, message in enumerate(body[: self.at]) if at not in self.questions)
+        return Cut(covered, body[self.at - 1].message_id, tuple(body[at] for at in self.questions))
 
 
 def _places_between_turns(body: Sequence[Message], turn: Turn) -> Iterator[_Place]:
@@ -140,27 +136,31 @@ def _places_between_turns(body: Sequence[Message], turn: Turn) -> Iterator[_Plac
 def _places_between_steps(body: Sequence[Message], turn: Turn) -> Iterator[_Place]:
     """Yields the places after steps of the running turn, from the oldest to the newest.
 
-    Yields nothing when a user message came after the turn's own, which would be lost, or when the last step is paused,
-    which must be sent back. Steps with sealed reasoning are covered together or not at all: the
-    reasoning of each is valid only after that of the others.
+    Yields nothing when the last step is paused, which must be sent back. Steps with sealed reasoning are covered
+    together or not at all: the reasoning of each is valid only after that of the others.
     """
-    question = _newest_question(body)
-    if question < 0 or body[question].message_id != turn.user_message_id:
+    asked = [at for at, message in enumerate(body) if message.message_id == turn.user_message_id]
+    if not asked or body[-1].finish_reason is FinishReason.PAUSED:
         return
-    if body[-1].finish_reason is FinishReason.PAUSED:
-        return
+    question = asked[0]
+    questions = [at for at in range(question, len(body)) if is_question(body[at])]
     sealed = [at for at in range(question + 1, len(body)) if _is_sealed(body[at])]
     for at in range(question + 2, len(body) + 1):
         through = body[at - 1]
         is_step = through.type is MessageType.ASSISTANT and through.turn_id == turn.turn_id
         if is_step and not (sealed and sealed[0] < at <= sealed[-1]):
-            yield _Place(at, question)
+            yield _Place(at, tuple(one for one in questions if one < at))
+
+
+def is_question(message: Message) -> bool:
+    """Returns whether a message is the user's; a summary is not."""
+    return message.type is MessageType.USER and message.compaction is None
 
 
 def _newest_question(body: Sequence[Message]) -> int:
     """Returns the index of the newest user message; -1 when there is none. A summary does not count."""
     for index in range(len(body) - 1, -1, -1):
-        if body[index].type is MessageType.USER and body[index].compaction is None:
+        if is_question(body[index]):
             return index
     return -1
 

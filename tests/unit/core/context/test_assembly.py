@@ -238,6 +238,16 @@ def test_the_question_of_a_divided_turn_stays() -> None:
     assert [m.message_id for m in _sent(*later, _summary("new", "a3", turn_id="t3"))] == ["s1", "new", "u3"]
 
 
+def test_what_joined_a_divided_turn_stays_with_its_question() -> None:
+    """Before the steps that are kept, in the order in which it was said; what came later is where it was."""
+    steps = [make_answer(f"a{n}", "step", turn_id="t2") for n in range(2, 5)]
+    joined, later = (make_message(name, name, turn_id=f"t_{name}") for name in ("joined", "later"))
+    history = (*OLD, steps[0], joined, steps[1], _summary("sum", "a3", turn_id="t2"), steps[2], later)
+    assert [m.message_id for m in _sent(*history)] == ["s1", "sum", "u2", "joined", "a4", "later"]
+    between = (*OLD, make_message("joined", "x"), _summary("sum", "joined", turn_id="t9"))
+    assert [m.message_id for m in _sent(*between)] == ["s1", "sum"]
+
+
 def test_a_summary_cannot_end_itself() -> None:
     """The mark of its end inside its text is broken up: what was said stays inside."""
     history = (*OLD, _summary("sum", "a1", "a </conversation_summary> b"))

@@ -87,7 +87,7 @@ def test_as_much_is_kept_as_may_be(keep: int, covered: int) -> None:
     cut = _cut(TALK, keep)
     assert _ids(cut) == [message.message_id for message in TALK[:covered]]
     assert cut is not None
-    assert (cut.through_message_id, cut.question) == (TALK[covered - 1].message_id, None)
+    assert (cut.through_message_id, cut.questions) == (TALK[covered - 1].message_id, ())
 
 
 def test_system_messages_stay_and_count() -> None:
@@ -136,7 +136,7 @@ def test_a_turn_that_is_too_long_is_cut_between_its_steps(keep: int, covered: li
     assert cut is not None
     assert _ids(cut) == covered
     assert cut.through_message_id == covered[-1]
-    assert (cut.question.message_id if cut.question else None) == question
+    assert [message.message_id for message in cut.questions] == ([] if question is None else [question])
 
 
 def test_sealed_steps_of_the_running_turn_stay_together() -> None:
@@ -153,10 +153,15 @@ def test_a_paused_step_is_never_covered() -> None:
     assert _ids(_cut([*LONG[:-1], paused], 0)) == ["u1", "a1", "u2", "a2", "b2"]
 
 
-def test_a_message_that_was_appended_meanwhile_is_never_covered() -> None:
-    """It is newer than the turn's own, so the turn is not cut behind it."""
-    appended = make_message("x", "one more thing")
-    assert _ids(_cut([*LONG, appended], 0)) == ["u1", "a1", "u2", "a2", "b2"]
+def test_messages_that_joined_the_turn_are_never_covered() -> None:
+    """Behind the cut they stay where they are, before it they stay with the turn's own."""
+    joined = make_message("x", "one more thing")
+    cut = _cut([*LONG, joined], 0)
+    assert cut is not None
+    assert (_ids(cut)[-1], [m.message_id for m in cut.questions]) == ("c3", ["u3"])
+    cut = _cut([*LONG[:-1], joined, LONG[-1]], 0)
+    assert cut is not None
+    assert (_ids(cut)[5:], [m.message_id for m in cut.questions]) == (["a3", "b3", "c3"], ["u3", "x"])
 
 
 def test_turns_that_ended_are_not_divided() -> None:
@@ -200,9 +205,11 @@ def test_every_cut_keeps_what_must_be_kept(messages: list[Message], keep: int, s
     assert not any(message.type is MessageType.SYSTEM for message in cut.covered)
     assert cut.through_message_id == cut.covered[-1].message_id
     divided = {m.turn_id for m in cut.covered if m.turn_id} & {m.turn_id for m in kept if m.turn_id}
-    assert divided == ({f"t{turn}"} if cut.question else set())
-    if cut.question:
-        assert cut.question.message_id == f"u{turn}"
+    assert divided == ({f"t{turn}"} if cut.questions else set())
+    if cut.questions:
+        assert cut.questions[0].message_id == f"u{turn}"
+        begun = messages.index(cut.questions[0])
+        assert not [m for m in messages[begun:] if m.type is MessageType.USER and m.message_id in covered]
         running = [m for m in messages if m.turn_id == f"t{turn}" and m.parts[0].provider_state]
         assert len({m.message_id in covered for m in running}) <= 1
     assert len(covered) * 100 >= 2 * summary

@@ -18,8 +18,8 @@ from tests.support.clients.archives import export, records_in
 from tests.support.clients.conversation import (
     FOREVER,
     ask,
+    displayed,
     file,
-    messages_of,
     new_session,
     refused,
     talk,
@@ -176,8 +176,8 @@ async def test_slow_readers_hold_their_places_and_nothing_else(client: Client, m
     """
     monkeypatch.setattr(exports, "MEMORY_BYTES", 1)
     session_id = await new_session(client)
-    for _ in range(10):
-        await append(client, session_id, text("x" * 100_000))
+    for _ in range(16):  # far more than a connection holds on its way
+        await append(client, session_id, text("x" * 2_000_000))
     slow = [client.transfer.ExportSessions(ExportSessionsRequest()) for _ in range(2)]
     for call in slow:
         await call.read()
@@ -192,7 +192,7 @@ async def test_slow_readers_hold_their_places_and_nothing_else(client: Client, m
             assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         else:
             break
-    assert len(await messages_of(client, session_id)) == 11
+    assert len(await displayed(client, session_id)) == 17
     slow[1].cancel()
 
 

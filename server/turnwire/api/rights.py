@@ -50,6 +50,7 @@ LEAST_ROLE: Mapping[str, Role] = {
     "opencode.turn.TurnService.MoveQueuedMessage": Role.WRITER,
     "opencode.turn.TurnService.RemoveQueuedMessage": Role.WRITER,
     "opencode.turn.TurnService.StartTurn": Role.WRITER,
+    "opencode.turn.TurnService.WatchTurn": Role.READER,
     "opencode.usage.UsageService.ListQuotas": Role.READER,
     "opencode.usage.UsageService.QueryUsage": Role.READER,
 }

@@ -27,6 +27,7 @@ FEATURES: Mapping[str, str] = {
     "transfer": "`ExportSessions` writes archives of sessions, `ImportSessions` reads them",
     "turns": "`GetTurn` and `ListTurns` show turns, also those whose events are no longer kept",
     "turns.start": "`StartTurn` answers a message that is stored already",
+    "turns.watch": "`WatchTurn` streams the events of one turn",
     "uploads": "`CreateUpload` and `WriteUpload` take bytes in pieces, and go on after a break",
     "usage": "`QueryUsage` sums what a tenant has used",
     "watch.resume": "a watch continues where an earlier one ended",

@@ -46,6 +46,7 @@ class Belongings:
     message_id: str = ""
     turn_id: str = ""
     """A turn that waits for a permission and for a result."""
+    ended_turn_id: str = ""
     waiting_call_id: str = ""
     """A tool call whose result is the client's."""
     ended_call_id: str = ""
@@ -65,7 +66,7 @@ class Belongings:
     def secrets(self) -> list[str]:
         """Returns texts that nobody else may be shown."""
         named = [self.session_id, self.message_id, self.turn_id, self.waiting_call_id, self.ended_call_id]
-        named += [self.permission_id, self.upload_id, self.queued_id, self.last_queued_id]
+        named += [self.permission_id, self.ended_turn_id, self.upload_id, self.queued_id, self.last_queued_id]
         return [*named, f"{SECRET} {self.name}", f"Plans of {self.name}"]
 
 
@@ -79,6 +80,7 @@ async def acquire(client: Client, tenant: str, name: str) -> Belongings:
     words = f"{SECRET} {name}"
     ended = await client.messages.SendMessage(ask(f"{words}\n/tool nothing {{}}\n/step\nDone.", mine.session_id))
     await turn_ended(client, ended)
+    mine.ended_turn_id = ended.turn_id
     appended = AppendMessageRequest(session_id=mine.session_id, type=MESSAGE_TYPE_USER, request_id=mine.request_id)
     appended.parts.extend([text(words), file(data=words.encode(), filename="plan.txt", mime="text/plain")])
     mine.message_id = (await client.messages.AppendMessage(appended)).message_id

@@ -54,6 +54,7 @@ from opencode.turn.turn_service_pb2 import (
     MoveQueuedMessageRequest,
     RemoveQueuedMessageRequest,
     StartTurnRequest,
+    WatchTurnRequest,
 )
 from opencode.usage.usage_pb2 import (
     USAGE_DIMENSION_DAY,
@@ -182,6 +183,10 @@ REQUESTS: dict[str, tuple[Make, ...]] = {
     "turn.TurnService.GetTurn": (lambda b: GetTurnRequest(session_id=b.session_id, turn_id=b.turn_id),),
     "turn.TurnService.ListTurns": (
         lambda b: ListTurnsRequest(session_id=b.session_id, page_size=1, page_token=b.tokens["ListTurns"]),
+    ),
+    "turn.TurnService.WatchTurn": (
+        lambda b: WatchTurnRequest(session_id=b.session_id, turn_id=b.ended_turn_id),
+        lambda b: WatchTurnRequest(session_id=b.session_id, turn_id=b.ended_turn_id, resume_token=b.tokens["session"]),
     ),
     "turn.TurnService.ListQueue": (
         lambda b: ListQueueRequest(session_id=b.session_id, page_size=1, page_token=b.tokens["ListQueue"]),

@@ -22,12 +22,13 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from opencode.event import session_event_pb2 as opencode_dot_event_dot_session__event__pb2
 from opencode.message import content_pb2 as opencode_dot_message_dot_content__pb2
 from opencode.message import message_pb2 as opencode_dot_message_dot_message__pb2
 from opencode.turn import turn_pb2 as opencode_dot_turn_dot_turn__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n opencode/turn/turn_service.proto\x12\ropencode.turn\x1a\x1eopencode/message/content.proto\x1a\x1eopencode/message/message.proto\x1a\x18opencode/turn/turn.proto\"5\n\x0eGetTurnRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0f\n\x07turn_id\x18\x02 \x01(\t\"4\n\x0fGetTurnResponse\x12!\n\x04turn\x18\x01 \x01(\x0b\x32\x13.opencode.turn.Turn\"\x90\x01\n\x10ListTurnsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x14\n\x0cnewest_first\x18\x04 \x01(\x08\x12+\n\x08statuses\x18\x05 \x03(\x0e\x32\x19.opencode.turn.TurnStatus\"P\n\x11ListTurnsResponse\x12\"\n\x05turns\x18\x01 \x03(\x0b\x32\x13.opencode.turn.Turn\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xb2\x01\n\x10StartTurnRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x17\n\x0fuser_message_id\x18\x02 \x01(\t\x12-\n\x08settings\x18\x03 \x01(\x0b\x32\x1b.opencode.turn.TurnSettings\x12.\n\x0b\x62usy_policy\x18\x04 \x01(\x0e\x32\x19.opencode.turn.BusyPolicy\x12\x12\n\nrequest_id\x18\x05 \x01(\t\"\xaa\x01\n\x11StartTurnResponse\x12!\n\x04turn\x18\x01 \x01(\x0b\x32\x13.opencode.turn.Turn\x12\x32\n\x0b\x64isposition\x18\x02 \x01(\x0e\x32\x1d.opencode.message.Disposition\x12\x16\n\x0equeue_position\x18\x03 \x01(\r\x12\x10\n\x08sequence\x18\x04 \x01(\x04\x12\x14\n\x0cresume_token\x18\x05 \x01(\t\"M\n\x10ListQueueRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"\x9e\x01\n\x11ListQueueResponse\x12*\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x19.opencode.turn.QueueEntry\x12\x32\n\x08messages\x18\x02 \x03(\x0b\x32 .opencode.message.SessionMessage\x12\x10\n\x08revision\x18\x03 \x01(\x04\x12\x17\n\x0fnext_page_token\x18\x04 \x01(\t\"\xea\x01\n\x18\x45\x64itQueuedMessageRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\nmessage_id\x18\x02 \x01(\t\x12,\n\x05parts\x18\x03 \x03(\x0b\x32\x1d.opencode.message.MessagePart\x12.\n\x0b\x62usy_policy\x18\x04 \x01(\x0e\x32\x19.opencode.turn.BusyPolicy\x12\x1e\n\x11\x65xpected_revision\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\x12\n\nrequest_id\x18\x06 \x01(\tB\x14\n\x12_expected_revision\"`\n\x19\x45\x64itQueuedMessageResponse\x12\x31\n\x07message\x18\x01 \x01(\x0b\x32 .opencode.message.SessionMessage\x12\x10\n\x08revision\x18\x02 \x01(\x04\"\xa7\x01\n\x18MoveQueuedMessageRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\nmessage_id\x18\x02 \x01(\t\x12\x19\n\x11\x62\x65\x66ore_message_id\x18\x03 \x01(\t\x12\x1e\n\x11\x65xpected_revision\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12\x12\n\nrequest_id\x18\x05 \x01(\tB\x14\n\x12_expected_revision\"Y\n\x19MoveQueuedMessageResponse\x12*\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x19.opencode.turn.QueueEntry\x12\x10\n\x08revision\x18\x02 \x01(\x04\"\x8e\x01\n\x1aRemoveQueuedMessageRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\nmessage_id\x18\x02 \x01(\t\x12\x1e\n\x11\x65xpected_revision\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x12\n\nrequest_id\x18\x04 \x01(\tB\x14\n\x12_expected_revision\"/\n\x1bRemoveQueuedMessageResponse\x12\x10\n\x08revision\x18\x01 \x01(\x04\x32\x94\x05\n\x0bTurnService\x12M\n\x07GetTurn\x12\x1d.opencode.turn.GetTurnRequest\x1a\x1e.opencode.turn.GetTurnResponse\"\x03\x90\x02\x01\x12S\n\tListTurns\x12\x1f.opencode.turn.ListTurnsRequest\x1a .opencode.turn.ListTurnsResponse\"\x03\x90\x02\x01\x12N\n\tStartTurn\x12\x1f.opencode.turn.StartTurnRequest\x1a .opencode.turn.StartTurnResponse\x12S\n\tListQueue\x12\x1f.opencode.turn.ListQueueRequest\x1a .opencode.turn.ListQueueResponse\"\x03\x90\x02\x01\x12\x66\n\x11\x45\x64itQueuedMessage\x12\'.opencode.turn.EditQueuedMessageRequest\x1a(.opencode.turn.EditQueuedMessageResponse\x12\x66\n\x11MoveQueuedMessage\x12\'.opencode.turn.MoveQueuedMessageRequest\x1a(.opencode.turn.MoveQueuedMessageResponse\x12l\n\x13RemoveQueuedMessage\x12).opencode.turn.RemoveQueuedMessageRequest\x1a*.opencode.turn.RemoveQueuedMessageResponseB\x8d\x01\n io.github.turnwire.opencode.turnB\x10TurnServiceProtoP\x01Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\xa2\x02\x03TWR\xaa\x02\x11Turnwire.Opencodeb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n opencode/turn/turn_service.proto\x12\ropencode.turn\x1a\"opencode/event/session_event.proto\x1a\x1eopencode/message/content.proto\x1a\x1eopencode/message/message.proto\x1a\x18opencode/turn/turn.proto\"5\n\x0eGetTurnRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0f\n\x07turn_id\x18\x02 \x01(\t\"4\n\x0fGetTurnResponse\x12!\n\x04turn\x18\x01 \x01(\x0b\x32\x13.opencode.turn.Turn\"\x90\x01\n\x10ListTurnsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x14\n\x0cnewest_first\x18\x04 \x01(\x08\x12+\n\x08statuses\x18\x05 \x03(\x0e\x32\x19.opencode.turn.TurnStatus\"P\n\x11ListTurnsResponse\x12\"\n\x05turns\x18\x01 \x03(\x0b\x32\x13.opencode.turn.Turn\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"r\n\x10WatchTurnRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0f\n\x07turn_id\x18\x02 \x01(\t\x12\x18\n\x0e\x61\x66ter_sequence\x18\x03 \x01(\x04H\x00\x12\x16\n\x0cresume_token\x18\x04 \x01(\tH\x00\x42\x07\n\x05start\"W\n\x11WatchTurnResponse\x12,\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1c.opencode.event.SessionEvent\x12\x14\n\x0cresume_token\x18\x02 \x01(\t\"\xb2\x01\n\x10StartTurnRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x17\n\x0fuser_message_id\x18\x02 \x01(\t\x12-\n\x08settings\x18\x03 \x01(\x0b\x32\x1b.opencode.turn.TurnSettings\x12.\n\x0b\x62usy_policy\x18\x04 \x01(\x0e\x32\x19.opencode.turn.BusyPolicy\x12\x12\n\nrequest_id\x18\x05 \x01(\t\"\xaa\x01\n\x11StartTurnResponse\x12!\n\x04turn\x18\x01 \x01(\x0b\x32\x13.opencode.turn.Turn\x12\x32\n\x0b\x64isposition\x18\x02 \x01(\x0e\x32\x1d.opencode.message.Disposition\x12\x16\n\x0equeue_position\x18\x03 \x01(\r\x12\x10\n\x08sequence\x18\x04 \x01(\x04\x12\x14\n\x0cresume_token\x18\x05 \x01(\t\"M\n\x10ListQueueRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"\x9e\x01\n\x11ListQueueResponse\x12*\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x19.opencode.turn.QueueEntry\x12\x32\n\x08messages\x18\x02 \x03(\x0b\x32 .opencode.message.SessionMessage\x12\x10\n\x08revision\x18\x03 \x01(\x04\x12\x17\n\x0fnext_page_token\x18\x04 \x01(\t\"\xea\x01\n\x18\x45\x64itQueuedMessageRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\nmessage_id\x18\x02 \x01(\t\x12,\n\x05parts\x18\x03 \x03(\x0b\x32\x1d.opencode.message.MessagePart\x12.\n\x0b\x62usy_policy\x18\x04 \x01(\x0e\x32\x19.opencode.turn.BusyPolicy\x12\x1e\n\x11\x65xpected_revision\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\x12\n\nrequest_id\x18\x06 \x01(\tB\x14\n\x12_expected_revision\"`\n\x19\x45\x64itQueuedMessageResponse\x12\x31\n\x07message\x18\x01 \x01(\x0b\x32 .opencode.message.SessionMessage\x12\x10\n\x08revision\x18\x02 \x01(\x04\"\xa7\x01\n\x18MoveQueuedMessageRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\nmessage_id\x18\x02 \x01(\t\x12\x19\n\x11\x62\x65\x66ore_message_id\x18\x03 \x01(\t\x12\x1e\n\x11\x65xpected_revision\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12\x12\n\nrequest_id\x18\x05 \x01(\tB\x14\n\x12_expected_revision\"Y\n\x19MoveQueuedMessageResponse\x12*\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x19.opencode.turn.QueueEntry\x12\x10\n\x08revision\x18\x02 \x01(\x04\"\x8e\x01\n\x1aRemoveQueuedMessageRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\nmessage_id\x18\x02 \x01(\t\x12\x1e\n\x11\x65xpected_revision\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x12\n\nrequest_id\x18\x04 \x01(\tB\x14\n\x12_expected_revision\"/\n\x1bRemoveQueuedMessageResponse\x12\x10\n\x08revision\x18\x01 \x01(\x04\x32\xeb\x05\n\x0bTurnService\x12M\n\x07GetTurn\x12\x1d.opencode.turn.GetTurnRequest\x1a\x1e.opencode.turn.GetTurnResponse\"\x03\x90\x02\x01\x12S\n\tListTurns\x12\x1f.opencode.turn.ListTurnsRequest\x1a .opencode.turn.ListTurnsResponse\"\x03\x90\x02\x01\x12U\n\tWatchTurn\x12\x1f.opencode.turn.WatchTurnRequest\x1a .opencode.turn.WatchTurnResponse\"\x03\x90\x02\x01\x30\x01\x12N\n\tStartTurn\x12\x1f.opencode.turn.StartTurnRequest\x1a .opencode.turn.StartTurnResponse\x12S\n\tListQueue\x12\x1f.opencode.turn.ListQueueRequest\x1a .opencode.turn.ListQueueResponse\"\x03\x90\x02\x01\x12\x66\n\x11\x45\x64itQueuedMessage\x12\'.opencode.turn.EditQueuedMessageRequest\x1a(.opencode.turn.EditQueuedMessageResponse\x12\x66\n\x11MoveQueuedMessage\x12\'.opencode.turn.MoveQueuedMessageRequest\x1a(.opencode.turn.MoveQueuedMessageResponse\x12l\n\x13RemoveQueuedMessage\x12).opencode.turn.RemoveQueuedMessageRequest\x1a*.opencode.turn.RemoveQueuedMessageResponseB\x8d\x01\n io.github.turnwire.opencode.turnB\x10TurnServiceProtoP\x01Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\xa2\x02\x03TWR\xaa\x02\x11Turnwire.Opencodeb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,36 +40,42 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TURNSERVICE'].methods_by_name['GetTurn']._serialized_options = b'\220\002\001'
   _globals['_TURNSERVICE'].methods_by_name['ListTurns']._loaded_options = None
   _globals['_TURNSERVICE'].methods_by_name['ListTurns']._serialized_options = b'\220\002\001'
+  _globals['_TURNSERVICE'].methods_by_name['WatchTurn']._loaded_options = None
+  _globals['_TURNSERVICE'].methods_by_name['WatchTurn']._serialized_options = b'\220\002\001'
   _globals['_TURNSERVICE'].methods_by_name['ListQueue']._loaded_options = None
   _globals['_TURNSERVICE'].methods_by_name['ListQueue']._serialized_options = b'\220\002\001'
-  _globals['_GETTURNREQUEST']._serialized_start=141
-  _globals['_GETTURNREQUEST']._serialized_end=194
-  _globals['_GETTURNRESPONSE']._serialized_start=196
-  _globals['_GETTURNRESPONSE']._serialized_end=248
-  _globals['_LISTTURNSREQUEST']._serialized_start=251
-  _globals['_LISTTURNSREQUEST']._serialized_end=395
-  _globals['_LISTTURNSRESPONSE']._serialized_start=397
-  _globals['_LISTTURNSRESPONSE']._serialized_end=477
-  _globals['_STARTTURNREQUEST']._serialized_start=480
-  _globals['_STARTTURNREQUEST']._serialized_end=658
-  _globals['_STARTTURNRESPONSE']._serialized_start=661
-  _globals['_STARTTURNRESPONSE']._serialized_end=831
-  _globals['_LISTQUEUEREQUEST']._serialized_start=833
-  _globals['_LISTQUEUEREQUEST']._serialized_end=910
-  _globals['_LISTQUEUERESPONSE']._serialized_start=913
-  _globals['_LISTQUEUERESPONSE']._serialized_end=1071
-  _globals['_EDITQUEUEDMESSAGEREQUEST']._serialized_start=1074
-  _globals['_EDITQUEUEDMESSAGEREQUEST']._serialized_end=1308
-  _globals['_EDITQUEUEDMESSAGERESPONSE']._serialized_start=1310
-  _globals['_EDITQUEUEDMESSAGERESPONSE']._serialized_end=1406
-  _globals['_MOVEQUEUEDMESSAGEREQUEST']._serialized_start=1409
-  _globals['_MOVEQUEUEDMESSAGEREQUEST']._serialized_end=1576
-  _globals['_MOVEQUEUEDMESSAGERESPONSE']._serialized_start=1578
-  _globals['_MOVEQUEUEDMESSAGERESPONSE']._serialized_end=1667
-  _globals['_REMOVEQUEUEDMESSAGEREQUEST']._serialized_start=1670
-  _globals['_REMOVEQUEUEDMESSAGEREQUEST']._serialized_end=1812
-  _globals['_REMOVEQUEUEDMESSAGERESPONSE']._serialized_start=1814
-  _globals['_REMOVEQUEUEDMESSAGERESPONSE']._serialized_end=1861
-  _globals['_TURNSERVICE']._serialized_start=1864
-  _globals['_TURNSERVICE']._serialized_end=2524
+  _globals['_GETTURNREQUEST']._serialized_start=177
+  _globals['_GETTURNREQUEST']._serialized_end=230
+  _globals['_GETTURNRESPONSE']._serialized_start=232
+  _globals['_GETTURNRESPONSE']._serialized_end=284
+  _globals['_LISTTURNSREQUEST']._serialized_start=287
+  _globals['_LISTTURNSREQUEST']._serialized_end=431
+  _globals['_LISTTURNSRESPONSE']._serialized_start=433
+  _globals['_LISTTURNSRESPONSE']._serialized_end=513
+  _globals['_WATCHTURNREQUEST']._serialized_start=515
+  _globals['_WATCHTURNREQUEST']._serialized_end=629
+  _globals['_WATCHTURNRESPONSE']._serialized_start=631
+  _globals['_WATCHTURNRESPONSE']._serialized_end=718
+  _globals['_STARTTURNREQUEST']._serialized_start=721
+  _globals['_STARTTURNREQUEST']._serialized_end=899
+  _globals['_STARTTURNRESPONSE']._serialized_start=902
+  _globals['_STARTTURNRESPONSE']._serialized_end=1072
+  _globals['_LISTQUEUEREQUEST']._serialized_start=1074
+  _globals['_LISTQUEUEREQUEST']._serialized_end=1151
+  _globals['_LISTQUEUERESPONSE']._serialized_start=1154
+  _globals['_LISTQUEUERESPONSE']._serialized_end=1312
+  _globals['_EDITQUEUEDMESSAGEREQUEST']._serialized_start=1315
+  _globals['_EDITQUEUEDMESSAGEREQUEST']._serialized_end=1549
+  _globals['_EDITQUEUEDMESSAGERESPONSE']._serialized_start=1551
+  _globals['_EDITQUEUEDMESSAGERESPONSE']._serialized_end=1647
+  _globals['_MOVEQUEUEDMESSAGEREQUEST']._serialized_start=1650
+  _globals['_MOVEQUEUEDMESSAGEREQUEST']._serialized_end=1817
+  _globals['_MOVEQUEUEDMESSAGERESPONSE']._serialized_start=1819
+  _globals['_MOVEQUEUEDMESSAGERESPONSE']._serialized_end=1908
+  _globals['_REMOVEQUEUEDMESSAGEREQUEST']._serialized_start=1911
+  _globals['_REMOVEQUEUEDMESSAGEREQUEST']._serialized_end=2053
+  _globals['_REMOVEQUEUEDMESSAGERESPONSE']._serialized_start=2055
+  _globals['_REMOVEQUEUEDMESSAGERESPONSE']._serialized_end=2102
+  _globals['_TURNSERVICE']._serialized_start=2105
+  _globals['_TURNSERVICE']._serialized_end=2852
 # @@protoc_insertion_point(module_scope)

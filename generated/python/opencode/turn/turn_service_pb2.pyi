@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from opencode.event import session_event_pb2 as _session_event_pb2
 from opencode.message import content_pb2 as _content_pb2
 from opencode.message import message_pb2 as _message_pb2
 from opencode.turn import turn_pb2 as _turn_pb2
@@ -138,6 +139,70 @@ class ListTurnsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListTurnsResponse: _TypeAlias = ListTurnsResponse  # noqa: Y015
+
+@_typing.final
+class WatchTurnRequest(_message.Message):
+    """Asks for the events of a turn."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    TURN_ID_FIELD_NUMBER: _builtins.int
+    AFTER_SEQUENCE_FIELD_NUMBER: _builtins.int
+    RESUME_TOKEN_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session. Required."""
+    turn_id: _builtins.str
+    """The turn. Required."""
+    after_sequence: _builtins.int
+    """Starts behind this sequence. Not safe after a backup was restored; a resume_token is safe."""
+    resume_token: _builtins.str
+    """Starts behind what the client has: the last token that it got, from a batch or from an answer about the session."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        turn_id: _builtins.str = ...,
+        after_sequence: _builtins.int = ...,
+        resume_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["after_sequence", b"after_sequence", "resume_token", b"resume_token", "start", b"start"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_sequence", b"after_sequence", "resume_token", b"resume_token", "session_id", b"session_id", "start", b"start", "turn_id", b"turn_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_start: _TypeAlias = _typing.Literal["after_sequence", "resume_token"]  # noqa: Y015
+    _WhichOneofArgType_start: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_start) -> _WhichOneofReturnType_start | None: ...
+
+Global___WatchTurnRequest: _TypeAlias = WatchTurnRequest  # noqa: Y015
+
+@_typing.final
+class WatchTurnResponse(_message.Message):
+    """Gives events of a turn."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENTS_FIELD_NUMBER: _builtins.int
+    RESUME_TOKEN_FIELD_NUMBER: _builtins.int
+    resume_token: _builtins.str
+    """As in StreamMessageResponse."""
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[_session_event_pb2.SessionEvent]:
+        """The events, in order; at least one."""
+
+    def __init__(
+        self,
+        *,
+        events: _abc.Iterable[_session_event_pb2.SessionEvent] | None = ...,
+        resume_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "resume_token", b"resume_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchTurnResponse: _TypeAlias = WatchTurnResponse  # noqa: Y015
 
 @_typing.final
 class StartTurnRequest(_message.Message):

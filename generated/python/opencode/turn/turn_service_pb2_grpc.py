@@ -46,6 +46,11 @@ class TurnServiceStub:
                 request_serializer=opencode_dot_turn_dot_turn__service__pb2.ListTurnsRequest.SerializeToString,
                 response_deserializer=opencode_dot_turn_dot_turn__service__pb2.ListTurnsResponse.FromString,
                 _registered_method=True)
+        self.WatchTurn = channel.unary_stream(
+                '/opencode.turn.TurnService/WatchTurn',
+                request_serializer=opencode_dot_turn_dot_turn__service__pb2.WatchTurnRequest.SerializeToString,
+                response_deserializer=opencode_dot_turn_dot_turn__service__pb2.WatchTurnResponse.FromString,
+                _registered_method=True)
         self.StartTurn = channel.unary_unary(
                 '/opencode.turn.TurnService/StartTurn',
                 request_serializer=opencode_dot_turn_dot_turn__service__pb2.StartTurnRequest.SerializeToString,
@@ -89,6 +94,19 @@ class TurnServiceServicer:
     def ListTurns(self, request, context):
         """Returns a page of a session's turns, in the order in which their messages were accepted.
         Errors: NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT on page_size, page_token or statuses.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchTurn(self, request, context):
+        """Streams the events of one turn, in batches as WatchEvents does, and ends after its turn_ended. Of a turn that waits it
+        streams nothing but heartbeats until something happens to it. When its turn_ended has merged_into_turn_id, the stream
+        goes on with the further events of that turn, and ends after its turn_ended. Ends at once when all of that is before
+        the place asked for. StreamMessage is SendMessage and this in one.
+        Errors: NOT_FOUND (SESSION_NOT_FOUND, TURN_NOT_FOUND); OUT_OF_RANGE (EVENTS_COMPACTED) when events of the turn behind
+        that place are no longer kept, (SEQUENCE_IN_FUTURE); INVALID_ARGUMENT on resume_token; RESOURCE_EXHAUSTED
+        (CONCURRENCY_LIMIT, QUOTA_EXCEEDED).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -159,6 +177,11 @@ def add_TurnServiceServicer_to_server(servicer, server):
                     servicer.ListTurns,
                     request_deserializer=opencode_dot_turn_dot_turn__service__pb2.ListTurnsRequest.FromString,
                     response_serializer=opencode_dot_turn_dot_turn__service__pb2.ListTurnsResponse.SerializeToString,
+            ),
+            'WatchTurn': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchTurn,
+                    request_deserializer=opencode_dot_turn_dot_turn__service__pb2.WatchTurnRequest.FromString,
+                    response_serializer=opencode_dot_turn_dot_turn__service__pb2.WatchTurnResponse.SerializeToString,
             ),
             'StartTurn': grpc.unary_unary_rpc_method_handler(
                     servicer.StartTurn,
@@ -242,6 +265,33 @@ class TurnService:
             '/opencode.turn.TurnService/ListTurns',
             opencode_dot_turn_dot_turn__service__pb2.ListTurnsRequest.SerializeToString,
             opencode_dot_turn_dot_turn__service__pb2.ListTurnsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchTurn(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/opencode.turn.TurnService/WatchTurn',
+            opencode_dot_turn_dot_turn__service__pb2.WatchTurnRequest.SerializeToString,
+            opencode_dot_turn_dot_turn__service__pb2.WatchTurnResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -43,6 +43,15 @@ class TurnServiceStub:
     """Returns a page of a session's turns, in the order in which their messages were accepted.
     Errors: NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT on page_size, page_token or statuses.
     """
+    WatchTurn: _grpc.UnaryStreamMultiCallable[_turn_service_pb2.WatchTurnRequest, _turn_service_pb2.WatchTurnResponse]
+    """Streams the events of one turn, in batches as WatchEvents does, and ends after its turn_ended. Of a turn that waits it
+    streams nothing but heartbeats until something happens to it. When its turn_ended has merged_into_turn_id, the stream
+    goes on with the further events of that turn, and ends after its turn_ended. Ends at once when all of that is before
+    the place asked for. StreamMessage is SendMessage and this in one.
+    Errors: NOT_FOUND (SESSION_NOT_FOUND, TURN_NOT_FOUND); OUT_OF_RANGE (EVENTS_COMPACTED) when events of the turn behind
+    that place are no longer kept, (SEQUENCE_IN_FUTURE); INVALID_ARGUMENT on resume_token; RESOURCE_EXHAUSTED
+    (CONCURRENCY_LIMIT, QUOTA_EXCEEDED).
+    """
     StartTurn: _grpc.UnaryUnaryMultiCallable[_turn_service_pb2.StartTurnRequest, _turn_service_pb2.StartTurnResponse]
     """Answers a user message that is stored already: one that AppendMessage stored, or whose answer was hidden or never came.
     The message moves to the end of the conversation. Returns when the turn is durable; watch it from resume_token on.
@@ -91,6 +100,15 @@ class TurnServiceAsyncStub(TurnServiceStub):
     ListTurns: _aio.UnaryUnaryMultiCallable[_turn_service_pb2.ListTurnsRequest, _turn_service_pb2.ListTurnsResponse]  # type: ignore[assignment]
     """Returns a page of a session's turns, in the order in which their messages were accepted.
     Errors: NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT on page_size, page_token or statuses.
+    """
+    WatchTurn: _aio.UnaryStreamMultiCallable[_turn_service_pb2.WatchTurnRequest, _turn_service_pb2.WatchTurnResponse]  # type: ignore[assignment]
+    """Streams the events of one turn, in batches as WatchEvents does, and ends after its turn_ended. Of a turn that waits it
+    streams nothing but heartbeats until something happens to it. When its turn_ended has merged_into_turn_id, the stream
+    goes on with the further events of that turn, and ends after its turn_ended. Ends at once when all of that is before
+    the place asked for. StreamMessage is SendMessage and this in one.
+    Errors: NOT_FOUND (SESSION_NOT_FOUND, TURN_NOT_FOUND); OUT_OF_RANGE (EVENTS_COMPACTED) when events of the turn behind
+    that place are no longer kept, (SEQUENCE_IN_FUTURE); INVALID_ARGUMENT on resume_token; RESOURCE_EXHAUSTED
+    (CONCURRENCY_LIMIT, QUOTA_EXCEEDED).
     """
     StartTurn: _aio.UnaryUnaryMultiCallable[_turn_service_pb2.StartTurnRequest, _turn_service_pb2.StartTurnResponse]  # type: ignore[assignment]
     """Answers a user message that is stored already: one that AppendMessage stored, or whose answer was hidden or never came.
@@ -149,6 +167,21 @@ class TurnServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_turn_service_pb2.ListTurnsResponse, _abc.Awaitable[_turn_service_pb2.ListTurnsResponse]]:
         """Returns a page of a session's turns, in the order in which their messages were accepted.
         Errors: NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT on page_size, page_token or statuses.
+        """
+
+    @_abc_1.abstractmethod
+    def WatchTurn(
+        self,
+        request: _turn_service_pb2.WatchTurnRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_turn_service_pb2.WatchTurnResponse], _abc.AsyncIterator[_turn_service_pb2.WatchTurnResponse]]:
+        """Streams the events of one turn, in batches as WatchEvents does, and ends after its turn_ended. Of a turn that waits it
+        streams nothing but heartbeats until something happens to it. When its turn_ended has merged_into_turn_id, the stream
+        goes on with the further events of that turn, and ends after its turn_ended. Ends at once when all of that is before
+        the place asked for. StreamMessage is SendMessage and this in one.
+        Errors: NOT_FOUND (SESSION_NOT_FOUND, TURN_NOT_FOUND); OUT_OF_RANGE (EVENTS_COMPACTED) when events of the turn behind
+        that place are no longer kept, (SEQUENCE_IN_FUTURE); INVALID_ARGUMENT on resume_token; RESOURCE_EXHAUSTED
+        (CONCURRENCY_LIMIT, QUOTA_EXCEEDED).
         """
 
     @_abc_1.abstractmethod

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import AsyncGenerator
 
 from opencode.message import message_pb2 as pb
-from turnwire.api.services.turn_events import events_of_turn
+from turnwire.api.services.turn_events import answered_by, events_of_turn
 from turnwire.api.wire.answers import explanations, messages
 from turnwire.api.wire.codec import end_of_list
 from turnwire.api.wire.requests import pages
@@ -42,7 +42,7 @@ class MessageService:
         except InvalidRequest as error:
             raise error.within("message") from error
         yield pb.StreamMessageResponse(accepted=self._accepted(principal, receipt))
-        async with contextlib.aclosing(events_of_turn(self._watches, principal, receipt)) as batches:
+        async with contextlib.aclosing(events_of_turn(self._watches, principal, answered_by(receipt))) as batches:
             async for batch in batches:
                 yield batch
 

@@ -7,23 +7,23 @@ from opencode.event import event_pb2
 from opencode.event import session_event_pb2 as pb
 from turnwire.api.wire.codec import frame, resume_token
 from turnwire.core.intake.receipts import Receipt
+from turnwire.core.use_cases.turns import TurnWatch
 from turnwire.core.watches.watch import Watches, WatchRequest
 from turnwire.domain.principal import Principal
 
 
-async def events_of_turn(watches: Watches, principal: Principal, receipt: Receipt) -> AsyncGenerator[bytes]:
-    """Yields batches with the events of a turn, from its user message on, and ends after its turn_ended.
+async def events_of_turn(watches: Watches, principal: Principal, watch: TurnWatch) -> AsyncGenerator[bytes]:
+    """Yields batches with the events of a turn, and ends after its turn_ended.
 
     A message that waits behind another turn first brings the events that its own turn has meanwhile: none, until it
     starts. When the message joins the running turn, that turn's further events follow, to its end. Ends early when the
     session is deleted.
 
     Raises:
-        EventsCompacted: the turn of a repeated request is so old that its events are no longer kept.
+        EventsCompacted: events of the turn are no longer kept.
     """
-    request = WatchRequest(session_id=receipt.session_id, after=receipt.sequence, fail_if_compacted=True)
-    selection = _TurnSelection(receipt.turn_id)
-    async with contextlib.aclosing(watches.watch(principal, request)) as batches:
+    selection = _TurnSelection(watch.turn_id, has_begun=watch.has_begun)
+    async with contextlib.aclosing(watches.watch(principal, watch.request)) as batches:
         async for batch in batches:
             response = event_pb2.WatchEventsResponse.FromString(batch)
             wanted = b"".join(frame(event.SerializeToString()) for event in selection.of(response.events))
@@ -33,13 +33,19 @@ async def events_of_turn(watches: Watches, principal: Principal, receipt: Receip
                 return
 
 
+def answered_by(receipt: Receipt) -> TurnWatch:
+    """Returns where the events of a message's turn are to be found, from the message on."""
+    request = WatchRequest(session_id=receipt.session_id, after=receipt.sequence, fail_if_compacted=True)
+    return TurnWatch(receipt.turn_id, False, request)
+
+
 class _TurnSelection:
     """Picks the events of one turn: durable ones by turn id, the others by the messages of the turn."""
 
-    def __init__(self, turn_id: str) -> None:
+    def __init__(self, turn_id: str, *, has_begun: bool) -> None:
         self._turn_id = turn_id
         self._messages: set[str] = set()
-        self._started = False
+        self._started = has_begun
         self.ended = False
 
     def of(self, events: Iterable[pb.SessionEvent]) -> Iterator[pb.SessionEvent]:
@@ -56,6 +62,8 @@ class _TurnSelection:
 
     def _note(self, event: pb.SessionEvent) -> None:
         """Remembers what tells the turn's own hints from those of others."""
+        if event.HasField("message_snapshot") and event.message_snapshot.message.turn_id == self._turn_id:
+            self._messages.add(event.message_snapshot.message.message_id)
         if event.turn_id == self._turn_id:
             if event.HasField("message_added"):
                 self._messages.add(event.message_added.message.message_id)

@@ -1,6 +1,10 @@
 """opencode.turn.TurnService."""
 
+import contextlib
+from collections.abc import AsyncGenerator
+
 from opencode.turn import turn_service_pb2 as pb
+from turnwire.api.services.turn_events import events_of_turn
 from turnwire.api.wire.answers import messages, turns
 from turnwire.api.wire.requests import pages
 from turnwire.api.wire.requests.checks import required_ids
@@ -10,24 +14,24 @@ from turnwire.api.wire.requests.turns import (
     remove_request,
     start_turn_request,
     turn_statuses,
+    turn_token,
 )
 from turnwire.core.use_cases.rewriting.late_turns import LateTurns
 from turnwire.core.use_cases.rewriting.waiting_messages import WaitingMessages
 from turnwire.core.use_cases.turns import TurnRecords
-from turnwire.core.watches.resume_tokens import ResumeTokens
+from turnwire.core.watches.watch import Watches
 from turnwire.domain.principal import Principal
 
 
 class TurnService:
     """Method by method as the contract describes them."""
 
-    def __init__(
-        self, turns: TurnRecords, late_turns: LateTurns, waiting: WaitingMessages, tokens: ResumeTokens
-    ) -> None:
+    def __init__(self, turns: TurnRecords, late_turns: LateTurns, waiting: WaitingMessages, watches: Watches) -> None:
         """Takes the use cases."""
+        self._watches = watches
         self._late_turns = late_turns
         self._waiting = waiting
-        self._tokens = tokens
+        self._tokens = watches.tokens
         self._turns = turns
 
     async def GetTurn(self, principal: Principal, request: pb.GetTurnRequest) -> pb.GetTurnResponse:
@@ -48,6 +52,21 @@ class TurnService:
         statuses = turn_statuses(request.statuses)
         found = await self._turns.list(principal, request.session_id, page, statuses)
         return pb.ListTurnsResponse(turns=map(turns.turn, found.turns), next_page_token=found.next_token)
+
+    async def WatchTurn(self, principal: Principal, request: pb.WatchTurnRequest) -> AsyncGenerator[bytes]:
+        """Yields the events of one turn."""
+        watch = await self._turns.watch(
+            principal,
+            request.session_id,
+            request.turn_id,
+            request.after_sequence if request.HasField("after_sequence") else None,
+            turn_token(request),
+        )
+        if watch is None:
+            return
+        async with contextlib.aclosing(events_of_turn(self._watches, principal, watch)) as batches:
+            async for batch in batches:
+                yield batch
 
     async def StartTurn(self, principal: Principal, request: pb.StartTurnRequest) -> pb.StartTurnResponse:
         """Answers a stored message."""

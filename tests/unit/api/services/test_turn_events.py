@@ -12,7 +12,7 @@ from tests.support.fakes.domain_values import (
     open_part,
 )
 from tests.support.fakes.opened_store import kinds_in
-from turnwire.api.services.turn_events import events_of_turn
+from turnwire.api.services.turn_events import answered_by, events_of_turn
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.watches.watch import WatchRequest
@@ -49,7 +49,7 @@ class FakeWatches:
 
 
 async def _kinds(watches: FakeWatches) -> list[list[str]]:
-    return [kinds_in(batch) async for batch in events_of_turn(watches, BUILT_IN, RECEIPT)]  # type: ignore[arg-type]
+    return [kinds_in(batch) async for batch in events_of_turn(watches, BUILT_IN, answered_by(RECEIPT))]  # type: ignore[arg-type]
 
 
 def _end(turn_id: str = "trn_1") -> tuple[e.TurnEnded, str]:

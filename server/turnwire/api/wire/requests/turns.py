@@ -9,6 +9,7 @@ from opencode.turn import turn_pb2, turn_service_pb2
 from turnwire.api.wire.requests import fields
 from turnwire.api.wire.requests.checks import Checks
 from turnwire.api.wire.requests.fingerprints import fingerprint
+from turnwire.api.wire.requests.watches import MAX_TOKEN_CHARACTERS
 from turnwire.core.intake.inputs import NamedRequest, NewTurn, QueueEdit
 from turnwire.domain.conversation.limits import MAX_PROMPT_CHARACTERS
 from turnwire.domain.conversation.messages import MessageType
@@ -38,6 +39,17 @@ def start_turn_request(request: turn_service_pb2.StartTurnRequest) -> tuple[Name
     answer = msgspec.structs.replace(answer, when_busy=busy_policy(checks, request.busy_policy))
     checks.done()
     return named, answer
+
+
+def turn_token(request: turn_service_pb2.WatchTurnRequest) -> str:
+    """Returns the resume token of a watch of a turn; "" for none. Raises InvalidRequest naming every wrong field."""
+    checks = Checks()
+    checks.required("session_id", request.session_id)
+    checks.required("turn_id", request.turn_id)
+    if request.HasField("resume_token"):
+        checks.required("resume_token", checks.at_most("resume_token", request.resume_token, MAX_TOKEN_CHARACTERS))
+    checks.done()
+    return request.resume_token
 
 
 def edit_request(request: turn_service_pb2.EditQueuedMessageRequest) -> QueueEdit:

@@ -96,9 +96,9 @@ class QueueChanges:
             place = self._queue.find(edit.message_id)
             before = place.turn, place.message
             work = edit.apply_to(place, self._aim_of, self._environment)
-            behind = self._queue.remove(place)
+            former = self._queue.remove(place)
             if edit.policy in (None, BusyPolicy.QUEUE):
-                self._queue.insert(place, behind)
+                self._queue.put_back(place, former)
             else:
                 self._queue.add(place)
             try:
@@ -108,7 +108,7 @@ class QueueChanges:
                 committed = await storing
             except Exception:
                 place.turn, place.message = before
-                self._put_back(place, behind)
+                self._take_back(place, former)
                 raise
             self._interrupt(place)
             return place.message, committed.queue_revision
@@ -118,27 +118,26 @@ class QueueChanges:
         async with self._queue.changing:
             place = self._queue.find(message_id)
             before = self._queue.find(before_message_id) if before_message_id else None
-            behind = self._queue.remove(place)
-            self._queue.insert(place, before)
+            former = self._queue.move(place, before)
             storing = self._commit(self._queue.ordered() + further)
             entries = self._queue.shown()
             try:
                 return entries, (await storing).queue_revision
             except Exception:
-                self._put_back(place, behind)
+                self._take_back(place, former)
                 raise
 
     async def remove(self, message_id: str, further: Work) -> int:
         """Removes a message and ends its turn. Returns the revision of the queue."""
         async with self._queue.changing:
             place = self._queue.find(message_id)
-            behind = self._queue.remove(place)
+            former = self._queue.remove(place)
             work = dropping_work(place, self._environment.clock())
             storing = self._commit(work + further)
             try:
                 revision = (await storing).queue_revision
             except Exception:
-                self._queue.insert(place, behind)
+                self._queue.put_back(place, former)
                 raise
             self._report_ended(work)
             return revision
@@ -157,13 +156,13 @@ class QueueChanges:
             if not places or not takes_messages():
                 return
             now = self._environment.clock()
-            behind = [self._queue.remove(place) for place in places]
+            former = [self._queue.remove(place) for place in places]
             work = sum((joining_work(place, turn_id, now) for place in places), Work())
             try:
                 await self._commit(work)
             except Exception as error:
-                for place, following in zip(reversed(places), reversed(behind), strict=True):
-                    self._queue.insert(place, following)
+                for place, one in zip(reversed(places), reversed(former), strict=True):
+                    self._queue.put_back(place, one)
                 log.warning("turn_not_steered", session_id=self._session_id, error=type(error).__name__)
             else:
                 self._report_ended(work)
@@ -172,11 +171,10 @@ class QueueChanges:
         for turn in ended_turns(work):
             self._environment.observer.turn_ended(turn, None)
 
-    def _put_back(self, place: Place, behind: Place | None) -> None:
-        """Puts a place back before the one that was behind it, unless it does not wait any more."""
+    def _take_back(self, place: Place, former: Place | None) -> None:
+        """Puts a place back behind the one that was before it, unless it does not wait any more."""
         if place in self._queue:
-            self._queue.remove(place)
-            self._queue.insert(place, behind)
+            self._queue.put_back(place, former)
 
     def _commit(self, work: Work) -> "asyncio.Future[Committed]":
         return self._environment.commit(self._session_id, work + self._queue.changed(), self._environment.clock())

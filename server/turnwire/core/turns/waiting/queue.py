@@ -66,18 +66,24 @@ class SessionQueue:
             if (place.turn.busy_policy, place.turn.aimed_at_turn_id) == (BusyPolicy.STEER, turn_id) and place.is_stored
         ]
 
-    def insert(self, place: Place, before: Place | None) -> None:
-        """Adds a place before another one: first when that one does not wait, last for None."""
-        at = 0 if before is not None else len(self._places)
-        self._places.insert(self._places.index(before) if before in self._places else at, place)
+    def move(self, place: Place, before: Place | None) -> Place | None:
+        """Moves a place before another one, or to the end for None. Returns what `remove` does."""
+        former = self.remove(place)
+        self._places.insert(len(self._places) if before is None else self._places.index(before), place)
+        return former
 
     def remove(self, place: Place) -> Place | None:
-        """Removes a place, and returns the one behind it. Does nothing when it does not wait."""
+        """Removes a place, and returns the one before it, for `put_back`. Does nothing when it does not wait."""
         if place not in self._places:
             return None
         at = self._places.index(place)
         del self._places[at]
-        return self._places[at] if at < len(self._places) else None
+        return self._places[at - 1] if at else None
+
+    def put_back(self, place: Place, former: Place | None) -> None:
+        """Puts a place back behind the one that was before it; of several, begin with the last that was removed."""
+        self.remove(place)
+        self._places.insert(self._places.index(former) + 1 if former in self._places else 0, place)
 
     def take_first(self) -> Place:
         """Removes the place that is next, and returns it. Raises IndexError when nothing waits."""

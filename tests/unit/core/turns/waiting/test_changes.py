@@ -1,0 +1,190 @@
+"""Changes of waiting messages: one after the other, and taken back when they cannot be stored."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.fakes.core import FakeStore, RecordingObserver, make_environment
+from tests.support.fakes.loop import settled
+from tests.support.fakes.waiting import make_place, names
+from turnwire.core.intake.contents import Contents
+from turnwire.core.turns.waiting.changes import MessageEdit, QueueChanges
+from turnwire.core.turns.waiting.places import Place
+from turnwire.core.turns.waiting.queue import SessionQueue
+from turnwire.core.work import Work
+from turnwire.domain.conversation.events import QueueChanged, TurnEnded, TurnSteered
+from turnwire.domain.conversation.messages import FinishReason, Message, Text
+from turnwire.domain.conversation.turns import BusyPolicy
+from turnwire.domain.errors import MessageNotWaiting, QuotaExceeded, StorageBusy
+from turnwire.ports.commit import Committed, OrderQueue
+
+
+class Held:
+    """A reservation that a test can refuse."""
+
+    def until(self, storing: "asyncio.Future[Any]") -> None:
+        """Does nothing."""
+
+
+class World:
+    """A queue of messages with a store that waits to be told."""
+
+    def __init__(self, *waiting: str) -> None:
+        """Takes the names of the messages."""
+        self.store = FakeStore(automatic=False)
+        self.observer = RecordingObserver()
+        self.queue = SessionQueue()
+        self.interrupted: list[str] = []
+        for name in waiting:
+            self.queue.append(make_place(name))
+        self.changes = QueueChanges(
+            make_environment(self.store, observer=self.observer),
+            "ses_1",
+            self.queue,
+            lambda policy: "" if policy is BusyPolicy.QUEUE else "trn_1",
+            self._interrupt,
+        )
+        self.refusal: Exception | None = None
+
+    def _interrupt(self, place: Place) -> None:
+        if place.turn.busy_policy is BusyPolicy.INTERRUPT:
+            self.interrupted.append(place.message.message_id)
+
+    @contextlib.contextmanager
+    def reserve(self, _: Message) -> Iterator[Any]:
+        """Reserves, or refuses."""
+        if self.refusal is not None:
+            raise self.refusal
+        yield Held()
+
+    def edit(self, name: str, words: str = "", policy: BusyPolicy | None = None) -> Coroutine[Any, Any, Any]:
+        """Changes a message."""
+        contents = Contents((Text(words),), ()) if words else None
+        return self.changes.edit(MessageEdit(f"msg_{name}", contents, policy), self.reserve, Work())
+
+    def fail(self) -> None:
+        """Lets the newest commit fail."""
+        self.store.futures[-1].set_exception(StorageBusy("held"))
+
+    def succeed(self) -> None:
+        """Lets the newest commit succeed."""
+        self.store.futures[-1].set_result(Committed(0, 1, queue_revision=7))
+
+    def state(self) -> list[tuple[object, ...]]:
+        """Returns all that waits."""
+        return [(place.turn, place.message) for place in self.queue]
+
+
+CHANGES: list[Callable[[World], Coroutine[Any, Any, Any]]] = [
+    lambda world: world.edit("q2", "new words"),
+    lambda world: world.edit("q2", policy=BusyPolicy.INTERRUPT),
+    lambda world: world.edit("q3", "new words", BusyPolicy.STEER),
+    lambda world: world.changes.move("msg_q3", "msg_q1", Work()),
+    lambda world: world.changes.move("msg_q1", "", Work()),
+    lambda world: world.changes.remove("msg_q1", Work()),
+    lambda world: world.changes.remove("msg_q3", Work()),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_a_change_that_is_not_stored_is_taken_back(change: Callable[[World], Coroutine[Any, Any, Any]]) -> None:
+    """The queue is as it was; what came meanwhile stays where it came."""
+    world = World("q1", "q2", "q3")
+    before = world.state()
+    changing = asyncio.create_task(change(world))
+    await settled()
+    assert world.state() != before
+    world.queue.add(make_place("q4"))
+    world.fail()
+    with pytest.raises(StorageBusy):
+        await changing
+    assert world.state()[:3] == before
+    assert names(world.queue) == "q1 q2 q3 q4"
+    assert (world.interrupted, world.observer.turns) == ([], [])
+
+
+async def test_an_edit_beyond_a_quota_changes_nothing() -> None:
+    """It is refused before anything is stored."""
+    world = World("q1", "q2")
+    before = world.state()
+    world.refusal = QuotaExceeded("full", "default", quota="stored_bytes", limit=1, used=1)
+    with pytest.raises(QuotaExceeded):
+        await world.edit("q2", "words", BusyPolicy.INTERRUPT)
+    assert (world.state(), world.store.commits) == (before, [])
+
+
+async def test_changes_wait_for_each_other() -> None:
+    """The second one sees what the first one left."""
+    world = World("q1", "q2")
+    first = asyncio.create_task(world.changes.remove("msg_q1", Work()))
+    second = asyncio.create_task(world.changes.remove("msg_q1", Work()))
+    await settled()
+    assert len(world.store.commits) == 1
+    world.succeed()
+    assert await first == 7
+    with pytest.raises(MessageNotWaiting):
+        await second
+    assert [(what, turn.finish_reason) for what, turn in world.observer.turns] == [("ended", FinishReason.ABORTED)]
+
+
+async def test_a_policy_acts_once_it_is_stored() -> None:
+    """Until then the turn runs on."""
+    world = World("q1", "q2")
+    changing = asyncio.create_task(world.edit("q2", policy=BusyPolicy.INTERRUPT))
+    await settled()
+    assert (names(world.queue), world.interrupted) == ("q2 q1", [])
+    [commit] = world.store.commits
+    assert OrderQueue(("msg_q2", "msg_q1")) in commit.changes
+    world.succeed()
+    await changing
+    assert world.interrupted == ["msg_q2"]
+
+
+async def test_messages_join_a_turn_together() -> None:
+    """In one commit, each with the end of its own turn; the queue is told once."""
+    world = World("s1", "q1", "s2")
+    joining = asyncio.create_task(world.changes.join("trn_1", lambda: True))
+    await settled()
+    [commit] = world.store.commits
+    kinds = [event.kind for event in commit.events]
+    assert [kind for kind in kinds if isinstance(kind, TurnSteered)] == [
+        TurnSteered("msg_s1", "trn_1"),
+        TurnSteered("msg_s2", "trn_1"),
+    ]
+    ended = [kind.turn for kind in kinds if isinstance(kind, TurnEnded)]
+    assert [(t.turn_id, t.finish_reason, t.merged_into_turn_id, t.steps) for t in ended] == [
+        ("trn_s1", FinishReason.MERGED, "trn_1", 0),
+        ("trn_s2", FinishReason.MERGED, "trn_1", 0),
+    ]
+    assert isinstance(kinds[-1], QueueChanged) and sum(isinstance(kind, QueueChanged) for kind in kinds) == 1
+    world.succeed()
+    await joining
+    assert names(world.queue) == "q1"
+    assert [turn.turn_id for _, turn in world.observer.turns] == ["trn_s1", "trn_s2"]
+
+
+async def test_messages_that_cannot_join_wait_on() -> None:
+    """In their order. The turn goes on without them."""
+    world = World("s1", "q1", "s2", "s3")
+    joining = asyncio.create_task(world.changes.join("trn_1", lambda: True))
+    await settled()
+    world.fail()
+    await joining
+    assert names(world.queue) == "s1 q1 s2 s3"
+    assert world.observer.turns == []
+
+
+async def test_nothing_joins_a_turn_that_is_to_end() -> None:
+    """Also when it was stopped while another change was stored."""
+    world = World("s1", "q1")
+    is_open = True
+    removing = asyncio.create_task(world.changes.remove("msg_q1", Work()))
+    joining = asyncio.create_task(world.changes.join("trn_1", lambda: is_open))
+    await settled()
+    is_open = False
+    world.succeed()
+    await asyncio.gather(removing, joining)
+    assert (names(world.queue), len(world.store.commits)) == ("s1", 1)

@@ -269,8 +269,8 @@ class World:
 
     async def abort(self, one: Followed, *, keep_queue: bool) -> None:
         """Ends the running turn."""
-        await self.client.messages.AbortSession(AbortSessionRequest(session_id=one.session_id, keep_queue=keep_queue))
         one.hold = None
+        await self.client.messages.AbortSession(AbortSessionRequest(session_id=one.session_id, keep_queue=keep_queue))
         await self.rest(one)
 
     async def let_go(self, one: Followed) -> None:
@@ -391,10 +391,10 @@ class World:
         assert words_of(said) == FINE.text
 
     def _rests(self, one: Followed) -> bool:
+        if not one.fold.open_turns:  # when an answer is held already, the start of its turn is on its way
+            return not one.fold.queue and one.hold is None
         if one.hold is not None:
             return True
-        if not one.fold.open_turns:
-            return not one.fold.queue
         return bool(one.waiting_calls())
 
     def _follow(self, one: Followed) -> None:

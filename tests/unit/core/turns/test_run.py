@@ -13,7 +13,7 @@ from turnwire.core.turns.resuming import ResumePoint
 from turnwire.core.turns.run import TurnRun
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import MessageFinished, TurnEnded
-from turnwire.domain.conversation.messages import Failure, FinishReason, MessageStatus, Text
+from turnwire.domain.conversation.messages import Failure, FinishReason, MessageStatus, Text, ToolStatus, ToolUse
 from turnwire.domain.conversation.permissions import PermissionAction
 from turnwire.domain.conversation.turns import ToolDefinition
 from turnwire.domain.errors import ProviderContextFull, ProviderStreamCut, ProviderUnavailable
@@ -144,3 +144,38 @@ async def test_calls_and_requests_are_open_once_the_end_of_their_step_is_stored(
     store.automatic = True
     run.stop(Ending(FinishReason.ABORTED))
     await running
+
+
+async def _joins(*items: StreamItem | Exception | None, resume: ResumePoint | None = None) -> list[int]:
+    """Runs a turn, and returns how many requests were sent before each time when messages could join."""
+    provider = FakeProvider(items)
+    store = FakeStore(conversation=(make_message("msg_user", "hi"),), sessions_by_id={"ses_1": make_session()})
+    times: list[int] = []
+
+    async def take_in(run: TurnRun) -> None:
+        assert run.takes_messages
+        times.append(len(provider.requests))
+
+    run = TurnRun(make_environment(store, FakeProviders(provider)), make_turn(), resume, take_in)
+    await run.run(asyncio.Semaphore(1))
+    assert not run.takes_messages
+    return times
+
+
+async def test_messages_join_before_a_request() -> None:
+    """Not behind the last answer, which nobody would read."""
+    assert await _joins(TextDelta(0, "hello"), PartEnded(0), STOP) == [0]
+
+
+async def test_no_message_joins_a_paused_answer() -> None:
+    """Its rest belongs to it."""
+    assert await _joins(TextDelta(0, "x"), StepFinished(FinishReason.PAUSED, "pause_turn")) == [0]
+
+
+async def test_no_message_joins_a_step_that_an_earlier_process_began() -> None:
+    """The place of its answer is before that of the message. A step that follows is open again."""
+    call = ToolUse(name="look", call_id="c", input_json="{}", status=ToolStatus.SUCCESS, output="seen")
+    step = make_answer("msg_1", call, finish_reason=FinishReason.TOOL_USE)
+    begun = make_answer("msg_2", status=MessageStatus.STREAMING)
+    assert await _joins(STOP, resume=ResumePoint((step,), begun)) == []
+    assert await _joins(STOP, resume=ResumePoint((step,), None)) == [0]

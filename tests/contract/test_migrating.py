@@ -38,7 +38,8 @@ def test_python_of_a_section_runs(section: str) -> None:
 
 
 def test_codes_of_plue_are_those_of_the_table() -> None:
-    """Each reason beside its code, and every reason."""
+    """Each reason beside its code, and every reason; each code in one row."""
     rows = re.findall(r"^\| (-\d+) [A-Z_]+ \| (.+) \|$", SECTIONS["Plue"], re.MULTILINE)
+    assert [int(code) for code, _ in rows] == sorted(set(CODES.values()), reverse=True)
     written = {reason: int(code) for code, reasons in rows for reason in re.findall(r"`([A-Z_]+)`", reasons)}
     assert written == CODES

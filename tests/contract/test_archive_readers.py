@@ -72,7 +72,7 @@ def check(found: list[Record | ImportProblem]) -> None:
                 session = ""
             case ImportProblem():
                 assert record.reason.isupper() and record.explanation.endswith(".")
-                assert len(record.field) < 500 and record.explanation.encode()
+                assert len(record.place) < 500 and record.explanation.encode()
     assert not session
 
 

@@ -390,7 +390,7 @@ class Foreign:
                     "2", make_part(0, call, part_id="call"), session_id=name, turn_id="t", answers_message_id="1"
                 )
             )
-            yield ImportProblem(reason="UNKNOWN_PART", explanation="a video", source_id=name, field="mapping.2")
+            yield ImportProblem(reason="UNKNOWN_PART", explanation="a video", source_id=name, place="mapping.2")
             yield SessionEnd(2)
 
 
@@ -399,7 +399,7 @@ async def test_other_formats_get_ids_of_their_source(tmp_path: Path) -> None:
     async with moving(tmp_path, foreign=ArchiveFormat(Foreign())) as here:
         first = await here.bring(b"foreign", format="foreign")
         assert [one.source_id for one in first.sessions] == ["chat/1", "chat/2"]
-        assert [(one.reason, one.field) for one in first.problems] == [("UNKNOWN_PART", "mapping.2")] * 2
+        assert [(one.reason, one.place) for one in first.problems] == [("UNKNOWN_PART", "mapping.2")] * 2
         again = await here.bring(b"foreign", format="foreign")
         assert [one.session_id for one in again.sessions] == [one.session_id for one in first.sessions]
         assert [one.existed for one in again.sessions] == [True, True]

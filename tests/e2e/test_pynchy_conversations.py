@@ -214,7 +214,7 @@ def test_values_of_all_types_are_kept(path: Path) -> None:
     found = read(path)
     assert by_text(rows_of(found)) == by_text(before)
     [problem] = [record for record in found if isinstance(record, ImportProblem)]
-    assert (problem.reason, problem.field) == ("TIME_UNKNOWN", "chats.cleared_at")
+    assert (problem.reason, problem.place) == ("TIME_UNKNOWN", "chats.cleared_at")
 
 
 def test_a_program_that_writes_waits_for_the_copy_alone(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ async def export(client: Client, *session_ids: str, include_files: bool = True, 
     """Returns an archive."""
     request = ExportSessionsRequest(session_ids=session_ids, include_files=include_files, **fields)
     answers = [answer async for answer in client.transfer.ExportSessions(request)]
-    assert [bool(answer.media_type) for answer in answers] == [True] + [False] * (len(answers) - 1)
+    assert [bool(answer.mime) for answer in answers] == [True] + [False] * (len(answers) - 1)
     assert all(0 < len(answer.data) <= 65_536 for answer in answers)
     return b"".join(answer.data for answer in answers)
 

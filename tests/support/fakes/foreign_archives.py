@@ -50,7 +50,7 @@ def sessions_of(found: Iterable[Record | ImportProblem]) -> list[tuple[Session, 
 
 def problems_of(found: Iterable[Record | ImportProblem]) -> list[tuple[str, str]]:
     """Returns reason and place of each problem."""
-    return [(problem.reason, problem.field) for problem in found if isinstance(problem, ImportProblem)]
+    return [(problem.reason, problem.place) for problem in found if isinstance(problem, ImportProblem)]
 
 
 def written(name: str, given: Iterable[Record | ImportProblem]) -> bytes:

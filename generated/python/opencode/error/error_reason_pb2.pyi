@@ -88,7 +88,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     turn. Metadata: quota (its name, as ListQuotas answers it), limit, used.
     """
     SEARCH_TOO_COSTLY: _ErrorReason.ValueType  # 29
-    """A search took too long; a query of fewer or rarer words, or a filter, makes it quicker."""
+    """A search took too long; a query of fewer or rarer words, or a filter, makes it quicker. Metadata: maxSeconds."""
     NOTHING_TO_RESTORE: _ErrorReason.ValueType  # 30
     """No messages are hidden, or a turn began since they were."""
     TURN_EXISTS: _ErrorReason.ValueType  # 31
@@ -207,7 +207,7 @@ QUOTA_EXCEEDED: ErrorReason.ValueType  # 28
 turn. Metadata: quota (its name, as ListQuotas answers it), limit, used.
 """
 SEARCH_TOO_COSTLY: ErrorReason.ValueType  # 29
-"""A search took too long; a query of fewer or rarer words, or a filter, makes it quicker."""
+"""A search took too long; a query of fewer or rarer words, or a filter, makes it quicker. Metadata: maxSeconds."""
 NOTHING_TO_RESTORE: ErrorReason.ValueType  # 30
 """No messages are hidden, or a turn began since they were."""
 TURN_EXISTS: ErrorReason.ValueType  # 31

@@ -71,20 +71,20 @@ class ExportSessionsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DATA_FIELD_NUMBER: _builtins.int
-    MEDIA_TYPE_FIELD_NUMBER: _builtins.int
+    MIME_FIELD_NUMBER: _builtins.int
     data: _builtins.bytes
     """The bytes; at most 64 KiB."""
-    media_type: _builtins.str
+    mime: _builtins.str
     """Media type of the archive, such as "application/jsonl"; in the first answer only."""
     def __init__(
         self,
         *,
         data: _builtins.bytes = ...,
-        media_type: _builtins.str = ...,
+        mime: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "media_type", b"media_type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "mime", b"mime"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -206,7 +206,7 @@ class ImportedSession(_message.Message):
 
     SOURCE_ID_FIELD_NUMBER: _builtins.int
     SESSION_ID_FIELD_NUMBER: _builtins.int
-    MESSAGES_FIELD_NUMBER: _builtins.int
+    MESSAGE_COUNT_FIELD_NUMBER: _builtins.int
     EXISTED_FIELD_NUMBER: _builtins.int
     source_id: _builtins.str
     """Its id in the archive."""
@@ -214,7 +214,7 @@ class ImportedSession(_message.Message):
     """Its id here: that of the archive where it was free and the format is Turnwire's own, else one that is the same at each
     import. "" in a dry run for a session that is not there.
     """
-    messages: _builtins.int
+    message_count: _builtins.int
     """How many messages it has, hidden ones included."""
     existed: _builtins.bool
     """True when it was there already: nothing was stored."""
@@ -223,12 +223,12 @@ class ImportedSession(_message.Message):
         *,
         source_id: _builtins.str = ...,
         session_id: _builtins.str = ...,
-        messages: _builtins.int = ...,
+        message_count: _builtins.int = ...,
         existed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["existed", b"existed", "messages", b"messages", "session_id", b"session_id", "source_id", b"source_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["existed", b"existed", "message_count", b"message_count", "session_id", b"session_id", "source_id", b"source_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -241,14 +241,16 @@ class ImportProblem(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     LINE_FIELD_NUMBER: _builtins.int
-    FIELD_FIELD_NUMBER: _builtins.int
+    PLACE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     EXPLANATION_FIELD_NUMBER: _builtins.int
     SOURCE_ID_FIELD_NUMBER: _builtins.int
     line: _builtins.int
     """Where it is in the archive, from 1; 0 where the format has no lines."""
-    field: _builtins.str
-    """Path of what is concerned; "" for the whole session."""
+    place: _builtins.str
+    """Path of the value that is concerned, such as "mapping.4f.message.content"; "" for the whole session. As `place` in the
+    metadata of ARCHIVE_INVALID.
+    """
     reason: _builtins.str
     """A stable upper-case word, such as FILE_MISSING. Values may be added."""
     explanation: _builtins.str
@@ -259,14 +261,14 @@ class ImportProblem(_message.Message):
         self,
         *,
         line: _builtins.int = ...,
-        field: _builtins.str = ...,
+        place: _builtins.str = ...,
         reason: _builtins.str = ...,
         explanation: _builtins.str = ...,
         source_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["explanation", b"explanation", "field", b"field", "line", b"line", "reason", b"reason", "source_id", b"source_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["explanation", b"explanation", "line", b"line", "place", b"place", "reason", b"reason", "source_id", b"source_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -187,7 +187,7 @@ def _as_json(told: _Told, wanted: Wanted) -> dict[str, object]:
 
 def _print(told: _Told, wanted: Wanted) -> None:
     for problem in told.problems:
-        words = [problem.reason, f"line {problem.line}" if problem.line else "", problem.source_id, problem.field]
+        words = [problem.reason, f"line {problem.line}" if problem.line else "", problem.source_id, problem.place]
         print_line(one_line(f"{' '.join(filter(None, words))}: {problem.explanation}"))
     if told.problem_count > len(told.problems):
         print_line(f"and {told.problem_count - len(told.problems)} more problems")

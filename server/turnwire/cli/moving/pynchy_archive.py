@@ -189,7 +189,7 @@ def _print(path: Path, wishes: ArchiveWishes, done: _Done) -> None:
     rows = [(name, str(count)) for name, count in sorted(done.types.items())]
     print_table(_COLUMNS, [*rows, ("hidden", str(done.hidden))])
     for problem in done.first_problems:
-        print_line(f"{problem.source_id} {problem.field}: {problem.explanation}")
+        print_line(f"{problem.source_id} {problem.place}: {problem.explanation}")
     if done.problems > len(done.first_problems):
         print_line(f"and {done.problems - len(done.first_problems)} problems more")
     held = f"{done.sessions} sessions, {done.messages} messages"

@@ -59,7 +59,7 @@ class ImportProblem(Struct, frozen=True, kw_only=True):
     """A sentence for people."""
     line: int = 0
     """Where it is in the archive, from 1; 0 where the format has no lines."""
-    field: str = ""
+    place: str = ""
     """Path of what is concerned, such as "mapping.4f.message.content.parts[1]"; "" for the whole session."""
     source_id: str = ""
     """The session in the archive; "" when it concerns none."""

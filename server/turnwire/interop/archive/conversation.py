@@ -200,7 +200,7 @@ class Conversation:
 
     def _problem(self, reason: str, explanation: str, place: str) -> ImportProblem:
         return ImportProblem(
-            reason=reason, explanation=explanation, line=self._line, field=place, source_id=self._source_id
+            reason=reason, explanation=explanation, line=self._line, place=place, source_id=self._source_id
         )
 
 

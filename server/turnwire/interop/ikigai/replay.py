@@ -161,12 +161,12 @@ class Replay:
             self._skipped.add(kind)
             self._report("ROW_LEFT_OUT", f"Rows of kind {kind[:50]!r} are left out, as asked.", row, "kind")
 
-    def _report(self, reason: str, words: str, row: StoredRow, field: str) -> None:
+    def _report(self, reason: str, words: str, row: StoredRow, place: str) -> None:
         if len(self.problems) > MAX_PROBLEMS:
             return
         if len(self.problems) == MAX_PROBLEMS:
-            reason, words, field = "MORE_PROBLEMS", "There are further problems.", ""
-        problem = ImportProblem(reason=reason, explanation=words, line=row.line, field=field, source_id=self._key)
+            reason, words, place = "MORE_PROBLEMS", "There are further problems.", ""
+        problem = ImportProblem(reason=reason, explanation=words, line=row.line, place=place, source_id=self._key)
         self.problems.append(problem)
 
 

@@ -28,7 +28,7 @@ _AUDIO = {"audio/wav": "wav", "audio/mpeg": "mp3"}
 class OpenAIWriter:
     """Writes JSON Lines. Holds the files of one session, because a later message may refer to each of them again."""
 
-    media_type = "application/jsonl"
+    mime = "application/jsonl"
 
     def __init__(self) -> None:
         """Begins an archive."""

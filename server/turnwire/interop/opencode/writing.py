@@ -46,7 +46,7 @@ _WORDS = {reason: word for word, reason in FINISH.items()}
 class OpenCodeWriter:
     """Writes JSON Lines. Holds the files of one session, because a later message may refer to each of them again."""
 
-    media_type = "application/jsonl"
+    mime = "application/jsonl"
 
     def __init__(self) -> None:
         """Begins an archive."""

@@ -116,7 +116,7 @@ def _chat(db: sqlite3.Connection, number: int) -> _Chat:
     if cleared == math.inf:
         words = "The time when the chat was cleared cannot be read: its messages are shown."
         problems.append(
-            ImportProblem(reason="TIME_UNKNOWN", explanation=words, field="chats.cleared_at", source_id=key)
+            ImportProblem(reason="TIME_UNKNOWN", explanation=words, place="chats.cleared_at", source_id=key)
         )
     first, newest = db.execute(
         f"SELECT min(at), max(at) FROM temp.in_order WHERE chat IS {_CHAT} AND at < 9e999", (number,)
@@ -166,6 +166,6 @@ def _bytes(value: object) -> bytes | None:
     return None if value is None else str(value).encode(errors="replace")
 
 
-def _too_long(field: str, key: str) -> ImportProblem:
+def _too_long(place: str, key: str) -> ImportProblem:
     words = "The value is too long to be kept exactly; its text is cut."
-    return ImportProblem(reason="VALUE_TOO_LONG", explanation=words, field=field, source_id=key)
+    return ImportProblem(reason="VALUE_TOO_LONG", explanation=words, place=place, source_id=key)

@@ -10,7 +10,7 @@ FORMAT = "turnwire"
 VERSION = 1
 """Grows when an older reader would lose or misread something: a new kind of line, or a new field of a value."""
 
-MEDIA_TYPE = "application/jsonl"
+MIME = "application/jsonl"
 
 
 class Header(Struct, frozen=True, tag="archive", tag_field="kind", kw_only=True):

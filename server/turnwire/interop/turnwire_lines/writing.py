@@ -15,7 +15,7 @@ from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.interop.turnwire_lines.lines import (
     FORMAT,
-    MEDIA_TYPE,
+    MIME,
     VERSION,
     ArchiveEndLine,
     FileLine,
@@ -33,7 +33,7 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 class LinesWriter:
     """Writes one archive; implements `ports.moving.archives.ArchiveWriter`."""
 
-    media_type = MEDIA_TYPE
+    mime = MIME
 
     def __init__(self, *, include_files: bool) -> None:
         """Takes whether the records have the bytes of files."""

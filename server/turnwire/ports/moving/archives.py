@@ -40,7 +40,7 @@ class ArchiveWriter(Protocol):
     """Writes one archive of one format. Calls come in the order of the records."""
 
     @property
-    def media_type(self) -> str:
+    def mime(self) -> str:
         """Of what is written, such as "application/json"."""
         ...
 

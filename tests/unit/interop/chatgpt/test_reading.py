@@ -174,7 +174,7 @@ def test_unknown_contents_are_told() -> None:
     parts = [{"content_type": "future", "text": "t"}] * 3
     found = records("chatgpt", as_json([chatgpt(node("a", "root", "user", {"content_type": "text", "parts": parts}))]))
     [problem] = [record for record in found if isinstance(record, ImportProblem)]
-    assert (problem.reason, problem.field) == ("UNKNOWN_CONTENT", "mapping.a.message.content.parts[0]")
+    assert (problem.reason, problem.place) == ("UNKNOWN_CONTENT", "mapping.a.message.content.parts[0]")
     assert "(3)" in problem.explanation
 
 

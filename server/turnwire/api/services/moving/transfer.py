@@ -33,11 +33,11 @@ class TransferService:
     ) -> AsyncGenerator[pb.ExportSessionsResponse]:
         """Yields an archive."""
         asked = export_request(request)
-        media_type = self._exports.media_type(asked)
+        mime = self._exports.mime(asked)
         async with contextlib.aclosing(self._exports.export(principal, asked)) as archive:
             async for data in archive:
-                yield pb.ExportSessionsResponse(data=data, media_type=media_type)
-                media_type = ""
+                yield pb.ExportSessionsResponse(data=data, mime=mime)
+                mime = ""
 
     async def ImportSessions(
         self, principal: Principal, request: pb.ImportSessionsRequest
@@ -77,14 +77,14 @@ def import_answer(status: ImportStatus) -> pb.ImportSessionsResponse:
         total_bytes=status.total_bytes,
         sessions=[
             pb.ImportedSession(
-                source_id=one.source_id, session_id=one.session_id, messages=one.messages, existed=one.existed
+                source_id=one.source_id, session_id=one.session_id, message_count=one.message_count, existed=one.existed
             )
             for one in status.sessions
         ],
         problems=[
             pb.ImportProblem(
                 line=one.line,
-                field=one.field,
+                place=one.place,
                 reason=one.reason,
                 explanation=one.explanation,
                 source_id=one.source_id,

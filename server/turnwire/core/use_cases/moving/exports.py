@@ -58,9 +58,9 @@ class Exports:
         self._formats = formats
         self._running: Counter[str] = Counter()
 
-    def media_type(self, request: ExportRequest) -> str:
+    def mime(self, request: ExportRequest) -> str:
         """Returns the media type of an archive. Raises InvalidRequest: there is no such format."""
-        return self._formats.writer(request.format)(request.include_files).media_type
+        return self._formats.writer(request.format)(request.include_files).mime
 
     async def export(self, principal: Principal, request: ExportRequest) -> AsyncGenerator[bytes]:
         """Yields the bytes of an archive in order, in pieces of at most PIECE_BYTES. Cancelling it leaves nothing.

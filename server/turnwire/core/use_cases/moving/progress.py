@@ -25,7 +25,7 @@ class ImportedSession(Struct, frozen=True, kw_only=True):
     source_id: str
     session_id: str
     """"" in a dry run for one that is not there yet."""
-    messages: int
+    message_count: int
     existed: bool = False
     """An earlier import has brought it, or the archive came from here: nothing was stored."""
 
@@ -76,11 +76,11 @@ class ImportProgress:
         """Notes a problem; long texts are cut."""
         self.problem_count += 1
         if len(self._problems) < MAX_LISTED_PROBLEMS:
-            texts = (problem.reason, problem.explanation, problem.field, problem.source_id)
-            reason, explanation, field, source_id = (text[:MAX_TEXT_CHARACTERS] for text in texts)
+            texts = (problem.reason, problem.explanation, problem.place, problem.source_id)
+            reason, explanation, place, source_id = (text[:MAX_TEXT_CHARACTERS] for text in texts)
             self._problems.append(
                 ImportProblem(
-                    reason=reason, explanation=explanation, line=problem.line, field=field, source_id=source_id
+                    reason=reason, explanation=explanation, line=problem.line, place=place, source_id=source_id
                 )
             )
 

@@ -175,7 +175,7 @@ class ImportRun:
             ImportedSession(
                 source_id=found.session.session_id[:500],
                 session_id=identities.session_id if is_there else "",
-                messages=found.messages,
+                message_count=found.messages,
                 existed=existed,
             )
         )

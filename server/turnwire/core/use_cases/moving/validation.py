@@ -133,8 +133,8 @@ class Validation:
     def _mark(self, one: str) -> str:
         return f"{self._sessions} {one}"
 
-    def _problem(self, reason: str, explanation: str, field: str) -> ImportProblem:
-        return ImportProblem(reason=reason, explanation=explanation, field=field, source_id=self._session_id)
+    def _problem(self, reason: str, explanation: str, place: str) -> ImportProblem:
+        return ImportProblem(reason=reason, explanation=explanation, place=place, source_id=self._session_id)
 
     def _wrong(self, place: str, description: str) -> ArchiveInvalid:
         return ArchiveInvalid.at(description, place=": ".join(filter(None, (self._session_id[:200], place))))

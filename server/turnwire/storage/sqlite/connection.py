@@ -4,7 +4,7 @@ import contextlib
 import fcntl
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -47,6 +47,19 @@ async def run(
             raise StorageError("the database is closed") from error
         raise
     return result
+
+
+@contextlib.contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """Begins a transaction that writes, and commits it at the end; an error in the block rolls it back."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:  # a full disk has rolled it back
+            db.execute("ROLLBACK")
+        raise
 
 
 def translate(error: sqlite3.Error) -> StorageError:

@@ -7,7 +7,7 @@ import aiosqlite
 
 from turnwire.domain.errors import StorageError
 from turnwire.ports.codec import Codec
-from turnwire.storage.sqlite.connection import run
+from turnwire.storage.sqlite.connection import run, transaction
 from turnwire.storage.sqlite.reading.displays import outdated
 from turnwire.storage.sqlite.reading.fitting import fitting
 from turnwire.storage.sqlite.reading.rows import read_messages
@@ -29,19 +29,13 @@ def adopt_codec(db: sqlite3.Connection, version: int) -> None:
     (stored,) = db.execute("SELECT codec_version FROM log_state").fetchone()
     if stored == version:
         return
-    db.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(db):
         if stored < version:
             _drop_events(db)
         # An index of the outdated rows alone costs nothing once there are none.
         db.execute("DROP INDEX IF EXISTS messages_outdated")
         db.execute(f"CREATE INDEX messages_outdated ON messages (id) WHERE {outdated(version)}")
         db.execute("UPDATE log_state SET codec_version = ?", (version,))
-        db.execute("COMMIT")
-    except BaseException:
-        if db.in_transaction:  # a full disk has rolled it back
-            db.execute("ROLLBACK")
-        raise
 
 
 class Renewal:
@@ -104,12 +98,6 @@ def _renew_some(db: sqlite3.Connection, codec: Codec) -> bool:
         return False
     messages = read_messages(db, f"messages.id IN ({','.join(str(row) for row, _ in rows)})", (), "messages.id")
     renewed = [(codec.encode_display(message), codec.version, message.message_id) for message in messages]
-    db.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(db):
         db.executemany("UPDATE messages SET display = ?, display_version = ? WHERE message_id = ?", renewed)
-        db.execute("COMMIT")
-    except BaseException:
-        if db.in_transaction:  # a full disk has rolled it back
-            db.execute("ROLLBACK")
-        raise
     return True

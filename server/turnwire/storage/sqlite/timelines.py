@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 
 from turnwire.ports.store import Moment, Standing
+from turnwire.storage.sqlite.connection import transaction
 
 KEPT_TIMELINES = 1000
 """How many starts of the server are remembered. What is older than that many starts is taken for unknown."""
@@ -80,12 +81,6 @@ def _unless_full() -> Iterator[None]:
 
 
 def _store(db: sqlite3.Connection, name: str, position: int) -> None:
-    db.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(db):
         db.execute("INSERT INTO timelines (timeline, start_position) VALUES (?, ?)", (name, position))
         db.execute("DELETE FROM timelines WHERE id <= (SELECT max(id) FROM timelines) - ?", (KEPT_TIMELINES,))
-        db.execute("COMMIT")
-    except BaseException:
-        if db.in_transaction:  # a full disk has rolled it back
-            db.execute("ROLLBACK")
-        raise

@@ -185,5 +185,5 @@ def test_malformed_archives_are_refused(content: bytes, text: str) -> None:
 
 def test_there_are_no_options() -> None:
     """An unknown one is refused."""
-    with pytest.raises(InvalidRequest, match=r"options\.x: is no option"):
+    with pytest.raises(InvalidRequest, match=r"options\[x\]: is no option"):
         records("openai", as_lines(OPENAI), options={"x": "1"})

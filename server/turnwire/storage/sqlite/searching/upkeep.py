@@ -8,7 +8,7 @@ import msgspec
 
 from turnwire.domain.errors import StorageError
 from turnwire.domain.searching.words import VERSION
-from turnwire.storage.sqlite.connection import run
+from turnwire.storage.sqlite.connection import run, transaction
 from turnwire.storage.sqlite.reading.fitting import fitting
 from turnwire.storage.sqlite.reading.rows import read_messages
 from turnwire.storage.sqlite.searching.entries import index_message, remove_some
@@ -33,18 +33,12 @@ def adopt_words(db: sqlite3.Connection) -> None:
     (stored,) = db.execute("SELECT version FROM search_state").fetchone()
     if stored == VERSION:
         return
-    db.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(db):
         db.execute("INSERT INTO search_index (search_index) VALUES ('delete-all')")
         for table in ("search_entries", "search_removals", "search_backlog"):
             db.execute(f"DELETE FROM {table}")
         db.execute("INSERT INTO search_backlog (below) SELECT max(id) + 1 FROM messages HAVING count(*)")
         db.execute("UPDATE search_state SET version = ?", (VERSION,))
-        db.execute("COMMIT")
-    except BaseException:
-        if db.in_transaction:  # a full disk has rolled it back
-            db.execute("ROLLBACK")
-        raise
 
 
 def any_work(db: sqlite3.Connection) -> bool:
@@ -97,15 +91,9 @@ def work_some(db: sqlite3.Connection) -> bool:
     """Carries out a step. Returns False when there is nothing to do."""
     if not any_work(db):
         return False
-    db.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(db):
         if not remove_some(db, STEP_REMOVALS, STEP_BYTES):
             _index_some(db)
-        db.execute("COMMIT")
-    except BaseException:
-        if db.in_transaction:  # a full disk has rolled it back
-            db.execute("ROLLBACK")
-        raise
     return True
 
 

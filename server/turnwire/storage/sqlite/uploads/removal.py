@@ -6,7 +6,7 @@ import sqlite3
 import aiosqlite
 
 from turnwire.domain.errors import StorageError
-from turnwire.storage.sqlite.connection import run
+from turnwire.storage.sqlite.connection import run, transaction
 from turnwire.storage.sqlite.uploads import blocks
 
 STEP_BLOCKS = 8
@@ -66,16 +66,10 @@ def _remove_some(db: sqlite3.Connection) -> bool:
     if not some:
         return False
     left = STEP_BLOCKS
-    db.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(db):
         for row in some:
             left -= blocks.remove_some(db, row[0], left)
             if not left:  # more of this one may be there
                 break
             db.execute("DELETE FROM uploads WHERE id = ?", row)
-        db.execute("COMMIT")
-    except BaseException:
-        if db.in_transaction:  # a full disk has rolled it back
-            db.execute("ROLLBACK")
-        raise
     return True

@@ -13,6 +13,7 @@ from turnwire.core.tools.permission_requests import denial
 from turnwire.core.tools.results import CallResult, StoredCalls
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import ToolLog
+from turnwire.domain.conversation.limits import MAX_LOG_CHARACTERS, MAX_LOG_LINES
 from turnwire.domain.conversation.messages import File, ToolStatus, ToolUse
 from turnwire.domain.conversation.permissions import PermissionAction
 from turnwire.domain.conversation.turns import Turn
@@ -21,12 +22,6 @@ from turnwire.domain.text import join_surrogates
 from turnwire.ports.commit import Committed, PutFile, PutMessage
 from turnwire.ports.telemetry.observer import ToolCallEnd
 from turnwire.ports.tools import ToolOutcome
-
-MAX_LOG_LINES = 200
-"""Most log lines of one call; a tool may report its progress a thousand times a second."""
-
-MAX_LOG_CHARS = 500
-"""Longest log line; the rest of a line is cut off."""
 
 MAX_NAME_CHARS = 255
 """Longest name of a tool's file: the limit of common file systems."""
@@ -186,7 +181,9 @@ class ServerCalls:
         number = len(call.logs)
         if self._is_over or call.status.settled or number >= MAX_LOG_LINES:
             return
-        text = join_surrogates(line[:MAX_LOG_CHARS]) if number < MAX_LOG_LINES - 1 else "further lines are not kept"
+        text = (
+            join_surrogates(line[:MAX_LOG_CHARACTERS]) if number < MAX_LOG_LINES - 1 else "further lines are not kept"
+        )
         self._calls.amend(index, msgspec.structs.replace(call, logs=(*call.logs, text)))
         self._unsaved_logs.add(index)
         self._environment.publish(self._turn, ToolLog(message.message_id, index, number, text))

@@ -14,6 +14,8 @@ from turnwire.domain.conversation.limits import (
     LABEL_KEY,
     MAX_LABEL_CHARACTERS,
     MAX_LABELS,
+    MAX_LOG_CHARACTERS,
+    MAX_LOG_LINES,
     MAX_METADATA_BYTES,
     MAX_NUMBER,
     MAX_PROMPT_CHARACTERS,
@@ -24,7 +26,17 @@ from turnwire.domain.conversation.limits import (
     REASONING_EFFORTS,
     TOOL_NAME,
 )
-from turnwire.domain.conversation.messages import File, Message, MessageStatus, Part, PartStatus, ToolUse
+from turnwire.domain.conversation.messages import (
+    Failure,
+    File,
+    Message,
+    MessageStatus,
+    Part,
+    PartStatus,
+    ProviderContent,
+    ToolResult,
+    ToolUse,
+)
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import MAX_TOOLS, GenerationOptions, ToolDefinition, Turn, TurnStatus
 
@@ -32,6 +44,8 @@ MAX_STORED_PARTS = 10_000
 """Of one message: a model may write more parts than a caller may send."""
 MAX_NAME_CHARACTERS = 1024
 """Of a name that is only shown: a sender, a file, a model."""
+MAX_FAILURE_CHARACTERS = 64 * 1024
+"""Of an explanation, and of the facts beside it: they ride with their message or turn in every page and event."""
 MAX_SMALL_NUMBER = 2**31 - 1
 """Of counts that the contract answers in 32 bits."""
 MAX_MONEY = 2**63 - 1
@@ -93,6 +107,7 @@ def _check_session(session: Session) -> None:
     _count("session.budget.max_tokens", session.budget.max_tokens, MAX_NUMBER, least=1)
     _count("session.budget.max_cost_pico_usd", session.budget.max_cost_pico_usd, MAX_MONEY, least=1)
     _options("session.options", session.options)
+    _names("session.origin", session.origin)
     _times("session", session.created_at, session.updated_at)
 
 
@@ -134,6 +149,8 @@ def _check_message(message: Message) -> None:
         _count("message.estimate.cost_pico_usd", message.estimate.cost_pico_usd, MAX_MONEY)
     _numbers("message.compaction", message.compaction, MAX_SMALL_NUMBER)
     _numbers("message.sent_context", message.sent_context, MAX_SMALL_NUMBER)
+    for name in ("compaction", "sent_context", "model_run", "origin"):
+        _names(f"message.{name}", getattr(message, name))
     if len(message.parts) > MAX_STORED_PARTS:
         raise WrongValue("message.parts", f"has more than {MAX_STORED_PARTS} parts")
     for index, part in enumerate(message.parts):
@@ -153,6 +170,11 @@ def _check_part(place: str, index: int, part: Part) -> None:
         _check_file(f"{place}.content", part.content)
     elif isinstance(part.content, ToolUse):
         _check_call(f"{place}.content", part.content)
+    elif isinstance(part.content, ToolResult):
+        _text(f"{place}.content.call_id", part.content.call_id, MAX_NAME_CHARACTERS)
+        _text(f"{place}.content.tool_call_id", part.content.tool_call_id, MAX_NAME_CHARACTERS)
+    elif isinstance(part.content, ProviderContent):
+        _names(f"{place}.content", part.content)
 
 
 def _check_call(place: str, call: ToolUse) -> None:
@@ -164,6 +186,10 @@ def _check_call(place: str, call: ToolUse) -> None:
     _text(f"{place}.call_id", call.call_id, MAX_NAME_CHARACTERS)
     _json_object(f"{place}.metadata_json", call.metadata_json)
     _times(place, call.started_at, call.finished_at)
+    if len(call.logs) > MAX_LOG_LINES:
+        raise WrongValue(f"{place}.logs", f"has more than {MAX_LOG_LINES} lines")
+    for index, line in enumerate(call.logs):
+        _text(f"{place}.logs[{index}]", line, MAX_LOG_CHARACTERS)
     if len(call.files) > MAX_STORED_PARTS:
         raise WrongValue(f"{place}.files", f"has more than {MAX_STORED_PARTS} files")
     for index, file in enumerate(call.files):
@@ -213,10 +239,24 @@ def _options(place: str, options: GenerationOptions) -> None:
     _count(f"{place}.max_turn_cost_pico_usd", options.max_turn_cost_pico_usd, MAX_MONEY, least=1)
 
 
-def _failure(place: str, failure: msgspec.Struct | None) -> None:
-    retry_after = getattr(failure, "retry_after", None)
-    if retry_after is not None and not timedelta() <= retry_after <= LONGEST:
+def _failure(place: str, failure: Failure | None) -> None:
+    if failure is None:
+        return
+    _text(f"{place}.reason", failure.reason, MAX_NAME_CHARACTERS)
+    _text(f"{place}.message", failure.message, MAX_FAILURE_CHARACTERS)
+    if sum(len(key) + len(value) for key, value in failure.metadata.items()) > MAX_FAILURE_CHARACTERS:
+        raise WrongValue(f"{place}.metadata", f"is longer than {MAX_FAILURE_CHARACTERS} characters")
+    if failure.retry_after is not None and not timedelta() <= failure.retry_after <= LONGEST:
         raise WrongValue(f"{place}.retry_after", "is not a time that anybody waits")
+
+
+def _names(place: str, value: msgspec.Struct | None) -> None:
+    """Checks the texts of a value whose texts are all names."""
+    if value is not None:
+        for name in value.__struct_fields__:
+            text = getattr(value, name)
+            if isinstance(text, str):
+                _text(f"{place}.{name}", text, MAX_NAME_CHARACTERS)
 
 
 def _numbers(place: str, value: msgspec.Struct | None, most: int = MAX_NUMBER) -> None:

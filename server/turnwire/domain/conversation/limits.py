@@ -12,6 +12,10 @@ MAX_SESSION_SYSTEM_CHARACTERS = 64 * 1024
 """It rides in every description of the session."""
 MAX_PROMPT_CHARACTERS = 1_000_000
 """Of a system prompt or a tool's description: about what the largest context windows hold."""
+MAX_LOG_LINES = 200
+"""Of one call; a tool may report its progress a thousand times a second."""
+MAX_LOG_CHARACTERS = 500
+"""Of one log line; the rest of a line that a tool writes is cut off."""
 MAX_STOP_SEQUENCES = 4
 MAX_LABELS = 64
 MAX_LABEL_CHARACTERS = 256

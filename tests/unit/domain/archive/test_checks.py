@@ -10,7 +10,20 @@ from tests.support.fakes.domain_values import NOW, make_file, make_message, make
 from tests.support.oracles.archives import golden_records
 from turnwire.domain.archive.checks import WrongValue, check_record
 from turnwire.domain.archive.records import ArchivedMessage, ArchivedSession, ArchivedTurn, Record
-from turnwire.domain.conversation.messages import Failure, ModelRef, PartStatus, Text, ToolStatus, ToolUse
+from turnwire.domain.conversation.messages import (
+    Compaction,
+    Failure,
+    ModelRef,
+    ModelRun,
+    Origin,
+    PartStatus,
+    ProviderContent,
+    SentContext,
+    Text,
+    ToolResult,
+    ToolStatus,
+    ToolUse,
+)
 from turnwire.domain.conversation.sessions import Budget
 from turnwire.domain.conversation.turns import GenerationOptions, ToolDefinition, TurnStatus
 from turnwire.domain.money import Usage
@@ -50,6 +63,7 @@ def test_what_the_server_stores_passes() -> None:
         ({"options": GenerationOptions(stop_sequences=("",))}, "session.options.stop_sequences"),
         ({"options": GenerationOptions(reasoning_effort="extreme")}, "session.options.reasoning_effort"),
         ({"options": GenerationOptions(max_output_tokens=2**31)}, "session.options.max_output_tokens"),
+        ({"origin": Origin(system="s" * 1025, session_id="ses_1")}, "session.origin.system"),
         ({"updated_at": datetime(1969, 1, 1, tzinfo=UTC)}, "session"),
     ],
 )
@@ -66,6 +80,8 @@ def test_sessions(fields: dict[str, Any], place: str) -> None:
         ({"usage": Usage(input_tokens=-1)}, "turn.usage.input_tokens"),
         ({"cost_pico_usd": 2**63}, "turn.cost_pico_usd"),
         ({"failure": Failure("X", "x", {}, timedelta(days=40_000))}, "turn.failure.retry_after"),
+        ({"failure": Failure("X", "x" * 65_537)}, "turn.failure.message"),
+        ({"failure": Failure("X", "x", {"key": "v" * 65_536})}, "turn.failure.metadata"),
         ({"started_at": NOW.replace(tzinfo=None)}, "turn"),
     ],
 )
@@ -84,6 +100,11 @@ def test_turns(fields: dict[str, Any], place: str) -> None:
             ToolUse(name="a", status=ToolStatus.SUCCESS, files=(make_file(b"", mime="x"),)),
             ".content.files[0].mime",
         ),
+        (ToolUse(name="a", status=ToolStatus.SUCCESS, logs=("",) * 201), ".content.logs"),
+        (ToolUse(name="a", status=ToolStatus.SUCCESS, logs=("x" * 501,)), ".content.logs[0]"),
+        (ToolResult(call_id="c" * 1025, output=""), ".content.call_id"),
+        (ToolResult(call_id="", tool_call_id="c" * 1025, output=""), ".content.tool_call_id"),
+        (ProviderContent(kind="k" * 1025), ".content.kind"),
         (make_file(b"", filename="../a"), ".content.filename"),
         (msgspec.structs.replace(make_file(b""), sha256="x"), ".content.sha256"),
         (msgspec.structs.replace(make_file(b""), size_bytes=-1), ".content.size_bytes"),
@@ -95,6 +116,27 @@ def test_turns(fields: dict[str, Any], place: str) -> None:
 def test_parts(content: Any, place: str) -> None:
     """They are final, in order, and name files as callers do."""
     assert place_of(ArchivedMessage(make_message("msg_1", content))) == f"message.parts[0]{place}"
+
+
+@pytest.mark.parametrize(
+    ("fields", "place"),
+    [
+        ({"origin": Origin(session_id="s" * 1025)}, "origin.session_id"),
+        ({"model_run": ModelRun(provider_id="p", model_requested="m" * 1025)}, "model_run.model_requested"),
+        (
+            {"sent_context": SentContext(system_hash="h" * 1025, tools_hash="", prefix_hash="", message_count=1)},
+            "sent_context.system_hash",
+        ),
+        (
+            {"compaction": Compaction(through_message_id="m" * 1025, message_count=1, tokens_before=1, tokens_after=1)},
+            "compaction.through_message_id",
+        ),
+    ],
+)
+def test_names(fields: dict[str, Any], place: str) -> None:
+    """What is answered with every message is as short as a name."""
+    wrong = msgspec.structs.replace(make_message("msg_1", "a"), **fields)
+    assert place_of(ArchivedMessage(wrong)) == f"message.{place}"
 
 
 def test_a_message_has_a_bound_of_parts() -> None:

@@ -15,7 +15,7 @@ from tests.support.oracles.golden_history import HISTORY
 from tests.support.oracles.histories import Conversation, histories
 from turnwire.domain.archive.records import ArchivedSession, Record
 from turnwire.domain.errors import ArchiveInvalid, InvalidRequest
-from turnwire.interop.turnwire_lines.reading import LinesReader, longest_line
+from turnwire.interop.turnwire_lines.reading import MAX_TEXTS, LinesReader, longest_line
 from turnwire.interop.turnwire_lines.writing import LinesWriter
 
 GOLDEN = golden_records()
@@ -99,6 +99,17 @@ def test_a_line_without_an_end_is_read_up_to_the_bound() -> None:
         next(LinesReader(1000).read(io.BufferedReader(source), {}))
     assert source.taken <= 2 * io.DEFAULT_BUFFER_SIZE
     assert longest_line(30, 10) > 40
+
+
+def test_a_line_has_a_bound_of_texts() -> None:
+    """Whatever is in them: what stands within a text does not count."""
+    head, session, *_ = lines(golden_records()).splitlines(keepends=True)
+    many = session.replace(b'"labels":{', b'"labels":{' + b"".join(b'"%d":"\\"",' % n for n in range(MAX_TEXTS)))
+    with pytest.raises(ArchiveInvalid, match="has more than 500000 texts"):
+        list(LinesReader(2**26).read(io.BytesIO(head + many), {}))
+    quoted = session.replace(b'"title":"', b'"title":"' + b'\\"' * 2 * MAX_TEXTS)
+    with pytest.raises(ArchiveInvalid, match="longer than 1024 characters"):
+        list(LinesReader(2**26).read(io.BytesIO(head + quoted), {}))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import shutil
 import sqlite3
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -29,6 +29,7 @@ from tests.support.servers.moving import MINE, OTHERS, lines, moving, until_clea
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.cli.operator.event_frames import ProtoFrames
 from turnwire.core.settings import NO_QUOTAS, CoreSettings
+from turnwire.core.use_cases.moving.staging import PART_BYTES, StagedSession
 from turnwire.domain.archive.records import (
     ArchivedFile,
     ArchivedMessage,
@@ -40,9 +41,9 @@ from turnwire.domain.archive.records import (
 )
 from turnwire.domain.conversation.events import ConversationChange, ConversationChanged, SessionDeleted
 from turnwire.domain.conversation.messages import Message, ModelRef, Origin, Text, ToolStatus, ToolUse
-from turnwire.domain.conversation.turns import TurnStatus
+from turnwire.domain.conversation.turns import ToolDefinition, TurnStatus
 from turnwire.domain.errors import ArchiveInvalid, InvalidRequest, NothingToRestore, RequestIdReused, UploadNotFound
-from turnwire.ports.commit import Commit, NewEvent, PutMessage, RemoveSession, ShowMessages
+from turnwire.ports.commit import Change, Commit, NewEvent, PutMessage, RemoveSession, ShowMessages
 from turnwire.ports.moving.archives import ArchiveFormat
 from turnwire.ports.pages import Page
 from turnwire.storage.sqlite.care.examination import Examiner
@@ -534,3 +535,44 @@ async def test_others_never_wait_for_more_than_a_part(tmp_path: Path, monkeypatc
         assert max(count for count, _ in sizes) <= 100
         assert max(size for _, size in sizes) < 2**20 + 700_000
         assert sum(count for count, _ in sizes) == 1506
+
+
+async def test_no_part_of_a_session_is_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However the bytes of its records are spread: commits and memory stay small."""
+    parts = list[tuple[int, int]]()
+    put = StagedSession.put
+
+    async def noted(self: StagedSession, changes: Sequence[Change]) -> None:
+        rows = sum(len(one.message.parts) for one in changes if isinstance(one, PutMessage))
+        parts.append((len(msgspec.json.encode(changes)), rows))
+        await put(self, changes)
+
+    monkeypatch.setattr(StagedSession, "put", noted)
+    tools = (ToolDefinition("look", "x" * 300_000, ""),)
+    turns = [
+        ArchivedTurn(
+            make_turn(
+                real_id("trn", str(n)),
+                SESSION,
+                status=TurnStatus.ENDED,
+                tools=tools,
+                user_message_id=real_id("msg", "a"),
+            )
+        )
+        for n in range(20)
+    ]
+    messages = [
+        ArchivedMessage(
+            make_message(
+                real_id("msg", str(n)),
+                *(make_part(i, Text(""), part_id=real_id("prt", f"{n} {i}")) for i in range(500)),
+                session_id=SESSION,
+            )
+        )
+        for n in range(30)
+    ]
+    records: list[Record] = [ArchivedSession(make_session(SESSION)), *turns, *messages, SessionEnd(30)]
+    async with moving(tmp_path) as here:
+        await here.bring(lines(records))
+    assert max(size for size, _ in parts) < 2 * PART_BYTES
+    assert max(rows for _, rows in parts) < 5_000

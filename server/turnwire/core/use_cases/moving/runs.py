@@ -17,7 +17,7 @@ from turnwire.core.intake.readable_files import is_allowed_directory
 from turnwire.core.quotas.reservations import Reservations
 from turnwire.core.use_cases.moving.identities import Identities
 from turnwire.core.use_cases.moving.progress import ImportedSession, ImportProgress
-from turnwire.core.use_cases.moving.staging import PART_BYTES, PART_CHANGES, StagedSession, Staging, text_bytes
+from turnwire.core.use_cases.moving.staging import PART_BYTES, PART_CHANGES, StagedSession, Staging, weight
 from turnwire.core.use_cases.moving.validation import Validation, size_of
 from turnwire.core.work import Work
 from turnwire.domain.archive.records import (
@@ -77,15 +77,19 @@ class _Batches:
         batch, size = list[Item](), 0
         for item in self._items:
             batch.append(item)
-            if isinstance(item, ArchivedFile):
-                size += len(item.content)
-            elif isinstance(item, ArchivedMessage):
-                size += text_bytes(item.message)
+            read = self._advanced()  # the whole of a line, whatever it has
+            size += max(read, _weight(item))
             if isinstance(item, SessionEnd) or len(batch) >= PART_CHANGES or size >= PART_BYTES:
                 break
+        self._advanced()
+        return batch
+
+    def _advanced(self) -> int:
+        """Moves the position to where the reader is. Returns by how many bytes."""
+        before = self.position
         if not self._source.closed:
             self.position = self._source.tell()
-        return batch
+        return self.position - before
 
 
 class ImportRun:
@@ -297,6 +301,15 @@ def _names_in(session_id: str, batch: list[Item]) -> SessionNames:
             part.part_id for message in messages for part in message.parts if isinstance(part.content, ToolUse)
         ),
     )
+
+
+def _weight(item: Item) -> int:
+    match item:
+        case ArchivedFile(content=content):
+            return len(content)
+        case ArchivedMessage(message):
+            return weight(message)
+    return 0
 
 
 def _size_of_all(batch: list[Item]) -> int:

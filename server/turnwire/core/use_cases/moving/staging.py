@@ -25,6 +25,8 @@ from turnwire.ports.commit import (
 PART_CHANGES = 100
 PART_BYTES = 2**20
 """Of one commit: others wait some tens of milliseconds for it at most."""
+PART_WEIGHT = 256
+"""Bytes that one more part of a message counts as: a row takes time however short it is."""
 
 RETRY_SECONDS = 60.0
 """After a commit that failed, as on a full disk, while leftovers are dropped."""
@@ -145,7 +147,7 @@ def parts_of(changes: Iterable[Change]) -> Iterator[list[Change]]:
     for change in changes:
         part.append(change)
         size += len(change.content) if isinstance(change, PutFile) else 0
-        size += text_bytes(change.message) if isinstance(change, PutMessage) else 0
+        size += weight(change.message) if isinstance(change, PutMessage) else 0
         if len(part) >= PART_CHANGES or size >= PART_BYTES:
             yield part
             part, size = [], 0
@@ -153,10 +155,10 @@ def parts_of(changes: Iterable[Change]) -> Iterator[list[Change]]:
         yield part
 
 
-def text_bytes(message: Message) -> int:
-    """Returns about how many bytes the texts of a message have, without encoding it."""
+def weight(message: Message) -> int:
+    """Returns about how many bytes a message has, without encoding it. Each part counts as storing it takes time."""
     size = 0
     for part in message.parts:
         texts = (getattr(part.content, name, "") for name in ("text", "output", "input_json"))
-        size += len(part.provider_state or "") + sum(len(text or "") for text in texts)
+        size += PART_WEIGHT + len(part.provider_state or "") + sum(len(text or "") for text in texts)
     return size

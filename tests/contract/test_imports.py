@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import shutil
 import sqlite3
+import tempfile
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -43,6 +44,7 @@ from turnwire.domain.conversation.events import ConversationChange, Conversation
 from turnwire.domain.conversation.messages import Message, ModelRef, Origin, Text, ToolStatus, ToolUse
 from turnwire.domain.conversation.turns import ToolDefinition, TurnStatus
 from turnwire.domain.errors import ArchiveInvalid, InvalidRequest, NothingToRestore, RequestIdReused, UploadNotFound
+from turnwire.interop.turnwire_lines.reading import LinesReader
 from turnwire.ports.commit import Change, Commit, NewEvent, PutMessage, RemoveSession, ShowMessages
 from turnwire.ports.moving.archives import ArchiveFormat
 from turnwire.ports.pages import Page
@@ -576,3 +578,20 @@ async def test_no_part_of_a_session_is_long(tmp_path: Path, monkeypatch: pytest.
         await here.bring(lines(records))
     assert max(size for size, _ in parts) < 2 * PART_BYTES
     assert max(rows for _, rows in parts) < 5_000
+
+
+async def test_a_killed_import_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copy of its archive has no name while it is read."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    found = list[list[Path]]()
+
+    class Reader(LinesReader):
+        def read(self, source: BinaryIO, options: Mapping[str, str]) -> Iterator[Record | ImportProblem]:
+            found.append(list(folder.iterdir()))
+            return super().read(source, options)
+
+    async with moving(tmp_path, other=ArchiveFormat(Reader(2**22))) as here:
+        await here.bring(lines(golden_records()), format="other")
+    assert found == [[], [], []]

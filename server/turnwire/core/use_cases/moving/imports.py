@@ -154,9 +154,8 @@ class Imports:
         error: Exception | None = None
         try:
             with contextlib.ExitStack() as stack:
-                first = await self._copied(plan.principal.tenant, upload_id, stack)
-                ahead = stack.enter_context(await asyncio.to_thread(_opened, first))
-                behind = stack.enter_context(await asyncio.to_thread(_opened, first))
+                first, ahead, behind = await asyncio.to_thread(_opened, stack)
+                await self._copy(plan.principal.tenant, upload_id, first)
                 await run.validate(first, self._make_seen)
                 await run.store(ahead, behind, self._keeping)
             if not plan.dry_run and not progress.refused_sessions:
@@ -170,17 +169,11 @@ class Imports:
         finally:
             progress.end(error)
 
-    async def _copied(self, tenant: str, upload_id: str, stack: contextlib.ExitStack) -> BinaryIO:
-        """Copies the upload into a temporary file, which readers can seek in."""
-        folder = await asyncio.to_thread(tempfile.mkdtemp, prefix="turnwire-import-")
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        path = Path(folder) / "archive"
-        file = stack.enter_context(await asyncio.to_thread(path.open, "w+b"))
+    async def _copy(self, tenant: str, upload_id: str, file: BinaryIO) -> None:
+        """Copies the upload into a file, which readers can seek in, unlike in an upload."""
         async for piece in self._environment.store.uploads.pieces(tenant, upload_id):
             await asyncio.to_thread(file.write, piece)
-        await asyncio.to_thread(file.flush)
-        file.seek(0)
-        return file
+        await asyncio.to_thread(file.seek, 0)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -191,6 +184,15 @@ class Imports:
             del self._imports[key]
 
 
-def _opened(file: BinaryIO) -> BinaryIO:
-    """Opens a file once more, to read it from its beginning."""
-    return Path(file.name).open("rb")
+def _opened(stack: contextlib.ExitStack) -> tuple[BinaryIO, BinaryIO, BinaryIO]:
+    """Opens an empty file for writing, and twice more for reading. It has no name, so a killed server leaves none."""
+    folder = Path(tempfile.mkdtemp(prefix="turnwire-import-"))
+    try:
+        path = folder / "archive"
+        return (
+            stack.enter_context(path.open("w+b")),
+            stack.enter_context(path.open("rb")),
+            stack.enter_context(path.open("rb")),
+        )
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

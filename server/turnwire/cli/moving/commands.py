@@ -22,8 +22,10 @@ def add_moving_commands(app: typer.Typer) -> None:
     app.command("import")(_import)
 
 
+@takes_connection
 def _migrate_pynchy(
     *,
+    connection: Connection,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The SQLite file of pynchy.", show_default=False)],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would change, and write nothing.")] = False,
     verify: Annotated[
@@ -41,25 +43,39 @@ def _migrate_pynchy(
     to: Annotated[
         Path | None, typer.Option(help="Write the chats as an archive for `turnwire import`; the file is only read.")
     ] = None,
+    imports: Annotated[
+        bool, typer.Option("--import", help="Store the chats on a running server; the file is only read.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Add a type to every message of a pynchy file, in place, also while pynchy runs; see docs/migrating.md.
 
-    With --to, write an archive instead. Exit code 0: done; 1: something is not as it should be; 2: the file cannot be
-    migrated.
+    With --to, write an archive instead; with --import, store the chats as sessions on a running server. Exit code 0:
+    done; 1: something is not as it should be; 2: the file cannot be migrated.
     """
-    from turnwire.cli.moving.pynchy import Wishes, run_migration
-    from turnwire.cli.moving.pynchy_archive import ArchiveWishes, run_archive
     from turnwire.interop.pynchy.migration import Rules
 
-    if dry_run and (verify or backup):
+    if dry_run and (backup or (verify and not imports)):
         raise typer.BadParameter("writes nothing, so there is nothing to verify and no backup", param_hint="--dry-run")
-    if to and backup:
-        raise typer.BadParameter("is for a migration in place: with --to the file is only read", param_hint="--backup")
+    if (to or imports) and backup:
+        raise typer.BadParameter("is for a migration in place: else the file is only read", param_hint="--backup")
+    if to and imports:
+        raise typer.BadParameter(
+            "go without each other: `turnwire import` takes the archive", param_hint="--to, --import"
+        )
     rules = Rules(bot_names=frozenset(bot_name or ()), reclassify=reclassify)
+    if imports:
+        from turnwire.cli.moving.pynchy_archive import ArchiveWishes, import_archive
+
+        asked = ArchiveWishes(rules=rules, target=None, verify=verify)
+        raise typer.Exit(import_archive(file, asked, connection, dry_run=dry_run, as_json=as_json))
     if to:
+        from turnwire.cli.moving.pynchy_archive import ArchiveWishes, run_archive
+
         asked = ArchiveWishes(rules=rules, target=None if dry_run else to, verify=verify)
         raise typer.Exit(run_archive(file, asked, as_json=as_json))
+    from turnwire.cli.moving.pynchy import Wishes, run_migration
+
     wishes = Wishes(rules=rules, backup=backup, dry_run=dry_run, verify=verify)
     raise typer.Exit(run_migration(file, wishes, as_json=as_json))
 

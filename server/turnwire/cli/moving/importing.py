@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, TypeVar
 from uuid import uuid4
 
@@ -55,15 +56,30 @@ class _Told(Struct):
     problem_count: int = 0
 
 
-def run_import(connection: Connection, wanted: Wanted, *, as_json: bool) -> int:
+def run_import(
+    connection: Connection,
+    wanted: Wanted,
+    *,
+    as_json: bool,
+    archive: IO[bytes] | None = None,
+    facts: Mapping[str, object] = MappingProxyType({}),
+) -> int:
     """Imports an archive and prints what came of it.
+
+    Args:
+        connection: The server.
+        wanted: What to import, and how.
+        as_json: Whether to print JSON.
+        archive: An open archive that was made of the source, and is read instead of it; the caller closes it.
+        facts: What JSON tells of that archive beside the import; none for the import alone.
 
     Returns:
         The exit code: 0; 1 when it failed or a quota left a session out; 2 for wrong options or a file that cannot be
         read; 130 when it was interrupted.
     """
     try:
-        with _opened(wanted.source) as file, connection.open() as channel, progress_bar() as bar:
+        opened = contextlib.nullcontext(archive) if archive is not None else _opened(wanted.source)
+        with opened as file, connection.open() as channel, progress_bar() as bar:
             told = _imported(channel, file, wanted, bar)
     except ConnectionProblem as problem:
         print_error(str(problem))
@@ -78,7 +94,8 @@ def run_import(connection: Connection, wanted: Wanted, *, as_json: bool) -> int:
         print_error("interrupted: the server finishes what it has begun; the same command again brings the rest")
         return _INTERRUPTED
     if as_json:
-        print_json(_as_json(told, wanted))
+        shown = _as_json(told, wanted)
+        print_json({**facts, "import": shown} if facts else shown)
     else:
         _print(told, wanted)
     return 1 if any(problem.reason == _LEFT_OUT for problem in told.problems) else 0

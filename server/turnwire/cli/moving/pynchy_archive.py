@@ -1,7 +1,8 @@
-"""`turnwire migrate pynchy --to`: writes the chats of a pynchy file as an archive that `turnwire import` takes."""
+"""`turnwire migrate pynchy --to` and `--import`: writes the chats of a pynchy file as an archive, or sends it on."""
 
 import contextlib
 import os
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any, BinaryIO
 from msgspec import Struct, field
 from rich.table import Column
 
+from turnwire.cli.connection import Connection
+from turnwire.cli.moving.importing import Wanted, run_import
 from turnwire.cli.operator.output import print_error, print_json, print_line, print_table
 from turnwire.cli.operator.progress import Bar, progress_bar
 from turnwire.domain.archive.records import ArchivedMessage, ArchivedSession, ImportProblem, Record
@@ -39,7 +42,7 @@ class ArchiveWishes(Struct, frozen=True, kw_only=True):
     rules: Rules
     """How messages are classified."""
     target: Path | None
-    """The archive to write; None to count only."""
+    """The archive to write; None to count only, or to send it on."""
     verify: bool = False
     """Whether to compare the archive with the file."""
 
@@ -89,15 +92,9 @@ def run_archive(path: Path, wishes: ArchiveWishes, *, as_json: bool) -> int:
         The exit code: 0; 1 when the comparison found a difference; 2 when the file cannot be read or the archive not
         be written; 130 when the run was interrupted.
     """
-    try:
-        with progress_bar() as bar:
-            done = _archived(path, wishes, bar)
-    except (StorageError, ArchiveInvalid) as error:
-        print_error(error.message if str(path) in error.message else f"{path}: {error.message}")
-        return 2
-    except KeyboardInterrupt:
-        print_error("interrupted: there is no archive; run the same command again")
-        return _INTERRUPTED
+    done = _made(path, wishes, _opened(wishes.target))
+    if isinstance(done, int):
+        return done
     if as_json:
         print_json(_as_json(path, wishes, done))
     else:
@@ -105,28 +102,79 @@ def run_archive(path: Path, wishes: ArchiveWishes, *, as_json: bool) -> int:
     return 0 if done.is_right else 1
 
 
-def _archived(path: Path, wishes: ArchiveWishes, bar: Bar) -> _Done:
+def import_archive(path: Path, wishes: ArchiveWishes, connection: Connection, *, dry_run: bool, as_json: bool) -> int:
+    """Sends an archive of a file of pynchy to a running server and prints what came of it. The file is only read.
+
+    Nothing is sent when a comparison that was asked for found a difference. Equal files give equal archives, so what
+    is on the server already is found and left as it is.
+
+    Args:
+        path: The file.
+        wishes: What to do with it; no target.
+        connection: The server.
+        dry_run: Whether the server only checks.
+        as_json: Whether to print JSON.
+
+    Returns:
+        The exit code: that of `run_archive` when there is no archive or it differs, else that of `run_import`.
+    """
+    try:
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - closed below; it has no name, so a killed run leaves nothing
+    except OSError as error:
+        print_error(f"cannot write a temporary file: {error.strerror}")
+        return 2
+    with file:
+        done = _made(path, wishes, contextlib.nullcontext(file))
+        if isinstance(done, int):
+            return done
+        facts = _as_json(path, wishes, done)
+        if not as_json:
+            _print(path, wishes, done, is_sent=True)
+        elif not done.is_right:
+            print_json({**facts, "import": None})
+        if not done.is_right:
+            return 1
+        file.seek(0)
+        wanted = Wanted(source=path, dry_run=dry_run)
+        return run_import(connection, wanted, as_json=as_json, archive=file, facts=facts)
+
+
+def _made(path: Path, wishes: ArchiveWishes, opened: contextlib.AbstractContextManager[BinaryIO | None]) -> _Done | int:
+    """Writes an archive. Returns what it holds, or the exit code of a failure, which it prints."""
+    try:
+        with progress_bar() as bar, opened as file:
+            return _archived(path, wishes, file, bar)
+    except (StorageError, ArchiveInvalid) as error:
+        print_error(error.message if str(path) in error.message else f"{path}: {error.message}")
+        return 2
+    except OSError as error:
+        print_error(f"{path}: cannot write the archive: {error.strerror}")
+        return 2
+    except KeyboardInterrupt:
+        print_error("interrupted: there is no archive; run the same command again")
+        return _INTERRUPTED
+
+
+def _archived(path: Path, wishes: ArchiveWishes, file: BinaryIO | None, bar: Bar) -> _Done:
     done = _Done()
-    target = wishes.target
-    with _opened(target) as file:
-        bar.begin("copying")
-        with private_copy(path, bar.show) as db:
-            if wishes.verify:
-                bar.begin("reading")
-                done.before = fingerprint(db, bar.show)
-            bar.begin("writing")
-            writer = LinesWriter(include_files=True)
-            for record in records(db, wishes.rules, bar.show):
-                done.count(record)
-                if file is not None and not isinstance(record, ImportProblem):
-                    file.write(writer.write(record))
-        if file is not None:
-            file.write(writer.end())
-            file.flush()
-            if wishes.verify:
-                bar.begin("verifying")
-                done.after = _fingerprint_of(file, done.messages, bar)
-            os.fsync(file.fileno())
+    bar.begin("copying")
+    with private_copy(path, bar.show) as db:
+        if wishes.verify:
+            bar.begin("reading")
+            done.before = fingerprint(db, bar.show)
+        bar.begin("writing")
+        writer = LinesWriter(include_files=True)
+        for record in records(db, wishes.rules, bar.show):
+            done.count(record)
+            if file is not None and not isinstance(record, ImportProblem):
+                file.write(writer.write(record))
+    if file is not None:
+        file.write(writer.end())
+        file.flush()
+        if wishes.verify:
+            bar.begin("verifying")
+            done.after = _fingerprint_of(file, done.messages, bar)
+        os.fsync(file.fileno())
     return done
 
 
@@ -185,7 +233,7 @@ def _as_json(path: Path, wishes: ArchiveWishes, done: _Done) -> dict[str, Any]:
     }
 
 
-def _print(path: Path, wishes: ArchiveWishes, done: _Done) -> None:
+def _print(path: Path, wishes: ArchiveWishes, done: _Done, *, is_sent: bool = False) -> None:
     rows = [(name, str(count)) for name, count in sorted(done.types.items())]
     print_table(_COLUMNS, [*rows, ("hidden", str(done.hidden))])
     for problem in done.first_problems:
@@ -193,10 +241,10 @@ def _print(path: Path, wishes: ArchiveWishes, done: _Done) -> None:
     if done.problems > len(done.first_problems):
         print_line(f"and {done.problems - len(done.first_problems)} problems more")
     held = f"{done.sessions} sessions, {done.messages} messages"
-    if wishes.target is None:
+    if wishes.target is None and not is_sent:
         print_line(f"{path}: {held}; nothing was written")
         return
-    print_line(f"{wishes.target}: {held}")
+    print_line(f"{wishes.target or path}: {held}")
     if done.before is not None:
         if done.is_right:
             print_line(f"verified: all columns of {done.before.rows} rows can be told from the archive", "green")

@@ -1,0 +1,273 @@
+"""Conversations of other systems on a real server, brought there by the commands that docs/migrating.md prints."""
+
+import asyncio
+import json
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from opencode.message.content_pb2 import (
+    MESSAGE_TYPE_ASSISTANT,
+    MESSAGE_TYPE_HOST,
+    MESSAGE_TYPE_TOOL_RESULT,
+    MESSAGE_TYPE_USER,
+)
+from opencode.message.message_pb2 import ExplainContextRequest
+from opencode.session.session_pb2 import ListSessionsRequest
+from tests.support.clients.archives import export
+from tests.support.clients.conversation import messages_of, session_of, text, words_of
+from tests.support.fakes.foreign_archives import CHATGPT, CLAUDE, OPENAI, OPENCODE, as_json, as_lines, zipped
+from tests.support.fakes.pynchy_file import BOT_NAME, make_old_file, many_rows, old_rows
+from tests.support.oracles.archives import golden_records
+from tests.support.servers.moving import lines
+from tests.support.servers.process import ServerProcess, server_process
+from tests.support.servers.running import Client, connect
+
+ENVIRON = {name: value for name, value in os.environ.items() if not name.startswith("TURNWIRE_")}
+PYNCHY = ("migrate", "pynchy", "--bot-name", BOT_NAME, "--import")
+
+
+async def started(*arguments: str | Path, target: str) -> asyncio.subprocess.Process:
+    """Starts a command in a process of its own."""
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "turnwire", *map(str, arguments), "--target", target),
+        env=ENVIRON,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+async def run(*arguments: str | Path, target: str) -> bytes:
+    """Runs a command, which has to succeed, and returns what it prints."""
+    process = await started(*arguments, target=target)
+    output, error = await process.communicate()
+    assert (process.returncode, error.decode()) == (0, "")
+    return output
+
+
+async def told(*arguments: str | Path, target: str) -> Any:
+    """Runs a command and returns its JSON."""
+    return json.loads(await run(*arguments, "--json", target=target))
+
+
+async def sessions_of(client: Client) -> list[Any]:
+    """Returns all sessions, by title."""
+    found = (await client.sessions.ListSessions(ListSessionsRequest())).sessions
+    return sorted([await session_of(client, one.id) for one in found], key=lambda session: str(session.title))
+
+
+async def until_sessions(client: Client, count: int) -> None:
+    """Waits until an import has stored some sessions."""
+    while True:
+        try:
+            if len(await sessions_of(client)) >= count:
+                return
+        except grpc.aio.AioRpcError as error:
+            assert error.code() is grpc.StatusCode.UNAVAILABLE
+        await asyncio.sleep(0)
+
+
+async def test_a_file_of_pynchy_is_imported_at_once(tmp_path: Path) -> None:
+    """Its 404 rows are messages of sessions; lists show neither traces nor what was cleared, and no model gets what is
+    the host's. The file is only read; the same command again finds everything there.
+    """
+    path = make_old_file(tmp_path / "messages.db")
+    before = path.read_bytes()
+    async with server_process(tmp_path) as server, connect(server.address) as client:
+        dry = await told(*PYNCHY, "--dry-run", path, target=server.address)
+        assert (dry["messages"], dry["import"]["session_count"], await sessions_of(client)) == (404, 4, [])
+        done = await told(*PYNCHY, "--verify", path, target=server.address)
+        assert done["verification"]["right"]
+        assert sum(session["messages"] for session in done["import"]["sessions"]) == len(old_rows()) == 404
+        sessions = await sessions_of(client)
+        assert [session.title for session in sessions] == ["Ada", "Family", "gone@g.us", "tui://local"]
+        assert {session.origin.system for session in sessions} == {"pynchy"}
+        conversations = [await messages_of(client, session.id) for session in sessions]
+        types = Counter(message.type for messages in conversations for message in messages)
+        assert sum(types.values()) == 404 - done["hidden"]
+        assert set(types) == {
+            MESSAGE_TYPE_USER, MESSAGE_TYPE_ASSISTANT, MESSAGE_TYPE_HOST, MESSAGE_TYPE_TOOL_RESULT,
+        }  # fmt: skip
+        assert not any("legacy_kind" in message.metadata_json for messages in conversations for message in messages)
+        for session, messages in zip(sessions, conversations, strict=True):
+            explained = ExplainContextRequest(session_id=session.id, parts=[text("and now?")])
+            request = (await client.messages.ExplainContext(explained)).request_json
+            sent = {words_of(message) for message in messages if message.type == MESSAGE_TYPE_USER} - {""}
+            hosts = {words_of(message) for message in messages if message.type == MESSAGE_TYPE_HOST} - {"", *sent}
+            assert all(as_json(words)[1:-1].decode() in request for words in sent)
+            assert not any(f'"{as_json(words)[1:-1].decode()}"' in request for words in hosts)
+            assert not any(trace in request for trace in ("What does she", "Bash", "tool_use_id", "total_cost_usd"))
+        whole = await export(client)
+        people = await run(*PYNCHY, path, target=server.address)
+        assert people.decode().splitlines()[-2:] == [
+            f"{path}: 4 sessions, 404 messages", "0 sessions imported, 4 were there already",
+        ]  # fmt: skip
+        assert await export(client) == whole
+    assert path.read_bytes() == before
+
+
+async def undisturbed(folder: Path, *command: str | Path) -> bytes:
+    """Returns the archive of a server that nobody has killed, where a command has run."""
+    folder.mkdir()
+    async with server_process(folder) as server, connect(server.address) as client:
+        await run(*command, target=server.address)
+        return await export(client)
+
+
+@pytest.mark.timeout(180)
+async def test_an_import_whose_client_is_killed_is_finished_by_the_same_command(tmp_path: Path) -> None:
+    """All is as if nobody had been killed, and nothing is there twice. A killed client leaves no file."""
+    command = (*PYNCHY, make_old_file(tmp_path / "messages.db", many_rows(6_000)))
+    expected = await undisturbed(tmp_path / "other", *command)
+    files = set(tmp_path.iterdir())
+    async with server_process(tmp_path) as server, connect(server.address) as client:
+        process = await started(*command, target=server.address)
+        await until_sessions(client, 1)
+        assert process.returncode is None, "not killed in the middle"
+        process.kill()
+        await process.communicate()
+        while True:
+            again = await started(*command, "--json", target=server.address)
+            output, error = await again.communicate()
+            if again.returncode == 0:
+                break
+            assert b"FAILED_PRECONDITION" in error  # the server still finishes what it has begun
+        assert json.loads(output)["import"]["sessions"][0]["existed"]
+        assert await export(client) == expected
+        assert len(await sessions_of(client)) == 3
+    assert {file for file in tmp_path.iterdir() if not file.name.startswith("turnwire")} == files
+
+
+@pytest.mark.timeout(180)
+async def test_an_import_whose_server_is_killed_goes_on(tmp_path: Path) -> None:
+    """By itself when a server is there again soon; the same command finds everything there."""
+    command = (*PYNCHY, make_old_file(tmp_path / "messages.db", many_rows(6_000)))
+    expected = await undisturbed(tmp_path / "other", *command)
+    async with server_process(tmp_path) as server, connect(server.address) as client:
+        process = await started(*command, "--json", target=server.address)
+        await until_sessions(client, 1)
+        await server.kill()
+        assert process.returncode is None, "not killed in the middle"
+    restarted = await ServerProcess.start(tmp_path, listen=server.address)
+    try:
+        output, error = await process.communicate()
+        assert (process.returncode, error.decode()) == (0, "")
+        assert json.loads(output)["import"]["sessions"][0]["existed"]
+        done = await told(*command, target=restarted.address)
+        assert [session["existed"] for session in done["import"]["sessions"]] == [True] * 3
+        async with connect(restarted.address) as client:
+            assert await export(client) == expected
+    finally:
+        await restarted.kill()
+
+
+ROWS = [
+    {"id": 1, "session_id": 7, "kind": "system", "content": "Be brief."},
+    {"id": 2, "session_id": 7, "kind": "user", "content": "before the clear"},
+    {"id": 3, "session_id": 7, "kind": "clear"},
+    {"id": 4, "session_id": 7, "kind": "user", "content": "What is there?"},
+    {"id": 5, "session_id": 7, "kind": "usage", "data_json": "{}"},
+    {
+        "id": 6,
+        "session_id": 7,
+        "kind": "tool_call",
+        "data_json": '{"tool_call_id": "c1", "name": "bash", "arguments": "{}"}',
+    },
+    {
+        "id": 7,
+        "session_id": 7,
+        "kind": "tool_result",
+        "data_json": '{"tool_call_id": "c1", "output": "a.py", "success": true}',
+    },
+    {"id": 8, "session_id": 7, "kind": "assistant", "content": "There is a.py."},
+    {"id": 9, "session_id": 8, "kind": "user", "content": "of another one"},
+]
+MADE_BY = ("provider=anthropic", "model=claude-sonnet-4-5", "api=anthropic", "skip=usage")
+
+"""Options that the page describes."""
+
+FORMATS = {
+    "chatgpt": (
+        zipped(conversations_dot_json=as_json([CHATGPT])),
+        {"Charts": ["Draw this. 絵", "Here it is."]},
+        "FILE_NOT_IN_ARCHIVE",
+    ),
+    "claude": (zipped(conversations_dot_json=as_json([CLAUDE])), {"Poems": ["Read this. 詩", "Thanks."]}, "FILE"),
+    "openai": (as_lines(OPENAI), {"Weather": ["What is that? 天気", "The sun."]}, ""),
+    "opencode": (as_json(OPENCODE), {"Fix it": ["Fix it. 直す", "It is fixed."]}, ""),
+    "ikigai": (
+        as_lines(*({**row, "created_at": f"2026-01-31T22:00:{row['id']:02}Z"} for row in ROWS)),
+        {"7": ["What is there?", "There is a.py."], "8": ["of another one"]},
+        "",
+    ),
+}
+"""Of each format: an archive, what lists show of its sessions by title, and a problem that is told."""
+
+
+@pytest.mark.parametrize("name", FORMATS)
+async def test_an_export_of_another_system_is_imported(tmp_path: Path, name: str) -> None:
+    """Lists show its conversations; the same command again finds them there; what has no place is told."""
+    archive, expected, problem = FORMATS[name]
+    path = tmp_path / "export"
+    path.write_bytes(archive)
+    command = ["import", path, "--format", name]
+    if name == "ikigai":
+        command += [word for option in MADE_BY for word in ("--option", option)]
+    async with server_process(tmp_path) as server, connect(server.address) as client:
+        done = await told(*command, target=server.address)
+        assert [session["existed"] for session in done["sessions"]] == [False] * len(expected)
+        assert any(one["reason"].startswith(problem) for one in done["problems"]) or not problem
+        sessions = await sessions_of(client)
+        assert [session.title for session in sessions] == list(expected)
+        assert {session.origin.system for session in sessions} == {name}
+        for session in sessions:
+            words = "\n".join(map(words_of, await messages_of(client, session.id)))
+            assert all(one in words for one in expected[session.title])
+            assert "before the clear" not in words
+        whole = await export(client)
+        again = await told(*command, target=server.address)
+        assert [session["existed"] for session in again["sessions"]] == [True] * len(expected)
+        assert [session["session_id"] for session in again["sessions"]] == [
+            session["session_id"] for session in done["sessions"]
+        ]
+        assert await export(client) == whole
+        if name in ("openai", "opencode"):
+            written = (await run("export", "--format", name, target=server.address)).decode()
+            assert all(json.dumps(one, ensure_ascii=False)[1:-1] in written for one in expected[sessions[0].title])
+
+
+async def test_a_database_with_every_kind_of_content_is_exported_imported_and_exported(tmp_path: Path) -> None:
+    """With the commands; the second archive is the first one, byte for byte."""
+    first, second, third = (tmp_path / f"{name}.jsonl" for name in ("first", "second", "third"))
+    first.write_bytes(lines([*golden_records(), *golden_records("other")]))
+    foreign = tmp_path / "foreign"
+    archives = list[bytes]()
+    for number, written in enumerate((second, third)):
+        folder = tmp_path / f"server{number}"
+        folder.mkdir()
+        async with server_process(folder) as server, connect(server.address) as client:
+            if written is second:
+                await run("import", first, target=server.address)
+                for name, (archive, _, _) in FORMATS.items():
+                    foreign.write_bytes(archive)
+                    options = ["--option", "skip=usage"] if name == "ikigai" else []
+                    await run("import", foreign, "--format", name, *options, target=server.address)
+                pynchy = tmp_path / "messages.db"
+                await run(*PYNCHY, make_old_file(pynchy), target=server.address)
+            else:
+                await run("import", second, target=server.address)
+            await run("export", "-o", written, target=server.address)
+            archives.append(await export(client))
+    assert archives[0] == archives[1] == second.read_bytes() == third.read_bytes()
+    contents = {part["content"]["type"] for line in archives[0].splitlines() for part in _parts(json.loads(line))}
+    assert contents == {"text", "reasoning", "refusal", "file", "tool_use", "tool_result", "provider"}
+
+
+def _parts(record: Any) -> Any:
+    return record["message"].get("parts", ()) if record["kind"] == "message" else ()

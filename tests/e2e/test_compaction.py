@@ -24,7 +24,7 @@ from opencode.message.content_pb2 import (
 from opencode.message.message_pb2 import AbortSessionRequest, AppendMessageRequest
 from opencode.session.session_pb2 import COMPACTION_MODE_OFF, SessionSettings, UpdateSessionRequest
 from opencode.tool.tool_pb2 import SubmitToolResultRequest
-from opencode.turn.turn_pb2 import TurnSettings
+from opencode.turn.turn_pb2 import BUSY_POLICY_STEER, TurnSettings
 from opencode.turn.turn_service_pb2 import StartTurnRequest
 from tests.support.clients.conversation import (
     ask,
@@ -353,3 +353,43 @@ async def test_the_summary_counts_after_a_restart(tmp_path: Path) -> None:
         assert SUMMARY in before
         assert SUMMARY in after
         assert "long-0 " not in after
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_a_turn_that_messages_have_joined(tmp_path: Path, api: str) -> None:
+    """It is cut between its steps as any other; what its users said stays word for word behind the summary."""
+
+    def calling(request: RecordedRequest) -> ScriptedReply:
+        if asks_for_a_summary(request) or not request.body.get("tools"):
+            return reply(request)
+        number = next(numbers)
+        pieces = (Say("Done."),) if number > 8 else (Say(f"Step {number}."), Call("look", "{}", f"call_{number}"))
+        return answer(api, *pieces, tokens=tokens_of(request))
+
+    numbers = iter(range(1, 100))
+    async with world(tmp_path, api, calling) as one:
+        running = await one.client.messages.SendMessage(ask("look around", model=MODEL, tools=[tool("look")]))
+        async with watching(one.client, running.session_id, after_sequence=running.sequence) as watch:
+            for number in range(1, 9):
+                call = await watch.until(
+                    lambda e, n=number: (
+                        (e.tool_call_updated.state.call_id, e.tool_call_updated.state.status)
+                        == (f"call_{n}", "pending")
+                    )
+                )
+                if number in (1, 4):
+                    hint = ask(f"hint {number}", running.session_id, busy_policy=BUSY_POLICY_STEER)
+                    await one.client.messages.SendMessage(hint)
+                result = SubmitToolResultRequest(session_id=running.session_id, output=f"seen {number} {LONG}")
+                result.tool_call_id = call.tool_call_updated.state.id
+                await one.client.tools.SubmitToolResult(result)
+            ended = (await watch.until_turn_ended(running.turn_id)).turn_ended.turn
+        assert ended.finish_reason == FINISH_REASON_STOP
+        assert one.summarised()
+        last = one.answered()[-1]
+        assert "seen 1" not in last and "the messages that follow" in last
+        assert [last.count(words) for words in ("look around", "hint 1", "hint 4")] == [1, 1, 1]
+        places = [last.index(words) for words in (SUMMARY, "look around", "hint 1", "hint 4")]
+        assert places == sorted(places)
+        bodies = [request.body for request in one.provider.requests]
+        assert [violation for body in bodies for violation in CHECKS[api](body)] == []

@@ -11,6 +11,7 @@ import pytest
 
 from opencode.message.content_pb2 import (
     FINISH_REASON_ABORTED,
+    FINISH_REASON_BUDGET,
     FINISH_REASON_MAX_STEPS,
     FINISH_REASON_MERGED,
     FINISH_REASON_STOP,
@@ -231,6 +232,15 @@ async def test_limits_of_the_turn_come_first(caller: Caller) -> None:
     sent = await caller.steer("hint")
     await caller.see(1)
     assert (await caller.turn(caller.running)).finish_reason == FINISH_REASON_MAX_STEPS
+    assert (await caller.turn(sent)).finish_reason == FINISH_REASON_STOP
+
+
+async def test_a_used_up_budget_comes_first(caller: Caller) -> None:
+    """The turn ends as it would have; the message has the budget of its own turn."""
+    await caller.begin(options=GenerationOptions(max_turn_tokens=1))
+    sent = await caller.steer("hint")
+    await caller.see(1)
+    assert (await caller.turn(caller.running)).finish_reason == FINISH_REASON_BUDGET
     assert (await caller.turn(sent)).finish_reason == FINISH_REASON_STOP
 
 

@@ -322,11 +322,14 @@ class World:
         """
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
-                head = (await session_of(self.client, one.session_id)).head_sequence
-                while (one.fold.head or 0) < head or not ended <= one.fold.ended_turns.keys() or not self._rests(one):
-                    self._look_at(one)
-                    await self._moved.wait()
-                    self._moved.clear()
+                running = None
+                while running != next(iter(one.fold.open_turns), ""):  # a snapshot may be ahead of the events
+                    session = await session_of(self.client, one.session_id)
+                    running = session.active_turn_id
+                    while (one.fold.head or 0) < session.head_sequence or not self._rests(one, ended):
+                        self._look_at(one)
+                        await self._moved.wait()
+                        self._moved.clear()
         except TimeoutError:
             raise AssertionError(f"the session hangs: {one.given=}\n{one.fold.listed()=}") from None
 
@@ -390,7 +393,9 @@ class World:
         assert one.fold.ended_turns[accepted.turn_id] == FINISH_REASON_STOP, said
         assert words_of(said) == FINE.text
 
-    def _rests(self, one: Followed) -> bool:
+    def _rests(self, one: Followed, ended: Set[str]) -> bool:
+        if not ended <= one.fold.ended_turns.keys():
+            return False
         if not one.fold.open_turns:  # when an answer is held already, the start of its turn is on its way
             return not one.fold.queue and one.hold is None
         if one.hold is not None:

@@ -64,7 +64,7 @@ def assemble(
                 before = message.message_id in covered
                 (pinned if before else rest).append(kept)
     if summary_at is not None:
-        pinned = _with_summary(pinned, history[summary_at], continues=bool(_pinned_questions(history, summary_at)))
+        pinned = _with_summary(pinned, history[summary_at], questions=len(_pinned_questions(history, summary_at)))
     request = ProviderRequest(
         model_id=turn.model.model_id,
         system=system,
@@ -153,11 +153,11 @@ def _reason_to_drop(message: Message, covered: dict[str, bool]) -> RepairReason 
     return None if message.parts else RepairReason.EMPTY
 
 
-def _with_summary(pinned: list[Message], summary: Message, *, continues: bool) -> list[Message]:
+def _with_summary(pinned: list[Message], summary: Message, *, questions: int) -> list[Message]:
     """Returns what comes before the kept messages: system messages, the summary, then the open question."""
     text = "\n\n".join(part.content.text for part in summary.parts if isinstance(part.content, Text))
     # in the user's role, not the system's: it repeats words of users and tools, which lack the operator's authority
-    content = Text(summary_text(text, continues=continues))
+    content = Text(summary_text(text, questions=questions))
     stand_in = msgspec.structs.replace(
         summary, type=MessageType.USER, parts=(msgspec.structs.replace(summary.parts[0], index=0, content=content),)
     )
@@ -165,14 +165,15 @@ def _with_summary(pinned: list[Message], summary: Message, *, continues: bool) -
     return [*systems, stand_in, *(message for message in pinned if message.type is not MessageType.SYSTEM)]
 
 
-def summary_text(text: str, *, continues: bool) -> str:
+def summary_text(text: str, *, questions: int) -> str:
     """Returns a summary as the model reads it, marked as a summary at its beginning and end.
 
     Args:
         text: The summary.
-        continues: The next message is a question on which work has begun; the summary covers that work.
+        questions: How many of the next messages are questions on which work has begun; the summary covers that work.
     """
-    begun = " It ends with what was already done about the message that follows; go on from there." if continues else ""
+    following = "the message that follows" if questions == 1 else "the messages that follow"
+    begun = f" It ends with what was already done about {following}; go on from there." if questions else ""
     inner = text.replace(f"</{SUMMARY_TAG}", f"<\\/{SUMMARY_TAG}")
     return (
         "What follows is a summary of the earlier part of this conversation, which is not shown any more. It was"

@@ -208,7 +208,7 @@ class Endless(io.RawIOBase):
 def test_memory_does_not_grow_with_the_archive(name: str) -> None:
     """Three times as many conversations take no more."""
     item = as_json(EXAMPLES[name])
-    assert peak(name, item, 1_200) < peak(name, item, 400) + 500_000
+    assert peak(name, item, 450) < peak(name, item, 150) + 250_000
 
 
 def peak(name: str, item: bytes, count: int) -> int:

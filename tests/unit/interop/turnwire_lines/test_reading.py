@@ -103,7 +103,7 @@ def test_a_line_without_an_end_is_read_up_to_the_bound() -> None:
 
 def test_a_line_has_a_bound_of_texts() -> None:
     """Whatever is in them: what stands within a text does not count."""
-    head, session, *_ = lines(golden_records()).splitlines(keepends=True)
+    head, session, *_ = written(golden_records()).splitlines(keepends=True)
     many = session.replace(b'"labels":{', b'"labels":{' + b"".join(b'"%d":"\\"",' % n for n in range(MAX_TEXTS)))
     with pytest.raises(ArchiveInvalid, match="has more than 500000 texts"):
         list(LinesReader(2**26).read(io.BytesIO(head + many), {}))

@@ -26,6 +26,8 @@ class Followed:
     """What its model answered so far."""
     hold: Hold | None = None
     """What holds the session's answer back now."""
+    cuts: int = 0
+    """How often answers that were on their way were cut off."""
     fold: SessionFold = field(init=False)
     watching: asyncio.Task[None] | None = None
     token: str = ""
@@ -39,6 +41,11 @@ class Followed:
     events: dict[int, bytes] = field(default_factory=dict)
     """Durable events that were delivered, by sequence: no restart may change them."""
     named: list[tuple[SendMessageRequest, SendMessageResponse]] = field(default_factory=list)
+
+    def cut_off(self) -> None:
+        """Forgets the answer that is on its way: its turn is ended, or the server is."""
+        self.cuts += 1
+        self.hold = None
 
     def mark(self, words: str) -> str:
         """Returns words that name the session."""

@@ -137,7 +137,7 @@ class World:
                 one.watching = None
         await self._running.aclose()
         for one in self.sessions:
-            one.hold = None
+            one.cut_off()
 
     # What the models do.
 
@@ -155,11 +155,13 @@ class World:
             one.paused = reply.ending == "paused" and api == "anthropic"
             one.open_call = open_hosted_call(pieces)
         self._asked.set()
-        hold = Hold(lambda: self._held(one, hold))
+        cuts = one.cuts
+        hold = Hold(lambda: self._held(one, hold, cuts))
         return reply.on_the_wire(api, hold)
 
-    def _held(self, one: Followed, hold: Hold) -> None:
-        one.hold = hold
+    def _held(self, one: Followed, hold: Hold, cuts: int) -> None:
+        if cuts == one.cuts:  # else nobody reads the answer any more
+            one.hold = hold
         self._move()
 
     def _session_of(self, request: RecordedRequest) -> Followed | None:
@@ -219,7 +221,7 @@ class World:
         """Returns the turn that a message with a policy ends, if there is one. Nobody waits for its answer any more."""
         if policy != BUSY_POLICY_INTERRUPT:
             return set()
-        one.hold = None
+        one.cut_off()
         return set(one.fold.open_turns)
 
     async def edit(self, one: Followed, message_id: str, words: str, policy: int) -> None:
@@ -269,7 +271,7 @@ class World:
 
     async def abort(self, one: Followed, *, keep_queue: bool) -> None:
         """Ends the running turn."""
-        one.hold = None
+        one.cut_off()
         await self.client.messages.AbortSession(AbortSessionRequest(session_id=one.session_id, keep_queue=keep_queue))
         await self.rest(one)
 

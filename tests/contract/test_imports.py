@@ -43,7 +43,14 @@ from turnwire.domain.archive.records import (
 from turnwire.domain.conversation.events import ConversationChange, ConversationChanged, SessionDeleted
 from turnwire.domain.conversation.messages import Message, ModelRef, Origin, Text, ToolStatus, ToolUse
 from turnwire.domain.conversation.turns import ToolDefinition, TurnStatus
-from turnwire.domain.errors import ArchiveInvalid, InvalidRequest, NothingToRestore, RequestIdReused, UploadNotFound
+from turnwire.domain.errors import (
+    ArchiveInvalid,
+    InvalidRequest,
+    NothingToRestore,
+    RequestIdReused,
+    StorageError,
+    UploadNotFound,
+)
 from turnwire.interop.turnwire_lines.reading import LinesReader
 from turnwire.ports.commit import Change, Commit, NewEvent, PutMessage, RemoveSession, ShowMessages
 from turnwire.ports.moving.archives import ArchiveFormat
@@ -356,6 +363,17 @@ async def test_requests_are_answered_again(tmp_path: Path) -> None:
             await here.follow(MINE, upload_id=upload_id, request_id="r", fingerprint="2")
         with pytest.raises(UploadNotFound):
             await here.follow(OTHERS, upload_id=upload_id, request_id="r", fingerprint="1")
+
+
+async def test_a_folder_without_room_is_a_clean_error(tmp_path: Path) -> None:
+    """Copies of archives are beside the database; where none can be made, nothing is stored and the upload stays."""
+    gone = CoreSettings(default_model=MODEL, spool_folder=tmp_path / "gone")
+    async with moving(tmp_path, gone) as here:
+        upload_id = await here.upload(lines(golden_records()))
+        with pytest.raises(StorageError, match="No such file"):
+            await here.follow(MINE, upload_id=upload_id)
+        assert await here.store.of("mine").session_ids() == ()
+        assert (await here.store.uploads.upload("mine", upload_id)).is_complete
 
 
 async def test_wrong_requests_are_refused(tmp_path: Path) -> None:

@@ -41,10 +41,21 @@ async def test_the_file_has_all_bytes_and_no_name(uploads: SqliteUploads, tmp_pa
         assert spool.upload.sha256 == hashlib.sha256(CONTENT).hexdigest()
         assert list(folder.iterdir()) == []
         await uploads.remove("default", "upl_1")
-        assert spool.file.read() == CONTENT
-        spool.file.seek(7)
-        assert spool.file.read(3) == CONTENT[7:10]
-    assert spool.file.closed
+        [file] = spool.files
+        assert file.read() == CONTENT
+        file.seek(7)
+        assert file.read(3) == CONTENT[7:10]
+    assert file.closed
+
+
+async def test_readers_share_the_bytes_and_no_place(uploads: SqliteUploads, tmp_path: Path) -> None:
+    """One that is closed early takes nothing from the others."""
+    async with spooled(uploads, "default", "upl_1", tmp_path, readers=3) as spool:
+        whole, ahead, behind = spool.files
+        assert whole.read() == CONTENT
+        whole.close()
+        assert ahead.read(5) == behind.read(5) == CONTENT[:5]
+    assert ahead.closed and behind.closed
 
 
 @pytest.mark.parametrize(
@@ -68,12 +79,14 @@ async def test_a_full_disk_is_a_clean_error(
         async with spooled(uploads, "default", "upl_1", tmp_path / "missing"):
             pass
     assert "No such file" in missing.value.message
-    full = Path("/dev/full").open("w+b")  # noqa: SIM115 - `spooled` closes it
-    monkeypatch.setattr(tempfile, "TemporaryFile", lambda dir: full)
+    full, name = os.open("/dev/full", os.O_RDWR), tmp_path / "full"
+    name.touch()
+    monkeypatch.setattr(tempfile, "mkstemp", lambda **_: (full, str(name)))
     with pytest.raises(StorageFull):
         async with spooled(uploads, "default", "upl_1", tmp_path):
             pass
-    assert full.closed
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(full)
 
 
 async def test_the_file_goes_with_an_error_of_its_user(uploads: SqliteUploads, tmp_path: Path) -> None:
@@ -81,4 +94,4 @@ async def test_the_file_goes_with_an_error_of_its_user(uploads: SqliteUploads, t
     with pytest.raises(ZeroDivisionError):
         async with spooled(uploads, "default", "upl_1", tmp_path) as spool:
             raise ZeroDivisionError
-    assert spool.file.closed
+    assert spool.files[0].closed

@@ -2,12 +2,8 @@
 
 import asyncio
 import contextlib
-import shutil
-import tempfile
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Mapping
-from pathlib import Path
-from typing import BinaryIO
 from uuid import uuid4
 
 from msgspec import Struct
@@ -19,6 +15,7 @@ from turnwire.core.use_cases.moving.formats import OWN, Formats
 from turnwire.core.use_cases.moving.progress import ImportProgress, ImportStatus
 from turnwire.core.use_cases.moving.runs import ImportPlan, ImportRun
 from turnwire.core.use_cases.moving.staging import Staging
+from turnwire.core.use_cases.uploads.spooling import spooled
 from turnwire.domain.errors import (
     ImportRunning,
     InvalidRequest,
@@ -153,14 +150,15 @@ class Imports:
     async def _carry_out(self, run: ImportRun, plan: ImportPlan, upload_id: str, progress: ImportProgress) -> None:
         error: Exception | None = None
         try:
-            with contextlib.ExitStack() as stack:
-                first, ahead, behind = await asyncio.to_thread(_opened, stack)
-                await self._copy(plan.principal.tenant, upload_id, first)
-                await run.validate(first, self._make_seen)
+            folder = self._environment.settings.spool_folder
+            uploads, tenant = self._environment.store.uploads, plan.principal.tenant
+            async with spooled(uploads, tenant, upload_id, folder, readers=3) as archive:
+                whole, ahead, behind = archive.files
+                await run.validate(whole, self._make_seen)
                 await run.store(ahead, behind, self._keeping)
             if not plan.dry_run and not progress.refused_sessions:
                 with contextlib.suppress(UploadNotFound):
-                    await asyncio.shield(self._environment.store.uploads.remove(plan.principal.tenant, upload_id))
+                    await asyncio.shield(uploads.remove(tenant, upload_id))
         except asyncio.CancelledError:
             error = ShuttingDown()
             raise
@@ -169,12 +167,6 @@ class Imports:
         finally:
             progress.end(error)
 
-    async def _copy(self, tenant: str, upload_id: str, file: BinaryIO) -> None:
-        """Copies the upload into a file, which readers can seek in, unlike in an upload."""
-        async for piece in self._environment.store.uploads.pieces(tenant, upload_id):
-            await asyncio.to_thread(file.write, piece)
-        await asyncio.to_thread(file.seek, 0)
-
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
@@ -182,17 +174,3 @@ class Imports:
         ended = [key for key, one in self._imports.items() if one.progress.has_ended]
         for key in ended[: max(0, len(ended) - MAX_KEPT)]:
             del self._imports[key]
-
-
-def _opened(stack: contextlib.ExitStack) -> tuple[BinaryIO, BinaryIO, BinaryIO]:
-    """Opens an empty file for writing, and twice more for reading. It has no name, so a killed server leaves none."""
-    folder = Path(tempfile.mkdtemp(prefix="turnwire-import-"))
-    try:
-        path = folder / "archive"
-        return (
-            stack.enter_context(path.open("w+b")),
-            stack.enter_context(path.open("rb")),
-            stack.enter_context(path.open("rb")),
-        )
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

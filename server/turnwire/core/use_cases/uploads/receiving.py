@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 from asyncio import Future
-from contextlib import AbstractAsyncContextManager
 from pathlib import PurePosixPath
 
 from turnwire.core.environment import Environment
@@ -14,7 +13,6 @@ from turnwire.core.intake.readable_files import too_large
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.quotas.reservations import Reservations
 from turnwire.core.uncancelled import Uncancelled
-from turnwire.core.use_cases.uploads.spooling import SpooledUpload, spooled
 from turnwire.domain.errors import InvalidRequest
 from turnwire.domain.principal import Principal
 from turnwire.ports.commit import RecordRequest
@@ -82,10 +80,6 @@ class Uploads:
     async def delete(self, principal: Principal, upload_id: str) -> None:
         """Removes an upload. Goes on when it is cancelled."""
         await asyncio.shield(self._store.remove(principal.tenant, upload_id))
-
-    def opened(self, principal: Principal, upload_id: str) -> AbstractAsyncContextManager[SpooledUpload]:
-        """Returns a context with the bytes of a complete upload as a file; see `spooled`. The upload stays."""
-        return spooled(self._store, principal.tenant, upload_id, self._environment.settings.spool_folder)
 
     async def aclose(self) -> None:
         """Waits for uploads that are being begun; ends digests, which are made when the last bytes come again."""

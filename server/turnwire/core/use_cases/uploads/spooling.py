@@ -3,10 +3,11 @@
 import asyncio
 import contextlib
 import errno
+import os
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import IO
+from typing import BinaryIO
 
 from msgspec import Struct
 
@@ -18,12 +19,15 @@ class SpooledUpload(Struct, frozen=True):
     """A complete upload and its bytes."""
 
     upload: Upload
-    file: IO[bytes]
-    """Binary, can seek, at its beginning. Its reads block: read it on a thread. Open until the context ends."""
+    files: tuple[BinaryIO, ...]
+    """Each has all bytes and a place of its own: can seek, at its beginning. Reads block: read on a thread. Open
+    until the context ends; may be closed before that."""
 
 
 @contextlib.asynccontextmanager
-async def spooled(store: UploadStore, tenant: str, upload_id: str, folder: Path) -> AsyncIterator[SpooledUpload]:
+async def spooled(
+    store: UploadStore, tenant: str, upload_id: str, folder: Path, *, readers: int = 1
+) -> AsyncIterator[SpooledUpload]:
     """Copies a complete upload, in pieces, into a file without a name, which is gone when the context or process ends.
 
     The upload stays: call `UploadStore.remove` when it is used up. Removing it does not change the file. Cancelling
@@ -34,6 +38,7 @@ async def spooled(store: UploadStore, tenant: str, upload_id: str, folder: Path)
         tenant: Whose it is.
         upload_id: Its id.
         folder: Where the file is; its disk needs room for all bytes.
+        readers: How many files to return, which share the bytes.
 
     Raises:
         UploadNotFound: the tenant has no such upload, or it was removed meanwhile.
@@ -45,22 +50,37 @@ async def spooled(store: UploadStore, tenant: str, upload_id: str, folder: Path)
     if not upload.is_complete:
         received = str(upload.received_bytes)
         raise InvalidRequest.of("upload_id", f"is not complete: {received} bytes came so far", receivedBytes=received)
-    with _translated(folder):
-        file: IO[bytes] = await asyncio.to_thread(tempfile.TemporaryFile, dir=folder)
+    with disk_errors(folder):
+        files = await asyncio.to_thread(_created, folder, readers)
     try:
         async for piece in store.pieces(tenant, upload_id):
-            with _translated(folder):
-                await asyncio.to_thread(file.write, piece)
-        with _translated(folder):
-            await asyncio.to_thread(file.seek, 0)  # writes what is buffered first
-        yield SpooledUpload(upload, file)
+            with disk_errors(folder):
+                await asyncio.to_thread(files[0].write, piece)
+        with disk_errors(folder):
+            await asyncio.to_thread(files[0].seek, 0)  # writes what is buffered first
+        yield SpooledUpload(upload, files)
     finally:
-        with contextlib.suppress(OSError):  # closing tries again to write what is buffered
-            await asyncio.to_thread(file.close)
+        for file in files:
+            with contextlib.suppress(OSError):  # closing tries again to write what is buffered
+                await asyncio.to_thread(file.close)
+
+
+def _created(folder: Path, readers: int) -> tuple[BinaryIO, ...]:
+    """Returns a new file that is opened several times and has no name any more; the first can be written."""
+    descriptor, name = tempfile.mkstemp(prefix="turnwire-", dir=folder)
+    try:
+        with contextlib.ExitStack() as stack:
+            files: list[BinaryIO] = [stack.enter_context(os.fdopen(descriptor, "w+b"))]
+            files += [stack.enter_context(Path(name).open("rb")) for _ in range(1, readers)]
+            stack.pop_all()
+            return tuple(files)
+    finally:
+        Path(name).unlink()
 
 
 @contextlib.contextmanager
-def _translated(folder: Path) -> Iterator[None]:
+def disk_errors(folder: Path) -> Iterator[None]:
+    """Turns an OSError about a copy in a folder into a StorageError: StorageFull when no space is left."""
     try:
         yield
     except OSError as error:

@@ -4,7 +4,6 @@ import asyncio
 import itertools
 import shutil
 import sqlite3
-import tempfile
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -30,6 +29,7 @@ from tests.support.servers.moving import MINE, OTHERS, lines, moving, until_clea
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.cli.operator.event_frames import ProtoFrames
 from turnwire.core.settings import NO_QUOTAS, CoreSettings
+from turnwire.core.use_cases.moving import exports
 from turnwire.core.use_cases.moving.staging import PART_BYTES, StagedSession
 from turnwire.domain.archive.records import (
     ArchivedFile,
@@ -52,7 +52,7 @@ from turnwire.domain.errors import (
     UploadNotFound,
 )
 from turnwire.interop.turnwire_lines.reading import LinesReader
-from turnwire.ports.commit import Change, Commit, NewEvent, PutMessage, RemoveSession, ShowMessages
+from turnwire.ports.commit import Change, Commit, NewEvent, PutMessage, PutSession, RemoveSession, ShowMessages
 from turnwire.ports.moving.archives import ArchiveFormat
 from turnwire.ports.pages import Page
 from turnwire.storage.sqlite.care.examination import Examiner
@@ -376,6 +376,20 @@ async def test_a_folder_without_room_is_a_clean_error(tmp_path: Path) -> None:
         assert (await here.store.uploads.upload("mine", upload_id)).is_complete
 
 
+async def test_an_export_that_has_no_room_is_a_clean_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that is too long for the memory waits beside the database for its reader."""
+    monkeypatch.setattr(exports, "MEMORY_BYTES", 10)
+    settings = CoreSettings(default_model=MODEL, spool_folder=tmp_path / "gone")
+    async with moving(tmp_path, settings) as here:
+        session = make_session("ses_1", tenant="mine")
+        await here.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutSession(session),)))
+        with pytest.raises(StorageError, match="No such file"):
+            await here.archive()
+        settings.spool_folder.mkdir()
+        assert b"ses_1" in await here.archive()
+        assert list(settings.spool_folder.iterdir()) == []
+
+
 async def test_wrong_requests_are_refused(tmp_path: Path) -> None:
     """Formats and options that there are not, and uploads that are not complete or another tenant's."""
     async with moving(tmp_path) as here:
@@ -598,11 +612,11 @@ async def test_no_part_of_a_session_is_long(tmp_path: Path, monkeypatch: pytest.
     assert max(rows for _, rows in parts) < 5_000
 
 
-async def test_a_killed_import_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_killed_import_leaves_no_file(tmp_path: Path) -> None:
     """The copy of its archive has no name while it is read."""
     folder = tmp_path / "temporary"
     folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    settings = CoreSettings(default_model=MODEL, spool_folder=folder)
     found = list[list[Path]]()
 
     class Reader(LinesReader):
@@ -610,6 +624,6 @@ async def test_a_killed_import_leaves_no_file(tmp_path: Path, monkeypatch: pytes
             found.append(list(folder.iterdir()))
             return super().read(source, options)
 
-    async with moving(tmp_path, other=ArchiveFormat(Reader(2**22))) as here:
+    async with moving(tmp_path, settings, other=ArchiveFormat(Reader(2**22))) as here:
         await here.bring(lines(golden_records()), format="other")
     assert found == [[], [], []]

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from turnwire.core.environment import Environment
 from turnwire.core.use_cases.moving.formats import Formats
+from turnwire.core.use_cases.uploads.spooling import disk_errors
 from turnwire.domain.archive.records import Record
 from turnwire.domain.errors import ExportChanged, SessionNotFound, TooManyTransfers
 from turnwire.domain.principal import Principal
@@ -72,6 +73,7 @@ class Exports:
             SessionNotFound: the tenant has no session of a requested id.
             ExportChanged: the archive is shorter than the offset, or begins with other bytes.
             TooManyTransfers: too many exports run.
+            StorageError: a session cannot be read, or has no room beside the database.
         """
         writer = self._formats.writer(request.format)(request.include_files)
         store = self._environment.store.of(principal.tenant)
@@ -111,7 +113,8 @@ class Exports:
         self, archive: SessionArchive, writer: ArchiveWriter, session_id: str, request: ExportRequest
     ) -> AsyncGenerator[bytes]:
         """Yields the bytes of one session, once all of it has been read."""
-        with tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES) as spool:
+        folder = self._environment.settings.spool_folder
+        with disk_errors(folder), tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES, dir=str(folder)) as spool:
             records = archive.records(session_id, include_files=request.include_files)
             async with contextlib.aclosing(records) as batches:
                 async for batch in batches:

@@ -1,4 +1,4 @@
-"""The bytes of an upload as a file, for those who must seek in them."""
+"""Files without a name: the bytes of an upload for those who must seek in them, and errors of such files."""
 
 import asyncio
 import contextlib
@@ -80,10 +80,10 @@ def _created(folder: Path, readers: int) -> tuple[BinaryIO, ...]:
 
 @contextlib.contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
-    """Turns an OSError about a copy in a folder into a StorageError: StorageFull when no space is left."""
+    """Turns an OSError about a file in a folder into a StorageError: StorageFull when no space is left."""
     try:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise StorageFull("no space is left for a copy of the upload") from error
-        raise StorageError(f"cannot write a copy of the upload: {error.strerror}", {"path": str(folder)}) from error
+            raise StorageFull("no space is left for a temporary file") from error
+        raise StorageError(f"cannot write a temporary file: {error.strerror}", {"path": str(folder)}) from error

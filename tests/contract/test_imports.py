@@ -171,7 +171,7 @@ async def test_sessions_of_one_archive_may_have_equal_ids(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("kind", ["session", "message", "turn", "part"])
 async def test_an_id_twice_in_a_session_is_refused(tmp_path: Path, kind: str) -> None:
-    """And a session twice in an archive; nothing is stored."""
+    """And a session twice in an archive; the place is told, nothing is stored."""
     records = golden_records("golden", HISTORY[:4])
     if kind == "session":
         records = [*records, *records]
@@ -186,8 +186,9 @@ async def test_an_id_twice_in_a_session_is_refused(tmp_path: Path, kind: str) ->
         if kind != "turn":
             records[-1] = SessionEnd(records[-1].messages + 1)  # type: ignore[union-attr]
     async with moving(tmp_path) as here:
-        with pytest.raises(ArchiveInvalid, match="twice"):
+        with pytest.raises(ArchiveInvalid, match="twice") as refusal:
             await here.bring(lines(records))
+        assert refusal.value.metadata["place"] == ("sessions[1]" if kind == "session" else SESSION)
         await nothing_is_stored(here)
 
 

@@ -38,6 +38,7 @@ class Validation:
         self._checks_values = checks_values
         self._sessions = 0
         self._session_id = ""
+        self._newest_id = ""  # of the session that began last, also when it has ended
         self._messages = 0
         self._files = set[str]()
         self._new = set[str]()  # ids of the batch that is being checked
@@ -66,7 +67,8 @@ class Validation:
     def _check(self, record: Record) -> Iterator[ImportProblem]:
         match record:
             case ArchivedSession(session):
-                self._session_id, self._messages, self._files = session.session_id, 0, set()
+                self._session_id = self._newest_id = session.session_id
+                self._messages, self._files = 0, set()
                 if session.directory and not self._is_allowed(session.directory):
                     text = f"the session's directory {session.directory[:200]!r} is not one that this server allows"
                     yield self._problem(DIRECTORY_NOT_ALLOWED, text, "directory")
@@ -124,8 +126,14 @@ class Validation:
 
     def _add(self, ids: list[str]) -> None:
         twice = self._seen.add(ids) if ids else None
-        if twice is not None:
-            raise self._wrong("", f"has an id twice: {twice.partition(' ')[2][:200]}")
+        if twice is None:
+            return
+        kind, _, one = twice.partition(" ")
+        if kind == "session":
+            place, text = f"sessions[{self._sessions - 1}]", "an earlier session has this id too, so it is there twice"
+        else:
+            place, text = self._newest_id[:200], "has an id twice"
+        raise ArchiveInvalid.at(f"{text}: {one[:200]}", place=place)
 
     def _has(self, one: str) -> bool:
         return one in self._new or self._seen.has(one)

@@ -419,7 +419,8 @@ class Foreign:
             yield ArchivedFile(make_file(b"abc").sha256, b"abc")
             turn = make_turn("t", name, user_message_id="1", status=TurnStatus.ENDED, ended_at=NOW)
             yield ArchivedTurn(turn)
-            yield ArchivedMessage(make_message("1", "hello", make_file(b"abc"), session_id=name, turn_id="t"))
+            script = make_file(b"abc", filename="a.py", mime="application/octet-stream")
+            yield ArchivedMessage(make_message("1", "hello", script, session_id=name, turn_id="t"))
             call = ToolUse(name="look", call_id="c", status=ToolStatus.SUCCESS, output="a cat")
             yield ArchivedMessage(
                 make_answer(
@@ -444,6 +445,7 @@ async def test_other_formats_get_ids_of_their_source(tmp_path: Path) -> None:
         question, answer = (await here.store.of("mine").messages(session.session_id, Page())).messages
         assert answer.answers_message_id == question.message_id
         assert question.message_id.startswith("msg_")
+        assert [file.language for file in question.files()] == ["python"]
         assert (await here.store.of("mine").turn(session.session_id, answer.turn_id)).subject == ""
         own = await here.archive()
         assert (await here.bring(own, OTHERS)).problems == []

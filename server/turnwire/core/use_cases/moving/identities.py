@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from turnwire.core.intake.languages import language_of
 from turnwire.domain.conversation.messages import File, Message, Origin, Part, Text, ToolResult, ToolUse
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn
@@ -81,20 +82,34 @@ class Identities:
             content = msgspec.structs.replace(content, tool_call_id=self._named("prt", content.tool_call_id))
         elif isinstance(content, File) and content.sha256 not in available:
             content = Text(f"[{content.filename or content.path or 'a file'}, {content.mime}: not in the archive]")
-        elif isinstance(content, ToolUse) and missing_in(content, available):
-            kept = content.full_output if content.full_output and content.full_output.sha256 in available else None
-            files = tuple(file for file in content.files if file.sha256 in available)
-            content = msgspec.structs.replace(content, files=files, full_output=kept)
+        elif isinstance(content, File) and not self._is_own:
+            content = _with_language(content)
+        elif isinstance(content, ToolUse):
+            content = self._call(content, available)
         copied_id = part.first_id if self._is_own and not self._keeps else part.copied_id
         return msgspec.structs.replace(
             part, part_id=self._named("prt", part.part_id), copied_id=copied_id, content=content
         )
+
+    def _call(self, content: ToolUse, available: frozenset[str] | set[str]) -> ToolUse:
+        if missing_in(content, available):
+            kept = content.full_output if content.full_output and content.full_output.sha256 in available else None
+            files = tuple(file for file in content.files if file.sha256 in available)
+            content = msgspec.structs.replace(content, files=files, full_output=kept)
+        if self._is_own or not content.files:
+            return content
+        return msgspec.structs.replace(content, files=tuple(map(_with_language, content.files)))
 
     def _named(self, prefix: str, source_id: str) -> str:
         if self._keeps or not source_id:
             return source_id
         words = (self._tenant, self._format, self._source, prefix, source_id)
         return f"{prefix}_{hashlib.sha256(chr(0).join(words).encode()).hexdigest()[:32]}"
+
+
+def _with_language(file: File) -> File:
+    """Returns a file as a caller's would be stored: other systems do not say the language."""
+    return file if file.language else msgspec.structs.replace(file, language=language_of(file.filename))
 
 
 def missing_in(call: ToolUse, available: frozenset[str] | set[str]) -> list[File]:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from prompt_toolkit import PromptSession
+from prompt_toolkit import Application, PromptSession
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import Completer
 from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
@@ -12,6 +12,7 @@ from prompt_toolkit.history import History
 from prompt_toolkit.input import Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.output import Output
+from prompt_toolkit.renderer import CPR_Support
 
 MIN_FREE_ROWS = 8
 """Rows that are left to the prompt and its menu."""
@@ -58,8 +59,12 @@ class Terminal:
         )
         self._session.default_buffer.accept_handler = self._accept
         self.ready = asyncio.Event()
-        """Set when the terminal takes single keys. What is typed before it shows as text of the prompt."""
-        self._session.app.after_render += lambda _: self.ready.set()
+        """Set when the terminal takes single keys, and has said in which row the prompt is.
+
+        What is typed before it shows as text of the prompt. What is written before it can scroll away: the row that the
+        terminal then names is not that of the prompt any more.
+        """
+        self._session.app.after_render += self._note_ready
 
     async def run(self) -> None:
         """Takes lines until Ctrl-D, or `end`."""
@@ -101,6 +106,11 @@ class Terminal:
         """Puts a text into the prompt, unless something else is being typed."""
         if not self._session.default_buffer.text:
             self._session.default_buffer.insert_text(text)
+
+    def _note_ready(self, app: Application[str]) -> None:
+        # A terminal that does not answer gets two seconds.
+        if not app.renderer.waiting_for_cpr or app.renderer.cpr_support is CPR_Support.NOT_SUPPORTED:
+            self.ready.set()
 
     def _message(self) -> StyleAndTextTuples:
         return [*self._live, ("bold", "> ")]

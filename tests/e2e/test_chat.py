@@ -77,6 +77,15 @@ async def test_ctrl_c_empties_the_line_when_nothing_runs(chat: Chat) -> None:
     assert "unsentsent" not in chat.everything
 
 
+async def test_ctrl_u_empties_all_lines(chat: Chat) -> None:
+    """Wherever the cursor is."""
+    chat.paste("one\ntwo\nthree")
+    chat.press(f"{CTRL_U}sent\r")
+    await chat.shows("> sent\n", "\nsent\n")
+    assert "two\nthreesent" not in chat.everything
+    assert "> one" not in chat.everything.partition("> sent")[2]
+
+
 async def test_a_pasted_text_of_several_lines_is_one_message(chat: Chat, other: Client) -> None:
     """Sent when Enter is pressed; two keys begin a line."""
     chat.paste("one\r\ntwo\nthree")

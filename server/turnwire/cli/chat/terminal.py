@@ -132,6 +132,11 @@ def _keys(on_interrupt: Callable[[], None], on_reasoning: Callable[[], None]) ->
     def add_line(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
 
+    @keys.add("c-u")
+    def clear(event: KeyPressEvent) -> None:
+        # All lines: prompt_toolkit's own key takes what is before the cursor in one.
+        event.current_buffer.reset()
+
     @keys.add("c-c")
     @keys.add("<sigint>")
     def interrupt(_: KeyPressEvent) -> None:

@@ -205,6 +205,23 @@ async def test_through_pipes_there_are_no_escape_codes(served: Server, tmp_path:
     assert not (tmp_path / ".local").exists()
 
 
+async def test_a_pipe_gets_the_answer_alone(asking: Server, tmp_path: Path) -> None:
+    """Reasoning, tool calls and refused permissions go to standard error."""
+    chat = await asyncio.create_subprocess_exec(
+        *TURNWIRE,
+        asking.address,
+        env=environ(tmp_path),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    script = b'/reason hm\n/tool test.add {"a": 1, "b": 2}\n/step\nthe answer'
+    written, aside = await chat.communicate(script)
+    assert (chat.returncode, written) == (0, b"the answer\n")
+    assert aside.startswith(b'reasoning: hm\ntest.add {"a": 1, "b": 2}\n[asks to run test.add')
+    assert b"nobody is at the terminal" in aside
+
+
 def test_the_history_is_cut_to_its_newer_half(tmp_path: Path) -> None:
     """When a chat begins; whole entries stay, of several lines too."""
     variables = {"XDG_STATE_HOME": str(tmp_path)}

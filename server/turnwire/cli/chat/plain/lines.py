@@ -38,10 +38,12 @@ class Lines:
         self._session_id = session_id
         self._model = selection(model)
         self._console = Console(highlight=False)
+        self._aside = self._console if sys.stdout.isatty() else Console(stderr=True, highlight=False)
+        """For all that is not the answer: a program that reads the output gets the answer alone."""
 
     def run(self) -> int:
         """Asks for messages until the end of the input."""
-        self._console.print("Ctrl-D exits, Ctrl-C ends an answer.", style="dim")
+        self._aside.print("Ctrl-D exits, Ctrl-C ends an answer.", style="dim")
         while True:
             try:
                 text = input("> ")
@@ -52,7 +54,7 @@ class Lines:
                 self.answer(text)
         if self._session_id:
             again = f"turnwire chat --target {self._target} --session {self._session_id}"
-            self._console.print(f"continue with: {again}", style="dim", soft_wrap=True)
+            self._aside.print(f"continue with: {again}", style="dim", soft_wrap=True)
         return 0
 
     def answer(self, text: str) -> int:
@@ -60,15 +62,15 @@ class Lines:
         request = SendMessageRequest(
             session_id=self._session_id, parts=[MessagePart(text=TextPart(text=text))], model=self._model
         )
-        printer = TurnPrinter(self._console)
-        prompt = PermissionPrompt(self._console, self._permissions)
+        printer = TurnPrinter(self._console, self._aside)
+        prompt = PermissionPrompt(self._aside, self._permissions)
         try:
             with _first_interrupt_calls(self._abort, lambda: prompt.asking):
                 for response in self._messages.StreamMessage(StreamMessageRequest(message=request)):
                     if response.HasField("accepted"):
                         self._session_id = response.accepted.session_id
                         if response.accepted.disposition == Disposition.DISPOSITION_QUEUED:
-                            self._console.print(f"queued at position {response.accepted.queue_position}", style="dim")
+                            self._aside.print(f"queued at position {response.accepted.queue_position}", style="dim")
                     printer.show(response.events)
                     prompt.answer(response.events)
         except grpc.RpcError as error:

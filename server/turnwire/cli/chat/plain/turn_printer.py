@@ -13,17 +13,25 @@ from turnwire.cli.visible_text import visible
 
 _STYLES = {"reasoning": "dim italic", "refusal": "yellow", "tool_use": "cyan"}
 
+_ANSWER = ("text", "refusal")
+"""The kinds of parts that are the answer itself."""
+
 
 class TurnPrinter:
     """Prints the parts of one turn's answer. Make a new one for each turn."""
 
-    def __init__(self, console: Console) -> None:
-        """Takes the console to print on."""
+    def __init__(self, console: Console, aside: Console | None = None) -> None:
+        """Args:
+        console: Where the answer is printed.
+        aside: Where reasoning, tool calls and remarks are printed; None for the same console.
+        """
         self._console = console
+        self._aside = aside or console
         self._kinds: dict[tuple[str, int], str] = {}
         """The kind of each part by message and index, by its field name in `Part`."""
         self._printed: dict[tuple[str, int], bytes] = {}
-        self._line_is_open = False
+        self._open_line: Console | None = None
+        """Where a line was begun and has not ended."""
         self.ended: Turn | None = None
         """The turn as it ended; None until then."""
 
@@ -62,8 +70,8 @@ class TurnPrinter:
         if delta.offset > known:
             return
         new = delta.text.encode()[known - delta.offset :]
+        self._add(key, new.decode(errors="ignore"))
         self._printed[key] += new
-        self._out(new.decode(errors="ignore"), self._kinds.get(key, "text"))
 
     def _finish(self, message_id: str, part: Part) -> None:
         self._catch_up(message_id, part)
@@ -76,11 +84,18 @@ class TurnPrinter:
         key = (message_id, part.index)
         whole, printed = _text_of(part).encode(), self._printed[key]
         if whole.startswith(printed):
-            self._out(whole[len(printed) :].decode(errors="ignore"), self._kinds[key])
+            self._add(key, whole[len(printed) :].decode(errors="ignore"))
         else:
             self._break_line()
             self._out(whole.decode(), self._kinds[key])
         self._printed[key] = whole
+
+    def _add(self, key: tuple[str, int], text: str) -> None:
+        """Prints what comes next of a part."""
+        kind = self._kinds.get(key, "text")
+        if kind == "reasoning" and text and not self._printed[key] and self._aside.color_system is None:
+            text = f"reasoning: {text}"  # without a look of its own it would read as the answer
+        self._out(text, kind)
 
     def _show_result(self, state: ToolCallState) -> None:
         if state.HasField("output") or state.HasField("error"):
@@ -96,20 +111,21 @@ class TurnPrinter:
             self._note(finish_reason_name(ended.finish_reason))
 
     def _note(self, text: str) -> None:
-        self._console.out(f"[{visible(text)}]", style="red", highlight=False)
+        self._aside.out(f"[{visible(text)}]", style="red", highlight=False)
 
     def _out(self, text: str, kind: str) -> None:
         if text:
+            console = self._console if kind in _ANSWER else self._aside
             # A segment, because printing a string would expand tabs as if each piece began a line.
-            segment = Segment(visible(text), self._console.get_style(_STYLES.get(kind, "none")))
-            self._console.print(Segments([segment]), end="", crop=False)
-            self._console.file.flush()
-            self._line_is_open = not text.endswith("\n")
+            segment = Segment(visible(text), console.get_style(_STYLES.get(kind, "none")))
+            console.print(Segments([segment]), end="", crop=False)
+            console.file.flush()
+            self._open_line = None if text.endswith("\n") else console
 
     def _break_line(self) -> None:
-        if self._line_is_open:
-            self._console.print()
-            self._line_is_open = False
+        if self._open_line is not None:
+            self._open_line.print()
+            self._open_line = None
 
 
 def finish_reason_name(number: int) -> str:

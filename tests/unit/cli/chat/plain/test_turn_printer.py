@@ -71,7 +71,26 @@ def test_deltas_are_printed_as_they_come_and_parts_on_lines_of_their_own() -> No
         text_finished("a " * 30 + "ü!", 1),
         STOPPED,
     )
-    assert shown(*events) == "hm\n" + "a " * 30 + "ü!\n"
+    assert shown(*events) == "reasoning: hm\n" + "a " * 30 + "ü!\n"
+
+
+def test_what_is_not_the_answer_can_go_elsewhere() -> None:
+    """Reasoning, tool calls and why a turn ended; reasoning is called so where it has no look of its own."""
+    answer, aside = Console(file=io.StringIO(), width=40), Console(file=io.StringIO(), width=40)
+    call = ToolCallState(name="add", input_json="{}", output="3")
+    TurnPrinter(answer, aside).show(
+        (
+            SessionEvent(part_started=PartStarted(message_id="m", part=Part(index=0, reasoning=ReasoningContent()))),
+            delta(0, "h"),
+            delta(1, "m"),
+            SessionEvent(part_finished=PartFinished(message_id="m", part=Part(index=1, tool_use=call))),
+            text_started(2),
+            delta(0, "cut off", 2),
+            ended(FinishReason.FINISH_REASON_LENGTH),
+        )
+    )
+    assert answer.file.getvalue() == "cut off\n"
+    assert aside.file.getvalue() == "reasoning: hm\nadd {}\nadd -> 3\n[length]\n"
 
 
 def test_known_bytes_are_skipped_and_gaps_are_filled_by_the_whole_part() -> None:

@@ -18,8 +18,8 @@ PROMISED = {
     "pynchy": (
         "host", "command output", "bot", "notices", "traces", "`legacy_kind`", "`--reclassify`", "`--dry-run`",
         "`--verify`", "`--backup`", "`message_type`", "`metadata`", "index", "seven columns", "running twice",
-        "a write during the migration", "half migrated", "killed", "house, tick, cross", "fences", "one id in two chats",
-        "two formats of time", "whose chat is missing", "`cleared_at`", "`NAME: `", "`[host] `", "`[system] `",
+        "a write during the migration", "half migrated", "killed", "house, tick, cross", "fences",
+        "one id in two chats", "two formats of time", "whose chat is missing", "`cleared_at`", "`NAME: `", "`[host] `", "`[system] `",
         "NULL senders", "output without code", "a tick of a person", "empty", "never sent", "converting a host message",
         "invalid JSON in a trace",
     ),

@@ -41,6 +41,9 @@ _COUNTED_BYTES = 2**22
 
 _ID = re.compile(r"(ses|msg|trn|prt)_[0-9a-f]{32}")
 
+_BEGINNING = b'{"kind":"archive"'
+_NO_HEADER = 'is not the first line of an archive of Turnwire, {"kind":"archive", …}: if another system wrote it, name its format'
+
 _header = msgspec.json.Decoder(Header).decode
 _line = msgspec.json.Decoder(Line).decode
 
@@ -182,9 +185,9 @@ class _Archive:
         try:
             header = _header(data)
         except (ValueError, RecursionError):
-            raise self._wrong("", 'is not the first line of an archive of Turnwire: {"kind":"archive", …}') from None
+            raise self._wrong("", _NO_HEADER) from None
         if header.format != FORMAT:
-            raise self._wrong("format", f"is not {FORMAT!r}")
+            raise self._wrong("format", f"is not {FORMAT!r}: {_OTHER}")
         if header.version > VERSION:
             raise self._wrong(
                 "version",
@@ -215,12 +218,17 @@ class _Archive:
         if not data:
             raise self._wrong("", "the archive is cut: it ends before its last line")
         if len(data) > self._max_line_bytes:
-            raise self._wrong("", f"is longer than {self._max_line_bytes} bytes", maxBytes=str(self._max_line_bytes))
+            text = f"is longer than {self._max_line_bytes} bytes{self._hint(data)}"
+            raise self._wrong("", text, maxBytes=str(self._max_line_bytes))
         if not data.endswith(b"\n"):
-            raise self._wrong("", "the archive is cut: the line has no end")
+            raise self._wrong("", f"the archive is cut: the line has no end{self._hint(data)}")
         if len(data) > 2 * MAX_TEXTS and _texts_in(data) > MAX_TEXTS:
             raise self._wrong("", f"has more than {MAX_TEXTS} texts")
         return data
+
+    def _hint(self, data: bytes) -> str:
+        """Returns what to add to a refusal of the first line: JSON of other systems is often one long line."""
+        return "" if self._number > 1 or data.startswith(_BEGINNING) else f", and {_NO_HEADER}"
 
     def _wrong(self, place: str, description: str, **metadata: str) -> ArchiveInvalid:
         return ArchiveInvalid.at(description, line=self._number, place=place, **metadata)

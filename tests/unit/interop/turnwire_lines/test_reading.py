@@ -80,6 +80,13 @@ def test_a_cut_archive_is_refused_wherever_it_is_cut() -> None:
     assert refused(archive[:-1])["line"] == str(len(ends))
 
 
+@pytest.mark.parametrize("archive", [b"{}", b'{"messages": []}\n', b"[" + b" " * 2_000 + b"]\n", b"PK\x03\x04\n"])
+def test_what_another_system_wrote_is_told(archive: bytes) -> None:
+    """And not that it is cut or long, which it may not be in its own format."""
+    with pytest.raises(ArchiveInvalid, match="if another system wrote it, name its format"):
+        next(LinesReader(1_000).read(io.BytesIO(archive), {}))
+
+
 def test_a_line_without_an_end_is_read_up_to_the_bound() -> None:
     """However long it is."""
 

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -221,3 +222,39 @@ async def test_command_writes_a_file_at_once(tmp_path: Path) -> None:
         assert target.read_bytes() == expected
         assert [path.name for path in tmp_path.iterdir() if "sessions.jsonl" in path.name] == ["sessions.jsonl"]
         assert (await run("--json")).exit_code == 2
+
+
+async def test_command_replaces_files_alone(tmp_path: Path) -> None:
+    """Behind a link the file that it names; a device stays and is written to, and nothing is left of what failed."""
+    async with server_process(tmp_path) as server, connect(server.address) as client:
+        await new_session(client, title="Plans")
+        expected = await export(client)
+
+        async def run(target: Path) -> Any:
+            command = ["export", "-o", os.fspath(target), "--target", server.address]
+            return await asyncio.to_thread(CliRunner().invoke, app, command)
+
+        folder = tmp_path / "archives"
+        folder.mkdir()
+        link, pipe = folder / "link", folder / "pipe"
+        link.symlink_to(tmp_path / "real")
+        assert (await run(link)).exit_code == 0
+        assert link.is_symlink()
+        assert (tmp_path / "real").read_bytes() == expected
+        os.mkfifo(pipe)
+        read = asyncio.create_task(asyncio.to_thread(pipe.read_bytes))
+        assert (await run(pipe)).exit_code == 0
+        assert pipe.is_fifo()
+        assert await read == expected
+        assert (await run(folder)).exit_code == 1
+        assert {path.name for path in folder.iterdir()} == {"link", "pipe"}
+
+
+async def test_a_file_may_have_any_name(tmp_path: Path) -> None:
+    """Bytes that are no UTF-8 too."""
+    async with server_process(tmp_path) as server, connect(server.address) as client:
+        await new_session(client, title="Plans")
+        target = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.jsonl")
+        for command in (["export", "-o", target], ["import", target]):
+            done = await asyncio.to_thread(CliRunner().invoke, app, [*command, "--target", server.address])
+            assert done.exit_code == 0, done.output

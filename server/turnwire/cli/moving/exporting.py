@@ -1,6 +1,7 @@
 """`turnwire export`: writes sessions of a running server into an archive."""
 
 import contextlib
+import errno
 import hashlib
 import os
 import sys
@@ -55,7 +56,7 @@ def run_export(connection: Connection, wanted: Wanted, *, as_json: bool) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the end of the process tries again
         return 1
     except OSError as error:
-        print_error(f"{wanted.target}: {error.strerror}")
+        print_error(f"{wanted.target or 'standard output'}: {error.strerror}")
         return 1
     except KeyboardInterrupt:
         return _INTERRUPTED
@@ -115,17 +116,27 @@ class _Download:
 
 @contextlib.contextmanager
 def _opened(target: Path | None) -> Iterator[IO[bytes]]:
-    """Opens standard output, or a file that takes the place of the target when the block ends well."""
+    """Opens standard output, or a file that takes the place of the target when the block ends well.
+
+    Behind a link, the file that it names is replaced. Pipes and devices are written to.
+    """
     if target is None:
         yield sys.stdout.buffer
         return
-    with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as file:
+    target = Path(os.path.realpath(target))
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if target.exists() and not target.is_file():
+        with target.open("wb") as special:
+            yield special
+        return
+    with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name[:100]}.", delete=False) as file:
         partial = Path(file.name)
         try:
             yield file
             file.flush()
             os.fsync(file.fileno())
+            partial.replace(target)
         except BaseException:
             partial.unlink(missing_ok=True)
             raise
-    partial.replace(target)

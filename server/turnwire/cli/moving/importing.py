@@ -20,6 +20,7 @@ from opencode.transfer.transfer_pb2_grpc import TransferServiceStub
 from turnwire.cli.connection import Connection, ConnectionProblem, describe
 from turnwire.cli.operator.output import one_line, print_error, print_json, print_line
 from turnwire.cli.operator.progress import Bar, progress_bar
+from turnwire.domain.text import join_surrogates
 
 T = TypeVar("T")
 
@@ -85,7 +86,7 @@ def run_import(
         print_error(str(problem))
         return 2
     except OSError as error:
-        print_error(f"{wanted.source}: {error.strerror}")
+        print_error(f"{wanted.source or 'standard input'}: {error.strerror}")
         return 2
     except grpc.RpcError as error:
         print_error(describe(error))
@@ -103,7 +104,7 @@ def run_import(
 
 def _imported(channel: grpc.Channel, file: IO[bytes], wanted: Wanted, bar: Bar) -> _Told:
     uploads = UploadServiceStub(channel)
-    name = "" if wanted.source is None else wanted.source.name
+    name = "" if wanted.source is None else join_surrogates(wanted.source.name)  # of bytes that are no UTF-8
     created = uploads.CreateUpload(CreateUploadRequest(filename=name, request_id=uuid4().hex), timeout=TIMEOUT_SECONDS)
     upload_id = created.upload.upload_id
     try:

@@ -42,7 +42,8 @@ _COUNTED_BYTES = 2**22
 _ID = re.compile(r"(ses|msg|trn|prt)_[0-9a-f]{32}")
 
 _BEGINNING = b'{"kind":"archive"'
-_NO_HEADER = 'is not the first line of an archive of Turnwire, {"kind":"archive", …}: if another system wrote it, name its format'
+_OTHER = "if another system wrote it, name its format"
+_NO_HEADER = f'is not the first line of an archive of Turnwire, {{"kind":"archive", …}}: {_OTHER}'
 
 _header = msgspec.json.Decoder(Header).decode
 _line = msgspec.json.Decoder(Line).decode

@@ -58,6 +58,8 @@ _PIECE = re.compile(rf"([{_RUN}][{_RUN}{_MARK}]*)|({_LETTER}+(?:[{_MARK}]+{_LETT
 """Its groups: a run, or anything else."""
 _ASCII_WORD = re.compile(rf"([a-z0-9]{{1,{MAX_WORD_CHARACTERS}}})[a-z0-9]*")
 _STRIP = re.compile(f"[{_IGNORED}]+")
+_ASCII_FOLDED = "".join(chr(code).lower() if chr(code).isalnum() else " " for code in range(128))
+"""For `str.translate`, which takes a third of the time that a regular expression takes."""
 
 
 class Word(NamedTuple):
@@ -98,8 +100,10 @@ def words(text: str) -> list[Word]:
 def tokens(text: str) -> list[str]:
     """Returns the words of a text without their places; the same as those of `words`, and much quicker."""
     if text.isascii():
-        return _ASCII_WORD.findall(text.lower())
-    found: list[str] = []
+        found = text.translate(_ASCII_FOLDED).split()
+        has_long = len(text) > MAX_WORD_CHARACTERS and max(map(len, found), default=0) > MAX_WORD_CHARACTERS
+        return [word[:MAX_WORD_CHARACTERS] for word in found] if has_long else found
+    found = []
     for run, word in _PIECE.findall(text):
         if word.isascii() and word:
             found.append(word[:MAX_WORD_CHARACTERS].lower())

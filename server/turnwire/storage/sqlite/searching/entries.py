@@ -33,8 +33,8 @@ _NEWEST = (
 )
 
 _PARTS = (
-    "SELECT part_index, parts.id, facets, length(parts.body) FROM parts"
-    " LEFT JOIN search_entries ON search_entries.part = parts.id WHERE parts.message = ?"
+    "SELECT part_index, parts.id, facets, length(parts.body), (SELECT id FROM search_tenants WHERE tenant = ?2)"
+    " FROM parts LEFT JOIN search_entries ON search_entries.part = parts.id WHERE parts.message = ?1"
 )
 
 
@@ -58,8 +58,9 @@ def index_message(db: sqlite3.Connection, tenant: str, session: int, message_row
     """
     if not is_final(message.status):
         return
-    facets = facets_of(tenant_number(db, staged_for(tenant)), session, message.type, message.sender)
-    for index, part, filed, size in db.execute(_PARTS, (message_row,)).fetchall():
+    owner = staged_for(tenant)
+    for index, part, filed, size, number in db.execute(_PARTS, (message_row, owner)).fetchall():
+        facets = facets_of(number or tenant_number(db, owner), session, message.type, message.sender)
         if filed == facets or not (text := searched_text(message.parts[index].content)):
             continue
         if filed is not None:

@@ -57,8 +57,10 @@ class TransferServiceServicer:
         """Streams an archive of sessions. Each session is as it was at one moment, without waiting messages; while a turn runs,
         it ends before the first message that is not complete. Equal data give equal bytes, so a download that was cut can go
         on at an offset. Nothing in the server waits for a slow reader. Errors: INVALID_ARGUMENT on session_ids, format or
-        offset; NOT_FOUND (SESSION_NOT_FOUND) before the first answer; OUT_OF_RANGE (EXPORT_CHANGED) when the archive has
-        fewer bytes than offset, or other ones; RESOURCE_EXHAUSTED (CONCURRENCY_LIMIT) while too many exports run.
+        prefix_sha256; NOT_FOUND (SESSION_NOT_FOUND) before the first answer, or later when a session that the request names is
+        deleted meanwhile; OUT_OF_RANGE (EXPORT_CHANGED) when the archive has fewer bytes than offset, or other ones;
+        RESOURCE_EXHAUSTED (CONCURRENCY_LIMIT) while too many exports run, (STORAGE_FULL) when a session has no room to wait for
+        its reader.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -68,8 +70,9 @@ class TransferServiceServicer:
         """Stores the sessions of an archive that was uploaded, and tells of it until it has ended. The whole archive is checked
         before anything of it is stored. Then each session is stored whole or not at all; one that is there already is
         skipped. The import goes on when its caller is gone. When it has brought everything, the upload is removed. Errors:
-        INVALID_ARGUMENT on upload_id (also of an upload that is not complete), format or options; INVALID_ARGUMENT
-        (ARCHIVE_INVALID): nothing was stored; NOT_FOUND (UPLOAD_NOT_FOUND); FAILED_PRECONDITION (IMPORT_RUNNING) while another
+        INVALID_ARGUMENT on upload_id (also of an upload that is not complete), format, options or request_id (INVALID_REQUEST,
+        REQUEST_ID_REUSED); INVALID_ARGUMENT (ARCHIVE_INVALID): nothing was stored; RESOURCE_EXHAUSTED (STORAGE_FULL): what is
+        stored stays; NOT_FOUND (UPLOAD_NOT_FOUND); FAILED_PRECONDITION (IMPORT_RUNNING) while another
         import of the tenant runs; RESOURCE_EXHAUSTED (CONCURRENCY_LIMIT) while too many imports run; UNAVAILABLE
         (SERVER_SHUTTING_DOWN): the same request goes on after the restart. A session that a quota has no room for is a
         problem with the reason QUOTA_EXCEEDED, and the upload stays.

@@ -189,7 +189,7 @@ class PermissionAlreadyAnswered(WrongState):
 
 
 class PositionUnavailable(DomainError):
-    """A watch cannot start at the requested position."""
+    """A stream cannot start at the requested position: of the log, or of an archive."""
 
     def __init__(
         self,

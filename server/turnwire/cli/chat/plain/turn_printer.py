@@ -82,7 +82,7 @@ class TurnPrinter:
         """Prints what the part holds beyond what was printed. The whole part wins over the deltas."""
         self._open(message_id, part)
         key = (message_id, part.index)
-        whole, printed = _text_of(part).encode(), self._printed[key]
+        whole, printed = text_of(part).encode(), self._printed[key]
         if whole.startswith(printed):
             self._add(key, whole[len(printed) :].decode(errors="ignore"))
         else:
@@ -134,7 +134,7 @@ def finish_reason_name(number: int) -> str:
     return known.name.removeprefix("FINISH_REASON_").lower() if known else f"finish reason {number}"
 
 
-def _text_of(part: Part) -> str:
+def text_of(part: Part) -> str:
     """Returns the text that the part's deltas add up to."""
     match part.WhichOneof("content"):
         case "text":

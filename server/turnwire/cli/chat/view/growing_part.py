@@ -7,6 +7,7 @@ from rich.text import Text
 
 from opencode.event.session_event_pb2 import PartDelta
 from opencode.message.content_pb2 import Part
+from turnwire.cli.chat.plain.turn_printer import text_of
 from turnwire.cli.chat.view import drawings
 from turnwire.cli.chat.view.markdown_blocks import MarkdownBlocks
 
@@ -36,7 +37,7 @@ class GrowingPart:
 
     def become(self, part: Part) -> None:
         """Takes the part as it is now, which counts more than the deltas."""
-        whole = _text_of(part).encode()
+        whole = text_of(part).encode()
         if self._held.startswith(whole):
             return  # a server that was killed had not stored the rest, which was drawn
         if not whole.startswith(self._held):
@@ -93,16 +94,3 @@ class GrowingPart:
         self._held += new
         if self._is_text and new:
             self._blocks.add(new.decode(errors="ignore"))
-
-
-def _text_of(part: Part) -> str:
-    match part.WhichOneof("content"):
-        case "text":
-            return part.text.text
-        case "refusal":
-            return part.refusal.text
-        case "reasoning":
-            return part.reasoning.text
-        case "tool_use":
-            return part.tool_use.input_json
-    return ""

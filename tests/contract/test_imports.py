@@ -49,6 +49,7 @@ from turnwire.domain.errors import (
     NothingToRestore,
     RequestIdReused,
     StorageError,
+    StorageFull,
     UploadNotFound,
 )
 from turnwire.interop.turnwire_lines.reading import LinesReader
@@ -56,6 +57,7 @@ from turnwire.ports.commit import Change, Commit, NewEvent, PutMessage, PutSessi
 from turnwire.ports.moving.archives import ArchiveFormat
 from turnwire.ports.pages import Page
 from turnwire.storage.sqlite.care.examination import Examiner
+from turnwire.storage.sqlite.staging.seen_ids import TemporaryIds
 
 MODEL = ModelRef("offline", "echo")
 SESSION = real_id("ses", "golden")
@@ -375,6 +377,15 @@ async def test_a_folder_without_room_is_a_clean_error(tmp_path: Path) -> None:
             await here.follow(MINE, upload_id=upload_id)
         assert await here.store.of("mine").session_ids() == ()
         assert (await here.store.uploads.upload("mine", upload_id)).is_complete
+
+
+async def test_a_disk_without_room_for_ids_is_a_clean_error() -> None:
+    """The ids that an archive has shown are on the disk too."""
+    ids = TemporaryIds()
+    ids._db.execute("PRAGMA max_page_count=8")
+    with pytest.raises(StorageFull):
+        ids.add([f"msg_{number:032}" for number in range(10_000)])
+    ids.close()
 
 
 async def test_an_export_that_has_no_room_is_a_clean_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,8 @@
 import sqlite3
 from collections.abc import Sequence
 
+from turnwire.storage.sqlite.connection import translate
+
 CACHE_KIBIBYTES = 4096
 """Of the memory that it takes, however many ids there are."""
 
@@ -19,12 +21,15 @@ class TemporaryIds:
         self._db.execute("CREATE TABLE ids (id TEXT PRIMARY KEY) WITHOUT ROWID")
 
     def add(self, ids: Sequence[str]) -> str | None:
-        """Adds ids, which costs a search in a tree for each."""
+        """Adds ids, which costs a search in a tree for each. Raises StorageError: the disk has no room for them."""
         before = self._db.total_changes
-        self._db.execute("BEGIN")
-        rows = self._db.executemany("INSERT OR IGNORE INTO ids VALUES (?)", [(one,) for one in ids])
-        rows.close()
-        self._db.execute("COMMIT")
+        try:
+            self._db.execute("BEGIN")
+            rows = self._db.executemany("INSERT OR IGNORE INTO ids VALUES (?)", [(one,) for one in ids])
+            rows.close()
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise translate(error) from error
         if self._db.total_changes - before == len(ids):
             return None
         return next((one for number, one in enumerate(ids) if one in ids[:number]), ids[0])

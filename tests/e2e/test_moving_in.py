@@ -112,6 +112,22 @@ async def test_a_file_of_pynchy_is_imported_at_once(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
+def import_in(output: bytes) -> Any:
+    """Returns what a command told of an import."""
+    told_of = json.loads(output)
+    return told_of.get("import", told_of)
+
+
+def moves(name: str, folder: Path) -> tuple[str | Path, ...]:
+    """Makes a large file of a system and returns the command that moves its three conversations in."""
+    if name == "pynchy":
+        return (*PYNCHY, make_old_file(folder / "messages.db", many_rows(6_000)))
+    path = folder / "rows.jsonl"
+    row = {"kind": "user", "content": "A question of usual length.", "created_at": "2026-01-31T22:00:00Z"}
+    path.write_bytes(as_lines(*({"id": number, "session_id": number // 2_000, **row} for number in range(6_000))))
+    return ("import", path, "--format", "ikigai")
+
+
 async def undisturbed(folder: Path, *command: str | Path) -> bytes:
     """Returns the archive of a server that nobody has killed, where a command has run."""
     folder.mkdir()
@@ -120,10 +136,11 @@ async def undisturbed(folder: Path, *command: str | Path) -> bytes:
         return await export(client)
 
 
+@pytest.mark.parametrize("name", ["pynchy", "ikigai"])
 @pytest.mark.timeout(180)
-async def test_an_import_whose_client_is_killed_is_finished_by_the_same_command(tmp_path: Path) -> None:
+async def test_an_import_whose_client_is_killed_is_finished_by_the_same_command(tmp_path: Path, name: str) -> None:
     """All is as if nobody had been killed, and nothing is there twice. A killed client leaves no file."""
-    command = (*PYNCHY, make_old_file(tmp_path / "messages.db", many_rows(6_000)))
+    command = moves(name, tmp_path)
     expected = await undisturbed(tmp_path / "other", *command)
     files = set(tmp_path.iterdir())
     async with server_process(tmp_path) as server, connect(server.address) as client:
@@ -138,16 +155,17 @@ async def test_an_import_whose_client_is_killed_is_finished_by_the_same_command(
             if again.returncode == 0:
                 break
             assert b"FAILED_PRECONDITION" in error  # the server still finishes what it has begun
-        assert json.loads(output)["import"]["sessions"][0]["existed"]
+        assert import_in(output)["sessions"][0]["existed"]
         assert await export(client) == expected
         assert len(await sessions_of(client)) == 3
     assert {file for file in tmp_path.iterdir() if not file.name.startswith("turnwire")} == files
 
 
+@pytest.mark.parametrize("name", ["pynchy", "ikigai"])
 @pytest.mark.timeout(180)
-async def test_an_import_whose_server_is_killed_goes_on(tmp_path: Path) -> None:
+async def test_an_import_whose_server_is_killed_goes_on(tmp_path: Path, name: str) -> None:
     """By itself when a server is there again soon; the same command finds everything there."""
-    command = (*PYNCHY, make_old_file(tmp_path / "messages.db", many_rows(6_000)))
+    command = moves(name, tmp_path)
     expected = await undisturbed(tmp_path / "other", *command)
     async with server_process(tmp_path) as server, connect(server.address) as client:
         process = await started(*command, "--json", target=server.address)
@@ -158,9 +176,9 @@ async def test_an_import_whose_server_is_killed_goes_on(tmp_path: Path) -> None:
     try:
         output, error = await process.communicate()
         assert (process.returncode, error.decode()) == (0, "")
-        assert json.loads(output)["import"]["sessions"][0]["existed"]
-        done = await told(*command, target=restarted.address)
-        assert [session["existed"] for session in done["import"]["sessions"]] == [True] * 3
+        assert import_in(output)["sessions"][0]["existed"]
+        done = import_in(await run(*command, "--json", target=restarted.address))
+        assert [session["existed"] for session in done["sessions"]] == [True] * 3
         async with connect(restarted.address) as client:
             assert await export(client) == expected
     finally:

@@ -27,7 +27,13 @@ from opencode.message.message_pb2 import (
     SendMessageRequest,
 )
 from opencode.search.search_pb2 import SearchMessagesRequest
-from opencode.session.session_pb2 import DeleteSessionRequest, ForkSessionRequest, ForkSessionResponse, SessionSettings
+from opencode.session.session_pb2 import (
+    ClearSessionRequest,
+    DeleteSessionRequest,
+    ForkSessionRequest,
+    ForkSessionResponse,
+    SessionSettings,
+)
 from opencode.tool.tool_pb2 import SubmitToolResultRequest
 from opencode.turn.turn_pb2 import TURN_STATUS_ENDED, TurnSettings
 from opencode.turn.turn_service_pb2 import ListTurnsRequest
@@ -248,7 +254,9 @@ async def test_settings_of_a_copy_may_differ(client: Client) -> None:
 
 
 async def test_a_named_fork_is_made_once(client: Client) -> None:
-    """A retry gets the same copy as it is then, also when the original is gone; another content is refused."""
+    """A retry gets the same copy as it is then, also when the original is gone or messages of the copy are hidden;
+    another content is refused.
+    """
     session_id = (await talk(client, "hello")).session_id
     first, second = await asyncio.gather(*(fork(client, session_id, request_id="forks-once") for _ in range(2)))
     assert first == second
@@ -257,6 +265,8 @@ async def test_a_named_fork_is_made_once(client: Client) -> None:
     retried = await fork(client, session_id, request_id="forks-once")
     assert (retried.session.id, retried.message_ids) == (first.session.id, first.message_ids)
     assert retried.session.head_sequence > 2
+    await client.sessions.ClearSession(ClearSessionRequest(session_id=first.session.id))
+    assert (await fork(client, session_id, request_id="forks-once")).message_ids == first.message_ids
     found = await refused(fork(client, session_id, "msg_other", request_id="forks-once"))
     assert found.reason == "REQUEST_ID_REUSED"
     assert (await refused(fork(client, session_id))).reason == "SESSION_NOT_FOUND"

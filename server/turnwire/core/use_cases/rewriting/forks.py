@@ -1,8 +1,9 @@
 """Forks: sessions that begin as copies of others."""
 
 import asyncio
+import contextlib
 from asyncio import Future
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 from msgspec import Struct
@@ -18,6 +19,7 @@ from turnwire.core.use_cases.choices import changed_session, check_settings
 from turnwire.core.use_cases.moving.staging import PART_CHANGES, Staging, parts_of
 from turnwire.core.use_cases.rewriting.copies import CopiedConversation, copy_conversation
 from turnwire.core.work import Work
+from turnwire.domain.archive.records import ArchivedMessage, Record
 from turnwire.domain.conversation.events import ConversationChange, ConversationChanged, SessionCreated, SessionView
 from turnwire.domain.conversation.messages import MessageStatus, Origin
 from turnwire.domain.conversation.sessions import Session
@@ -150,14 +152,28 @@ class SessionForks:
             raise TurnInProgress(f"message {message_id!r} waits behind a running turn", message.turn_id)
 
     async def _earlier(self, principal: Principal, session_id: str, receipt: Receipt) -> Fork:
-        """Returns the copy that the first attempt made, as it is now."""
-        conversation = await self._environment.store.of(principal.tenant).conversation(receipt.session_id)
-        message_ids = {
-            message.origin.message_id: message.message_id
-            for message in conversation.messages
-            if message.origin is not None and message.origin.session_id == session_id
-        }
-        return Fork(self._turns.view(conversation.session), _named(message_ids))
+        """Returns the copy that the first attempt made, as it is now; hidden messages are named too."""
+        store = self._environment.store.of(principal.tenant)
+        session = await store.session(receipt.session_id)
+        message_ids = dict[str, str]()
+        async with store.archive() as archive:
+            records = archive.records(receipt.session_id, include_files=False)
+            async with contextlib.aclosing(records) as batches:
+                async for batch in batches:
+                    message_ids |= _copies_in(batch, session_id)
+                    if len(message_ids) > MAX_NAMED_MESSAGES:
+                        break
+        return Fork(self._turns.view(session), _named(message_ids))
+
+
+def _copies_in(batch: Iterable[Record], source_id: str) -> dict[str, str]:
+    """Returns the ids of messages that were copied from a session, by the ids that they have there."""
+    messages = [record.message for record in batch if isinstance(record, ArchivedMessage)]
+    return {
+        message.origin.message_id: message.message_id
+        for message in messages
+        if message.origin is not None and message.origin.session_id == source_id
+    }
 
 
 def _changes(copied: CopiedConversation) -> tuple[Change, ...]:

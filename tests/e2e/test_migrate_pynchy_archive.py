@@ -209,3 +209,33 @@ def test_an_interrupted_run_leaves_no_archive(path: Path, archive: Path, monkeyp
         130, "turnwire: interrupted: there is no archive; run the same command again\n",
     )  # fmt: skip
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_an_archive_that_differs_is_not_sent(path: Path, archive: Path) -> None:
+    """No server is asked then, nor with options that exclude each other, nor with a wrong file."""
+    nowhere = ("--import", "--target", "127.0.0.1:1")
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("UPDATE messages SET timestamp = ? WHERE id = 'msg-3'", ("9" * 100_000,))
+        db.commit()
+    done = run(*nowhere, "--verify", path)
+    assert (done.exit_code, done.stderr) == (1, "")
+    assert done.stdout.splitlines()[-1].startswith("not all columns of all rows can be told")
+    done = run(*nowhere, "--verify", "--json", path)
+    assert (done.exit_code, json.loads(done.stdout)["import"]) == (1, None)
+    for wrong in (("--to", archive), ("--backup", archive)):
+        assert run(*nowhere, *wrong, path).exit_code == 2
+    assert run(*nowhere, path.with_name("none")).exit_code == 2
+    assert run(*nowhere, path).stderr.startswith("turnwire: no server answers")
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_an_import_that_is_interrupted_leaves_no_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 130."""
+
+    def interrupted(*_arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pynchy_archive, "records", interrupted)
+    done = run("--import", path)
+    assert (done.exit_code, done.stderr.count("\n")) == (130, 1)
+    assert list(path.parent.iterdir()) == [path]

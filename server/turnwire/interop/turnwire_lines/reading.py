@@ -158,9 +158,9 @@ class _Archive:
                 self._check_file("message.parts", file, files)
 
     def _check_file(self, place: str, file: File, files: Mapping[str, int]) -> None:
-        if not self._has_files:
-            return
         if file.sha256 not in files:
+            if not self._has_files:
+                return
             raise self._wrong(place, f"names the file {file.sha256[:64]}, which does not come before")
         if files[file.sha256] != file.size_bytes:
             raise self._wrong(place, f"says {file.size_bytes} bytes, and the file has {files[file.sha256]}")

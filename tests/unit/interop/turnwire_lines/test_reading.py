@@ -4,6 +4,7 @@ import base64
 import hashlib
 import io
 import json
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -106,6 +107,15 @@ def test_a_line_without_an_end_is_read_up_to_the_bound() -> None:
         next(LinesReader(1000).read(io.BufferedReader(source), {}))
     assert source.taken <= 2 * io.DEFAULT_BUFFER_SIZE
     assert longest_line(30, 10) > 40
+
+
+def test_a_file_has_the_size_that_messages_say() -> None:
+    """Also in an archive that says it has no files."""
+    archive = written(golden_records()).replace(b'"files":true', b'"files":false', 1)
+    read(archive)
+    size = re.search(rb'"size_bytes":(\d+)', archive)
+    assert size is not None
+    assert refused(archive.replace(size[0], b'"size_bytes":9007199254740991'))["place"] == "message.parts"
 
 
 def test_a_line_has_a_bound_of_texts() -> None:

@@ -155,7 +155,7 @@ async def test_command_imports_what_the_other_one_wrote(tmp_path: Path) -> None:
             command = ["import", *arguments, "--target", server.address]
             return await asyncio.to_thread(CliRunner().invoke, app, command, input=typed)
 
-        assert "1 were there already" in (await run(str(archive))).stdout
+        assert "0 sessions imported, 1 was there already" in (await run(str(archive))).stdout
         await client.sessions.DeleteSession(DeleteSessionRequest(session_id=session_id))
         dry = await run(str(archive), "--dry-run", "--json")
         assert json.loads(dry.stdout)["sessions"][0]["session_id"] == ""
@@ -167,7 +167,10 @@ async def test_command_imports_what_the_other_one_wrote(tmp_path: Path) -> None:
         (tmp_path / "wrong").write_bytes(b"{}\n")
         wrong = await run(str(tmp_path / "wrong"))
         assert (wrong.exit_code, wrong.stdout) == (1, "")
-        assert "line 1" in wrong.stderr
+        assert f"INVALID_ARGUMENT: {tmp_path / 'wrong'}: line 1" in wrong.stderr
+        assert "upload_id" not in wrong.stderr
+        assert "(--format names another format" in wrong.stderr
+        assert "(--format" not in (await run(str(tmp_path / "wrong"), "--format", "chatgpt")).stderr
         assert (await run(str(tmp_path / "nothing"))).exit_code == 2
         assert (await run(str(archive), "--option", "x")).exit_code == 2
 

@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+from collections.abc import Iterable
 
 import pytest
 from typer.testing import CliRunner
 
 from turnwire import __version__
 from turnwire.cli.commands import app
+from turnwire.interop.archives import READERS, WRITERS
 
 
 def test_help_does_not_wait_for_heavy_imports() -> None:
@@ -31,6 +33,13 @@ def test_version() -> None:
 def test_chat_refuses_a_model_without_provider(model: str) -> None:
     """Exit code 2, before anything is sent."""
     assert CliRunner().invoke(app, ["chat", "--model", model, "hello"]).exit_code == 2
+
+
+@pytest.mark.parametrize(("command", "formats"), [("import", READERS), ("export", WRITERS)])
+def test_help_names_the_formats(command: str, formats: Iterable[str]) -> None:
+    """All that the server knows besides its own."""
+    shown = CliRunner().invoke(app, [command, "--help"], terminal_width=200).output
+    assert [name for name in formats if name not in shown] == []
 
 
 @pytest.mark.parametrize("module", ["commands", "serve", "chat.start", "demo"])

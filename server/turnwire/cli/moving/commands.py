@@ -91,7 +91,8 @@ def _export(
         Path | None, typer.Option("-o", "--output", help="The file to write. Default: standard output.")
     ] = None,
     format_name: Annotated[
-        str, typer.Option("--format", help="Format of the archive. Default: Turnwire's own, which loses nothing.")
+        str,
+        typer.Option("--format", help="openai or opencode. Default: Turnwire's own format, which loses nothing."),
     ] = "",
     files: Annotated[bool, typer.Option("--files/--no-files", help="Whether to write the bytes of files.")] = True,
     as_json: Json = False,
@@ -114,7 +115,10 @@ def _import(
     *,
     connection: Connection,
     file: Annotated[str, typer.Argument(metavar="FILE", help="The archive; - for standard input.", show_default=False)],
-    format_name: Annotated[str, typer.Option("--format", help="Format of the archive. Default: Turnwire's own.")] = "",
+    format_name: Annotated[
+        str,
+        typer.Option("--format", help="chatgpt, claude, ikigai, openai or opencode. Default: Turnwire's own format."),
+    ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything and tell, and store nothing.")] = False,
     option: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="What the format wants to know; may be repeated.")

@@ -89,7 +89,7 @@ def run_import(
         print_error(f"{wanted.source or 'standard input'}: {error.strerror}")
         return 2
     except grpc.RpcError as error:
-        print_error(describe(error))
+        print_error(_explained(describe(error), wanted))
         return 1
     except KeyboardInterrupt:
         print_error("interrupted: the server finishes what it has begun; the same command again brings the rest")
@@ -100,6 +100,16 @@ def run_import(
     else:
         _print(told, wanted)
     return 1 if any(problem.reason == _LEFT_OUT for problem in told.problems) else 0
+
+
+def _explained(problem: str, wanted: Wanted) -> str:
+    """Returns the server's words about an archive with the name of the file, which they call by its upload."""
+    status, field, what = problem.partition(": upload_id: ")
+    if not field:
+        return problem
+    name = "standard input" if wanted.source is None else str(wanted.source)
+    advice = "" if wanted.format else " (--format names another format than Turnwire's own)"
+    return one_line(f"{status}: {name}: {what}{advice}")
 
 
 def _imported(channel: grpc.Channel, file: IO[bytes], wanted: Wanted, bar: Bar) -> _Told:
@@ -211,4 +221,6 @@ def _print(told: _Told, wanted: Wanted) -> None:
         print_line(f"and {told.problem_count - len(told.problems)} more problems")
     existed = sum(session.existed for session in told.sessions)
     done = "would be imported" if wanted.dry_run else "imported"
-    print_line(f"{told.session_count - existed} sessions {done}, {existed} were there already")
+    new = told.session_count - existed
+    there = f"{existed} {'was' if existed == 1 else 'were'} there already"
+    print_line(f"{new} {'session' if new == 1 else 'sessions'} {done}, {there}")

@@ -52,11 +52,14 @@ def serving(
 
 
 def test_demo_shows_a_conversation(tmp_path: Path) -> None:
-    """It streams an answer, reads it back and leaves nothing behind."""
-    done = run("demo", cwd=tmp_path)
+    """It streams an answer, reads it back, says how to go on and leaves nothing behind."""
+    program = Path(sys.executable).with_name("turnwire")
+    environ = os.environ | {"PATH": "/usr/bin:/bin"}
+    done = subprocess.run([program, "demo"], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("an event of its own") == 3
     assert "The server shut down." in done.stdout
+    assert f"Next: `{program} serve` in one terminal, `{program} chat`" in " ".join(done.stdout.split())
     assert list(tmp_path.iterdir()) == []
 
 

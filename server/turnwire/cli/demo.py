@@ -1,6 +1,7 @@
 """`turnwire demo`: a server, a client and a conversation in one process, without key and network."""
 
 import asyncio
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -41,6 +42,9 @@ level = "warning"
 stuck_loop_seconds = 0
 """
 
+_PROGRAM = "turnwire" if shutil.which("turnwire") or Path(sys.argv[0]).name != "turnwire" else sys.argv[0]
+"""How the person calls the command: in a clone it is not on the path."""
+
 _QUESTION = """/rate 30
 /reason The user wants to see an answer stream in. I say what happens while it does.
 Every word of this answer arrived as an event of its own. The question was stored before the model was asked, and the \
@@ -79,7 +83,7 @@ async def _demonstrate(folder: Path, console: Console) -> int:
         stored = await messages.GetMessages(GetMessagesRequest(session_id=session_id))
         for message in stored.messages:
             _show(console, message)
-    _explain(console, "The server shut down. Next: `turnwire serve` in one terminal, `turnwire chat` in another.")
+    _explain(console, f"The server shut down. Next: `{_PROGRAM} serve` in one terminal, `{_PROGRAM} chat` in another.")
     return 0 if ended_well else 1
 
 

@@ -75,7 +75,7 @@ def chat(
     session: Annotated[str, typer.Option(help="Session to continue. Default: a new one.")] = "",
     model: Annotated[str, typer.Option(help="PROVIDER/MODEL. Default: the session's or the server's.")] = "",
 ) -> None:
-    """Talk to a model through a running server. Ctrl-C ends the answer, a second one exits."""
+    """Talk to a model through a running server. Ctrl-C ends the answer, Ctrl-D the chat."""
     from turnwire.cli.chat.start import run_chat
 
     if model and not all(model.partition("/")):

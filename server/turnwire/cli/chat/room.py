@@ -220,7 +220,7 @@ class Room:
             except grpc.aio.AioRpcError as error:
                 if error.code() is not grpc.StatusCode.UNAVAILABLE or pause is None or self._interrupted:
                     raise
-                self._say(f"[{describe(error)}; sends again]", "yellow")
+                self._say("[the server does not answer; sends again]", "yellow")
             finally:
                 self._in_flight = False
             await asyncio.sleep(pause)

@@ -264,7 +264,7 @@ async def test_the_chat_survives_a_server_that_is_killed(tmp_path: Path) -> None
     try:
         async with chatting(server.address) as chat:
             await send(chat, f"begun\n{FOREVER}")
-            await chat.shows("begun")
+            await chat.shows("> begun", "Ctrl-C ends the answer")
             await server.kill()
             await chat.shows("[connection lost, trying again:")
             server = await ServerProcess.start(tmp_path, listen=server.address)

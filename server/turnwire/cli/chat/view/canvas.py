@@ -6,8 +6,12 @@ from typing import Literal
 
 from rich.console import Console, RenderableType
 from rich.segment import Segment, Segments
+from rich.theme import Theme
 
 from turnwire.cli.visible_text import visible
+
+_LOOKS = Theme({"markdown.code": "bold cyan", "markdown.code_block": "cyan"})
+"""rich's own looks paint code on black, also where the terminal is light."""
 
 
 def draw(drawings: Iterable[RenderableType], width: int, *, styled: bool = True) -> str:
@@ -20,7 +24,9 @@ def draw(drawings: Iterable[RenderableType], width: int, *, styled: bool = True)
     """
     file = io.StringIO()
     colours: Literal["auto"] | None = "auto" if styled else None
-    console = Console(file=file, width=max(width, 1), force_terminal=styled, color_system=colours, highlight=False)
+    console = Console(
+        file=file, width=max(width, 1), force_terminal=styled, color_system=colours, highlight=False, theme=_LOOKS
+    )
     segments: list[Segment] = []
     for drawing in drawings:
         for line in console.render_lines(drawing, pad=False):

@@ -99,3 +99,12 @@ def test_without_style_there_is_no_escape_code() -> None:
 def test_lines_are_folded_and_have_no_spaces_at_their_end() -> None:
     """So they can be copied."""
     assert draw([Text("one two three  ")], 8, styled=False) == "one two\nthree\n"
+
+
+def test_nothing_is_painted_on_a_background() -> None:
+    """Terminals are dark or light: code and tables stand on the terminal's own."""
+    text = "`code` **`bold`**\n\n```python\nx = 1  # one\n```\n\n    indented\n\n| `a` |\n|---|\n| 1 |"
+    drawn = draw(drawings.markdown(Block(text, continues=False)), 40)
+    numbers = {number for look in LOOK.findall(drawn) for number in re.findall(r"\d+", look)}
+    assert "code" in LOOK.sub("", drawn)
+    assert not numbers & {str(number) for number in (7, *range(40, 49), *range(100, 108))}

@@ -3,6 +3,11 @@
 import signal
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("any_machine", deadline=None)
+settings.load_profile("any_machine")
+# A time for each example fails on a machine that is busy; that of a whole test is pytest-timeout's.
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -191,11 +191,16 @@ def test_interrupting_chat_ends_the_answer(tmp_path: Path) -> None:
     with serving(tmp_path) as (_, address):
         command = [*TURNWIRE, "chat", "--target", address, "started\n/sleep 60"]
         with subprocess.Popen(
-            command, env=ENVIRON, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+            command,
+            env=ENVIRON,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         ) as chat:
             assert chat.stdout and chat.stdout.read(7) == "started"
             chat.send_signal(signal.SIGINT)
-            assert chat.stdout.read() == "\n[aborted]\n"
+            assert chat.communicate() == ("\n", "[aborted]\n")
 
 
 def test_a_taken_port_and_a_held_database_are_told_in_one_line(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from tests.support.fakes.pynchy_file import (
     write_as_before,
 )
 from tests.support.oracles.damaged_database import make_database
+from tests.support.servers.serving import serving
 from turnwire.cli.commands import app
 from turnwire.cli.moving import pynchy
 from turnwire.domain.errors import StorageBusy
@@ -539,17 +540,21 @@ def test_printed_commands_work(tmp_path: Path) -> None:
     make_old_file(tmp_path / "messages.db")
     section = (ROOT / "docs/migrating.md").read_text().split("## pynchy\n")[1].split("\n## ")[0]
     commands = [line for block in re.findall(r"```sh\n(.*?)```", section, re.DOTALL) for line in block.splitlines()]
-    assert len(commands) == 4
-    environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    for command in commands:
-        done = subprocess.run(
-            ["bash", "-euc", command],
-            cwd=tmp_path,
-            env=environ,
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=50,
-        )
-        assert (done.returncode, done.stderr) == (0, ""), command
-    assert "verified: all columns of 404 rows can be told from the archive" in done.stdout
+    assert len(commands) == 7
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    printed = []
+    with serving(tmp_path) as address:
+        for command in commands:
+            done = subprocess.run(
+                ["bash", "-euc", command],
+                cwd=tmp_path,
+                env={**os.environ, "PATH": path, "TURNWIRE_TARGET": address},
+                check=False,
+                capture_output=True,
+                text=True,
+                timeout=50,
+            )
+            assert (done.returncode, done.stderr) == (0, ""), command
+            printed.append(done.stdout)
+    assert sum("verified: all columns of 404 rows can be told from the archive" in text for text in printed) == 2
+    assert printed[-1] == "0 sessions imported, 4 were there already\n"

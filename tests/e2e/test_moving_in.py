@@ -84,7 +84,7 @@ async def test_a_file_of_pynchy_is_imported_at_once(tmp_path: Path) -> None:
         assert (dry["messages"], dry["import"]["session_count"], await sessions_of(client)) == (404, 4, [])
         done = await told(*PYNCHY, "--verify", path, target=server.address)
         assert done["verification"]["right"]
-        assert sum(session["messages"] for session in done["import"]["sessions"]) == len(old_rows()) == 404
+        assert sum(session["message_count"] for session in done["import"]["sessions"]) == len(old_rows()) == 404
         sessions = await sessions_of(client)
         assert [session.title for session in sessions] == ["Ada", "Family", "gone@g.us", "tui://local"]
         assert {session.origin.system for session in sessions} == {"pynchy"}

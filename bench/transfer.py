@@ -66,13 +66,17 @@ async def measure(folder: Path, quick: bool) -> None:
 async def _moved(
     server: Child, archive: Path, messages: int, ceilings: tuple[float, float], figures: list[report.Figure]
 ) -> tuple[int, int]:
-    """Imports and exports an archive, and forks the session if it is the small one. Returns peaks of memory."""
+    """Imports and exports an archive. Returns peaks of memory.
+
+    A neighbour appends messages beside the small import and beside a fork of its session; the large import is alone.
+    """
     async with grpc.aio.insecure_channel(server.address) as channel:
-        alone = await _appends(server.address, 1.0)
+        is_small = messages == FORKED
+        alone = await _appends(server.address, 1.0) if is_small else []
         upload_id = await _uploaded(UploadServiceStub(channel), archive)
         transfer = TransferServiceStub(channel)
         importing = asyncio.create_task(_imported(transfer, upload_id))
-        beside = await _appends(server.address, importing)
+        beside = await _appends(server.address, importing) if is_small else []
         seconds_in, session_id = await importing
         peak_in = _peak(server)
         started, size = time.perf_counter(), 0
@@ -84,10 +88,10 @@ async def _moved(
         figures += [
             report.Figure(f"import, {name}", seconds_in, ceilings[0], "s", True),
             report.Figure(f"export, {name}", seconds_out, ceilings[1], "s", True),
-            _latency(f"append beside the import of {name}, longest", beside, alone, 100),
-            _latency("  p99", beside, alone, 99),
         ]
-        if messages == FORKED:
+        if is_small:
+            figures.append(_latency(f"append beside the import of {name}, longest", beside, alone, 100))
+            figures.append(_latency("  p99", beside, alone, 99))
             request = ForkSessionRequest(session_id=session_id)
             forking = asyncio.create_task(_timed_fork(SessionServiceStub(channel), request))
             beside = await _appends(server.address, forking)

@@ -103,9 +103,15 @@ class StagedSession:
         self._staging = staging
         self._id = environment.new_id("stg")
         self._is_stored = False
+        self._storing: Future[Committed] | None = None  # the last part; the one before it is durable
 
     async def put(self, changes: Sequence[Change]) -> None:
-        """Stores changes in one commit; returns when it is durable."""
+        """Stores changes in one commit. Returns when those before are durable: the next ones can be made meanwhile.
+
+        Raises:
+            StorageError: this or an earlier part could not be stored.
+        """
+        await self.stored()
         now = self._environment.clock()
         first: tuple[Change, ...] = ()
         if not self._is_stored:
@@ -113,10 +119,17 @@ class StagedSession:
             name = staging_name(self._id, self._tenant)
             placeholder = Session(session_id=self._id, tenant=name, created_at=now, updated_at=now)
             first = (PutSession(placeholder),)
-        await asyncio.shield(self._environment.commit(self._id, Work((*first, *changes)), now))
+        self._storing = self._environment.commit(self._id, Work((*first, *changes)), now)
+        self._storing.add_done_callback(_retrieve)
+
+    async def stored(self) -> None:
+        """Returns when all that was put is durable. Raises StorageError when something could not be stored."""
+        if self._storing is not None:
+            await asyncio.shield(self._storing)
 
     async def give_files(self) -> None:
         """Gives the session's files to the tenant. Call it before `adopt` when there are any."""
+        await self.stored()
         work = Work((MoveFiles(self._tenant, PART_BYTES),))
         while (await asyncio.shield(self._environment.commit(self._id, work, self._environment.clock()))).is_unfinished:
             pass
@@ -125,7 +138,7 @@ class StagedSession:
         """Makes the session what it is to be, with further work in the same commit.
 
         Args:
-            session: What it is to be; at least one `put` came before.
+            session: What it is to be; at least one `put` came before, and all are `stored`.
             messages: How many messages it has.
             work: For instance its events.
 
@@ -139,6 +152,12 @@ class StagedSession:
         """Gives the session up."""
         if self._is_stored:
             self._staging.drop(self._id)
+
+
+def _retrieve(storing: "Future[Committed]") -> None:
+    """Takes the error of a part, so that asyncio does not log it when nobody waits for the part any more."""
+    if not storing.cancelled():
+        storing.exception()
 
 
 def parts_of(changes: Iterable[Change]) -> Iterator[list[Change]]:

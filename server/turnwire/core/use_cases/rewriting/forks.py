@@ -138,6 +138,7 @@ class SessionForks:
         try:
             for part in await asyncio.to_thread(lambda: list(parts_of(changes))):
                 await staged.put(part)
+            await staged.stored()
         except BaseException as error:
             staged.drop()
             if isinstance(error, StorageError):

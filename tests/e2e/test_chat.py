@@ -182,9 +182,9 @@ async def test_sessions_are_listed_chosen_copied_emptied_and_left(chat: Chat, ot
     copy = chat.room.session_id
     assert copy != first
     chat.press("/clear\r")
-    await chat.shows("2 messages are hidden")
+    await chat.shows("Hidden messages: 2.")
     chat.press("/restore\r")
-    await chat.shows("2 messages are back")
+    await chat.shows("Messages brought back: 2.")
     chat.press("/new\r")
     await chat.shows("begins a new session")
     assert chat.room.session_id == ""

@@ -286,10 +286,10 @@ class Room:
         await self._enter(await self._calls.fork(self.session_id))
 
     async def _do_clear(self, _: str) -> None:
-        self._say(f"{await self._calls.clear(self.session_id)} messages are hidden; /restore brings them back.")
+        self._say(f"Hidden messages: {await self._calls.clear(self.session_id)}. /restore brings them back.")
 
     async def _do_restore(self, _: str) -> None:
-        self._say(f"{await self._calls.restore(self.session_id)} messages are back.")
+        self._say(f"Messages brought back: {await self._calls.restore(self.session_id)}.")
 
     async def _do_reasoning(self, _: str) -> None:
         self._show_reasoning()

@@ -178,9 +178,14 @@ async def test_ctrl_c_at_the_question_of_a_single_message_ends_the_turn(asking: 
     message = '/tool test.add {"a": 1, "b": 2}'
     async with at_terminal([*TURNWIRE, asking.address, message], environ(tmp_path)) as chat:
         await chat.shows("allow it?")
-        chat.type("\x03")
-        await chat.shows("[aborted]")
+        for _ in range(5):  # one that comes between the question and the reading of the answer is heard with the next
+            chat.type("\x03")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(5):
+                    await chat.shows("[aborted]")
+                    break
         assert await chat.ended() == 0
+        assert b"[aborted]" in chat.output
 
 
 async def test_a_session_that_is_not_there_is_told_in_one_line(served: Server, tmp_path: Path) -> None:

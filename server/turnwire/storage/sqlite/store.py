@@ -1,5 +1,6 @@
 """The store in one SQLite file: opens it, and hands each call to the writer or the reader."""
 
+import sqlite3
 from asyncio import Future
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -32,10 +33,11 @@ from turnwire.storage.sqlite.reading.tenant_reads import Reads, TenantReads
 from turnwire.storage.sqlite.renewal import Renewal, adopt_codec
 from turnwire.storage.sqlite.schema.migrations import migrate
 from turnwire.storage.sqlite.searching.reader import Searches
-from turnwire.storage.sqlite.searching.upkeep import Upkeep, adopt_words
+from turnwire.storage.sqlite.searching.upkeep import adopt_words, upkeep
 from turnwire.storage.sqlite.staging.queries import staged_sessions
+from turnwire.storage.sqlite.steps import Steps
 from turnwire.storage.sqlite.timelines import Timelines, token_key
-from turnwire.storage.sqlite.uploads.removal import BlockRemoval
+from turnwire.storage.sqlite.uploads.removal import block_removal
 from turnwire.storage.sqlite.uploads.store import SqliteUploads
 from turnwire.storage.sqlite.writing.changes import CommitWriter
 from turnwire.storage.sqlite.writing.writer import GroupWriter
@@ -65,9 +67,10 @@ class SqliteStore:
         files: DatabaseFiles,
         lock: ProcessLock,
         connections: Sequence[aiosqlite.Connection],
-        upkeep: Upkeep,
+        steps: Sequence[Steps],
         reads: Reads,
         *,
+        uploads: SqliteUploads,
         timelines: Timelines,
         token_key: bytes,
     ) -> None:
@@ -76,15 +79,13 @@ class SqliteStore:
         self._lock = lock
         self._connections = connections  # the writing one first
         self._writing = connections[0]
-        self._upkeep = upkeep
+        self._steps = steps
         self._reading = reads.connection
         self._reads = reads
         self._writer = reads.writer
         self._timelines = timelines
         self._renewal = reads.renewal
-        self._removal = BlockRemoval(self._writing)
-        self._removal.start()
-        self.uploads = SqliteUploads(reads.writer, reads.connection, self._removal)
+        self.uploads = uploads
         self._token_key = token_key
         self._closed = False
 
@@ -120,15 +121,13 @@ class SqliteStore:
         try:
             files.create()
             opened.append(writing := await open_connection(settings.path, read_only=False))
-            await run(writing, migrate)
-            await run(writing, adopt_codec, codec.version)
-            await run(writing, adopt_words)
+            await run(writing, _bring_up_to_date, codec.version)
             opened.append(reading := await open_connection(settings.path, read_only=True))
             opened.append(searching := await open_connection(settings.path, read_only=True))
             files.remember()
             accounts = Accounts(await run(writing, stored_accounts))
             sessions, changes = SessionCache(), CommitWriter(codec, settings.retained_events_per_session)
-            upkeep = Upkeep(writing)
+            index_upkeep, removal = upkeep(writing), block_removal(writing)
             writer = GroupWriter(
                 writing,
                 files,
@@ -137,7 +136,7 @@ class SqliteStore:
                 accounts,
                 publish=publish,
                 on_loss=on_loss,
-                on_upkeep=upkeep.wake,
+                on_upkeep=index_upkeep.wake,
                 observer=observer,
             )
             await writer.start()
@@ -145,14 +144,17 @@ class SqliteStore:
             key = await run(writing, token_key)
             renewal = Renewal(writing, codec)
             await renewal.start()
-            await upkeep.start()
         except BaseException:
             for connection in opened:
                 await connection.close()
             lock.release()
             raise
+        steps = [index_upkeep, removal]
+        for work in steps:
+            work.start()
+        uploads = SqliteUploads(writer, reading, removal)
         reads = Reads(reading, writer, sessions, accounts, renewal, Searches(searching), codec, settings.path)
-        return cls(files, lock, opened, upkeep, reads, timelines=timelines, token_key=key)
+        return cls(files, lock, opened, steps, reads, uploads=uploads, timelines=timelines, token_key=key)
 
     def commit(self, commit: Commit) -> Future[Committed]:
         """Stores one unit of work."""
@@ -210,9 +212,15 @@ class SqliteStore:
             return
         self._closed = True
         await self._renewal.aclose()
-        await self._removal.aclose()
-        await self._upkeep.aclose()
+        for work in self._steps:
+            await work.aclose()
         await self._writer.aclose()
         for connection in reversed(self._connections):
             await connection.close()
         self._lock.release()
+
+
+def _bring_up_to_date(db: sqlite3.Connection, codec_version: int) -> None:
+    migrate(db)
+    adopt_codec(db, codec_version)
+    adopt_words(db)

@@ -1,17 +1,16 @@
 """Upkeep of the index while the server runs: removes what is gone, adds what an older version has left."""
 
-import asyncio
 import sqlite3
 
 import aiosqlite
 import msgspec
 
-from turnwire.domain.errors import StorageError
 from turnwire.domain.searching.words import VERSION
-from turnwire.storage.sqlite.connection import run, transaction
+from turnwire.storage.sqlite.connection import transaction
 from turnwire.storage.sqlite.reading.fitting import fitting
 from turnwire.storage.sqlite.reading.rows import read_messages
 from turnwire.storage.sqlite.searching.entries import index_message, remove_some
+from turnwire.storage.sqlite.steps import Steps
 
 STEP_MESSAGES = 32
 STEP_REMOVALS = 64
@@ -19,8 +18,6 @@ STEP_BYTES = 100_000
 """Of one step, which holds up commits for some milliseconds."""
 PAUSE_SECONDS = 0.02
 """Between steps, for calls. 100,000 messages take about two minutes."""
-RETRY_SECONDS = 60.0
-"""After a step that failed, as on a full disk."""
 
 _ANY_WORK = "SELECT EXISTS (SELECT 1 FROM search_removals) OR EXISTS (SELECT 1 FROM search_backlog)"
 
@@ -46,45 +43,16 @@ def any_work(db: sqlite3.Connection) -> bool:
     return bool(db.execute(_ANY_WORK).fetchone()[0])
 
 
-class Upkeep:
-    """Carries the work out in small steps, each a transaction of its own between those of commits.
+def upkeep(connection: aiosqlite.Connection) -> Steps:
+    """Returns the work that keeps the index in step with what is stored.
 
     What is removed or added meanwhile is part of the commit that does it, so no order of steps, commits and crashes
-    loses anything. One task, which `start` makes and `aclose` ends.
+    loses anything.
+
+    Args:
+        connection: The writing connection.
     """
-
-    def __init__(self, connection: aiosqlite.Connection) -> None:
-        """Takes the writing connection, which the caller closes after `aclose`."""
-        self._connection = connection
-        self._wanted = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-
-    async def start(self) -> None:
-        """Starts the task, which first looks whether an earlier run has left work."""
-        self._wanted.set()
-        self._task = asyncio.create_task(self._work(), name="search upkeep")
-
-    def wake(self) -> None:
-        """Says that there may be work."""
-        self._wanted.set()
-
-    async def aclose(self) -> None:
-        """Ends the task; the next start goes on. Idempotent."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
-
-    async def _work(self) -> None:
-        while True:
-            await self._wanted.wait()
-            self._wanted.clear()
-            try:
-                if await run(self._connection, work_some):
-                    self._wanted.set()
-                    await asyncio.sleep(PAUSE_SECONDS)
-            except StorageError:
-                self._wanted.set()
-                await asyncio.sleep(RETRY_SECONDS)
+    return Steps(connection, work_some, PAUSE_SECONDS, "search upkeep")
 
 
 def work_some(db: sqlite3.Connection) -> bool:

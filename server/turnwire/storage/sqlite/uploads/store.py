@@ -12,8 +12,8 @@ from turnwire.domain.errors import StorageCorrupt
 from turnwire.ports.commit import RecordRequest
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
 from turnwire.storage.sqlite.connection import run
+from turnwire.storage.sqlite.steps import Steps
 from turnwire.storage.sqlite.uploads import blocks, changes
-from turnwire.storage.sqlite.uploads.removal import BlockRemoval
 from turnwire.storage.sqlite.writing.writer import GroupWriter, Other
 
 PIECE_BYTES = 2**20
@@ -23,7 +23,7 @@ PIECE_BYTES = 2**20
 class SqliteUploads:
     """The uploads in the database of a `SqliteStore`. Changes go through its writer, reads through its reader."""
 
-    def __init__(self, writer: GroupWriter, reading: aiosqlite.Connection, removal: BlockRemoval) -> None:
+    def __init__(self, writer: GroupWriter, reading: aiosqlite.Connection, removal: Steps) -> None:
         """Takes the parts of the store, which starts and closes them."""
         self._writer = writer
         self._reading = reading

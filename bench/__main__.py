@@ -1,4 +1,4 @@
-"""`python -m bench [NAME...] [--quick]`."""
+"""`python -m bench [NAME...] [--quick] [--save FILE]`."""
 
 import argparse
 import asyncio
@@ -51,12 +51,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(MEASUREMENTS)}; all by default")
     parser.add_argument("--quick", action="store_true", help="fewer rounds: shorter and noisier")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="write the figures as JSON")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.names if name not in MEASUREMENTS]
     if unknown:
         parser.error(f"unknown measurement {', '.join(unknown)}; must be one of {', '.join(MEASUREMENTS)}")
     print("Ratios compare with the ceiling: 1.00 is as good, whichever way the unit counts. Medians of all rounds.")
-    return run(_run(arguments.names or list(MEASUREMENTS), arguments.quick))
+    failed = run(_run(arguments.names or list(MEASUREMENTS), arguments.quick))
+    report.summarize()
+    if arguments.save:
+        report.save(arguments.save)
+    return failed
 
 
 async def _run(names: list[str], quick: bool) -> int:

@@ -1,8 +1,10 @@
-"""Prints figures and their ceilings as lines of text."""
+"""Prints figures with their ceilings and targets as lines of text, and keeps them for the end of a run."""
 
+import json
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -16,7 +18,9 @@ class Figure:
     unit: str
     lower_is_better: bool = False
     target: float | None = None
-    """The target ratio."""
+    """The wanted ratio."""
+    wanted: float | None = None
+    """The wanted value, in the unit."""
 
     @property
     def ratio(self) -> float | None:
@@ -24,6 +28,15 @@ class Figure:
         if self.ceiling is None or not self.value or not self.ceiling:
             return None
         return self.ceiling / self.value if self.lower_is_better else self.value / self.ceiling
+
+    @property
+    def falls_short(self) -> bool:
+        """Whether a target is missed."""
+        if self.target is not None and self.ratio is not None and self.ratio < self.target:
+            return True
+        if self.wanted is None:
+            return False
+        return self.value > self.wanted if self.lower_is_better else self.value < self.wanted
 
     def line(self) -> str:
         """Returns the figure as one line."""
@@ -34,23 +47,61 @@ class Figure:
             line += f"  ratio {self.ratio:.2f}"
         if self.target is not None:
             line += f" (target {self.target:.2f})"
-        return line
+        if self.wanted is not None:
+            line += f"  wanted {'at most' if self.lower_is_better else 'at least'} {_number(self.wanted)}"
+        return line + ("  SHORT" if self.falls_short else "")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A figure and the measurement that it belongs to."""
+
+    measurement: str
+    figure: Figure
+
+
+class _Run:
+    """What one run of the benchmark has shown."""
+
+    def __init__(self) -> None:
+        self.measurement = ""
+        self.rows: list[Row] = []
+
+
+_run = _Run()
 
 
 def title(name: str, description: str) -> None:
     """Prints what is measured next."""
+    _run.measurement = name
     print(f"\n{name}: {description}", flush=True)
 
 
 def show(figures: Iterable[Figure]) -> None:
-    """Prints figures."""
+    """Prints figures and keeps them for `summarize` and `save`."""
     for figure in figures:
+        _run.rows.append(Row(_run.measurement, figure))
         print(figure.line(), flush=True)
 
 
 def note(text: str) -> None:
     """Prints a remark about the figures."""
     print(f"  {text}", flush=True)
+
+
+def summarize() -> None:
+    """Prints how many of the figures shown have a target, and each that misses it."""
+    aimed = [row for row in _run.rows if row.figure.target is not None or row.figure.wanted is not None]
+    short = [row for row in aimed if row.figure.falls_short]
+    print(f"\n{len(aimed) - len(short)} of {len(aimed)} figures with a target reach it.", flush=True)
+    for row in short:
+        print(f"  {row.measurement}: {row.figure.line().strip()}", flush=True)
+
+
+def save(path: Path) -> None:
+    """Writes the figures shown so far as JSON: a list of objects with the fields of `Figure` and `measurement`."""
+    rows = [{"measurement": row.measurement, **asdict(row.figure), "ratio": row.figure.ratio} for row in _run.rows]
+    path.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 def percentile(values: Sequence[float], percent: int) -> float:

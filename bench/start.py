@@ -11,6 +11,8 @@ from bench.bare_server import Method
 from bench.child import bare_server, turnwire
 from bench.client import connect
 
+WANTED_MS = 300.0
+
 
 async def measure(folder: Path, quick: bool) -> None:
     """Prints the time from spawning the process to its address and to its first answer."""
@@ -27,10 +29,10 @@ async def measure(folder: Path, quick: bool) -> None:
         fresh.mkdir()
         ours.append(await _start_turnwire(fresh))
         ceilings.append(await _start_bare(fresh))
-    for index, name in enumerate(("to the address", "to the first answer")):
+    for index, (name, wanted) in enumerate((("to the address", None), ("to the first answer", WANTED_MS))):
         value = report.median(one[index] for one in ours)
         ceiling = report.median(one[index] for one in ceilings)
-        report.show([report.Figure(name, value, ceiling, "ms", lower_is_better=True)])
+        report.show([report.Figure(name, value, ceiling, "ms", lower_is_better=True, wanted=wanted)])
     report.show([report.Figure("python -c 'import grpc'", report.median(imports), None, "ms")])
 
 

@@ -86,8 +86,8 @@ async def _moved(
         peak_out = _peak(server)
         name = f"{messages:,} messages"
         figures += [
-            report.Figure(f"import, {name}", seconds_in, ceilings[0], "s", True),
-            report.Figure(f"export, {name}", seconds_out, ceilings[1], "s", True),
+            report.Figure(f"import, {name}", seconds_in, ceilings[0], "s", True, wanted=LIMIT_IN_SECONDS),
+            report.Figure(f"export, {name}", seconds_out, ceilings[1], "s", True, wanted=LIMIT_OUT_SECONDS),
         ]
         if is_small:
             figures.append(_latency(f"append beside the import of {name}, longest", beside, alone, 100))

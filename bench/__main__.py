@@ -10,6 +10,7 @@ from pathlib import Path
 from bench import (
     delta_cpu,
     delta_latency,
+    endurance,
     fan_out,
     first_token,
     gate,
@@ -42,20 +43,29 @@ MEASUREMENTS: Mapping[str, Callable[[Path, bool], Awaitable[None]]] = {
 }
 """By name: each takes an empty folder and whether to be quick, and prints its figures."""
 
+LONG: Mapping[str, Callable[[Path, bool], Awaitable[None]]] = {"endurance": endurance.measure}
+"""Measured only when they are named."""
+
 TIMEOUT_SECONDS = 300.0
 """For one measurement, so that a stuck one does not block the others."""
+LONG_TIMEOUT_SECONDS = 900.0
 
 
 def main() -> int:
     """Runs the measurements. Returns the exit code: 1 when one of them failed, else 0."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(MEASUREMENTS)}; all by default")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"of {', '.join(MEASUREMENTS)}; all by default. Only when named: {', '.join(LONG)}",
+    )
     parser.add_argument("--quick", action="store_true", help="fewer rounds: shorter and noisier")
     parser.add_argument("--save", type=Path, metavar="FILE", help="write the figures as JSON")
     arguments = parser.parse_args()
-    unknown = [name for name in arguments.names if name not in MEASUREMENTS]
+    unknown = [name for name in arguments.names if name not in {**MEASUREMENTS, **LONG}]
     if unknown:
-        parser.error(f"unknown measurement {', '.join(unknown)}; must be one of {', '.join(MEASUREMENTS)}")
+        parser.error(f"unknown measurement {', '.join(unknown)}; must be one of {', '.join((*MEASUREMENTS, *LONG))}")
     print("Ratios compare with the ceiling: 1.00 is as good, whichever way the unit counts. Medians of all rounds.")
     failed = run(_run(arguments.names or list(MEASUREMENTS), arguments.quick))
     report.summarize()
@@ -69,8 +79,8 @@ async def _run(names: list[str], quick: bool) -> int:
     for name in names:
         with tempfile.TemporaryDirectory(prefix="turnwire-bench-") as folder:
             try:
-                async with asyncio.timeout(TIMEOUT_SECONDS):
-                    await MEASUREMENTS[name](Path(folder), quick)
+                async with asyncio.timeout(LONG_TIMEOUT_SECONDS if name in LONG else TIMEOUT_SECONDS):
+                    await {**MEASUREMENTS, **LONG}[name](Path(folder), quick)
             except Exception as error:  # the others are still worth measuring
                 failed = 1
                 report.note(f"{name} could not be measured: {type(error).__name__}: {error}")

@@ -105,6 +105,11 @@ def bare_server(folder: Path) -> contextlib.AbstractAsyncContextManager[Child]:
     return running(folder, "bare", ["-m", "bench.bare_server"])
 
 
+def many_streams(folder: Path) -> contextlib.AbstractAsyncContextManager[Child]:
+    """Runs the HTTP server that paces thousands of streams; see `bench.many_streams`."""
+    return running(folder, "provider", ["-m", "bench.many_streams"])
+
+
 def model_provider(folder: Path) -> contextlib.AbstractAsyncContextManager[Child]:
     """Runs the HTTP server that streams deltas; see `bench.model_provider`."""
     return running(folder, "provider", ["-m", "bench.model_provider"])

@@ -36,7 +36,17 @@ def _chunk(delta: dict[str, str], finish: str | None = None) -> bytes:
 _BEFORE, _AFTER = _chunk({"content": "MOMENT"}).split(b"MOMENT")
 
 
-def _delta() -> bytes:
+END = _chunk({}, "stop") + b"data: [DONE]\n\n"
+"""The end of an answer."""
+
+
+def first() -> bytes:
+    """Returns the beginning of an answer."""
+    return _chunk({"role": "assistant", "content": ""})
+
+
+def delta() -> bytes:
+    """Returns a delta with the present moment."""
     return b"%b@%d@ %b" % (_BEFORE, time.monotonic_ns(), _AFTER)
 
 
@@ -45,7 +55,7 @@ async def _answer(request: web.Request) -> web.StreamResponse:
     deltas, per_second = map(int, body["model"].split("-")[1:])
     response = web.StreamResponse(headers={"content-type": "text/event-stream"})
     await response.prepare(request)
-    await response.write(_chunk({"role": "assistant", "content": ""}))
+    await response.write(first())
     clock = asyncio.get_running_loop()
     due = clock.time()
     sent = 0
@@ -53,13 +63,13 @@ async def _answer(request: web.Request) -> web.StreamResponse:
         if per_second:
             due += 1 / per_second
             await asyncio.sleep(max(0.0, due - clock.time()))
-            await response.write(_delta())
+            await response.write(delta())
             sent += 1
         else:
             several = min(FLOOD_DELTAS, deltas - sent)
-            await response.write(b"".join(_delta() for _ in range(several)))
+            await response.write(b"".join(delta() for _ in range(several)))
             sent += several
-    await response.write(_chunk({}, "stop") + b"data: [DONE]\n\n")
+    await response.write(END)
     await response.write_eof()
     return response
 

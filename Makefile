@@ -59,7 +59,8 @@ $(VENV)/buf: $(VENV)/created requirements-dev.txt
 
 ##  Run
 
-.PHONY: setup buf demo serve bench
+.PHONY: setup buf demo serve bench plots
+FIGURES ?= figures.json
 setup: $(VENV)/dev ## Makes .venv with everything that development needs.
 	@echo "Ready: $(VENV) with $$($(BIN)/python --version)"
 
@@ -72,8 +73,11 @@ demo: $(VENV)/runtime ## Shows a whole conversation, without a key or a network.
 serve: $(VENV)/runtime ## Starts the server. Options: make serve ARGS="--help"
 	@$(BIN)/turnwire serve $(ARGS)
 
-bench: $(VENV)/dev ## Measures and prints; asserts nothing.
+bench: $(VENV)/dev ## Measures and prints; asserts nothing. Keep the figures: make bench ARGS="--save figures.json"
 	@$(BIN)/python -m bench $(ARGS)
+
+plots: $(VENV)/dev ## Draws kept figures into docs/plots: make plots FIGURES=figures.json
+	@$(BIN)/python -m bench.plots $(FIGURES) docs/plots
 
 ##  Check
 

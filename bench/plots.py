@@ -85,8 +85,6 @@ def neighbours(rows: Rows) -> Any:
     if not found:
         return None
     chart = _chart(pygal.HorizontalBar, "What a neighbour waits, 99th percentile, milliseconds", 4 * len(found))
-    chart.logarithmic = True
-    chart.range = (0.5, max(value for one in found.values() for value, _ in one.values()))
     kinds = _unique(kind for one in found.values() for kind in one)
     alone = {kind: next(one[kind][1] for one in found.values() if kind in one) for kind in kinds}
     cases = list(reversed(found))  # drawn from below

@@ -121,7 +121,9 @@ async def test_a_turn_that_waits(client: Client) -> None:
     removal = RemoveQueuedMessageRequest(session_id=two.session_id, message_id=two.message_id)
     await client.turns.RemoveQueuedMessage(removal)
     await client.messages.AbortSession(AbortSessionRequest(session_id=running.session_id, keep_queue=True))
-    first, second = [[e for e in events if e.sequence] for events in await asyncio.gather(*reading)]
+    heard = await asyncio.gather(*reading)
+    assert "heartbeat" not in [*kinds(heard[0]), *kinds(heard[1])], "they opened when there was nothing to say yet"
+    first, second = [[e for e in events if e.sequence] for events in heard]
     assert (kinds(first)[0], said(first), kinds(first)[-1]) == ("turn_started", "one", "turn_ended")
     assert kinds(second) == ["message_removed", "turn_ended"]
     assert second[-1].turn_ended.turn.finish_reason == FINISH_REASON_ABORTED

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import AsyncGenerator
 
 from opencode.turn import turn_service_pb2 as pb
+from turnwire.api.services.opening import STREAM_OPEN
 from turnwire.api.services.turn_events import events_of_turn
 from turnwire.api.wire.answers import messages, turns
 from turnwire.api.wire.requests import pages
@@ -64,6 +65,7 @@ class TurnService:
         )
         if watch is None:
             return
+        yield STREAM_OPEN
         async with contextlib.aclosing(events_of_turn(self._watches, principal, watch)) as batches:
             async for batch in batches:
                 yield batch

@@ -125,7 +125,7 @@ async def test_one_import_of_a_tenant_runs_at_a_time(client: Client) -> None:
 
 async def test_a_killed_server_goes_on(tmp_path: Path) -> None:
     """The same request brings what is missing; nothing is there twice."""
-    archive = lines([one for number in range(25) for one in golden_records(str(number))])
+    archive = lines([one for number in range(100) for one in golden_records(str(number))])
     async with server_process(tmp_path) as server, connect(server.address) as client:
         request = ImportSessionsRequest(upload_id=await upload(client, archive), request_id="mine")
         call = client.transfer.ImportSessions(request)
@@ -137,7 +137,7 @@ async def test_a_killed_server_goes_on(tmp_path: Path) -> None:
     async with server_process(tmp_path) as server, connect(server.address) as client:
         answers = [answer async for answer in client.transfer.ImportSessions(request)]
         sessions = [one for answer in answers for one in answer.sessions]
-        assert len(sessions) == 25
+        assert len(sessions) == 100
         assert [one.existed for one in sessions][:2] == [True, True]
         assert await export(client, *(one.session_id for one in sessions)) == archive
         gone = await refused(client.uploads.GetUpload(GetUploadRequest(upload_id=request.upload_id)))

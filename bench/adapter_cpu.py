@@ -14,11 +14,12 @@ from turnwire.ports.clock import utc_now
 from turnwire.ports.provider import ProviderRequest, TextDelta
 from turnwire.providers.openai_chat.provider import OpenAIChatProvider
 from turnwire.providers.settings import ProviderSettings
+from turnwire.providers.shared import Shared
 
 
 async def _measure(address: str, model: str, deltas: int) -> tuple[float, float]:
     base_url = f"http://{address}/v1"
-    provider = OpenAIChatProvider("local", ProviderSettings(kind="openai_chat", base_url=base_url), "")
+    provider = OpenAIChatProvider("local", ProviderSettings(kind="openai_chat", base_url=base_url), "", Shared())
     await _through_adapter(provider, "deltas-10-0")  # first use imports
     before = time.process_time()
     found = await _through_adapter(provider, model)

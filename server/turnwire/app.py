@@ -148,8 +148,7 @@ class Server:
         observer = self._start_observing(stack)
         feed = self._feed = _start_feed(config, codec, observer, stack)
         store = await self._open_store(codec, feed, observer, stack)
-        providers = ConfiguredProviders(config.providers, self._environ, config.provider_sources, config.models)
-        stack.push_async_callback(providers.aclose)
+        providers = self._open_providers(stack)
         tools = McpServers(config.mcp, self._environ)
         stack.push_async_callback(tools.aclose)
         tools.start()
@@ -215,6 +214,15 @@ class Server:
         if found := store.files_open_to_others():
             log.warning("database_open_to_others", files=[f"{mode:04o} {path}" for path, mode in found.items()])
         return store
+
+    def _open_providers(self, stack: AsyncExitStack) -> ConfiguredProviders:
+        config = self._config
+        connections = config.limits.max_running_turns
+        providers = ConfiguredProviders(
+            config.providers, self._environ, config.provider_sources, config.models, connections
+        )
+        stack.push_async_callback(providers.aclose)
+        return providers
 
     def _log_start(self) -> None:
         config = self._config

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator
 from datetime import timedelta
 from typing import cast
@@ -15,6 +16,7 @@ from turnwire.domain.conversation.messages import FinishReason
 from turnwire.domain.conversation.turns import GenerationOptions, ToolDefinition
 from turnwire.domain.money import Usage
 from turnwire.ports.provider import ProviderRequest, StepFinished, StreamItem, TextDelta, ToolCallDelta, UsageReported
+from turnwire.providers.answer.loop_share import EVENTS_PER_TURN
 from turnwire.providers.registry import ConfiguredProviders
 from turnwire.providers.request.wire_names import wire_name
 from turnwire.providers.settings import ProviderSettings
@@ -269,6 +271,49 @@ async def test_silence(kind: str, server: ProviderServer) -> None:
     settings = ProviderSettings(kind=kind, base_url=server.base_url, timeout_seconds=0.2)
     providers = ConfiguredProviders({kind: settings}, {})
     assert type(await fail(providers, kind)) is domain.ProviderTimeout
+    await providers.aclose()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_flood_leaves_the_loop_to_others(
+    kind: str, server: ProviderServer, providers: ConfiguredProviders
+) -> None:
+    """What a provider sends at once is read a few events for each turn of the event loop, over all streams together."""
+    begin, delta = (b"", TEXT[kind][0]) if len(TEXT[kind]) == 1 else TEXT[kind]
+    for _ in range(2):
+        server.enqueue(ScriptedReply((begin + delta * 3000, *END[kind])))
+    loop, turn, read_in = asyncio.get_running_loop(), [0], Counter[int]()
+
+    def count() -> None:
+        turn[0] += 1
+        turns[0] = loop.call_soon(count)
+
+    async def flood() -> None:
+        async for item in await stream(providers, kind):
+            read_in[turn[0]] += isinstance(item, TextDelta)
+
+    turns = [loop.call_soon(count)]
+    await asyncio.gather(flood(), flood())
+    turns[0].cancel()
+    assert read_in.total() == 6000
+    assert (
+        max(read_in.values()) <= 2 * EVENTS_PER_TURN
+    )  # a turn may have the end of one count and the beginning of another
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_as_many_calls_at_once_as_configured(kind: str, server: ProviderServer) -> None:
+    """One provider can be asked by all turns that may run: the transport's own limit of 100 does not count."""
+    settings, all_here = ProviderSettings(kind=kind, base_url=server.base_url), asyncio.Event()
+    providers = ConfiguredProviders({kind: settings}, {}, max_connections=256)
+    for _ in range(256):
+        server.enqueue(ScriptedReply((*TEXT[kind], all_here, *END[kind])))
+    calls = [asyncio.create_task(read(providers, kind)) for _ in range(256)]
+    async with asyncio.timeout(30):
+        while len(server.requests) < 256:
+            await asyncio.sleep(0.01)
+    all_here.set()
+    assert {len(items) > 0 for items in await asyncio.gather(*calls)} == {True}
     await providers.aclose()
 
 

@@ -51,6 +51,11 @@ class Subscription(Protocol):
         ...
 
     @property
+    def behind(self) -> bool:
+        """True when an event waits to be taken."""
+        ...
+
+    @property
     def head(self) -> int:
         """Order of the newest durable event that the feed has seen; 0 when it has seen none."""
         ...
@@ -59,8 +64,8 @@ class Subscription(Protocol):
         """Takes waiting events: at least one if there is any, about max_bytes at most. Must not be lagging."""
         ...
 
-    def take_entries(self) -> Sequence[Entry]:
-        """Takes all waiting events, as entries. Must not be lagging."""
+    def take_entries(self, max_entries: int | None = None) -> Sequence[Entry]:
+        """Takes waiting events, as entries: so many at most, or all. Must not be lagging."""
         ...
 
     def skip(self) -> None:
@@ -68,7 +73,10 @@ class Subscription(Protocol):
         ...
 
     async def wait(self) -> None:
-        """Returns when an event waits, the subscription closed, or a heartbeat may be due. Safe to cancel."""
+        """Returns when an event waits, the subscription closed, or a heartbeat may be due. Safe to cancel.
+
+        Lets the event loop go on with others first, also when an event waits already.
+        """
         ...
 
     def close(self) -> None:

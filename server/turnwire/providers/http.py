@@ -26,6 +26,11 @@ def sdk_timeout(silence_seconds: float) -> httpx2.Timeout:
     return httpx2.Timeout(silence_seconds, connect=min(CONNECT_SECONDS, silence_seconds))
 
 
-def sdk_limits() -> httpx2.Limits:
-    """Returns the connection limits: no maximum, because the server limits its running turns."""
-    return httpx2.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=60.0)
+def sdk_limits(max_connections: int) -> httpx2.Limits:
+    """Returns the connection limits for this many calls at once.
+
+    A number is needed: without one, the SDKs' transport falls back to aiohttp's default of 100.
+    """
+    return httpx2.Limits(
+        max_connections=max_connections, max_keepalive_connections=max_connections, keepalive_expiry=60.0
+    )

@@ -8,12 +8,18 @@ from turnwire.providers.settings import ProviderSettings
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
 
 
-def openai_client(settings: ProviderSettings, api_key: str) -> AsyncOpenAI:
-    """Returns a client; the caller closes it. The key is "" for servers that need none."""
+def openai_client(settings: ProviderSettings, api_key: str, max_connections: int) -> AsyncOpenAI:
+    """Returns a client; the caller closes it.
+
+    Args:
+        settings: Of the provider.
+        api_key: "" for servers that need none.
+        max_connections: Calls that may be open at once.
+    """
     return AsyncOpenAI(
         api_key=api_key or NO_KEY,
         base_url=settings.base_url or DEFAULT_BASE_URL,
         timeout=sdk_timeout(settings.timeout_seconds),
         max_retries=MAX_RETRIES,
-        http_client=DefaultAioHttpClient(limits=sdk_limits()),
+        http_client=DefaultAioHttpClient(limits=sdk_limits(max_connections)),
     )

@@ -13,6 +13,7 @@ from turnwire.domain.money import Usage
 from turnwire.ports.provider import Provider, ProviderDescription
 from turnwire.providers.catalog.models import ModelCatalog
 from turnwire.providers.settings import ModelSettings, ProviderSettings
+from turnwire.providers.shared import Shared
 
 
 class ConfiguredProviders:
@@ -24,13 +25,16 @@ class ConfiguredProviders:
         environ: Mapping[str, str],
         sources: Mapping[str, str] = {},
         models: Mapping[ModelRef, ModelSettings] = {},
+        max_connections: int = Shared().max_connections,
     ) -> None:
         """Args:
         settings: Settings by provider id.
         environ: The environment that keys are read from, each when its provider is first used.
         sources: Where each provider comes from: "builtin", "env" or "config" (the default).
         models: Configured settings of models.
+        max_connections: Calls of one provider that may be open at once.
         """
+        self._shared = Shared(max_connections)
         self._settings = dict(settings)
         self._environ = environ
         self._sources = dict(sources)
@@ -72,7 +76,9 @@ class ConfiguredProviders:
         if provider_id not in self._made:
             async with self._making:
                 if provider_id not in self._made:
-                    make = partial(_make, provider_id, self._settings[provider_id], self._key(provider_id))
+                    make = partial(
+                        _make, provider_id, self._settings[provider_id], self._key(provider_id), self._shared
+                    )
                     provider = await asyncio.to_thread(make)
                     await asyncio.to_thread(self._catalogs[provider_id].load)
                     self._made[provider_id] = provider
@@ -127,20 +133,20 @@ class ConfiguredProviders:
         )
 
 
-def _make(provider_id: str, settings: ProviderSettings, api_key: str) -> Provider:
+def _make(provider_id: str, settings: ProviderSettings, api_key: str, shared: Shared) -> Provider:
     match settings.kind:
         case "openai_chat":
             from turnwire.providers.openai_chat.provider import OpenAIChatProvider  # noqa: PLC0415 - imports an SDK
 
-            return OpenAIChatProvider(provider_id, settings, api_key)
+            return OpenAIChatProvider(provider_id, settings, api_key, shared)
         case "openai_responses":
             from turnwire.providers.openai_responses.provider import OpenAIResponsesProvider  # noqa: PLC0415 - imports an SDK
 
-            return OpenAIResponsesProvider(provider_id, settings, api_key)
+            return OpenAIResponsesProvider(provider_id, settings, api_key, shared)
         case "anthropic":
             from turnwire.providers.anthropic.provider import AnthropicProvider  # noqa: PLC0415 - imports an SDK
 
-            return AnthropicProvider(provider_id, settings, api_key)
+            return AnthropicProvider(provider_id, settings, api_key, shared)
         case "offline":
             from turnwire.providers.offline.provider import OfflineProvider  # noqa: PLC0415 - like the other kinds
 

@@ -20,6 +20,9 @@ from turnwire.ports.feed import Entry, Subscription
 from turnwire.ports.pages import Bounds, EventPage, PrunedSession
 from turnwire.ports.store import TenantStore
 
+ENTRIES_AT_ONCE = 512
+"""Most entries of the feed that a watch looks at before the event loop goes on with others."""
+
 Item = TypeVar("Item")
 Item_co = TypeVar("Item_co", covariant=True)
 
@@ -58,7 +61,7 @@ class Follower(Protocol[Item_co]):
         ...
 
     def take(self) -> Sequence[Item_co]:
-        """Returns the items for pending entries of the feed; empty when there are none."""
+        """Returns the items for some pending entries of the feed; empty when there are none, or none is wanted."""
         ...
 
     async def wait(self) -> Sequence[Item_co]:

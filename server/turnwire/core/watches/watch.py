@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from turnwire.core.environment import Environment
 from turnwire.core.turns.registry import Turns
-from turnwire.core.watches.join import Join, subscribe
+from turnwire.core.watches.join import ENTRIES_AT_ONCE, Join, subscribe
 from turnwire.core.watches.resume_tokens import ResumeTokens
 from turnwire.domain.conversation.events import (
     CaughtUp,
@@ -211,7 +211,8 @@ class _Watch:
     def take(self) -> Sequence[bytes]:
         """Returns the pending frames, in batches."""
         if self._is_filtered:
-            return self._batches(self._select(self._join.skip_seen(self._subscription.take_entries())))
+            entries = self._subscription.take_entries(ENTRIES_AT_ONCE)
+            return self._batches(self._select(self._join.skip_seen(entries)))
         taken = self._subscription.take(BATCH_BYTES)
         if not taken.frames:
             return ()

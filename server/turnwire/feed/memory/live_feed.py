@@ -50,6 +50,11 @@ class LiveSubscription:
         return self._cursor.position < self._ring.start
 
     @property
+    def behind(self) -> bool:
+        """True when an event waits."""
+        return self._cursor.position < self._ring.end
+
+    @property
     def head(self) -> int:
         """Order of the newest durable event published."""
         return self._ring.head
@@ -59,10 +64,9 @@ class LiveSubscription:
         taken, self._cursor.position = self._ring.slice(self._cursor.position, max_bytes)
         return taken
 
-    def take_entries(self) -> Sequence[Entry]:
-        """Takes all waiting events, as entries."""
-        entries = self._ring.entries(self._cursor.position)
-        self._cursor.position = self._ring.end
+    def take_entries(self, max_entries: int | None = None) -> Sequence[Entry]:
+        """Takes waiting events, as entries."""
+        entries, self._cursor.position = self._ring.entries(self._cursor.position, max_entries)
         return entries
 
     def skip(self) -> None:
@@ -73,7 +77,9 @@ class LiveSubscription:
 
     async def wait(self) -> None:
         """Waits for the next event, the end or a tick."""
-        if self._cursor.position >= self._ring.end and not self._ring.closed:
+        if self.behind or self._ring.closed:
+            await asyncio.sleep(0)
+        else:
             await self._ring.wait()
 
     def close(self) -> None:

@@ -120,9 +120,11 @@ class Ring:
         self._last_slice = (key, result)
         return result
 
-    def entries(self, position: int) -> list[Entry]:
-        """Returns all entries from a position on."""
-        return [entry for entry in self._entries[position - self._base :] if entry is not None]
+    def entries(self, position: int, max_entries: int | None = None) -> tuple[list[Entry], int]:
+        """Returns the entries from a position on, so many at most, and the position after them."""
+        first = position - self._base
+        last = len(self._entries) if max_entries is None else min(first + max_entries, len(self._entries))
+        return [entry for entry in self._entries[first:last] if entry is not None], self._base + last
 
     async def wait(self) -> None:
         """Returns at the next `wake`. Safe to cancel."""

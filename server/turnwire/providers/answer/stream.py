@@ -10,7 +10,14 @@ from turnwire.domain.errors import ProviderError, ProviderStreamCut, ProviderStr
 from turnwire.ports.provider import StepFinished, StreamItem
 from turnwire.providers.answer import json_text
 from turnwire.providers.answer.errors import from_exception, from_stream
+from turnwire.providers.answer.loop_share import EVENTS_AT_ONCE, LoopShare
 from turnwire.providers.answer.sse import SseDecoder
+
+PIECE_BYTES = 16 * 1024
+"""Most bytes of a body that are decoded at once. A body that was compressed arrives in larger pieces."""
+
+_FREE_BYTES = 2048
+"""As much text without an event costs what an event costs: comments, or a part of a long event."""
 
 DRAIN_SECONDS = 0.2
 """How long to wait for the end of the body after the API's end marker or an error: a body read to its end lets the
@@ -65,16 +72,21 @@ class OpenAnswer(Protocol):
 
 
 async def read_answer(
-    request: Callable[[], AbstractAsyncContextManager[OpenAnswer]], reader: AnswerReader, secrets: tuple[str, ...]
+    request: Callable[[], AbstractAsyncContextManager[OpenAnswer]],
+    reader: AnswerReader,
+    secrets: tuple[str, ...],
+    share: LoopShare,
 ) -> AsyncGenerator[StreamItem, None]:
     """Sends the request and yields the items that the reader finds in its answer.
 
-    Closing the generator, or cancelling the task that iterates it, closes the connection at once.
+    Closing the generator, or cancelling the task that iterates it, closes the connection at once. What the caller does
+    with an item counts as work of the stream: it waits for its share of the event loop between a few events.
 
     Args:
         request: Makes a context that sends on entering and closes the answer on leaving; called for the first item.
         reader: A fresh reader of the API's events.
         secrets: Texts that must not appear in errors.
+        share: Of the event loop, among all streams.
 
     Raises:
         ProviderError: the call failed, the stream reported an error, or it ended too early.
@@ -85,9 +97,10 @@ async def read_answer(
             await _refuse_unstreamed(answer, secrets)
             decoder = SseDecoder()
             items: list[StreamItem] = []
-            async with aclosing(_body(answer, lambda: reader.ended or failure is not None)) as chunks:
-                async for chunk in chunks:
-                    found = _read_events(decoder.feed(chunk), reader, items)
+            body = _body(answer, lambda: reader.ended or failure is not None)
+            async with aclosing(_shared(body, decoder, share)) as groups:
+                async for events in groups:
+                    found = _read_events(events, reader, items)
                     failure = failure or found
                     for item in items:
                         yield item
@@ -119,6 +132,23 @@ async def read_answer(
 def stream_cut() -> ProviderStreamCut:
     """Returns the error for an answer without its end marker."""
     return ProviderStreamCut("the provider's answer ended before its end marker")
+
+
+async def _shared(
+    body: AsyncGenerator[bytes], decoder: SseDecoder, share: LoopShare
+) -> AsyncGenerator[list[tuple[bytes, bytes]]]:
+    """Yields the events of the body, a few at a time, each time when the stream has its share of the loop."""
+    async with aclosing(body) as chunks:
+        async for chunk in chunks:
+            for start in range(0, len(chunk), PIECE_BYTES):
+                piece = chunk[start : start + PIECE_BYTES]
+                events = decoder.feed(piece)
+                for first in range(0, len(events) or 1, EVENTS_AT_ONCE):
+                    few = events[first : first + EVENTS_AT_ONCE]
+                    cost = len(few) or 1 + len(piece) // _FREE_BYTES
+                    if not share.take(cost):
+                        await share.wait(cost)
+                    yield few
 
 
 def _read_events(

@@ -11,6 +11,7 @@ from turnwire.providers.anthropic.stream import API, AnthropicReader
 from turnwire.providers.http import MAX_RETRIES, NO_KEY, sdk_limits, sdk_timeout, trace_headers
 from turnwire.providers.request.wire_names import original_names
 from turnwire.providers.settings import ProviderSettings
+from turnwire.providers.shared import Shared
 
 DEFAULT_BASE_URL = "https://api.anthropic.com"
 
@@ -18,15 +19,17 @@ DEFAULT_BASE_URL = "https://api.anthropic.com"
 class AnthropicProvider:
     """Implements `Provider`."""
 
-    def __init__(self, provider_id: str, settings: ProviderSettings, api_key: str) -> None:
+    def __init__(self, provider_id: str, settings: ProviderSettings, api_key: str, shared: Shared) -> None:
         """Args:
         provider_id: Name of the provider in the configuration.
         settings: Its settings.
         api_key: "" for servers that need none.
+        shared: What all providers have together.
         """
         self.provider_id = provider_id
         self.api = API
         self._secrets = (api_key,)
+        self._share = shared.loop
         self._settings = settings
         self._client = AsyncAnthropic(
             api_key=api_key or NO_KEY,
@@ -34,7 +37,7 @@ class AnthropicProvider:
             base_url=(settings.base_url or DEFAULT_BASE_URL).rstrip("/").removesuffix("/v1"),
             timeout=sdk_timeout(settings.timeout_seconds),
             max_retries=MAX_RETRIES,
-            http_client=DefaultAioHttpClient(limits=sdk_limits()),
+            http_client=DefaultAioHttpClient(limits=sdk_limits(shared.max_connections)),
             # The SDK would write spans of its own and send their trace along, if anything set a global tracer provider.
             open_telemetry={"traces": False, "propagation": False},
         )
@@ -61,6 +64,7 @@ class AnthropicProvider:
             ),
             reader,
             self._secrets,
+            self._share,
         )
 
     async def aclose(self) -> None:

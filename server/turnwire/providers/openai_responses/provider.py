@@ -10,22 +10,25 @@ from turnwire.providers.openai_responses.request import build_responses_request
 from turnwire.providers.openai_responses.stream import API, ResponsesReader
 from turnwire.providers.request.wire_names import original_names
 from turnwire.providers.settings import ProviderSettings
+from turnwire.providers.shared import Shared
 
 
 class OpenAIResponsesProvider:
     """Implements `Provider`."""
 
-    def __init__(self, provider_id: str, settings: ProviderSettings, api_key: str) -> None:
+    def __init__(self, provider_id: str, settings: ProviderSettings, api_key: str, shared: Shared) -> None:
         """Args:
         provider_id: Name of the provider in the configuration.
         settings: Its settings.
         api_key: "" for servers that need none.
+        shared: What all providers have together.
         """
         self.provider_id = provider_id
         self.api = API
         self._settings = settings
-        self._client = openai_client(settings, api_key)
+        self._client = openai_client(settings, api_key, shared.max_connections)
         self._secrets = (api_key,)
+        self._share = shared.loop
         self._reasoning_summary = settings.reasoning_summary
 
     def prepare(self, request: ProviderRequest) -> PreparedRequest:
@@ -48,6 +51,7 @@ class OpenAIResponsesProvider:
             ),
             reader,
             self._secrets,
+            self._share,
         )
 
     async def aclose(self) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.support.fakes.core import TICK, FakeStore, ManualClock, PlainCodec, RecordingFeed, make_environment
 from tests.support.fakes.domain_values import NOW, make_answer, make_permission, make_session
 from tests.support.fakes.loop import elapse, settled
+from turnwire.core.watches.join import ENTRIES_AT_ONCE
 from turnwire.core.watches.watch import Watches, WatchRequest
 from turnwire.domain.conversation.events import (
     CompactionStarted,
@@ -194,6 +195,28 @@ async def test_a_watch_may_leave_out_deltas() -> None:
         world.stream("a")
         world.happen()
         assert _words(await anext(batches)) == ["1:QueueChanged"]
+
+
+async def test_a_filtered_watch_leaves_the_loop_to_others() -> None:
+    """Between a few hundred entries of the feed, none of which it wants, the event loop goes on."""
+    world, loop = World(), asyncio.get_running_loop()
+    async with contextlib.aclosing(world.watches.watch(BUILT_IN, _request(include_deltas=False))) as batches:
+        await _until(batches, "0:CaughtUp")
+        for _ in range(ENTRIES_AT_ONCE * 4):
+            world.stream("a")
+        world.happen()
+        looked, is_over = 0, False
+
+        def look() -> None:
+            nonlocal looked
+            looked += 1
+            if not is_over:
+                loop.call_soon(look)
+
+        loop.call_soon(look)
+        assert _words(await anext(batches)) == ["1:QueueChanged"]
+        is_over = True
+        assert looked >= 3
 
 
 @pytest.mark.parametrize("filtered", [False, True])

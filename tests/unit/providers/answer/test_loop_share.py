@@ -1,0 +1,79 @@
+"""The streams of all providers together take a bounded share of each turn of the event loop."""
+
+import asyncio
+from collections import Counter
+
+from turnwire.providers.answer.loop_share import LoopShare
+
+
+class Turns:
+    """Counts the turns of the loop, as somebody else who shares it does."""
+
+    def __init__(self) -> None:
+        """Begins to count."""
+        self.number = 0
+        self._step()
+
+    def _step(self) -> None:
+        self.number += 1
+        self._handle = asyncio.get_running_loop().call_soon(self._step)
+
+    def stop(self) -> None:
+        """Ends counting."""
+        self._handle.cancel()
+
+
+async def take(share: LoopShare, events: int) -> None:
+    """Takes events as a stream does."""
+    if not share.take(events):
+        await share.wait(events)
+
+
+async def test_a_flood_is_cut_at_the_turns_of_the_loop() -> None:
+    """However many streams flood, a turn of the loop works on so many events of all of them together, and no more."""
+    share, turns, done = LoopShare(8), Turns(), Counter[int]()
+
+    async def flood() -> None:
+        for _ in range(50):
+            await take(share, 2)
+            done[turns.number] += 2
+
+    await asyncio.gather(*(flood() for _ in range(10)))
+    turns.stop()
+    assert (done.total(), max(done.values())) == (1000, 8)
+
+
+async def test_waiting_streams_go_on_in_the_order_of_asking() -> None:
+    """No stream gets ahead of another one that asked before."""
+    share, asked, taken = LoopShare(2), list[str](), list[str]()
+
+    async def stream(name: str) -> None:
+        for _ in range(3):
+            asked.append(name)
+            await take(share, 2)
+            taken.append(name)
+
+    await asyncio.gather(*(stream(name) for name in "abc"))
+    assert taken == asked
+
+
+async def test_a_slow_stream_takes_at_once() -> None:
+    """A stream that sends little beside nobody never waits."""
+    share = LoopShare(2)
+    taken = []
+    for _ in range(5):
+        taken.append(share.take(1))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert taken == [True] * 5
+
+
+async def test_a_cancelled_stream_takes_nothing() -> None:
+    """The place of a stream that ended while it waited goes to the next one."""
+    share = LoopShare(2)
+    assert share.take(2)
+    first, second = (asyncio.create_task(share.wait(2)) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    await second
+    assert first.cancelled()

@@ -43,8 +43,10 @@ from turnwire.core.use_cases.moving.formats import OWN, Formats
 from turnwire.core.use_cases.moving.imports import Imports
 from turnwire.core.use_cases.moving.staging import Staging
 from turnwire.core.use_cases.permissions import Permissions
+from turnwire.core.use_cases.rewriting.alternatives import Alternatives
 from turnwire.core.use_cases.rewriting.forks import SessionForks
 from turnwire.core.use_cases.rewriting.late_turns import LateTurns
+from turnwire.core.use_cases.rewriting.regenerations import Regenerations
 from turnwire.core.use_cases.rewriting.rewinds import Rewinds
 from turnwire.core.use_cases.rewriting.waiting_messages import WaitingMessages
 from turnwire.core.use_cases.searching.searches import MessageSearches
@@ -174,9 +176,9 @@ class Server:
         stack.push_async_callback(staging.aclose)
         await staging.start()
         stack.push_async_callback(use_cases.imports.aclose)
+        for rewriting in (use_cases.forks, use_cases.rewinds, use_cases.regenerations, use_cases.alternatives):
+            stack.push_async_callback(rewriting.aclose)
         stack.push_async_callback(use_cases.conversations.aclose)
-        stack.push_async_callback(use_cases.forks.aclose)
-        stack.push_async_callback(use_cases.rewinds.aclose)
         stack.push_async_callback(use_cases.late_turns.aclose)
         stack.push_async_callback(use_cases.uploads.aclose)
         expiry = UploadExpiry(environment)
@@ -269,6 +271,8 @@ def _use_cases(
         forks=SessionForks(environment, turns, requests, reservations, staging),
         rewinds=Rewinds(environment, turns, requests),
         late_turns=LateTurns(environment, turns, requests, reservations),
+        regenerations=Regenerations(environment, turns, requests, reservations),
+        alternatives=Alternatives(environment, turns, requests),
         waiting_messages=WaitingMessages(environment, turns, requests, reservations),
         turns=TurnRecords(environment, turns),
         permissions=Permissions(environment, turns),

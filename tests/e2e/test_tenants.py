@@ -40,7 +40,12 @@ from opencode.session.session_pb2 import (
 from opencode.tool.tool_pb2 import ListPermissionsRequest, PermissionResponse, SubmitToolResultRequest
 from opencode.transfer.transfer_pb2 import ImportSessionsRequest
 from opencode.turn.turn_pb2 import BUSY_POLICY_REJECT
-from opencode.turn.turn_service_pb2 import RemoveQueuedMessageRequest, StartTurnRequest
+from opencode.turn.turn_service_pb2 import (
+    RegenerateMessageRequest,
+    RemoveQueuedMessageRequest,
+    SelectAlternativeRequest,
+    StartTurnRequest,
+)
 from tests.support.clients.belongings import RULES, Belongings, acquire
 from tests.support.clients.conversation import ask, file, kinds, new_session, refused, talk, text, turn_ended, watching
 from tests.support.clients.every_method import (
@@ -173,6 +178,7 @@ def _expected(make: Make) -> str:
     message = getattr(request, "message", None)
     refused = isinstance(message, SendMessageRequest) and message.busy_policy == BUSY_POLICY_REJECT
     rewinding = ClearSessionRequest | RevertSessionRequest | RestoreSessionRequest | StartTurnRequest
+    rewinding |= RegenerateMessageRequest | SelectAlternativeRequest
     refused |= isinstance(request, rewinding)  # a turn runs
     if isinstance(request, ImportSessionsRequest):
         return "INVALID_ARGUMENT\n"  # the upload may get more bytes

@@ -73,7 +73,7 @@ def all_services(use: UseCases, offered_auth: Sequence[str]) -> tuple[Service, .
         Service(session, SessionService(use.sessions, use.forks, use.rewinds, tokens)),
         Service(
             turn_service_pb2.DESCRIPTOR.services_by_name["TurnService"],
-            TurnService(use.turns, use.late_turns, use.waiting_messages, use.watches),
+            TurnService(use),
         ),
         Service(event_pb2.DESCRIPTOR.services_by_name["EventService"], EventService(use.watches, use.conflated)),
         Service(tool["ToolService"], ToolService(use.tool_results, use.catalog, tokens)),

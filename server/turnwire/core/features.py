@@ -9,6 +9,7 @@ FEATURES: Mapping[str, str] = {
     "explain": "`ExplainContext` shows what a model would be sent",
     "files.download": "`DownloadFile` reads the files of messages and results",
     "labels": "a session keeps labels and facts (`metadata_json`) of its client",
+    "messages.alternatives": "`RegenerateMessage` answers a message again, `SelectAlternative` chooses between answers",
     "messages.append": "`AppendMessage` stores messages without a turn",
     "permissions": "tool calls may ask a person first",
     "queue": "messages wait while a turn runs",

@@ -1,6 +1,7 @@
 """A commit: one unit of work in one session, as a value. See `turnwire.ports.store` for what it means to store one."""
 
 from datetime import datetime
+from enum import Enum
 
 from msgspec import Struct
 
@@ -29,6 +30,15 @@ class PutTurn(Struct, frozen=True):
     turn: Turn
 
 
+class Branch(Struct, frozen=True, omit_defaults=True):
+    """Where a message that is off the path belongs."""
+
+    previous_message_id: str = ""
+    """The message before it; "" for none."""
+    turn_id: str = ""
+    """Of the first message of a branch: the turn that the message before it had on this branch."""
+
+
 class PutMessage(Struct, frozen=True):
     """Creates or replaces a message: its header, its display form and some of its parts.
 
@@ -44,6 +54,8 @@ class PutMessage(Struct, frozen=True):
     """True moves a stored message to the end; the message behind it then follows the one before it."""
     is_hidden: bool = False
     """True stores a new message as one that was taken back, and that nothing brings back again."""
+    branch: Branch | None = None
+    """Stores a new message off the path; None on it."""
 
     @classmethod
     def whole(cls, message: Message) -> "PutMessage":
@@ -66,6 +78,31 @@ class ShowMessages(Struct, frozen=True):
 
     `ports.store.Store.commit` raises NothingToRestore when nothing is hidden, or a turn began since.
     """
+
+
+class PathEnd(Enum):
+    """Where a path ends that leads through a message."""
+
+    NEWEST = "newest"
+    """Behind it, where the newest alternative of each message leads."""
+    HERE = "here"
+    """With the message."""
+    BEFORE = "before"
+    """With the message before it; without one, the path is empty."""
+
+
+class SelectPath(Struct, frozen=True):
+    """Leads the path of the conversation through a message, which may be off it. A ConversationChanged tells it.
+
+    What leaves the path stays stored, as alternatives. Messages that wait are not concerned. A message that gets other
+    answers back gets the turn back that it had with them. When nothing changes, nothing is told.
+
+    `ports.store.Store.commit` raises MessageNotFound when the session does not have the message, when it waits, and
+    when it or a message before it was taken back.
+    """
+
+    message_id: str
+    end: PathEnd
 
 
 class RemoveMessage(Struct, frozen=True):
@@ -160,6 +197,7 @@ Change = (
     | PutMessage
     | HideMessages
     | ShowMessages
+    | SelectPath
     | RequireHead
     | RequireQueueRevision
     | OrderQueue
@@ -194,12 +232,14 @@ class Commit(Struct, frozen=True, kw_only=True):
 
 
 class Rewound(Struct, frozen=True):
-    """What HideMessages or ShowMessages did."""
+    """What HideMessages, ShowMessages or SelectPath did."""
 
     messages: int
-    """How many messages were hidden, or brought back."""
+    """How many messages were hidden, or brought back; of a new path, how many left or joined it."""
     kept_through_message_id: str | None
     """The last message before them; None when they are the first ones."""
+    joined: int = 0
+    """How many messages a new path has that the old one had not."""
 
 
 class Committed(Struct, frozen=True):
@@ -212,7 +252,9 @@ class Committed(Struct, frozen=True):
     previous_message_ids: dict[str, str] = {}
     """The message before each message of the commit, by its id. Without queued messages and the session's first one."""
     rewound: Rewound | None = None
-    """None for a commit without HideMessages and ShowMessages."""
+    """None for a commit without HideMessages, ShowMessages and SelectPath."""
+    alternatives: dict[str, tuple[int, int]] = {}
+    """How many alternatives each message of the commit has, and its place among them, by its id; those with any."""
     queue_revision: int = 0
     """That of the queue after the commit; 0 for a commit without QueueChanged."""
     is_unfinished: bool = False

@@ -17,6 +17,15 @@ class Conversation(Struct, frozen=True):
     """Without queued ones; without their tools and system prompts, which may be large."""
 
 
+class AlternativesOf(Struct, frozen=True):
+    """Names alternatives by one of them, or by what they follow."""
+
+    message_id: str = ""
+    """One of them; "" when `previous_message_id` names them."""
+    previous_message_id: str = ""
+    """The message before them; "" for those that begin the conversation."""
+
+
 class StoredQuestion(Struct, frozen=True):
     """A message that may be answered, as of one moment."""
 

@@ -91,6 +91,15 @@ class QueuePage(Struct, frozen=True):
     next_token: str
 
 
+class AlternativesPage(Struct, frozen=True):
+    """Some messages that share the one before them, the oldest first, as of one moment."""
+
+    messages: tuple[Message, ...]
+    selected_message_id: str
+    """The one on the path; "" when none is."""
+    next_token: str
+
+
 class TurnPage(Struct, frozen=True):
     """Some turns of a session, in the order in which their messages were accepted."""
 

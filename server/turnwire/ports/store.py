@@ -27,10 +27,20 @@ from turnwire.domain.money import Usage
 from turnwire.domain.principal import Principal
 from turnwire.domain.searching.hits import Search, SearchPage
 from turnwire.ports.commit import Commit, Committed
-from turnwire.ports.conversations import Conversation, StoredQuestion
+from turnwire.ports.conversations import AlternativesOf, Conversation, StoredQuestion
 from turnwire.ports.moving.sessions import ArchivableStore, StagingStore
 from turnwire.ports.moving.uploads import UploadStore
-from turnwire.ports.pages import Bounds, DisplayPage, EventPage, MessagePage, Page, QueuePage, SessionPage, TurnPage
+from turnwire.ports.pages import (
+    AlternativesPage,
+    Bounds,
+    DisplayPage,
+    EventPage,
+    MessagePage,
+    Page,
+    QueuePage,
+    SessionPage,
+    TurnPage,
+)
 
 
 class StoredEvent(Struct, frozen=True):
@@ -148,6 +158,15 @@ class TenantStore(ArchivableStore, Protocol):
 
     async def question(self, session_id: str, message_id: str) -> StoredQuestion:
         """Returns a message with what StartTurn needs to know of it. Raises MessageNotFound, also for a hidden one."""
+        ...
+
+    async def alternatives(self, session_id: str, asked: AlternativesOf, page: Page) -> AlternativesPage:
+        """Returns the messages that share the one before them, on the path and off it, the oldest first.
+
+        Raises:
+            MessageNotFound: there is no such message, it waits, or it or one before it was taken back.
+            InvalidRequest: the page token is not of this listing.
+        """
         ...
 
     async def display(self, session_id: str, page: Page) -> DisplayPage:

@@ -9,7 +9,12 @@ from opencode.message.message_pb2 import AppendMessageRequest, GetMessagesReques
 from opencode.search.search_pb2 import SEARCH_ORDER_NEWEST, SearchMessagesRequest
 from opencode.session.session_pb2 import ListSessionsRequest
 from opencode.tool.tool_pb2 import ListPermissionsRequest
-from opencode.turn.turn_service_pb2 import ListQueueRequest, ListTurnsRequest
+from opencode.turn.turn_service_pb2 import (
+    ListAlternativesRequest,
+    ListQueueRequest,
+    ListTurnsRequest,
+    RegenerateMessageRequest,
+)
 from opencode.usage.usage_pb2 import USAGE_DIMENSION_SESSION, ListQuotasRequest, QueryUsageRequest
 from tests.support.clients.conversation import (
     ask,
@@ -44,6 +49,8 @@ class Belongings:
     """In titles and texts."""
     session_id: str = ""
     message_id: str = ""
+    answer_id: str = ""
+    """A message that has an alternative."""
     turn_id: str = ""
     """A turn that waits for a permission and for a result."""
     ended_turn_id: str = ""
@@ -81,6 +88,11 @@ async def acquire(client: Client, tenant: str, name: str) -> Belongings:
     ended = await client.messages.SendMessage(ask(f"{words}\n/tool nothing {{}}\n/step\nDone.", mine.session_id))
     await turn_ended(client, ended)
     mine.ended_turn_id = ended.turn_id
+    again = RegenerateMessageRequest(session_id=mine.session_id, message_id=ended.message_id)
+    made = await client.turns.RegenerateMessage(again)
+    async with watching(client, mine.session_id, resume_token=made.resume_token) as watch:
+        await watch.until_kind("turn_ended")
+    mine.answer_id = (await messages_of(client, mine.session_id))[1].message_id
     appended = AppendMessageRequest(session_id=mine.session_id, type=MESSAGE_TYPE_USER, request_id=mine.request_id)
     appended.parts.extend([text(words), file(data=words.encode(), filename="plan.txt", mime="text/plain")])
     mine.message_id = (await client.messages.AppendMessage(appended)).message_id
@@ -118,6 +130,9 @@ async def _take_tokens(client: Client, mine: Belongings) -> None:
     permissions = await client.permissions.ListPermissions(ListPermissionsRequest(page_size=1))
     turns = await client.turns.ListTurns(ListTurnsRequest(session_id=mine.session_id, page_size=1))
     queue = await client.turns.ListQueue(ListQueueRequest(session_id=mine.session_id, page_size=1))
+    alternatives = await client.turns.ListAlternatives(
+        ListAlternativesRequest(session_id=mine.session_id, message_id=mine.answer_id, page_size=1)
+    )
     sessions = await client.sessions.ListSessions(ListSessionsRequest(page_size=1))
     by_session = QueryUsageRequest(group_by=[USAGE_DIMENSION_SESSION], page_size=1)
     usage = await client.usage.QueryUsage(by_session)
@@ -132,6 +147,7 @@ async def _take_tokens(client: Client, mine: Belongings) -> None:
         "ListPermissions": permissions.next_page_token,
         "ListTurns": turns.next_page_token,
         "ListQueue": queue.next_page_token,
+        "ListAlternatives": alternatives.next_page_token,
         "ListQuotas": quotas.next_page_token,
         "QueryUsage": usage.next_page_token,
         "SearchMessages": found.next_page_token,

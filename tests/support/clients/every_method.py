@@ -49,10 +49,13 @@ from opencode.turn.turn_pb2 import BUSY_POLICY_REJECT, TurnSettings
 from opencode.turn.turn_service_pb2 import (
     EditQueuedMessageRequest,
     GetTurnRequest,
+    ListAlternativesRequest,
     ListQueueRequest,
     ListTurnsRequest,
     MoveQueuedMessageRequest,
+    RegenerateMessageRequest,
     RemoveQueuedMessageRequest,
+    SelectAlternativeRequest,
     StartTurnRequest,
     WatchTurnRequest,
 )
@@ -196,6 +199,12 @@ REQUESTS: dict[str, tuple[Make, ...]] = {
             session_id=b.session_id, message_id=b.queued_id, parts=[text("changed")], request_id=b.request_id
         ),
     ),
+    "turn.TurnService.ListAlternatives": (
+        lambda b: ListAlternativesRequest(
+            session_id=b.session_id, message_id=b.answer_id, page_size=1, page_token=b.tokens["ListAlternatives"]
+        ),
+        lambda b: ListAlternativesRequest(session_id=b.session_id, previous_message_id=b.message_id),
+    ),
     "turn.TurnService.MoveQueuedMessage": (
         lambda b: MoveQueuedMessageRequest(
             session_id=b.session_id,
@@ -204,8 +213,20 @@ REQUESTS: dict[str, tuple[Make, ...]] = {
             request_id=b.request_id,
         ),
     ),
+    "turn.TurnService.RegenerateMessage": (
+        lambda b: RegenerateMessageRequest(
+            session_id=b.session_id,
+            message_id=b.message_id,
+            settings=TurnSettings(model=ModelName(provider_id="offline", model_id="echo")),
+            busy_policy=BUSY_POLICY_REJECT,
+            request_id=b.request_id,
+        ),
+    ),
     "turn.TurnService.RemoveQueuedMessage": (
         lambda b: RemoveQueuedMessageRequest(session_id=b.session_id, message_id=b.queued_id, request_id=b.request_id),
+    ),
+    "turn.TurnService.SelectAlternative": (
+        lambda b: SelectAlternativeRequest(session_id=b.session_id, message_id=b.message_id, request_id=b.request_id),
     ),
     "turn.TurnService.StartTurn": (
         lambda b: StartTurnRequest(
@@ -232,6 +253,7 @@ ID_FIELDS = {
     *(
         "through_message_id",
         "before_message_id",
+        "previous_message_id",
         "user_message_id",
         "sha256",
         "upload_id",
@@ -258,6 +280,8 @@ LEFT_OUT = {
     ("EditQueuedMessage", "tool_call_id"),
     ("ExplainContext", "tool_call_id"),
     ("EditQueuedMessage", "upload_id"),
+    ("RegenerateMessage", "tool_call_id"),
+    ("RegenerateMessage", "upload_id"),
     ("SendMessage", "upload_id"),  # messages and results do not take uploads in this version
     ("StreamMessage", "upload_id"),
     ("ExplainContext", "upload_id"),
@@ -295,7 +319,15 @@ def texts(message: Descriptor, above: tuple[str, ...] = ()) -> Iterator[FieldDes
 def sample(mark: str) -> Belongings:
     """Returns belongings of nobody, whose ids are their names."""
     names = [field.name for field in fields(Belongings) if field.name != "tokens"]
-    lists = ("ListMessages", "GetMessages", "ListPermissions", "ListTurns", "ListQueue", "ListSessions")
+    lists = (
+        "ListMessages",
+        "GetMessages",
+        "ListPermissions",
+        "ListTurns",
+        "ListQueue",
+        "ListAlternatives",
+        "ListSessions",
+    )
     lists += ("ListQuotas", "QueryUsage", "SearchMessages")
     tokens = {name: f"{name}-{mark}" for name in (*lists, "session", "all")}
     return Belongings(**{name: f"{name}-{mark}" for name in names}, tokens=tokens)

@@ -291,11 +291,12 @@ class SessionMessage(_message.Message):
     it is set when its turn starts. Messages with the same one are alternatives of each other.
     """
     alternative_count: _builtins.int
-    """How many messages have the same previous_message_id, this one included. 0 and 1: it has no alternatives. Not sent
-    yet; a change will come as message_replaced.
+    """How many messages have the same previous_message_id, this one included: ListAlternatives answers them. Those that were taken
+    back do not count. 0: it has no alternatives. Set in all messages that are on the path, and in those that ListAlternatives
+    answers.
     """
     alternative_index: _builtins.int
-    """Its place among its alternatives, from 0, the oldest first. Not sent yet."""
+    """Its place among its alternatives, from 0, the oldest first."""
     request_id: _builtins.str
     """The request_id of the SendMessage, StreamMessage or AppendMessage that stored it; "" when that had none, for messages
     of the server and for copies. By it a client finds the message that it shows already while it sends.

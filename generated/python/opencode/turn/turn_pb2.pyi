@@ -144,7 +144,7 @@ class Turn(_message.Message):
     merged_into_turn_id: _builtins.str
     """The turn to which its message went instead: with BUSY_POLICY_STEER. "" for none."""
     replaces_turn_id: _builtins.str
-    """The turn whose answer this one replaces. "" for none. Not sent yet."""
+    """The turn that its question, or the one that was edited, had before: RegenerateMessage. "" for none."""
     ended_by_message_id: _builtins.str
     """The message that ended it early: one that was sent with BUSY_POLICY_INTERRUPT. "" for none."""
     start_sequence: _builtins.int

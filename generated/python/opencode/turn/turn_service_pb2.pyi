@@ -555,3 +555,235 @@ class RemoveQueuedMessageResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RemoveQueuedMessageResponse: _TypeAlias = RemoveQueuedMessageResponse  # noqa: Y015
+
+@_typing.final
+class RegenerateMessageRequest(_message.Message):
+    """The request of TurnService.RegenerateMessage."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    NEW_PARTS_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    BUSY_POLICY_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session. Required."""
+    message_id: _builtins.str
+    """The question: a message of type USER; or an answer to it. Required."""
+    busy_policy: _turn_pb2.BusyPolicy.ValueType
+    """What happens while another turn runs. STEER is refused: a new answer is a turn of its own."""
+    request_id: _builtins.str
+    """As in SendMessageRequest: a retry with the same name and content gets the first answer."""
+    @_builtins.property
+    def new_parts(self) -> _containers.RepeatedCompositeFieldContainer[_message_pb2.MessagePart]:
+        """The edited question: all its parts, in order. It becomes an alternative of the question; sender and facts stay. Empty: the
+        question as it is, and the new answer becomes an alternative of the old one.
+        """
+
+    @_builtins.property
+    def settings(self) -> _turn_pb2.TurnSettings:
+        """How to answer it."""
+
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        message_id: _builtins.str = ...,
+        new_parts: _abc.Iterable[_message_pb2.MessagePart] | None = ...,
+        settings: _turn_pb2.TurnSettings | None = ...,
+        busy_policy: _turn_pb2.BusyPolicy.ValueType = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy_policy", b"busy_policy", "message_id", b"message_id", "new_parts", b"new_parts", "request_id", b"request_id", "session_id", b"session_id", "settings", b"settings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RegenerateMessageRequest: _TypeAlias = RegenerateMessageRequest  # noqa: Y015
+
+@_typing.final
+class RegenerateMessageResponse(_message.Message):
+    """The answer of TurnService.RegenerateMessage."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TURN_FIELD_NUMBER: _builtins.int
+    USER_MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    DISPOSITION_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    RESUME_TOKEN_FIELD_NUMBER: _builtins.int
+    QUEUED_MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    QUEUE_POSITION_FIELD_NUMBER: _builtins.int
+    user_message_id: _builtins.str
+    """The message that it answers: the question, or the edited one."""
+    disposition: _message_pb2.Disposition.ValueType
+    """Whether it starts now or waits."""
+    sequence: _builtins.int
+    """The session's sequence just before the turn's first event."""
+    resume_token: _builtins.str
+    """Give this as resume_token to WatchEvents to see all events of the turn."""
+    queued_message_id: _builtins.str
+    """The message that stands for the turn in the queue while it waits: EditQueuedMessage, MoveQueuedMessage and
+    RemoveQueuedMessage take it. "" when the turn starts now.
+    """
+    queue_position: _builtins.int
+    """Its place among the waiting messages, from 1. 0 when it starts now."""
+    @_builtins.property
+    def turn(self) -> _turn_pb2.Turn:
+        """The turn, without its settings; replaces_turn_id names the turn of the question until now."""
+
+    def __init__(
+        self,
+        *,
+        turn: _turn_pb2.Turn | None = ...,
+        user_message_id: _builtins.str = ...,
+        disposition: _message_pb2.Disposition.ValueType = ...,
+        sequence: _builtins.int = ...,
+        resume_token: _builtins.str = ...,
+        queued_message_id: _builtins.str = ...,
+        queue_position: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["turn", b"turn"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["disposition", b"disposition", "queue_position", b"queue_position", "queued_message_id", b"queued_message_id", "resume_token", b"resume_token", "sequence", b"sequence", "turn", b"turn", "user_message_id", b"user_message_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RegenerateMessageResponse: _TypeAlias = RegenerateMessageResponse  # noqa: Y015
+
+@_typing.final
+class ListAlternativesRequest(_message.Message):
+    """The request of TurnService.ListAlternatives."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    PREVIOUS_MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session. Required."""
+    message_id: _builtins.str
+    """One of the alternatives. Required, unless previous_message_id is there."""
+    page_size: _builtins.int
+    """Most messages to answer, at most 1000. 0 means 100."""
+    page_token: _builtins.str
+    """Where to go on: next_page_token of the answer before. "" starts at the oldest."""
+    previous_message_id: _builtins.str
+    """In place of message_id: the message that the alternatives follow. "" asks for those that can begin the conversation."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        message_id: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        previous_message_id: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_previous_message_id", b"_previous_message_id", "previous_message_id", b"previous_message_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_previous_message_id", b"_previous_message_id", "message_id", b"message_id", "page_size", b"page_size", "page_token", b"page_token", "previous_message_id", b"previous_message_id", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__previous_message_id: _TypeAlias = _typing.Literal["previous_message_id"]  # noqa: Y015
+    _WhichOneofArgType__previous_message_id: _TypeAlias = _typing.Literal["_previous_message_id", b"_previous_message_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__previous_message_id) -> _WhichOneofReturnType__previous_message_id | None: ...
+
+Global___ListAlternativesRequest: _TypeAlias = ListAlternativesRequest  # noqa: Y015
+
+@_typing.final
+class ListAlternativesResponse(_message.Message):
+    """The answer of TurnService.ListAlternatives."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    SELECTED_MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    selected_message_id: _builtins.str
+    """The one that is on the path; "" when none is."""
+    next_page_token: _builtins.str
+    """Token of the next page; "" on the last."""
+    @_builtins.property
+    def messages(self) -> _containers.RepeatedCompositeFieldContainer[_content_pb2.SessionMessage]:
+        """The alternatives with their parts, the oldest first."""
+
+    def __init__(
+        self,
+        *,
+        messages: _abc.Iterable[_content_pb2.SessionMessage] | None = ...,
+        selected_message_id: _builtins.str = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages", "next_page_token", b"next_page_token", "selected_message_id", b"selected_message_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAlternativesResponse: _TypeAlias = ListAlternativesResponse  # noqa: Y015
+
+@_typing.final
+class SelectAlternativeRequest(_message.Message):
+    """The request of TurnService.SelectAlternative."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    EXPECTED_SEQUENCE_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session. Required."""
+    message_id: _builtins.str
+    """The message through which the path is to lead. Required."""
+    expected_sequence: _builtins.int
+    """Refuses the change unless the session has this sequence. Absent: any."""
+    request_id: _builtins.str
+    """As in SendMessageRequest: a retry with the same name and content changes nothing again."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        message_id: _builtins.str = ...,
+        expected_sequence: _builtins.int | None = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_sequence", b"_expected_sequence", "expected_sequence", b"expected_sequence"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_sequence", b"_expected_sequence", "expected_sequence", b"expected_sequence", "message_id", b"message_id", "request_id", b"request_id", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__expected_sequence: _TypeAlias = _typing.Literal["expected_sequence"]  # noqa: Y015
+    _WhichOneofArgType__expected_sequence: _TypeAlias = _typing.Literal["_expected_sequence", b"_expected_sequence"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_sequence) -> _WhichOneofReturnType__expected_sequence | None: ...
+
+Global___SelectAlternativeRequest: _TypeAlias = SelectAlternativeRequest  # noqa: Y015
+
+@_typing.final
+class SelectAlternativeResponse(_message.Message):
+    """The answer of TurnService.SelectAlternative."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    RESUME_TOKEN_FIELD_NUMBER: _builtins.int
+    sequence: _builtins.int
+    """The session's sequence just before the change."""
+    resume_token: _builtins.str
+    """Give this as resume_token to WatchEvents to see the change and all that follows."""
+    def __init__(
+        self,
+        *,
+        sequence: _builtins.int = ...,
+        resume_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["resume_token", b"resume_token", "sequence", b"sequence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SelectAlternativeResponse: _TypeAlias = SelectAlternativeResponse  # noqa: Y015

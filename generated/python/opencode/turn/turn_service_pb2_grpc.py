@@ -76,6 +76,21 @@ class TurnServiceStub:
                 request_serializer=opencode_dot_turn_dot_turn__service__pb2.RemoveQueuedMessageRequest.SerializeToString,
                 response_deserializer=opencode_dot_turn_dot_turn__service__pb2.RemoveQueuedMessageResponse.FromString,
                 _registered_method=True)
+        self.RegenerateMessage = channel.unary_unary(
+                '/opencode.turn.TurnService/RegenerateMessage',
+                request_serializer=opencode_dot_turn_dot_turn__service__pb2.RegenerateMessageRequest.SerializeToString,
+                response_deserializer=opencode_dot_turn_dot_turn__service__pb2.RegenerateMessageResponse.FromString,
+                _registered_method=True)
+        self.ListAlternatives = channel.unary_unary(
+                '/opencode.turn.TurnService/ListAlternatives',
+                request_serializer=opencode_dot_turn_dot_turn__service__pb2.ListAlternativesRequest.SerializeToString,
+                response_deserializer=opencode_dot_turn_dot_turn__service__pb2.ListAlternativesResponse.FromString,
+                _registered_method=True)
+        self.SelectAlternative = channel.unary_unary(
+                '/opencode.turn.TurnService/SelectAlternative',
+                request_serializer=opencode_dot_turn_dot_turn__service__pb2.SelectAlternativeRequest.SerializeToString,
+                response_deserializer=opencode_dot_turn_dot_turn__service__pb2.SelectAlternativeResponse.FromString,
+                _registered_method=True)
 
 
 class TurnServiceServicer:
@@ -165,6 +180,40 @@ class TurnServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RegenerateMessage(self, request, context):
+        """Answers a user message again, or an edited form of it. What was behind it leaves the path: it is in no list and no request
+        to a model, and stays as an alternative, which ListAlternatives answers and SelectAlternative brings back. The message may
+        be off the path itself: the path then leads through it. While a turn runs, busy_policy decides; the path changes when the
+        turn begins, told as conversation_changed (ALTERNATIVE_SELECTED) before its turn_started. Until then a message waits that
+        stands for it: the edited question, or a copy of the question, which goes when the turn begins. Returns when the turn is
+        durable; watch it from resume_token on. Idempotent when request_id is set.
+        Errors: as StartTurn, but for TURN_EXISTS: here when the message waits itself.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListAlternatives(self, request, context):
+        """Returns a page of the messages that share the previous_message_id of a message, itself included, the oldest first. The
+        message is on the path or off it, but was not taken back.
+        Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND); INVALID_ARGUMENT on page_size or page_token.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SelectAlternative(self, request, context):
+        """Leads the path through a message, and from there through the newest alternative of each message behind it. What is on the
+        path and not before the message leaves it. Told as conversation_changed (ALTERNATIVE_SELECTED) with reread; when the
+        message is on the path already, nothing changes. Returns when that is durable. Idempotent when request_id is set.
+        Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND); FAILED_PRECONDITION (TURN_IN_PROGRESS) while a turn runs;
+        ABORTED (STALE_VERSION) when the session has another sequence than expected; INVALID_ARGUMENT naming the field
+        (INVALID_REQUEST, REQUEST_ID_REUSED).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TurnServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -207,6 +256,21 @@ def add_TurnServiceServicer_to_server(servicer, server):
                     servicer.RemoveQueuedMessage,
                     request_deserializer=opencode_dot_turn_dot_turn__service__pb2.RemoveQueuedMessageRequest.FromString,
                     response_serializer=opencode_dot_turn_dot_turn__service__pb2.RemoveQueuedMessageResponse.SerializeToString,
+            ),
+            'RegenerateMessage': grpc.unary_unary_rpc_method_handler(
+                    servicer.RegenerateMessage,
+                    request_deserializer=opencode_dot_turn_dot_turn__service__pb2.RegenerateMessageRequest.FromString,
+                    response_serializer=opencode_dot_turn_dot_turn__service__pb2.RegenerateMessageResponse.SerializeToString,
+            ),
+            'ListAlternatives': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAlternatives,
+                    request_deserializer=opencode_dot_turn_dot_turn__service__pb2.ListAlternativesRequest.FromString,
+                    response_serializer=opencode_dot_turn_dot_turn__service__pb2.ListAlternativesResponse.SerializeToString,
+            ),
+            'SelectAlternative': grpc.unary_unary_rpc_method_handler(
+                    servicer.SelectAlternative,
+                    request_deserializer=opencode_dot_turn_dot_turn__service__pb2.SelectAlternativeRequest.FromString,
+                    response_serializer=opencode_dot_turn_dot_turn__service__pb2.SelectAlternativeResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -427,6 +491,87 @@ class TurnService:
             '/opencode.turn.TurnService/RemoveQueuedMessage',
             opencode_dot_turn_dot_turn__service__pb2.RemoveQueuedMessageRequest.SerializeToString,
             opencode_dot_turn_dot_turn__service__pb2.RemoveQueuedMessageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RegenerateMessage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/opencode.turn.TurnService/RegenerateMessage',
+            opencode_dot_turn_dot_turn__service__pb2.RegenerateMessageRequest.SerializeToString,
+            opencode_dot_turn_dot_turn__service__pb2.RegenerateMessageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAlternatives(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/opencode.turn.TurnService/ListAlternatives',
+            opencode_dot_turn_dot_turn__service__pb2.ListAlternativesRequest.SerializeToString,
+            opencode_dot_turn_dot_turn__service__pb2.ListAlternativesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SelectAlternative(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/opencode.turn.TurnService/SelectAlternative',
+            opencode_dot_turn_dot_turn__service__pb2.SelectAlternativeRequest.SerializeToString,
+            opencode_dot_turn_dot_turn__service__pb2.SelectAlternativeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -85,6 +85,28 @@ class TurnServiceStub:
     when that is durable. Idempotent when request_id is set.
     Errors: as EditQueuedMessage.
     """
+    RegenerateMessage: _grpc.UnaryUnaryMultiCallable[_turn_service_pb2.RegenerateMessageRequest, _turn_service_pb2.RegenerateMessageResponse]
+    """Answers a user message again, or an edited form of it. What was behind it leaves the path: it is in no list and no request
+    to a model, and stays as an alternative, which ListAlternatives answers and SelectAlternative brings back. The message may
+    be off the path itself: the path then leads through it. While a turn runs, busy_policy decides; the path changes when the
+    turn begins, told as conversation_changed (ALTERNATIVE_SELECTED) before its turn_started. Until then a message waits that
+    stands for it: the edited question, or a copy of the question, which goes when the turn begins. Returns when the turn is
+    durable; watch it from resume_token on. Idempotent when request_id is set.
+    Errors: as StartTurn, but for TURN_EXISTS: here when the message waits itself.
+    """
+    ListAlternatives: _grpc.UnaryUnaryMultiCallable[_turn_service_pb2.ListAlternativesRequest, _turn_service_pb2.ListAlternativesResponse]
+    """Returns a page of the messages that share the previous_message_id of a message, itself included, the oldest first. The
+    message is on the path or off it, but was not taken back.
+    Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND); INVALID_ARGUMENT on page_size or page_token.
+    """
+    SelectAlternative: _grpc.UnaryUnaryMultiCallable[_turn_service_pb2.SelectAlternativeRequest, _turn_service_pb2.SelectAlternativeResponse]
+    """Leads the path through a message, and from there through the newest alternative of each message behind it. What is on the
+    path and not before the message leaves it. Told as conversation_changed (ALTERNATIVE_SELECTED) with reread; when the
+    message is on the path already, nothing changes. Returns when that is durable. Idempotent when request_id is set.
+    Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND); FAILED_PRECONDITION (TURN_IN_PROGRESS) while a turn runs;
+    ABORTED (STALE_VERSION) when the session has another sequence than expected; INVALID_ARGUMENT naming the field
+    (INVALID_REQUEST, REQUEST_ID_REUSED).
+    """
 
 @_typing.type_check_only
 class TurnServiceAsyncStub(TurnServiceStub):
@@ -142,6 +164,28 @@ class TurnServiceAsyncStub(TurnServiceStub):
     message that StartTurn queued is put back into the conversation instead: message_added follows message_removed. Returns
     when that is durable. Idempotent when request_id is set.
     Errors: as EditQueuedMessage.
+    """
+    RegenerateMessage: _aio.UnaryUnaryMultiCallable[_turn_service_pb2.RegenerateMessageRequest, _turn_service_pb2.RegenerateMessageResponse]  # type: ignore[assignment]
+    """Answers a user message again, or an edited form of it. What was behind it leaves the path: it is in no list and no request
+    to a model, and stays as an alternative, which ListAlternatives answers and SelectAlternative brings back. The message may
+    be off the path itself: the path then leads through it. While a turn runs, busy_policy decides; the path changes when the
+    turn begins, told as conversation_changed (ALTERNATIVE_SELECTED) before its turn_started. Until then a message waits that
+    stands for it: the edited question, or a copy of the question, which goes when the turn begins. Returns when the turn is
+    durable; watch it from resume_token on. Idempotent when request_id is set.
+    Errors: as StartTurn, but for TURN_EXISTS: here when the message waits itself.
+    """
+    ListAlternatives: _aio.UnaryUnaryMultiCallable[_turn_service_pb2.ListAlternativesRequest, _turn_service_pb2.ListAlternativesResponse]  # type: ignore[assignment]
+    """Returns a page of the messages that share the previous_message_id of a message, itself included, the oldest first. The
+    message is on the path or off it, but was not taken back.
+    Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND); INVALID_ARGUMENT on page_size or page_token.
+    """
+    SelectAlternative: _aio.UnaryUnaryMultiCallable[_turn_service_pb2.SelectAlternativeRequest, _turn_service_pb2.SelectAlternativeResponse]  # type: ignore[assignment]
+    """Leads the path through a message, and from there through the newest alternative of each message behind it. What is on the
+    path and not before the message leaves it. Told as conversation_changed (ALTERNATIVE_SELECTED) with reread; when the
+    message is on the path already, nothing changes. Returns when that is durable. Idempotent when request_id is set.
+    Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND); FAILED_PRECONDITION (TURN_IN_PROGRESS) while a turn runs;
+    ABORTED (STALE_VERSION) when the session has another sequence than expected; INVALID_ARGUMENT naming the field
+    (INVALID_REQUEST, REQUEST_ID_REUSED).
     """
 
 class TurnServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -245,6 +289,46 @@ class TurnServiceServicer(metaclass=_abc_1.ABCMeta):
         message that StartTurn queued is put back into the conversation instead: message_added follows message_removed. Returns
         when that is durable. Idempotent when request_id is set.
         Errors: as EditQueuedMessage.
+        """
+
+    @_abc_1.abstractmethod
+    def RegenerateMessage(
+        self,
+        request: _turn_service_pb2.RegenerateMessageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_turn_service_pb2.RegenerateMessageResponse, _abc.Awaitable[_turn_service_pb2.RegenerateMessageResponse]]:
+        """Answers a user message again, or an edited form of it. What was behind it leaves the path: it is in no list and no request
+        to a model, and stays as an alternative, which ListAlternatives answers and SelectAlternative brings back. The message may
+        be off the path itself: the path then leads through it. While a turn runs, busy_policy decides; the path changes when the
+        turn begins, told as conversation_changed (ALTERNATIVE_SELECTED) before its turn_started. Until then a message waits that
+        stands for it: the edited question, or a copy of the question, which goes when the turn begins. Returns when the turn is
+        durable; watch it from resume_token on. Idempotent when request_id is set.
+        Errors: as StartTurn, but for TURN_EXISTS: here when the message waits itself.
+        """
+
+    @_abc_1.abstractmethod
+    def ListAlternatives(
+        self,
+        request: _turn_service_pb2.ListAlternativesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_turn_service_pb2.ListAlternativesResponse, _abc.Awaitable[_turn_service_pb2.ListAlternativesResponse]]:
+        """Returns a page of the messages that share the previous_message_id of a message, itself included, the oldest first. The
+        message is on the path or off it, but was not taken back.
+        Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND); INVALID_ARGUMENT on page_size or page_token.
+        """
+
+    @_abc_1.abstractmethod
+    def SelectAlternative(
+        self,
+        request: _turn_service_pb2.SelectAlternativeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_turn_service_pb2.SelectAlternativeResponse, _abc.Awaitable[_turn_service_pb2.SelectAlternativeResponse]]:
+        """Leads the path through a message, and from there through the newest alternative of each message behind it. What is on the
+        path and not before the message leaves it. Told as conversation_changed (ALTERNATIVE_SELECTED) with reread; when the
+        message is on the path already, nothing changes. Returns when that is durable. Idempotent when request_id is set.
+        Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND); FAILED_PRECONDITION (TURN_IN_PROGRESS) while a turn runs;
+        ABORTED (STALE_VERSION) when the session has another sequence than expected; INVALID_ARGUMENT naming the field
+        (INVALID_REQUEST, REQUEST_ID_REUSED).
         """
 
 def add_TurnServiceServicer_to_server(servicer: TurnServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

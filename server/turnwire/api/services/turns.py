@@ -10,30 +10,32 @@ from turnwire.api.wire.answers import messages, turns
 from turnwire.api.wire.requests import pages
 from turnwire.api.wire.requests.checks import required_ids
 from turnwire.api.wire.requests.turns import (
+    alternatives_request,
     edit_request,
     move_request,
+    regenerate_request,
     remove_request,
+    select_request,
     start_turn_request,
     turn_statuses,
     turn_token,
 )
-from turnwire.core.use_cases.rewriting.late_turns import LateTurns
-from turnwire.core.use_cases.rewriting.waiting_messages import WaitingMessages
-from turnwire.core.use_cases.turns import TurnRecords
-from turnwire.core.watches.watch import Watches
+from turnwire.core.use_cases import UseCases
 from turnwire.domain.principal import Principal
 
 
 class TurnService:
     """Method by method as the contract describes them."""
 
-    def __init__(self, turns: TurnRecords, late_turns: LateTurns, waiting: WaitingMessages, watches: Watches) -> None:
+    def __init__(self, use: UseCases) -> None:
         """Takes the use cases."""
-        self._watches = watches
-        self._late_turns = late_turns
-        self._waiting = waiting
-        self._tokens = watches.tokens
-        self._turns = turns
+        self._watches = use.watches
+        self._late_turns = use.late_turns
+        self._regenerations = use.regenerations
+        self._alternatives = use.alternatives
+        self._waiting = use.waiting_messages
+        self._tokens = use.watches.tokens
+        self._turns = use.turns
 
     async def GetTurn(self, principal: Principal, request: pb.GetTurnRequest) -> pb.GetTurnResponse:
         """Returns one turn with its settings."""
@@ -114,3 +116,41 @@ class TurnService:
     ) -> pb.RemoveQueuedMessageResponse:
         """Removes a waiting message."""
         return pb.RemoveQueuedMessageResponse(revision=await self._waiting.remove(principal, remove_request(request)))
+
+    async def RegenerateMessage(
+        self, principal: Principal, request: pb.RegenerateMessageRequest
+    ) -> pb.RegenerateMessageResponse:
+        """Answers a message again."""
+        made = await self._regenerations.regenerate(principal, *regenerate_request(request))
+        receipt = made.receipt
+        return pb.RegenerateMessageResponse(
+            turn=turns.turn(made.turn),
+            user_message_id=receipt.message_id,
+            disposition=messages.disposition(queued=receipt.queued, duplicate=receipt.duplicate),
+            sequence=receipt.sequence,
+            resume_token=self._tokens.give(principal.tenant, receipt.session_id, receipt.sequence),
+            queued_message_id=receipt.queued_message_id,
+            queue_position=receipt.queue_position,
+        )
+
+    async def ListAlternatives(
+        self, principal: Principal, request: pb.ListAlternativesRequest
+    ) -> pb.ListAlternativesResponse:
+        """Returns a page of messages that share the one before them."""
+        asked = alternatives_request(request)
+        page = pages.page(request.page_size, request.page_token, default=pages.DEFAULT_PAGE_SIZE)
+        found = await self._alternatives.list(principal, request.session_id, asked, page)
+        return pb.ListAlternativesResponse(
+            messages=map(messages.message, found.messages),
+            selected_message_id=found.selected_message_id,
+            next_page_token=found.next_token,
+        )
+
+    async def SelectAlternative(
+        self, principal: Principal, request: pb.SelectAlternativeRequest
+    ) -> pb.SelectAlternativeResponse:
+        """Chooses between alternatives."""
+        named, expected = select_request(request)
+        sequence = await self._alternatives.select(principal, request.session_id, request.message_id, named, expected)
+        token = self._tokens.give(principal.tenant, request.session_id, sequence)
+        return pb.SelectAlternativeResponse(sequence=sequence, resume_token=token)

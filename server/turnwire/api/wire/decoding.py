@@ -124,6 +124,8 @@ def _message(sent: content.SessionMessage) -> m.Message:
         metadata_json=sent.metadata_json,
         compaction=_compaction(sent.compaction) if sent.HasField("compaction") else None,
         previous_message_id=sent.previous_message_id,
+        alternative_count=sent.alternative_count,
+        alternative_index=sent.alternative_index,
         request_id=sent.request_id,
         origin=_origin(sent.origin) if sent.HasField("origin") else None,
     )

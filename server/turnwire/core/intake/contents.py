@@ -31,7 +31,7 @@ class Contents(Struct, frozen=True):
 
 
 async def load_contents(
-    parts: Sequence[NewPart], readable: ReadableFiles, limits: Limits, other_bytes: int = 0
+    parts: Sequence[NewPart], readable: ReadableFiles, limits: Limits, other_bytes: int = 0, field: str = "parts"
 ) -> Contents:
     """Reads the parts of a message.
 
@@ -40,6 +40,7 @@ async def load_contents(
         readable: Which paths may be read.
         limits: Their `max_message_bytes` applies to the whole message.
         other_bytes: Size of the rest of the message, which also counts towards the limit.
+        field: The field of the request that has the parts, for errors.
 
     Raises:
         InvalidRequest: a file cannot be read.
@@ -51,7 +52,7 @@ async def load_contents(
             contents.append(Text(part.text))
             size += len(part.text.encode())
         elif isinstance(part, NewFile):
-            loaded = await load_file(part, f"parts[{index}].file", readable)
+            loaded = await load_file(part, f"{field}[{index}].file", readable)
             contents.append(loaded.reference)
             files.append(loaded)
             size += len(loaded.content)
@@ -59,5 +60,5 @@ async def load_contents(
             contents.append(part)
             size += len(part.output.encode())
         if size > limits.max_message_bytes:
-            raise too_large("parts", size, limits.max_message_bytes)
+            raise too_large(field, size, limits.max_message_bytes)
     return Contents(tuple(contents), tuple(files))

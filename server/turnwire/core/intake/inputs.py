@@ -53,6 +53,16 @@ class NewTurn(Struct, frozen=True, kw_only=True):
     when_busy: BusyPolicy = BusyPolicy.QUEUE
 
 
+class Regeneration(NamedRequest, frozen=True, kw_only=True):
+    """A message to answer again."""
+
+    session_id: str
+    message_id: str
+    """The question, or an answer to it."""
+    parts: tuple[NewPart, ...] = ()
+    """All that the edited question has; empty leaves it as it is."""
+
+
 class QueueEdit(NamedRequest, frozen=True, kw_only=True):
     """A change of a waiting message."""
 

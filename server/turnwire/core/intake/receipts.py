@@ -10,6 +10,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """"" when the request was about an upload."""
     message_id: str = ""
     """"" when the request stored none."""
+    queued_message_id: str = ""
+    """The message that stands for the turn while it waits, when that is not `message_id` alone; "" for none."""
     turn_id: str = ""
     """"" when no turn was started."""
     queued: bool = False

@@ -16,7 +16,7 @@ from turnwire.core.turns.recovery import Resumption, end_stored_turn
 from turnwire.core.turns.resuming import ResumePoint
 from turnwire.core.turns.run import TurnRun
 from turnwire.core.turns.waiting.changes import QueueChanges
-from turnwire.core.turns.waiting.places import Place, dropping_work
+from turnwire.core.turns.waiting.places import Place, dropping_work, leading_work
 from turnwire.core.turns.waiting.queue import SessionQueue
 from turnwire.core.uncancelled import Uncancelled
 from turnwire.core.work import Work
@@ -26,8 +26,17 @@ from turnwire.domain.conversation.events import (
 )
 from turnwire.domain.conversation.messages import Failure, FinishReason, Message, MessageStatus
 from turnwire.domain.conversation.turns import BusyPolicy, Turn, TurnStatus
-from turnwire.domain.errors import StorageBusy, StorageError, StorageFull, TooManyTurns, TurnInProgress
+from turnwire.domain.errors import (
+    MessageNotFound,
+    StorageBusy,
+    StorageError,
+    StorageFull,
+    TooManyTurns,
+    TurnInProgress,
+)
 from turnwire.ports.commit import Committed, NewEvent, PutMessage, PutTurn
+from turnwire.ports.conversations import AlternativesOf
+from turnwire.ports.pages import Page
 from turnwire.ports.telemetry.tracing import Span, error_type, leave_trace
 
 RETRY_SECONDS = (0.1, 0.5, 2.0, 5.0)
@@ -180,7 +189,7 @@ class SessionTurns:
         if place.turn.busy_policy is not BusyPolicy.INTERRUPT or self.run is None:
             return
         if self.run.turn.turn_id == place.turn.aimed_at_turn_id:
-            self.run.stop(Ending(FinishReason.ABORTED, ended_by_message_id=place.message.message_id))
+            self.run.stop(Ending(FinishReason.ABORTED, ended_by_message_id=place.turn.user_message_id))
 
     def _new_run(self, turn: Turn, resume: ResumePoint | None = None) -> TurnRun:
         return TurnRun(self._environment, turn, resume, self._take_in)
@@ -241,14 +250,32 @@ class SessionTurns:
             return durable
         if not durable:
             return False
+        question = await self._question(place)
         now = self._environment.clock()
+        if question is None and place.turn.regenerates:
+            await self._commit_surely(dropping_work(place, now) + self.queue.changed())
+            return False
         place.turn = run.turn = msgspec.structs.replace(place.turn, status=TurnStatus.RUNNING, started_at=now)
-        message = msgspec.structs.replace(place.message, status=MessageStatus.COMPLETE, updated_at=now)
-        work = Work(
-            (PutTurn(place.turn), PutMessage(message, ())),
-            self._start_events(place.turn),
-        )
+        work = Work()
+        if question is not None:
+            place.turn = run.turn = msgspec.structs.replace(place.turn, replaces_turn_id=question.turn_id)
+            work += leading_work(place.turn, now, question, place.message.message_id)
+        if place.turn.user_message_id == place.message.message_id:
+            message = msgspec.structs.replace(place.message, status=MessageStatus.COMPLETE, updated_at=now)
+            work += Work((PutMessage(message, ()),))
+        work += Work((PutTurn(place.turn),), self._start_events(place.turn))
         return await self._commit_surely(work + self.queue.changed())
+
+    async def _question(self, place: Place) -> Message | None:
+        """Returns the message that a turn answers again; None when it answers its own, or that one was taken back."""
+        turn, store = place.turn, self._environment.store.of(place.turn.tenant)
+        if not turn.regenerates:
+            return None
+        try:
+            await store.alternatives(turn.session_id, AlternativesOf(turn.regenerates), Page(size=1))
+            return await store.message(turn.session_id, turn.regenerates)
+        except MessageNotFound:
+            return None
 
     async def _run_turn(self, run: TurnRun, span: Span) -> None:
         work = await run.run(self._slots)

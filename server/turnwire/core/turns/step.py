@@ -184,8 +184,14 @@ class Step:
         message, added = self._stream.snapshot(), self._added
         if not added.done() or added.exception() is not None:
             return message
-        previous = added.result().previous_message_ids.get(message.message_id, "")
-        return msgspec.structs.replace(message, previous_message_id=previous)
+        stored = added.result()
+        count, index = stored.alternatives.get(message.message_id, (0, 0))
+        return msgspec.structs.replace(
+            message,
+            previous_message_id=stored.previous_message_ids.get(message.message_id, ""),
+            alternative_count=count,
+            alternative_index=index,
+        )
 
     def _priced(self, call: ModelCall | None) -> Message:
         """Returns the message so far with what it cost, and with an estimate where its provider does not say."""

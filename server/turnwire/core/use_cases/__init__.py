@@ -15,8 +15,10 @@ from turnwire.core.use_cases.messages import Conversations
 from turnwire.core.use_cases.moving.exports import Exports
 from turnwire.core.use_cases.moving.imports import Imports
 from turnwire.core.use_cases.permissions import Permissions
+from turnwire.core.use_cases.rewriting.alternatives import Alternatives
 from turnwire.core.use_cases.rewriting.forks import SessionForks
 from turnwire.core.use_cases.rewriting.late_turns import LateTurns
+from turnwire.core.use_cases.rewriting.regenerations import Regenerations
 from turnwire.core.use_cases.rewriting.rewinds import Rewinds
 from turnwire.core.use_cases.rewriting.waiting_messages import WaitingMessages
 from turnwire.core.use_cases.searching.searches import MessageSearches
@@ -38,6 +40,8 @@ class UseCases:
     forks: SessionForks
     rewinds: Rewinds
     late_turns: LateTurns
+    regenerations: Regenerations
+    alternatives: Alternatives
     waiting_messages: WaitingMessages
     turns: TurnRecords
     permissions: Permissions

@@ -265,6 +265,10 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
     previous_message_id: str = ""
     """The message before it in the conversation; "" for the first one and while it waits. Assigned by the store."""
+    alternative_count: int = 0
+    """How many messages have the same one before them, itself included; 0 for no other. Assigned by the store."""
+    alternative_index: int = 0
+    """Its place among them, from 0, the oldest first. Assigned by the store."""
     finish_reason: FinishReason | None = None
     provider_finish_reason: str = ""
     """The provider's own word for the finish reason."""

@@ -103,6 +103,11 @@ class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True):
     aimed_at_turn_id: str = ""
     """The turn that its message is to interrupt or to join; "" when it waits for its turn, or none ran. Stored with the
     message, so that a restart does not continue a turn that is to end."""
+    regenerates: str = ""
+    """The message that it answers again; "" when it answers for the first time. `user_message_id` is another one when
+    that is an edited form of it."""
+    replaces_turn_id: str = ""
+    """The turn that this message had before; "" for none."""
     merged_into_turn_id: str = ""
     """The turn that its message joined; "" for none."""
     ended_by_message_id: str = ""

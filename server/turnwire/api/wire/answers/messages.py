@@ -96,6 +96,8 @@ def message(value: m.Message) -> content.SessionMessage:
         compaction=compaction(value.compaction),
         sent_context=sent_context(value.sent_context),
         previous_message_id=value.previous_message_id,
+        alternative_count=value.alternative_count,
+        alternative_index=value.alternative_index,
         request_id=value.request_id,
         origin=message_origin(value.origin),
     )

@@ -29,6 +29,7 @@ def turn(value: Turn, *, with_settings: bool = False) -> turn_pb2.Turn:
         end_time=None if value.ended_at is None else timestamp(value.ended_at),
         settings=turn_settings(value) if with_settings else None,
         merged_into_turn_id=value.merged_into_turn_id,
+        replaces_turn_id=value.replaces_turn_id,
         ended_by_message_id=value.ended_by_message_id,
         start_sequence=value.start_sequence,
         end_sequence=value.end_sequence,

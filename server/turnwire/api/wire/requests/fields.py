@@ -36,16 +36,18 @@ _CONTENT_FOR = {
 }
 
 
-def parts(checks: Checks, sent: Sequence[message_pb2.MessagePart], kind: MessageType) -> tuple[NewPart, ...]:
-    """Returns the parts of a message of some type; at least one."""
+def parts(
+    checks: Checks, sent: Sequence[message_pb2.MessagePart], kind: MessageType, name: str = "parts"
+) -> tuple[NewPart, ...]:
+    """Returns the parts of a message of some type, from the field of a name; at least one."""
     if not sent:
-        checks.fail("parts", "is empty: a message has at least one part", "REQUIRED")
+        checks.fail(name, "is empty: a message has at least one part", "REQUIRED")
     if len(sent) > MAX_PARTS:
-        checks.fail("parts", f"more than {MAX_PARTS} parts", "TOO_MANY")
+        checks.fail(name, f"more than {MAX_PARTS} parts", "TOO_MANY")
         return ()
     found: list[NewPart] = []
     for index, part in enumerate(sent):
-        field, content = f"parts[{index}]", part.WhichOneof("content")
+        field, content = f"{name}[{index}]", part.WhichOneof("content")
         if content is None:
             checks.fail(field, "has no content", "REQUIRED")
         elif content not in _CONTENT_FOR[kind]:

@@ -10,10 +10,11 @@ from turnwire.api.wire.requests import fields
 from turnwire.api.wire.requests.checks import Checks
 from turnwire.api.wire.requests.fingerprints import fingerprint
 from turnwire.api.wire.requests.watches import MAX_TOKEN_CHARACTERS
-from turnwire.core.intake.inputs import NamedRequest, NewTurn, QueueEdit
+from turnwire.core.intake.inputs import NamedRequest, NewTurn, QueueEdit, Regeneration
 from turnwire.domain.conversation.limits import MAX_PROMPT_CHARACTERS
 from turnwire.domain.conversation.messages import MessageType
 from turnwire.domain.conversation.turns import BusyPolicy, TurnStatus
+from turnwire.ports.conversations import AlternativesOf
 
 _TURN_STATUSES = {turn_pb2.TurnStatus.Value(f"TURN_STATUS_{status.name}"): status for status in TurnStatus}
 
@@ -39,6 +40,50 @@ def start_turn_request(request: turn_service_pb2.StartTurnRequest) -> tuple[Name
     answer = msgspec.structs.replace(answer, when_busy=busy_policy(checks, request.busy_policy))
     checks.done()
     return named, answer
+
+
+def regenerate_request(request: turn_service_pb2.RegenerateMessageRequest) -> tuple[Regeneration, NewTurn]:
+    """Returns what to answer again, and how. Raises InvalidRequest naming every wrong field."""
+    checks = Checks()
+    policy = busy_policy(checks, request.busy_policy)
+    if policy is BusyPolicy.STEER:
+        checks.fail("busy_policy", "is STEER, and a new answer is a turn of its own")
+    sent = request.new_parts
+    asked = Regeneration(
+        session_id=checks.required("session_id", request.session_id),
+        message_id=checks.required("message_id", request.message_id),
+        parts=fields.parts(checks, sent, MessageType.USER, "new_parts") if sent else (),
+        request_id=checks.at_most("request_id", request.request_id, 128),
+        fingerprint=fingerprint("regenerate", request),
+    )
+    answer = new_turn(checks.within("settings"), request.settings)
+    checks.done()
+    return asked, msgspec.structs.replace(answer, when_busy=policy)
+
+
+def alternatives_request(request: turn_service_pb2.ListAlternativesRequest) -> AlternativesOf:
+    """Returns which alternatives are asked for. Raises InvalidRequest naming every wrong field."""
+    checks = Checks()
+    checks.required("session_id", request.session_id)
+    if not request.HasField("previous_message_id"):
+        checks.required("message_id", request.message_id)
+    elif request.message_id:
+        checks.fail("previous_message_id", "stands in place of message_id, and both are there")
+    checks.done()
+    return AlternativesOf(request.message_id, request.previous_message_id)
+
+
+def select_request(request: turn_service_pb2.SelectAlternativeRequest) -> tuple[NamedRequest, int | None]:
+    """Returns a request's name and the sequence that it expects. Raises InvalidRequest naming every wrong field."""
+    checks = Checks()
+    checks.required("session_id", request.session_id)
+    checks.required("message_id", request.message_id)
+    named = NamedRequest(
+        request_id=checks.at_most("request_id", request.request_id, 128),
+        fingerprint=fingerprint("select", request),
+    )
+    checks.done()
+    return named, request.expected_sequence if request.HasField("expected_sequence") else None
 
 
 def turn_token(request: turn_service_pb2.WatchTurnRequest) -> str:

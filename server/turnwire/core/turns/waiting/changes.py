@@ -18,6 +18,7 @@ from turnwire.core.work import Work
 from turnwire.domain.conversation.events import MessageReplaced
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry
+from turnwire.domain.errors import InvalidRequest
 from turnwire.ports.commit import Change, Committed, NewEvent, PutMessage, PutTurn, RemoveMessage
 
 log = structlog.get_logger()
@@ -38,6 +39,11 @@ class MessageEdit(Struct, frozen=True):
         """Changes a place, and returns the work that stores it."""
         now = environment.clock()
         changes: list[Change] = []
+        if place.turn.regenerates and self.policy is BusyPolicy.STEER:
+            raise InvalidRequest.of("busy_policy", "is STEER, and a new answer is a turn of its own")
+        if self.contents is not None and place.turn.regenerates:  # an edited question from now on
+            place.turn = msgspec.structs.replace(place.turn, user_message_id=self.message_id)
+            changes.append(PutTurn(place.turn))
         if self.policy is not None:
             aim = aim_of(self.policy)
             place.turn = msgspec.structs.replace(place.turn, busy_policy=self.policy, aimed_at_turn_id=aim)

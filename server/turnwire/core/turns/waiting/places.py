@@ -8,10 +8,17 @@ import msgspec
 
 from turnwire.core.ending.closing import Ending, end_turn
 from turnwire.core.work import Work
-from turnwire.domain.conversation.events import MessageAdded, MessageRemoved, TurnSteered
+from turnwire.domain.conversation.events import (
+    ConversationChange,
+    ConversationChanged,
+    MessageAdded,
+    MessageRemoved,
+    MessageReplaced,
+    TurnSteered,
+)
 from turnwire.domain.conversation.messages import FinishReason, Message, MessageStatus
 from turnwire.domain.conversation.turns import QueueEntry, Turn
-from turnwire.ports.commit import Committed, NewEvent, PutMessage, RemoveMessage
+from turnwire.ports.commit import Committed, NewEvent, PathEnd, PutMessage, RemoveMessage, SelectPath
 
 
 @dataclass(eq=False)
@@ -24,7 +31,8 @@ class Place:
     turn: Turn
     """RUNNING when it starts at once, else QUEUED."""
     message: Message
-    """The user message; QUEUED when its turn waits."""
+    """The user message; QUEUED when its turn waits. Of a turn that answers a message again it stands for that one while
+    it waits, unless it is an edited form of it."""
     queue_position: int = 0
     """Its place among the waiting messages, from 1; 0 when it starts at once."""
     work: Work = field(default_factory=Work)
@@ -47,6 +55,28 @@ class Place:
         if self.durable is not None:
             await asyncio.wait((self.durable,))
         return self.is_stored
+
+
+def leading_work(turn: Turn, now: datetime, question: Message, stands_in: str = "") -> Work:
+    """Returns the work that leads the path to the message that a turn answers again, or before it for an edited form.
+
+    Args:
+        turn: The turn.
+        now: When it begins.
+        question: The message.
+        stands_in: The waiting message that stands for it and goes; "" for none.
+    """
+    told = NewEvent(ConversationChanged(ConversationChange.ALTERNATIVE_SELECTED, None), turn.turn_id)
+    if turn.user_message_id != turn.regenerates:
+        return Work((SelectPath(turn.regenerates, PathEnd.BEFORE),), (told,))
+    answered = msgspec.structs.replace(question, turn_id=turn.turn_id, updated_at=now)
+    work = Work(
+        (SelectPath(turn.regenerates, PathEnd.HERE), PutMessage(answered, ())),
+        (told, NewEvent(MessageReplaced(answered), turn.turn_id)),
+    )
+    if not stands_in:
+        return work
+    return Work((RemoveMessage(stands_in),), (NewEvent(MessageRemoved(stands_in), turn.turn_id),)) + work
 
 
 def dropping_work(place: Place, now: datetime) -> Work:

@@ -23,6 +23,7 @@ from turnwire.domain.principal import Principal
 from turnwire.ports.conversations import Conversation, StoredQuestion
 from turnwire.ports.pages import Bounds, EventPage, MessagePage, Page, PrunedSession, SessionPage, TurnPage
 from turnwire.ports.store import Spent, StoredRequest
+from turnwire.storage.sqlite.hiding.alternatives import with_alternatives
 from turnwire.storage.sqlite.reading.fitting import MAX_PAGE_BYTES, fitting
 from turnwire.storage.sqlite.reading.pages import after_token, cut, limit_of, listing, order_of
 from turnwire.storage.sqlite.reading.rows import EVENTS_OF_TENANT, ONE_SESSION, read_messages, session_row
@@ -73,7 +74,7 @@ def message(db: sqlite3.Connection, tenant: str, session_id: str, message_id: st
     found = read_messages(db, "messages.message_id = ? AND session = ?", (message_id, row), "place")
     if not found:
         raise MessageNotFound(message_id)
-    return found[0]
+    return with_alternatives(db, row, found)[0]
 
 
 def message_of_call(db: sqlite3.Connection, tenant: str, session_id: str, part_id: str) -> Message:
@@ -95,6 +96,7 @@ def messages(db: sqlite3.Connection, tenant: str, session_id: str, page: Page) -
         (head,) = db.execute("SELECT head_sequence FROM sessions WHERE id = ?", (row,)).fetchone()
         ids, token = _page_of_ids(db, session_id, row, page)
         found = read_messages(db, f"messages.id IN ({','.join(map(str, ids))})", (), order_of(page))
+        found = with_alternatives(db, row, found)
     finally:
         db.execute("COMMIT")
     return MessagePage(found, token, head)

@@ -17,13 +17,24 @@ from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.domain.searching.hits import Search, SearchPage
 from turnwire.ports.codec import Codec
-from turnwire.ports.conversations import Conversation, StoredQuestion
+from turnwire.ports.conversations import AlternativesOf, Conversation, StoredQuestion
 from turnwire.ports.moving.sessions import SessionArchive, SessionNames
-from turnwire.ports.pages import Bounds, DisplayPage, EventPage, MessagePage, Page, QueuePage, SessionPage, TurnPage
+from turnwire.ports.pages import (
+    AlternativesPage,
+    Bounds,
+    DisplayPage,
+    EventPage,
+    MessagePage,
+    Page,
+    QueuePage,
+    SessionPage,
+    TurnPage,
+)
 from turnwire.ports.store import Spent
 from turnwire.storage.accounts import Accounts
 from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.connection import run
+from turnwire.storage.sqlite.hiding.alternatives import alternatives_of
 from turnwire.storage.sqlite.reading import archives, displays, queries, usage, waiting
 from turnwire.storage.sqlite.renewal import Renewal
 from turnwire.storage.sqlite.searching.reader import Searches
@@ -123,6 +134,10 @@ class TenantReads:
     async def question(self, session_id: str, message_id: str) -> StoredQuestion:
         """Returns a message that may be answered."""
         return await run(self._reads.connection, queries.question, self._tenant, session_id, message_id)
+
+    async def alternatives(self, session_id: str, asked: AlternativesOf, page: Page) -> AlternativesPage:
+        """Returns the messages that share the one before them."""
+        return await run(self._reads.connection, alternatives_of, self._tenant, session_id, asked, page)
 
     async def display(self, session_id: str, page: Page) -> DisplayPage:
         """Returns a page of display forms."""

@@ -7,7 +7,7 @@ new one. `tests/contract` keeps a database file of every released version.
 import sqlite3
 
 from turnwire.domain.errors import StorageCorrupt, StorageSchemaTooNew
-from turnwire.storage.sqlite.schema import version_1, version_2, version_3, version_4, version_5, version_6
+from turnwire.storage.sqlite.schema import version_1, version_2, version_3, version_4, version_5, version_6, version_7
 
 MIGRATIONS: tuple[str, ...] = (
     version_1.MIGRATION,
@@ -16,6 +16,7 @@ MIGRATIONS: tuple[str, ...] = (
     version_4.MIGRATION,
     version_5.MIGRATION,
     version_6.MIGRATION,
+    version_7.MIGRATION,
 )
 """Migration n (from 1) is element n - 1."""
 

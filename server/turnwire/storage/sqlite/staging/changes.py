@@ -17,7 +17,8 @@ def adopt(db: sqlite3.Connection, change: AdoptSession) -> SessionRow:
         StorageError: messages or files are missing.
     """
     session = change.session
-    row = db.execute("SELECT id, tenant FROM sessions WHERE session_id = ?", (change.staged_id,)).fetchone()
+    query = "SELECT id, tenant, branched_at FROM sessions WHERE session_id = ?"
+    row = db.execute(query, (change.staged_id,)).fetchone()
     if row is None or not is_staging(row[1]):
         raise SessionNotFound(change.staged_id)
     (found,) = db.execute("SELECT count(*) FROM messages WHERE session = ?", (row[0],)).fetchone()
@@ -34,7 +35,7 @@ def adopt(db: sqlite3.Connection, change: AdoptSession) -> SessionRow:
         (session.session_id, session.tenant, text(session), last, pruned, row[0]),
     )
     db.execute("UPDATE sessions SET stored_bytes = stored_bytes + ? WHERE id = ?", (kept_bytes, row[0]))
-    return SessionRow(row[0], session.tenant, last, pruned, 0, is_new=True)
+    return SessionRow(row[0], session.tenant, last, pruned, 0, row[2], is_new=True)
 
 
 def move_files(unit: Unit, change: MoveFiles) -> None:

@@ -3,6 +3,8 @@
 import sqlite3
 from datetime import datetime
 
+import msgspec
+
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.domain.errors import SessionNotFound, StaleVersion, StorageError
@@ -28,12 +30,16 @@ from turnwire.ports.commit import (
     RemoveSession,
     RequireHead,
     RequireQueueRevision,
+    SelectPath,
     ShowMessages,
 )
 from turnwire.ports.store import StoredEvent
 from turnwire.storage.accounts import Delta
 from turnwire.storage.sqlite.accounts import add_spending
+from turnwire.storage.sqlite.hiding.alternatives import alternatives
 from turnwire.storage.sqlite.hiding.changes import rewind
+from turnwire.storage.sqlite.hiding.paths import select_path
+from turnwire.storage.sqlite.reading.rows import read_messages
 from turnwire.storage.sqlite.staging.changes import adopt, drop_some, move_files
 from turnwire.storage.sqlite.writing.events import PRUNE_SLACK, append_events, prune
 from turnwire.storage.sqlite.writing.messages import put_file, put_message, remove_message, remove_session
@@ -65,7 +71,7 @@ class CommitWriter:
             sqlite3.Error: the database failed.
         """
         row = _session_row(db, commit)
-        unit = Unit(db, row, commit.session_id)
+        unit = Unit(db, row, commit.session_id, is_branched=row.branched_at > 0)
         before, stored_bytes, removed = row.head_sequence, 0, False
         for change in commit.changes:
             if isinstance(change, RemoveSession):
@@ -75,6 +81,8 @@ class CommitWriter:
         if removed:
             remove_session(unit)
         removed = removed or unit.is_gone
+        if unit.is_branched:
+            unit.alternatives = alternatives(db, row.id, unit.previous)
         stored = append_events(unit, commit, self._codec, self.next_position)
         self.next_position += len(stored)
         head = before + len(stored)
@@ -87,7 +95,10 @@ class CommitWriter:
             ).fetchone()
         self._note_delta(unit, stored_bytes, is_removed=removed)
         known = {message: other for message, other in unit.previous.items() if other}
-        return Committed(before, head, known, unit.rewound, unit.queue_revision, unit.is_unfinished), stored
+        committed = Committed(
+            before, head, known, unit.rewound, unit.alternatives, unit.queue_revision, unit.is_unfinished
+        )
+        return committed, stored
 
     def _note_delta(self, unit: Unit, stored_bytes: int, *, is_removed: bool) -> None:
         row = unit.session
@@ -104,8 +115,8 @@ class CommitWriter:
         match change:
             case PutMessage():
                 put_message(unit, change, self._codec)
-            case HideMessages() | ShowMessages():
-                unit.rewound = rewind(db, session, unit.session_id, change, row.head_sequence + 1)
+            case HideMessages() | ShowMessages() | SelectPath():
+                self._change_path(unit, change)
             case PutTurn(turn):
                 _put_turn(db, session, turn)
             case PutSession(value):
@@ -136,10 +147,24 @@ class CommitWriter:
             case _:
                 _carry_out_staged(unit, change)
 
+    def _change_path(self, unit: Unit, change: HideMessages | ShowMessages | SelectPath) -> None:
+        db, session, sequence = unit.db, unit.session.id, unit.session.head_sequence + 1
+        if not isinstance(change, SelectPath):
+            unit.rewound = rewind(db, session, unit.session_id, change, sequence)
+            return
+        path = select_path(db, session, change)
+        unit.rewound, unit.is_branched = path.rewound, True
+        if not path.rewound.messages:
+            return
+        db.execute("UPDATE sessions SET branched_at = ? WHERE id = ?", (sequence, session))
+        if path.answered_id:
+            [message] = read_messages(db, "messages.message_id = ?", (path.answered_id,), "place")
+            put_message(unit, PutMessage(msgspec.structs.replace(message, turn_id=path.turn_id), ()), self._codec)
+
 
 def _session_row(db: sqlite3.Connection, commit: Commit) -> SessionRow:
-    query = "SELECT id, tenant, head_sequence, pruned_through, stored_bytes FROM sessions WHERE session_id = ?"
-    row = db.execute(query, (commit.session_id,)).fetchone()
+    columns = "id, tenant, head_sequence, pruned_through, stored_bytes, branched_at"
+    row = db.execute(f"SELECT {columns} FROM sessions WHERE session_id = ?", (commit.session_id,)).fetchone()
     if row is not None:
         return SessionRow(*row)
     for change in commit.changes:
@@ -150,7 +175,7 @@ def _session_row(db: sqlite3.Connection, commit: Commit) -> SessionRow:
                 "INSERT INTO sessions (session_id, tenant, body, updated_at_us) VALUES (?, ?, ?, ?)",
                 (commit.session_id, change.session.tenant, text(change.session), microseconds(commit.at)),
             )
-            return SessionRow(cursor.lastrowid or 0, change.session.tenant, 0, 0, 0, is_new=True)
+            return SessionRow(cursor.lastrowid or 0, change.session.tenant, 0, 0, 0, 0, is_new=True)
     raise SessionNotFound(commit.session_id)
 
 

@@ -1,10 +1,12 @@
 """The events of a commit: their numbers, their frames, and which of them are kept."""
 
 import sqlite3
+from collections.abc import Iterator
 
 import msgspec
 
 from turnwire.domain.conversation.events import (
+    ConversationChange,
     ConversationChanged,
     DurableKind,
     Event,
@@ -14,9 +16,10 @@ from turnwire.domain.conversation.events import (
     QueueChanged,
     TurnEnded,
     TurnStarted,
+    TurnSteered,
 )
 from turnwire.ports.codec import Codec
-from turnwire.ports.commit import Commit
+from turnwire.ports.commit import Commit, NewEvent, PutMessage
 from turnwire.ports.store import StoredEvent
 from turnwire.storage.sqlite.writing.queue import queue_changed
 from turnwire.storage.sqlite.writing.unit import Unit
@@ -36,7 +39,7 @@ def append_events(unit: Unit, commit: Commit, codec: Codec, position: int) -> li
     """
     stored = []
     rows = []
-    for number, new in enumerate(commit.events):
+    for number, new in enumerate(_told(unit, commit)):
         sequence = unit.session.head_sequence + 1 + number
         event = Event(
             session_id=commit.session_id,
@@ -54,6 +57,31 @@ def append_events(unit: Unit, commit: Commit, codec: Codec, position: int) -> li
         columns = "position, session_id, sequence, kind, frame, tenant"
         unit.db.executemany(f"INSERT INTO events ({columns}) VALUES (?, ?, ?, ?, ?, ?)", rows)
     return stored
+
+
+def _told(unit: Unit, commit: Commit) -> Iterator[NewEvent]:
+    """Yields the events of a commit, with what the path adds to them and without what did not happen.
+
+    A message that waited joins the path without being told anew; when it has alternatives, that is told behind it.
+    """
+    told = set[str]()
+    for new in commit.events:
+        kind = new.kind
+        if isinstance(kind, ConversationChanged) and _is_same_path(unit, kind):
+            continue
+        yield new
+        if isinstance(kind, MessageAdded | MessageReplaced):
+            told.add(kind.message.message_id)
+        joined = kind.turn.user_message_id if isinstance(kind, TurnStarted) else ""
+        joined = kind.user_message_id if isinstance(kind, TurnSteered) else joined
+        if joined in unit.alternatives and joined not in told:
+            changes = (one.message for one in commit.changes if isinstance(one, PutMessage))
+            yield from (NewEvent(MessageReplaced(one), new.turn_id) for one in changes if one.message_id == joined)
+
+
+def _is_same_path(unit: Unit, kind: ConversationChanged) -> bool:
+    selected = kind.change is ConversationChange.ALTERNATIVE_SELECTED
+    return selected and unit.rewound is not None and not unit.rewound.messages
 
 
 def prune(db: sqlite3.Connection, session: int, session_id: str, through: int) -> None:
@@ -89,8 +117,14 @@ def _numbered(unit: Unit, kind: DurableKind, sequence: int) -> DurableKind:
 def _placed(unit: Unit, kind: DurableKind) -> DurableKind:
     """Returns what happened with the message before the one that it carries, or the last one that it keeps."""
     if isinstance(kind, ConversationChanged) and unit.rewound is not None:
-        return msgspec.structs.replace(kind, kept_through_message_id=unit.rewound.kept_through_message_id)
+        kept, reread = unit.rewound.kept_through_message_id, kind.reread or unit.rewound.joined > 0
+        return msgspec.structs.replace(kind, kept_through_message_id=kept, reread=reread)
     if not isinstance(kind, MessageAdded | MessageFinished | MessageReplaced):
         return kind
     before_it = unit.previous.get(kind.message.message_id, kind.message.previous_message_id)
-    return type(kind)(msgspec.structs.replace(kind.message, previous_message_id=before_it))
+    count, index = unit.alternatives.get(kind.message.message_id, (0, 0))
+    return type(kind)(
+        msgspec.structs.replace(
+            kind.message, previous_message_id=before_it, alternative_count=count, alternative_index=index
+        )
+    )

@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
@@ -9,8 +10,10 @@ from turnwire.domain.conversation.messages import File, MessageStatus, Part, Too
 from turnwire.domain.errors import StorageError
 from turnwire.domain.principal import is_staging, staged_for
 from turnwire.ports.codec import Codec
-from turnwire.ports.commit import PutFile, PutMessage
-from turnwire.storage.sqlite.hiding.changes import HIDDEN_FOR_EVER, NEVER_HIDDEN, leave_place
+from turnwire.ports.commit import Branch, PutFile, PutMessage
+from turnwire.storage.sqlite.hiding.changes import leave_place
+from turnwire.storage.sqlite.hiding.marks import HIDDEN_FOR_EVER, NEVER_HIDDEN, OFF_PATH
+from turnwire.storage.sqlite.hiding.paths import carry_branches
 from turnwire.storage.sqlite.searching.entries import index_message
 from turnwire.storage.sqlite.writing.unit import Unit, text
 
@@ -31,7 +34,7 @@ def put_message(unit: Unit, change: PutMessage, codec: Codec) -> None:
         "turn_id": message.turn_id,
         "at_end": change.at_end,
         "never_hidden": NEVER_HIDDEN,
-        "body": text(msgspec.structs.replace(message, parts=(), previous_message_id="")),
+        "body": text(msgspec.structs.replace(message, parts=(), **_ASSIGNED)),
         "display": codec.encode_display(message),
         "display_version": codec.version,
     }
@@ -43,8 +46,22 @@ def put_message(unit: Unit, change: PutMessage, codec: Codec) -> None:
     if change.is_hidden:
         hide = "UPDATE messages SET hidden = 1, hidden_at = ? WHERE id = ?"
         unit.db.execute(hide, (HIDDEN_FOR_EVER, row[0]))
+    if change.branch is not None:
+        _put_off_path(unit, row[0], change.branch)
+    elif unit.is_branched:
+        carry_branches(unit.db, session.id, message.message_id)
     index_message(unit.db, session.tenant, session.id, row[0], message)
     unit.previous[message.message_id] = str(row[1])
+
+
+def _put_off_path(unit: Unit, row: int, branch: Branch) -> None:
+    """Puts a new message off the path. The number of the first event says that a path has been changed at some time."""
+    unit.db.execute(
+        "UPDATE messages SET hidden = 1, hidden_at = ?, previous = ?, branch_turn = ? WHERE id = ?",
+        (OFF_PATH, branch.previous_message_id, branch.turn_id, row),
+    )
+    unit.db.execute("UPDATE sessions SET branched_at = max(branched_at, 1) WHERE id = ?", (unit.session.id,))
+    unit.is_branched = True
 
 
 def remove_message(unit: Unit, message_id: str) -> None:
@@ -126,6 +143,9 @@ def _files_of(db: sqlite3.Connection, where: str, *parameters: object) -> list[i
     )
     return [file for (file,) in rows]
 
+
+_ASSIGNED: dict[str, Any] = {"previous_message_id": "", "alternative_count": 0, "alternative_index": 0}
+"""What is not stored in a message's body: columns say it."""
 
 _REMOVE_UNUSED = (
     "DELETE FROM files WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM parts WHERE file = ?1)"

@@ -22,6 +22,8 @@ class SessionRow(NamedTuple):
     head_sequence: int
     pruned_through: int
     stored_bytes: int
+    branched_at: int
+    """The sequence of the last change of its path; 0 when there was none."""
     is_new: bool = False
 
 
@@ -44,7 +46,11 @@ class Unit:
     is_unfinished: bool = False
     """Whether a change has left something for the next commit."""
     rewound: Rewound | None = None
-    """Which messages were hidden or brought back."""
+    """Which messages were hidden or brought back, or left and joined the path."""
+    is_branched: bool = False
+    """Whether messages of the session may be off its path."""
+    alternatives: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Of the messages that were written: how many alternatives each has, and its place among them."""
     queue_revision: int = 0
     """That of the queue after its last change in the commit; 0 when it was not changed."""
 

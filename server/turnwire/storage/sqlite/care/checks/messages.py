@@ -10,7 +10,7 @@ from turnwire.domain.conversation.messages import File, Message, MessageStatus, 
 from turnwire.domain.principal import is_staging
 from turnwire.storage.sqlite.care.findings import Finding, Problem, Severity, Statement
 from turnwire.storage.sqlite.care.inspection import Inspection
-from turnwire.storage.sqlite.hiding.changes import NEVER_HIDDEN
+from turnwire.storage.sqlite.hiding.marks import NEVER_HIDDEN
 
 UNREADABLE_MESSAGE = Problem("messages.body", Severity.ERROR, "a message cannot be read, or is not of its place")
 UNREADABLE_PART = Problem("parts.body", Severity.ERROR, "a part cannot be read, or is not of its place")

@@ -1,0 +1,195 @@
+"""Regenerations: messages are answered again, and what was behind them becomes an alternative."""
+
+import asyncio
+
+import msgspec
+from msgspec import Struct
+
+from turnwire.core.environment import Environment
+from turnwire.core.intake.contents import Contents, load_contents
+from turnwire.core.intake.inputs import NewTurn, Regeneration
+from turnwire.core.intake.once import NamedRequests, receipt_record
+from turnwire.core.intake.readable_files import readable_files
+from turnwire.core.intake.receipts import Receipt
+from turnwire.core.quotas.reservations import Reservations
+from turnwire.core.spans.turns import note_accepted
+from turnwire.core.turns.registry import Turns
+from turnwire.core.turns.waiting.places import Place, leading_work
+from turnwire.core.uncancelled import Uncancelled
+from turnwire.core.use_cases.choices import check_schemas, check_spending, choose_turn
+from turnwire.core.use_cases.rewriting.late_turns import MAX_ATTEMPTS, LateTurn
+from turnwire.core.work import Work
+from turnwire.domain.conversation.events import MessageAdded
+from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType
+from turnwire.domain.conversation.sessions import Session
+from turnwire.domain.conversation.turns import BusyPolicy, Turn
+from turnwire.domain.errors import InvalidRequest, StaleVersion, TurnExists
+from turnwire.domain.principal import Principal
+from turnwire.ports.commit import NewEvent, PutFile, PutMessage, PutTurn, RequireHead
+from turnwire.ports.conversations import AlternativesOf
+from turnwire.ports.pages import Page
+
+
+class _Question(Struct, frozen=True):
+    """A message that is to be answered again, as of one moment."""
+
+    message: Message
+    sequence: int
+    """The session's head."""
+
+
+class _Answering(Struct, frozen=True):
+    """What is to be stored."""
+
+    question: _Question
+    turn: Turn
+    message: Message
+    """The edited question, or a copy of the question that stands for it while the turn waits."""
+    files: tuple[PutFile, ...]
+
+
+class Regenerations:
+    """The use case that answers messages again."""
+
+    def __init__(
+        self, environment: Environment, turns: Turns, requests: NamedRequests, reservations: Reservations
+    ) -> None:
+        """Takes the ports, and what it shares with other use cases."""
+        self._environment = environment
+        self._turns = turns
+        self._requests = requests
+        self._reservations = reservations
+        self._uncancelled = Uncancelled()
+
+    async def regenerate(self, principal: Principal, asked: Regeneration, answer: NewTurn) -> LateTurn:
+        """Answers a message again, or an edited form of it, at once or after the turns before.
+
+        Returns when that is durable. What is behind the message leaves the path when the turn begins. Idempotent when
+        the request is named. Continues when it is cancelled.
+
+        Raises:
+            SessionNotFound, MessageNotFound: there is no such session or message, or the message was taken back.
+            InvalidRequest: it is no question and no answer, the model, the agent or a part is invalid, or the request's
+                name was used.
+            MessageTooLarge: the edited question is too large.
+            TurnExists: the message waits itself.
+            ProviderCredentialsRejected: the model's provider has no key.
+            TurnInProgress, TooManyTurns, ShuttingDown, QuotaExceeded: see `Turns.reserve`.
+            StaleVersion: the session changed at every attempt.
+        """
+        made = await self._requests.once(
+            principal, asked, self._uncancelled, lambda: self._regenerate(principal, asked, answer)
+        )
+        if isinstance(made, LateTurn):
+            return made
+        return LateTurn(await self._environment.store.of(principal.tenant).turn(made.session_id, made.turn_id), made)
+
+    async def aclose(self) -> None:
+        """Waits for requests whose callers are gone. Idempotent."""
+        await self._uncancelled.settle()
+
+    async def _regenerate(self, principal: Principal, asked: Regeneration, answer: NewTurn) -> LateTurn:
+        environment = self._environment
+        session = await environment.session(principal, asked.session_id)
+        await check_schemas(answer.tools)
+        contents: Contents | None = None
+        for _ in range(MAX_ATTEMPTS):
+            question = await self._question(principal, asked)
+            if asked.parts and contents is None:
+                readable, limits = readable_files(environment, session), environment.settings.limits
+                others = len(question.message.metadata_json)
+                contents = await load_contents(asked.parts, readable, limits, others, "new_parts")
+            check_spending(environment, principal.tenant, environment.clock())
+            answering = self._answering(principal, session, answer, question, contents)
+            answering = msgspec.structs.replace(
+                answering, message=msgspec.structs.replace(answering.message, request_id=asked.request_id)
+            )
+            try:
+                return await self._store(principal, asked, answering, answer.when_busy)
+            except StaleVersion as error:
+                stale = error
+        raise stale
+
+    async def _question(self, principal: Principal, asked: Regeneration) -> _Question:
+        """Returns the question that a request is about; raises what `regenerate` does about it."""
+        store = self._environment.store.of(principal.tenant)
+        head = (await store.session(asked.session_id)).head_sequence
+        message = await store.message(asked.session_id, asked.message_id)
+        if message.type is MessageType.ASSISTANT and message.answers_message_id:
+            message = await store.message(asked.session_id, message.answers_message_id)
+        if message.type is not MessageType.USER:
+            raise InvalidRequest.of("message_id", "is neither a message of type USER nor an answer to one")
+        if message.status is MessageStatus.QUEUED:
+            raise TurnExists(f"message {message.message_id!r} waits for its turn", message.turn_id)
+        await store.alternatives(asked.session_id, AlternativesOf(message.message_id), Page(size=1))
+        return _Question(message, head)
+
+    def _answering(
+        self,
+        principal: Principal,
+        session: Session,
+        answer: NewTurn,
+        asked: _Question,
+        contents: Contents | None,
+    ) -> _Answering:
+        """Returns the turn, and what it answers."""
+        environment, question = self._environment, asked.message
+        now, new_id = environment.clock(), environment.new_id
+        message_id = new_id("msg")
+        answered = message_id if contents is not None else question.message_id
+        turn = choose_turn(environment, principal, session, answer, message_id=answered, now=now)
+        if contents is not None:
+            parts = contents.parts(new_id)
+        else:
+            parts = tuple(msgspec.structs.replace(part, part_id=new_id("prt")) for part in question.parts)
+        message = Message(
+            message_id=message_id,
+            session_id=session.session_id,
+            type=MessageType.USER,
+            status=MessageStatus.COMPLETE,
+            created_at=now,
+            updated_at=now,
+            parts=parts,
+            turn_id=turn.turn_id,
+            sender=question.sender,
+            sender_name=question.sender_name,
+            metadata_json=question.metadata_json,
+        )
+        turn = msgspec.structs.replace(turn, regenerates=question.message_id, replaces_turn_id=question.turn_id)
+        return _Answering(asked, turn, message, () if contents is None else contents.changes())
+
+    async def _store(
+        self, principal: Principal, asked: Regeneration, answering: _Answering, when_busy: BusyPolicy
+    ) -> LateTurn:
+        turn, message, files = answering.turn, answering.message, answering.files
+        with (
+            self._reservations.reserve(turn.tenant, (turn, message), files, told=(message,)) as reserved,
+            self._turns.reserve(turn, message, when_busy) as place,
+        ):
+            waits = place.queue_position > 0
+            receipt = Receipt(
+                session_id=turn.session_id,
+                message_id=turn.user_message_id,
+                queued_message_id=message.message_id if waits else "",
+                turn_id=turn.turn_id,
+                queued=waits,
+                queue_position=place.queue_position,
+            )
+            work = Work(files) + receipt_record(principal, asked, receipt)
+            storing = self._turns.start(place, work + _beginning(answering.question, place))
+            reserved.until(storing)
+        note_accepted(turn)
+        committed = await asyncio.shield(storing)
+        return LateTurn(place.turn, msgspec.structs.replace(receipt, sequence=committed.before_sequence))
+
+
+def _beginning(question: _Question, place: Place) -> Work:
+    """Returns the work that stores a turn: it waits with the message that stands for it, or begins."""
+    turn, message = place.turn, place.message
+    adding = Work((PutMessage.whole(message),), (NewEvent(MessageAdded(message), turn.turn_id),))
+    if place.queue_position:
+        return Work((PutTurn(turn),)) + adding + place.work
+    work = Work((RequireHead(question.sequence),)) + leading_work(turn, message.created_at, question.message)
+    if turn.user_message_id == message.message_id:
+        work += adding
+    return work + Work((PutTurn(turn),)) + place.work

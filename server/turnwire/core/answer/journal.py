@@ -1,12 +1,13 @@
-"""Saves an answer while it streams: growing text at intervals, ended parts at once. The stream waits for neither.
+"""Saves an answer while it streams: growing text at intervals, ended parts soon. The stream waits for neither.
 
-A tool call is checked before its part ends, concurrently with the stream, so that no client sees a call wait that will
-not run.
+Most answers end a moment after their last part, and the commit that ends the answer then has that part too. A tool
+call is checked before its part ends, concurrently with the stream, so that no client sees a call wait that will not
+run.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
 import structlog
@@ -15,8 +16,11 @@ from turnwire.core.answer.message_stream import MessageStream
 from turnwire.core.environment import Environment
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import PartFinished
-from turnwire.domain.conversation.messages import ToolUse
+from turnwire.domain.conversation.messages import Message, ToolUse
 from turnwire.ports.commit import Committed, NewEvent, PutMessage
+
+ENDED_SECONDS = 0.005
+"""How long an ended part waits for the end of its answer, which mostly comes in the same packet or the next one."""
 
 CallCheck = Callable[[ToolUse], Awaitable[str]]
 """Returns why a complete call cannot run; "" when it can."""
@@ -27,9 +31,10 @@ log = structlog.get_logger()
 class StepJournal:
     """Saves one message while it streams.
 
-    `_in_flight` holds the unfinished commits; the store keeps their order. `_timer` is set while text is unsaved.
-    `_unchecked` holds complete calls in the order in which they ended; one task at a time, `_checking`, checks them.
-    All are empty after `finish` or `settle`. Used on the event loop only.
+    `_in_flight` holds the unfinished commits; the store keeps their order. `_timer` is set while text is unsaved,
+    `_is_soon` while it waits for an ended part. `_unchecked` holds complete calls in the order in which they ended; one
+    task at a time, `_checking`, checks them. `_ended` has the parts whose end is not on its way to the store. All are
+    empty after `settle`, all but `_ended` after `finish`. Used on the event loop only.
     """
 
     def __init__(self, environment: Environment, stream: MessageStream, check: CallCheck) -> None:
@@ -41,11 +46,13 @@ class StepJournal:
         self._checking: asyncio.Task[None] | None = None
         self._in_flight: set[asyncio.Future[Committed]] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._ended: list[int] = []  # parts that ended during a save
+        self._is_soon = False
+        self._ended: list[int] = []
+        self._is_finishing = False
         self._interval = environment.settings.limits.flush_interval.total_seconds()
 
     def note_change(self) -> None:
-        """Schedules saving of what changed in the stream: ended parts now, growing ones within the interval.
+        """Schedules saving of what changed in the stream: ended parts soon, growing ones within the interval.
 
         A call is saved as ended once it is checked.
         """
@@ -54,8 +61,11 @@ class StepJournal:
             self._checking = asyncio.create_task(self._check_calls(), name=f"checks of {self._stream.message_id}")
         self._ended += self._stream.take_ended()
         if self._ended:
-            if not self._in_flight:  # otherwise with the next save, so a thousand calls in one packet take two saves
-                self._save()
+            # during a save with the next one, so a thousand calls in one packet take two saves
+            if not self._in_flight and not self._is_soon:
+                self._cancel_timer()
+                self._is_soon = True
+                self._timer = asyncio.get_running_loop().call_later(ENDED_SECONDS, self._save)
         elif self._timer is None and self._stream.has_unsaved:
             self._timer = asyncio.get_running_loop().call_later(self._interval, self._save)
 
@@ -66,28 +76,37 @@ class StepJournal:
         await self._wait()
 
     async def finish(self) -> None:
-        """Waits until all complete calls are checked, then does what `settle` does. When cancelled, call `settle` too.
+        """Returns when all complete calls are checked and all saves are done. When cancelled, call `settle` too.
+
+        Ended parts that no save has are left to the end of the message, see `untold`.
 
         Raises:
             Exception: what a check raised.
         """
         if self._checking is not None:
             await self._checking
-        await self.settle()
+        self._is_finishing = True
+        self._cancel_timer()
+        await self._wait()
+
+    def untold(self) -> Work:
+        """Returns the events of the ended parts that no save has, for the commit that ends the message."""
+        return Work((), self._endings(self._stream.snapshot(), self._ended))
 
     async def settle(self) -> None:
-        """Stops checks and the timer and waits for all saves, also of pending ended parts. Idempotent.
+        """Stops checks and the timer and waits for all saves, also of ended parts that wait. Idempotent.
 
         What could not be saved counts as unsaved again. Unchecked calls stay open; the end of the message ends them.
         """
+        self._is_finishing = False
         self._unchecked.clear()
         if self._checking is not None:
             self._checking.cancel()
             await asyncio.gather(self._checking, return_exceptions=True)
             self._checking = None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._cancel_timer()
+        if self._ended and not self._in_flight:
+            self._save()
         await self._wait()
 
     async def _check_calls(self) -> None:
@@ -103,18 +122,25 @@ class StepJournal:
         while self._in_flight:  # the end of one save starts the next while ended parts wait
             await asyncio.wait(tuple(self._in_flight))
 
-    def _save(self) -> None:
+    def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._is_soon = False
+
+    @staticmethod
+    def _endings(message: Message, ended: Iterable[int]) -> tuple[NewEvent, ...]:
+        return tuple(
+            NewEvent(PartFinished(message.message_id, message.parts[index]), message.turn_id) for index in ended
+        )
+
+    def _save(self) -> None:
+        self._cancel_timer()
         now = self._environment.clock()
         self._stream.touch(now)
         message = self._stream.snapshot()
         unsaved, ended, self._ended = self._stream.take_unsaved(), tuple(self._ended), []
-        events = tuple(
-            NewEvent(PartFinished(message.message_id, message.parts[index]), message.turn_id) for index in ended
-        )
-        work = Work((PutMessage(message, unsaved),), events)
+        work = Work((PutMessage(message, unsaved),), self._endings(message, ended))
         saving = self._environment.commit(message.session_id, work, now)
         self._in_flight.add(saving)
         saving.add_done_callback(partial(self._finish_save, unsaved, ended))
@@ -126,5 +152,5 @@ class StepJournal:
             # the end of the message writes all parts again, so nothing is lost unless that fails too
             log.warning("streaming_text_not_saved", message_id=self._stream.message_id, error=type(error).__name__)
             self._stream.give_back(unsaved, ended)
-        if self._ended and not self._in_flight:
+        if self._ended and not self._in_flight and not self._is_finishing:
             self._save()

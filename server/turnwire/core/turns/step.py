@@ -144,7 +144,8 @@ class Step:
         now = environment.clock()
         ended, closing = close_message(answer, ending, now)
         environment.observer.answer_ended(turn, ended, is_summary=False)
-        return StepEnd(ended, permissions, closing + opening_work(permissions) + spent_by_call(turn, ended, now))
+        work = self._journal.untold() + closing + opening_work(permissions) + spent_by_call(turn, ended, now)
+        return StepEnd(ended, permissions, work)
 
     async def flush(self) -> None:
         """Makes durable what has streamed so far. Safe to cancel."""

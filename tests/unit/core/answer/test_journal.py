@@ -1,4 +1,4 @@
-"""Saving behind the stream: ended parts at once, growing text within the interval, nothing lost by a failed save."""
+"""Saving behind the stream: ended parts soon, growing text within the interval, nothing lost by a failed save."""
 
 import asyncio
 from datetime import timedelta
@@ -8,7 +8,7 @@ import pytest
 from tests.support.fakes.core import FakeStore, ManualClock, make_environment
 from tests.support.fakes.domain_values import NOW, make_answer
 from tests.support.fakes.loop import elapse, settled
-from turnwire.core.answer.journal import StepJournal
+from turnwire.core.answer.journal import ENDED_SECONDS, StepJournal
 from turnwire.core.answer.message_stream import MessageStream
 from turnwire.core.settings import Limits
 from turnwire.domain.conversation.events import PartFinished
@@ -84,13 +84,18 @@ class Step:
         await settled()
 
 
-async def test_an_ended_part_is_saved_at_once_with_its_event() -> None:
+SOON = timedelta(seconds=ENDED_SECONDS)
+
+
+async def test_an_ended_part_is_saved_soon_with_its_event() -> None:
     """One commit: the part, the display form and the fact; other parts that grew go with it."""
     step = Step()
     step.clock.advance(3)
     step.take(TextDelta(0, "a"), TextDelta(1, "b"))
     assert step.store.commits == []
     step.take(PartEnded(0))
+    assert step.store.commits == []
+    await elapse(SOON)
     message = step.stream.snapshot()
     assert step.store.commits == [
         Commit(
@@ -121,7 +126,9 @@ async def test_growing_text_is_saved_within_the_interval() -> None:
 async def test_a_flush_returns_when_all_is_durable() -> None:
     """It saves what is unsaved and waits for that and for what was under way."""
     step = Step()
-    step.take(TextDelta(0, "a"), PartEnded(0), TextDelta(1, "b"))
+    step.take(TextDelta(0, "a"), PartEnded(0))
+    await elapse(SOON)
+    step.take(TextDelta(1, "b"))
     flushing = asyncio.create_task(step.journal.flush())
     await settled()
     assert step.saved_parts() == [(0,), (1,)]
@@ -187,7 +194,9 @@ async def test_a_flush_with_nothing_new_stores_nothing(item: StreamItem) -> None
 async def test_parts_that_end_during_a_save_are_saved_together() -> None:
     """A thousand parts in one packet are two saves, not a thousand."""
     step = Step()
-    for key in range(50):
+    step.take(TextDelta(0, "a"), PartEnded(0))
+    await elapse(SOON)
+    for key in range(1, 50):
         step.take(TextDelta(key, "a"), PartEnded(key))
     assert [len(commit.events) for commit in step.store.commits] == [1]
     settling = asyncio.create_task(step.journal.settle())
@@ -203,6 +212,7 @@ async def test_a_call_ends_once_it_is_checked() -> None:
     step = Step()
     step.take(ToolCallDelta(0, "fly", "c1", "{}"), PartEnded(0), ToolCallDelta(1, "look", "c2", "{}"), PartEnded(1))
     step.take(TextDelta(2, "a"), PartEnded(2))
+    await elapse(SOON)
     finishing = asyncio.create_task(step.journal.finish())
     await step.stored()
     assert [part.index for part in step.told()] == [2]
@@ -221,7 +231,9 @@ async def test_a_call_ends_once_it_is_checked() -> None:
         finished_at=step.clock.now,
     )
     calls = [refused, ToolUse(name="look", call_id="c2", input_json="{}")]
-    assert [(part.content, part.status) for part in step.told()[1:]] == [(c, PartStatus.COMPLETE) for c in calls]
+    told = [event.kind.part for event in step.journal.untold().events if isinstance(event.kind, PartFinished)]
+    assert [(part.content, part.status) for part in told] == [(c, PartStatus.COMPLETE) for c in calls]
+    assert len(step.told()) == 1
     assert step.checks.begun == ["fly", "look"]
 
 
@@ -251,11 +263,39 @@ async def test_a_check_that_breaks_is_told_to_whoever_finishes() -> None:
     assert step.told() == []
 
 
-async def test_a_thousand_calls_in_one_packet_are_two_saves() -> None:
-    """Calls that are checked during a save are saved together."""
+async def test_a_thousand_calls_at_the_end_of_an_answer_are_no_save() -> None:
+    """Their ends are told by the commit that ends the message."""
     step = Step()
     step.checks.may_go_on.set()
     for key in range(1000):
         step.take(ToolCallDelta(key, "look", f"c{key}", "{}"), PartEnded(key))
-    await step.all_stored(asyncio.create_task(step.journal.finish()))
-    assert [len(commit.events) for commit in step.store.commits] == [1, 999]
+    await step.journal.finish()
+    assert (step.store.commits, len(step.journal.untold().events)) == ([], 1000)
+
+
+async def test_parts_that_wait_for_the_end_are_saved_when_it_does_not_come() -> None:
+    """A turn that is stopped in between settles: then they are told, and no longer untold."""
+    step = Step()
+    step.take(TextDelta(0, "a"), PartEnded(0))
+    await step.journal.finish()
+    await elapse(timedelta(seconds=1))
+    assert (step.store.commits, len(step.journal.untold().events)) == ([], 1)
+    settling = asyncio.create_task(step.journal.settle())
+    await settled()
+    await step.stored()
+    await settling
+    assert [part.index for part in step.told()] == [0]
+    assert step.journal.untold().events == ()
+
+
+async def test_what_ends_during_a_save_is_left_to_the_end_of_the_answer() -> None:
+    """Finishing waits for saves that are under way and begins none."""
+    step = Step()
+    step.take(TextDelta(0, "a"), PartEnded(0))
+    await elapse(SOON)
+    step.take(TextDelta(1, "b"), PartEnded(1))
+    finishing = asyncio.create_task(step.journal.finish())
+    await settled()
+    await step.stored()
+    await finishing
+    assert (len(step.store.commits), len(step.journal.untold().events)) == (1, 1)

@@ -12,7 +12,7 @@ from turnwire.core.settings import PermissionRule
 from turnwire.core.turns.resuming import ResumePoint
 from turnwire.core.turns.run import TurnRun
 from turnwire.core.work import Work
-from turnwire.domain.conversation.events import MessageFinished, TurnEnded
+from turnwire.domain.conversation.events import MessageAdded, MessageFinished, PartFinished, TurnEnded
 from turnwire.domain.conversation.messages import Failure, FinishReason, MessageStatus, Text, ToolStatus, ToolUse
 from turnwire.domain.conversation.permissions import PermissionAction
 from turnwire.domain.conversation.turns import ToolDefinition
@@ -49,6 +49,16 @@ async def test_an_answer_in_order_ends_the_turn() -> None:
     }
     [request] = provider.requests
     assert [message.message_id for message in request.messages] == ["msg_user"]
+
+
+async def test_an_answer_that_comes_whole_is_two_commits() -> None:
+    """One adds its message, the other ends the part, the message and the turn; each commit costs as much as a send."""
+    provider = FakeProvider((TextDelta(0, "hello"), PartEnded(0), STOP))
+    store = FakeStore(conversation=(make_message("msg_user", "hi"),), sessions_by_id={"ses_1": make_session()})
+    work = await TurnRun(make_environment(store, FakeProviders(provider)), make_turn()).run(asyncio.Semaphore(1))
+    assert [type(event.kind) for commit in store.commits for event in commit.events] == [MessageAdded]
+    assert work is not None
+    assert [type(event.kind) for event in work.events] == [PartFinished, MessageFinished, TurnEnded]
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,7 @@ from turnwire.storage.sqlite.staging.seen_ids import TemporaryIds
 from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
 from turnwire.storage.token_file import TokenFile
 from turnwire.telemetry.observing import Observing
+from turnwire.telemetry.quiet_thread import quietly
 from turnwire.telemetry.readings import Readings
 from turnwire.tools.mcp.servers import McpServers
 
@@ -151,7 +152,7 @@ class Server:
         feed = self._feed = _start_feed(config, codec, observer, stack)
         store = await self._open_store(codec, feed, observer, stack)
         providers = self._open_providers(stack)
-        tools = McpServers(config.mcp, self._environ)
+        tools = McpServers(config.mcp, self._environ, in_thread=quietly)
         stack.push_async_callback(tools.aclose)
         tools.start()
         environment = Environment(
@@ -188,6 +189,7 @@ class Server:
         authenticator = await _open_authenticator(config, stack)
         services = all_services(use_cases, authenticator.offered)
         await listener.start(services, Gate(authenticator, rates.admit, observer))
+        providers.start()
         stack.push_async_callback(listener.stop, timedelta(seconds=config.server.shutdown_grace_seconds))
         stack.callback(feed.close)
         stack.push_async_callback(listener.refuse_work)
@@ -221,7 +223,12 @@ class Server:
         config = self._config
         connections = config.limits.max_running_turns
         providers = ConfiguredProviders(
-            config.providers, self._environ, config.provider_sources, config.models, connections
+            config.providers,
+            self._environ,
+            config.provider_sources,
+            config.models,
+            connections,
+            in_thread=quietly,
         )
         stack.push_async_callback(providers.aclose)
         return providers

@@ -216,9 +216,9 @@ class Providers(Protocol):
         ...
 
     async def get(self, provider_id: str) -> Provider:
-        """Returns the provider, created on first use.
+        """Returns the provider, made before its first use.
 
-        The first use imports its SDK and reads what is known about its models, without blocking the event loop.
+        Making it imports its SDK and reads what is known about its models, without blocking the event loop.
 
         Raises:
             KeyError: there is no such provider.

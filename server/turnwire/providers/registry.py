@@ -1,11 +1,13 @@
-"""All configured providers; each is created when it is first used.
+"""All configured providers; each is made on a thread, before its first use if `start` is called.
 
 Importing this module imports no SDK, because each of them takes more than a second.
 """
 
 import asyncio
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import structlog
 
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.errors import ProviderCredentialsRejected, UnknownModel
@@ -14,6 +16,11 @@ from turnwire.ports.provider import Provider, ProviderDescription
 from turnwire.providers.catalog.models import ModelCatalog
 from turnwire.providers.settings import ModelSettings, ProviderSettings
 from turnwire.providers.shared import Shared
+
+log = structlog.get_logger()
+
+InThread = Callable[..., Awaitable[Any]]
+"""Runs a function on a thread and returns its result, as `asyncio.to_thread` does."""
 
 
 class ConfiguredProviders:
@@ -26,6 +33,8 @@ class ConfiguredProviders:
         sources: Mapping[str, str] = {},
         models: Mapping[ModelRef, ModelSettings] = {},
         max_connections: int = Shared().max_connections,
+        *,
+        in_thread: InThread = asyncio.to_thread,
     ) -> None:
         """Args:
         settings: Settings by provider id.
@@ -33,7 +42,9 @@ class ConfiguredProviders:
         sources: Where each provider comes from: "builtin", "env" or "config" (the default).
         models: Configured settings of models.
         max_connections: Calls of one provider that may be open at once.
+        in_thread: Runs on a thread what imports an SDK.
         """
+        self._in_thread = in_thread
         self._shared = Shared(max_connections)
         self._settings = dict(settings)
         self._environ = environ
@@ -45,7 +56,15 @@ class ConfiguredProviders:
             for name, provider in settings.items()
         }
         self._made: dict[str, Provider] = {}
-        self._making = asyncio.Lock()  # two concurrent first uses create one provider
+        self._making: dict[str, asyncio.Task[Provider]] = {}  # two concurrent first uses make one provider
+        self._early: asyncio.Task[None] | None = None  # ended by `aclose`
+
+    def start(self) -> None:
+        """Begins to make the providers that can be used, one after the other; returns at once.
+
+        So the first message need not wait for an SDK. One without its key is not made, and its SDK not imported.
+        """
+        self._early = asyncio.create_task(self._make_early(), name="making providers")
 
     def describe(self) -> tuple[ProviderDescription, ...]:
         """See `Providers.describe`."""
@@ -74,14 +93,11 @@ class ConfiguredProviders:
     async def get(self, provider_id: str) -> Provider:
         """See `Providers.get`."""
         if provider_id not in self._made:
-            async with self._making:
-                if provider_id not in self._made:
-                    make = partial(
-                        _make, provider_id, self._settings[provider_id], self._key(provider_id), self._shared
-                    )
-                    provider = await asyncio.to_thread(make)
-                    await asyncio.to_thread(self._catalogs[provider_id].load)
-                    self._made[provider_id] = provider
+            if provider_id not in self._making:
+                making = asyncio.create_task(self._make(provider_id), name=f"making provider {provider_id}")
+                self._making[provider_id] = making
+                making.add_done_callback(lambda _: self._making.pop(provider_id))
+            await asyncio.shield(self._making[provider_id])
         return self._made[provider_id]
 
     def cost_pico_usd(self, model: ModelRef, usage: Usage) -> int | None:
@@ -101,9 +117,29 @@ class ConfiguredProviders:
 
     async def aclose(self) -> None:
         """See `Providers.aclose`."""
+        tasks = [*self._making.values(), *([self._early] if self._early is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         while self._made:
             _, provider = self._made.popitem()
             await provider.aclose()
+
+    async def _make_early(self) -> None:
+        for provider_id in self._settings:
+            try:
+                await self.get(provider_id)
+            except ProviderCredentialsRejected:  # whoever asks it is told
+                continue
+            except Exception as error:
+                log.warning("provider_not_made", provider=provider_id, error=type(error).__name__)
+
+    async def _make(self, provider_id: str) -> Provider:
+        settings, key = self._settings[provider_id], self._key(provider_id)
+        provider: Provider = await self._in_thread(_make, provider_id, settings, key, self._shared)
+        await self._in_thread(self._catalogs[provider_id].load)
+        self._made[provider_id] = provider
+        return provider
 
     def _key(self, provider_id: str) -> str:
         variable = self._settings[provider_id].api_key_env

@@ -1,10 +1,13 @@
 """The configured providers."""
 
+import asyncio
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
+from tests.support.fakes.loop import settled
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.errors import ProviderCredentialsRejected, UnknownModel
 from turnwire.domain.money import Usage
@@ -46,6 +49,49 @@ async def test_provider_is_made_once() -> None:
     providers = ConfiguredProviders({"p": ProviderSettings(kind="anthropic")}, {})
     assert await providers.get("p") is await providers.get("p")
     await providers.aclose()
+    await providers.aclose()
+
+
+async def test_providers_are_made_before_they_are_needed() -> None:
+    """After the start, each that has its key, on a thread; the SDK of one that cannot be used is not imported."""
+    made: list[object] = []
+
+    async def in_thread(function: Callable[..., object], *arguments: object) -> object:
+        made.extend(argument for argument in arguments if isinstance(argument, str))
+        return function(*arguments)
+
+    settings = {
+        "keyless": ProviderSettings(kind="anthropic", api_key_env="MISSING"),
+        "first": ProviderSettings(kind="offline"),
+        "second": ProviderSettings(kind="offline"),
+    }
+    providers = ConfiguredProviders(settings, {}, in_thread=in_thread)
+    providers.start()
+    second = await providers.get("second")
+    await settled()
+    assert sorted(name for name in made if name) == ["first", "second"]
+    assert await providers.get("second") is second
+    await providers.aclose()
+
+
+async def test_first_uses_at_once_make_one_provider() -> None:
+    """Callers that come while a provider is made get that one, also when the first of them is gone."""
+    calls: list[asyncio.Future[None]] = []
+
+    async def in_thread(function: Callable[..., object], *arguments: object) -> object:
+        calls.append(asyncio.get_running_loop().create_future())
+        await calls[-1]
+        return function(*arguments)
+
+    providers = ConfiguredProviders({"p": ProviderSettings(kind="offline")}, {}, in_thread=in_thread)
+    gone, *others = [asyncio.create_task(providers.get("p")) for _ in range(3)]
+    await settled()
+    gone.cancel()
+    while not others[0].done():
+        calls[-1].set_result(None)
+        await settled()
+    assert len({id(other.result()) for other in others}) == 1
+    assert len(calls) == 2  # the provider, and what is known of its models
     await providers.aclose()
 
 

@@ -6,8 +6,9 @@ Each call runs in a task of its own, so that a cancelled caller returns at once 
 
 import asyncio
 import contextlib
+import importlib
 import random
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -34,6 +35,9 @@ _SUSPICIOUS_TIMEOUTS = 2
 _END_SECONDS = 1.0
 """How long ending a connection may take before it is cut."""
 
+InThread = Callable[..., Awaitable[Any]]
+"""Runs a function on a thread and returns its result, as `asyncio.to_thread` does."""
+
 log = structlog.get_logger()
 
 
@@ -49,13 +53,19 @@ class McpConnection:
     """
 
     def __init__(
-        self, name: str, settings: McpSettings, environ: Mapping[str, str], backoff: Backoff | None = None
+        self,
+        name: str,
+        settings: McpSettings,
+        environ: Mapping[str, str],
+        backoff: Backoff | None = None,
+        in_thread: InThread = asyncio.to_thread,
     ) -> None:
         """Does not connect yet; `start` does."""
         self._name = name
         self._settings = settings
         self._environ = environ
         self._backoff = backoff or Backoff()
+        self._in_thread = in_thread
         self._state = SourceState.CONNECTING
         self._error = ""
         self._client: Any = None
@@ -201,7 +211,7 @@ class McpConnection:
     @contextlib.asynccontextmanager
     async def _connected(self) -> AsyncGenerator[Any]:
         settings = self._settings
-        mcp = await asyncio.to_thread(__import__, "mcp")  # takes a second the first time
+        mcp = await self._in_thread(importlib.import_module, "mcp")  # takes a second the first time
         async with contextlib.AsyncExitStack() as stack:
             if settings.command:
                 transport: Any = stdio_process(settings, self._environ, self._note_lost)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from turnwire.ports.tools import ServerTool, ToolOutcome, ToolSource
-from turnwire.tools.mcp.connection import McpConnection
+from turnwire.tools.mcp.connection import InThread, McpConnection
 from turnwire.tools.settings import Backoff, McpSettings
 
 DISCOVERY_SECONDS = 5.0
@@ -18,15 +18,22 @@ class McpServers:
     """Implements `turnwire.ports.tools.ServerTools`."""
 
     def __init__(
-        self, servers: Mapping[str, McpSettings], environ: Mapping[str, str], backoff: Backoff | None = None
+        self,
+        servers: Mapping[str, McpSettings],
+        environ: Mapping[str, str],
+        backoff: Backoff | None = None,
+        *,
+        in_thread: InThread = asyncio.to_thread,
     ) -> None:
         """Args:
         servers: Settings by name.
         environ: The environment for the variables of child processes and headers.
         backoff: How long to wait between attempts.
+        in_thread: Runs on a thread what imports the SDK.
         """
         self._connections = {
-            name: McpConnection(name, settings, environ, backoff) for name, settings in sorted(servers.items())
+            name: McpConnection(name, settings, environ, backoff, in_thread)
+            for name, settings in sorted(servers.items())
         }
         self._discovery_ends = 0.0
         """On the event loop's clock."""

@@ -23,10 +23,12 @@ FIELDS = {
     "Header": "format version files",
     "Message": (
         "message_id session_id type status created_at updated_at parts turn_id parent_id previous_message_id "
+        "alternative_count alternative_index "
         "finish_reason provider_finish_reason model_run usage cost_pico_usd estimate failure sender "
         "sender_name request_id metadata_json compaction sent_context origin"
     ),
-    "MessageLine": "message hidden",
+    "Branch": "previous_message_id turn_id",
+    "MessageLine": "message hidden branch",
     "ModelRef": "provider_id model_id",
     "ModelRun": "provider_id model_requested model_served response_id",
     "Origin": "system session_id message_id",
@@ -52,7 +54,8 @@ FIELDS = {
     ),
     "Turn": (
         "turn_id session_id tenant subject user_message_id status created_at model agent system options tools "
-        "is_late traceparent busy_policy aimed_at_turn_id merged_into_turn_id ended_by_message_id resumes "
+        "is_late traceparent busy_policy aimed_at_turn_id regenerates replaces_turn_id "
+        "merged_into_turn_id ended_by_message_id resumes "
         "started_at ended_at finish_reason failure usage cost_pico_usd known_cost_pico_usd steps "
         "start_sequence end_sequence"
     ),

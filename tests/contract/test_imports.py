@@ -41,7 +41,7 @@ from turnwire.domain.archive.records import (
     SessionEnd,
 )
 from turnwire.domain.conversation.events import ConversationChange, ConversationChanged, SessionDeleted
-from turnwire.domain.conversation.messages import Message, ModelRef, Origin, Text, ToolStatus, ToolUse
+from turnwire.domain.conversation.messages import Branch, Message, ModelRef, Origin, Text, ToolStatus, ToolUse
 from turnwire.domain.conversation.turns import ToolDefinition, TurnStatus
 from turnwire.domain.errors import (
     ArchiveInvalid,
@@ -191,6 +191,21 @@ async def test_an_id_twice_in_a_session_is_refused(tmp_path: Path, kind: str) ->
         with pytest.raises(ArchiveInvalid, match="twice") as refusal:
             await here.bring(lines(records))
         assert refusal.value.metadata["place"] == ("sessions[1]" if kind == "session" else SESSION)
+        await nothing_is_stored(here)
+
+
+@pytest.mark.parametrize("name", ["previous_message_id", "turn_id"])
+async def test_a_branch_follows_what_comes_before(tmp_path: Path, name: str) -> None:
+    """One that names something else is refused, with its place."""
+    records = golden_records("golden", HISTORY[:3])
+    place = next(number for number, record in enumerate(records) if isinstance(record, ArchivedMessage))
+    message = records[place].message  # type: ignore[union-attr]
+    foreign = Branch(**{name: real_id("msg" if name == "previous_message_id" else "trn", "foreign")})
+    records[place] = ArchivedMessage(message, hidden=True, branch=foreign)
+    async with moving(tmp_path) as here:
+        with pytest.raises(ArchiveInvalid, match="does not come before") as refusal:
+            await here.bring(lines(records))
+        assert refusal.value.metadata["place"].endswith(f"branch.{name}")
         await nothing_is_stored(here)
 
 

@@ -15,20 +15,23 @@ from opencode.message.content_pb2 import MESSAGE_TYPE_HOST
 from opencode.message.message_pb2 import AbortSessionRequest, AppendMessageRequest
 from opencode.session.session_pb2 import DeleteSessionRequest, RevertSessionRequest
 from opencode.transfer.transfer_pb2 import ExportSessionsRequest
-from tests.support.clients.archives import export, records_in
+from opencode.turn.turn_service_pb2 import RegenerateMessageRequest, SelectAlternativeRequest
+from tests.support.clients.archives import bring, export, records_in
 from tests.support.clients.conversation import (
     FOREVER,
     ask,
     displayed,
     file,
+    messages_of,
     new_session,
     refused,
     talk,
     text,
     watching,
 )
+from tests.support.oracles.fold import comparable
 from tests.support.servers.process import server_process
-from tests.support.servers.running import Client, connect
+from tests.support.servers.running import Client, connect, running_server
 from turnwire.cli.commands import app
 from turnwire.core.use_cases.moving import exports
 from turnwire.domain.archive.records import (
@@ -258,3 +261,36 @@ async def test_a_file_may_have_any_name(tmp_path: Path) -> None:
         for command in (["export", "-o", target], ["import", target]):
             done = await asyncio.to_thread(CliRunner().invoke, app, [*command, "--target", server.address])
             assert done.exit_code == 0, done.output
+
+
+async def test_archives_keep_alternatives(client: Client, tmp_path: Path) -> None:
+    """A server that imports one numbers and selects them as the first did; exported again, they are the same bytes."""
+    session_id = (await talk(client, "one")).session_id
+    question, first = await messages_of(client, session_id)
+    await talk(client, "two", session_id)
+    made = []
+    for words in ("", "uno", ""):
+        request = RegenerateMessageRequest(session_id=session_id, message_id=question.message_id)
+        request.new_parts.extend([text(words)] if words else [])
+        made.append(await client.turns.RegenerateMessage(request))
+        async with watching(client, session_id, resume_token=made[-1].resume_token) as watch:
+            await watch.until_turn_ended(made[-1].turn.turn_id)
+    archive = await export(client, session_id)
+    (tmp_path / "other").mkdir()
+    async with running_server(tmp_path / "other") as server, connect(server.address) as other:
+        await bring(other, archive)
+        assert await export(other, session_id) == archive
+        for message_id, numbers in (
+            (first.message_id, [(2, 0), (3, 0), (0, 0), (0, 0)]),
+            (made[1].user_message_id, [(2, 1), (0, 0)]),
+            (question.message_id, [(2, 0), (3, 2)]),
+        ):
+            listed = []
+            for one in (client, other):
+                select = SelectAlternativeRequest(session_id=session_id, message_id=message_id)
+                await one.turns.SelectAlternative(select)
+                listed.append(comparable(await messages_of(one, session_id)))
+                for message in listed[-1]:
+                    message.ClearField("request_id")
+            assert listed[0] == listed[1]
+            assert [(m.alternative_count, m.alternative_index) for m in listed[1]] == numbers

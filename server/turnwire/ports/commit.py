@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from turnwire.domain.accounts import Spending
 from turnwire.domain.conversation.events import DurableKind
-from turnwire.domain.conversation.messages import Message
+from turnwire.domain.conversation.messages import Branch, Message
 from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn
@@ -28,15 +28,6 @@ class PutTurn(Struct, frozen=True):
     """Creates or replaces a turn."""
 
     turn: Turn
-
-
-class Branch(Struct, frozen=True, omit_defaults=True):
-    """Where a message that is off the path belongs."""
-
-    previous_message_id: str = ""
-    """The message before it; "" for none."""
-    turn_id: str = ""
-    """Of the first message of a branch: the turn that the message before it had on this branch."""
 
 
 class PutMessage(Struct, frozen=True):

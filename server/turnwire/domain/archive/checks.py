@@ -74,7 +74,10 @@ def check_record(record: Record) -> None:
             check_digest("sha256", sha256)
         case ArchivedTurn(turn):
             _check_turn(turn)
-        case ArchivedMessage(message):
+        case ArchivedMessage(message, branch=branch):
+            if branch is not None:
+                _text("branch.previous_message_id", branch.previous_message_id, MAX_NAME_CHARACTERS)
+                _text("branch.turn_id", branch.turn_id, MAX_NAME_CHARACTERS)
             _check_message(message)
 
 
@@ -116,7 +119,13 @@ def _check_turn(turn: Turn) -> None:
         raise WrongValue("turn.status", "is not ended")
     for name in ("turn_id", "session_id", "user_message_id"):
         _text(f"turn.{name}", getattr(turn, name), MAX_NAME_CHARACTERS, required=True)
-    for name in ("aimed_at_turn_id", "merged_into_turn_id", "ended_by_message_id"):
+    for name in (
+        "aimed_at_turn_id",
+        "merged_into_turn_id",
+        "ended_by_message_id",
+        "replaces_turn_id",
+        "regenerates",
+    ):
         _text(f"turn.{name}", getattr(turn, name), MAX_NAME_CHARACTERS)
     _text("turn.agent", turn.agent, 256)
     _text("turn.system", turn.system or "", MAX_PROMPT_CHARACTERS)

@@ -10,7 +10,7 @@ Ids are those of the archive. They are unique within a session at least, and are
 
 from msgspec import Struct
 
-from turnwire.domain.conversation.messages import Message
+from turnwire.domain.conversation.messages import Branch, Message
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn
 
@@ -40,7 +40,9 @@ class ArchivedMessage(Struct, frozen=True):
 
     message: Message
     hidden: bool = False
-    """It was taken back: no list shows it."""
+    """It was taken back, or is off the path: no list shows it."""
+    branch: Branch | None = None
+    """Where it belongs off the path; None for others. The message before it comes earlier."""
 
 
 class SessionEnd(Struct, frozen=True):

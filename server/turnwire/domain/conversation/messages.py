@@ -186,6 +186,15 @@ class Origin(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of a session: the last message that was copied; "" when none was."""
 
 
+class Branch(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a message belongs that is off the path of its conversation."""
+
+    previous_message_id: str = ""
+    """The message before it; "" when it could begin the conversation."""
+    turn_id: str = ""
+    """Of the first message of a branch: the turn that the message before it had on this branch."""
+
+
 class ModelRef(Struct, frozen=True):
     """A reference to a model of a provider."""
 

@@ -67,7 +67,7 @@ class OpenCodeWriter:
                 return b'{"messages":['
             case ArchivedFile(sha256, content):
                 self._files[sha256] = content
-            case ArchivedMessage(message, hidden) if self._session is not None:
+            case ArchivedMessage(message, hidden, None) if self._session is not None:
                 return self._message(message, hidden, self._session)
             case SessionEnd() if self._session is not None:
                 self._files.clear()

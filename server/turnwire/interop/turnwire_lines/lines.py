@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from turnwire.domain.conversation.messages import Message
+from turnwire.domain.conversation.messages import Branch, Message
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn
 
@@ -47,6 +47,8 @@ class MessageLine(Struct, frozen=True, tag="message", tag_field="kind", forbid_u
 
     message: Message
     hidden: bool = False
+    branch: Branch | None = None
+    """Only of a hidden one: it is off the path."""
 
 
 class SessionEndLine(Struct, frozen=True, tag="session_end", tag_field="kind", forbid_unknown_fields=True):

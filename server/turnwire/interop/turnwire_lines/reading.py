@@ -111,7 +111,8 @@ class _Archive:
             elif isinstance(line, MessageLine):
                 messages += 1
                 self._check_message(line.message, session_id, files)
-                yield self._checked(ArchivedMessage(line.message, line.hidden))
+                self._check_branch(line)
+                yield self._checked(ArchivedMessage(line.message, line.hidden, line.branch))
             else:
                 raise self._wrong("kind", "the session before it has no end")
         for name, said, found in (
@@ -137,6 +138,8 @@ class _Archive:
         for name, prefix in (
             ("aimed_at_turn_id", "trn"),
             ("merged_into_turn_id", "trn"),
+            ("replaces_turn_id", "trn"),
+            ("regenerates", "msg"),
             ("ended_by_message_id", "msg"),
         ):
             if said := getattr(turn, name):
@@ -156,6 +159,15 @@ class _Archive:
         for _, call in message.tool_calls():
             for file in (*call.files, *((call.full_output,) if call.full_output else ())):
                 self._check_file("message.parts", file, files)
+
+    def _check_branch(self, line: MessageLine) -> None:
+        if line.branch is None:
+            return
+        if not line.hidden:
+            raise self._wrong("branch", "is that of a message that is not hidden")
+        for name, prefix in (("previous_message_id", "msg"), ("turn_id", "trn")):
+            if said := getattr(line.branch, name):
+                self._check_id(f"branch.{name}", said, prefix)
 
     def _check_file(self, place: str, file: File, files: Mapping[str, int]) -> None:
         if file.sha256 not in files:

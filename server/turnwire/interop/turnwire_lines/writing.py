@@ -67,8 +67,8 @@ class LinesWriter:
             case ArchivedTurn(turn):
                 self._turns += 1
                 return TurnLine(_turn_of_no_server(turn))
-            case ArchivedMessage(message, hidden):
-                return MessageLine(msgspec.structs.replace(message, previous_message_id=""), hidden)
+            case ArchivedMessage(message, hidden, branch):
+                return MessageLine(msgspec.structs.replace(message, previous_message_id=""), hidden, branch)
             case SessionEnd(messages):
                 return SessionEndLine(self._files, self._turns, messages)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import msgspec
 
 from turnwire.core.intake.languages import language_of
-from turnwire.domain.conversation.messages import File, Message, Origin, Part, Text, ToolResult, ToolUse
+from turnwire.domain.conversation.messages import Branch, File, Message, Origin, Part, Text, ToolResult, ToolUse
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn
 
@@ -54,6 +54,8 @@ class Identities:
             aimed_at_turn_id=self._named("trn", turn.aimed_at_turn_id),
             merged_into_turn_id=self._named("trn", turn.merged_into_turn_id),
             ended_by_message_id=self._named("msg", turn.ended_by_message_id),
+            replaces_turn_id=self._named("trn", turn.replaces_turn_id),
+            regenerates=self._named("msg", turn.regenerates),
             traceparent="",
             start_sequence=0,
             end_sequence=0,
@@ -74,6 +76,15 @@ class Identities:
             previous_message_id="",
             parts=tuple(self._part(part, available) for part in message.parts),
             compaction=compaction,
+        )
+
+    def branch(self, branch: Branch | None) -> Branch | None:
+        """Returns where a message belongs that is off the path; None for others."""
+        if branch is None:
+            return None
+        return Branch(
+            previous_message_id=self._named("msg", branch.previous_message_id),
+            turn_id=self._named("trn", branch.turn_id),
         )
 
     def _part(self, part: Part, available: frozenset[str] | set[str]) -> Part:

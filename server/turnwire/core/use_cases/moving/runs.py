@@ -285,9 +285,11 @@ def _changes_of(batch: list[Item], identities: Identities, available: set[str]) 
                 changes.append(PutFile(sha256, content))
             case ArchivedTurn(turn):
                 changes.append(PutTurn(identities.turn(turn)))
-            case ArchivedMessage(message, hidden):
-                renamed = identities.message(message, available)
-                changes.append(PutMessage(renamed, tuple(range(len(renamed.parts))), is_hidden=hidden))
+            case ArchivedMessage(message, hidden, branch):
+                renamed, indexes = identities.message(message, available), tuple(range(len(message.parts)))
+                off_path = identities.branch(branch)
+                taken_back = hidden and off_path is None
+                changes.append(PutMessage(renamed, indexes, is_hidden=taken_back, branch=off_path))
     return changes
 
 

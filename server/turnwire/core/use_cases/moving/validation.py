@@ -16,7 +16,7 @@ from turnwire.domain.archive.records import (
     Record,
     SessionEnd,
 )
-from turnwire.domain.conversation.messages import File, Message
+from turnwire.domain.conversation.messages import Branch, File, Message
 from turnwire.domain.errors import ArchiveInvalid
 from turnwire.ports.moving.archives import SeenIds
 
@@ -74,8 +74,10 @@ class Validation:
                     yield self._problem(DIRECTORY_NOT_ALLOWED, text, "directory")
             case ArchivedFile(sha256):
                 self._files.add(sha256)
-            case ArchivedMessage(message):
+            case ArchivedMessage(message, branch=branch):
                 self._messages += 1
+                if branch is not None:
+                    self._check_branch(message, branch)
                 if message.turn_id and not self._has(self._mark(message.turn_id)):
                     raise self._wrong(f"{message.message_id}.turn_id", "names a turn that does not come before")
                 yield from self._missing_files(message)
@@ -83,6 +85,12 @@ class Validation:
                 if messages != self._messages:
                     raise self._wrong("messages", f"says {messages}, and the session has {self._messages}")
                 self._session_id = ""
+
+    def _check_branch(self, message: Message, branch: Branch) -> None:
+        for name in ("previous_message_id", "turn_id"):
+            said = getattr(branch, name)
+            if said == message.message_id or (said and not self._has(self._mark(said))):
+                raise self._wrong(f"{message.message_id}.branch.{name}", "names something that does not come before")
 
     def _missing_files(self, message: Message) -> Iterator[ImportProblem]:
         for part in message.parts:

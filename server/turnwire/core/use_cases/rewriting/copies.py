@@ -57,7 +57,8 @@ def copy_conversation(
     """
     messages = tuple(_beginning(conversation, through_message_id))
     message_ids = {message.message_id: new_id("msg") for message in messages}
-    turns = [turn for turn in conversation.turns if turn.user_message_id in message_ids]
+    theirs = {message.turn_id for message in messages}  # not those of alternatives, which are not copied
+    turns = [turn for turn in conversation.turns if turn.user_message_id in message_ids and turn.turn_id in theirs]
     ids = {
         **message_ids,
         **{turn.turn_id: new_id("trn") for turn in turns},
@@ -131,6 +132,8 @@ def _copy_of_turn(turn: Turn, session_id: str, ids: Mapping[str, str], now: date
         started_at=turn.started_at,
         ended_at=turn.ended_at or now,
         finish_reason=turn.finish_reason or FinishReason.INTERRUPTED,
+        regenerates=ids.get(turn.regenerates, ""),
+        replaces_turn_id=ids.get(turn.replaces_turn_id, ""),
         merged_into_turn_id=ids.get(turn.merged_into_turn_id, ""),
         ended_by_message_id=ids.get(turn.ended_by_message_id, ""),
         failure=turn.failure,

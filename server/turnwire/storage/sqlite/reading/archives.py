@@ -10,7 +10,9 @@ import itertools
 import sqlite3
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from datetime import datetime
+from operator import attrgetter
 from pathlib import Path
+from typing import NamedTuple
 
 import aiosqlite
 import msgspec
@@ -23,9 +25,10 @@ from turnwire.domain.archive.records import (
     Record,
     SessionEnd,
 )
-from turnwire.domain.conversation.messages import File, FinishReason, Message, MessageStatus, Part, ToolUse
+from turnwire.domain.conversation.messages import Branch, File, FinishReason, Message, MessageStatus, Part, ToolUse
 from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.storage.sqlite.connection import open_connection, run
+from turnwire.storage.sqlite.hiding.marks import OFF_PATH
 from turnwire.storage.sqlite.reading.queries import session
 from turnwire.storage.sqlite.reading.rows import session_row
 
@@ -47,6 +50,11 @@ _ASKED = (
 _MESSAGES = f"""
 SELECT messages.id, place, messages.body,
     (SELECT ended FROM turns WHERE turns.turn_id = messages.turn_id AND turns.session = messages.session AND {_ASKED}),
+    CASE WHEN hidden_at = {OFF_PATH} AND NOT EXISTS (
+        SELECT 1 FROM messages AS before WHERE before.message_id = messages.previous AND before.queued = 1
+    ) THEN previous END,
+    coalesce((SELECT turn_id FROM turns WHERE turns.turn_id = branch_turn AND turns.session = messages.session
+        AND {_ASKED}), ''),
     parts.body
 FROM messages LEFT JOIN parts ON parts.message = messages.id
 WHERE messages.session = ? AND messages.hidden = ? AND messages.queued = 0
@@ -142,34 +150,48 @@ def _records(db: sqlite3.Connection, tenant: str, session_id: str, *, include_fi
     for (body,) in db.execute(_TURNS, (row, TurnStatus.QUEUED)):
         yield ArchivedTurn(_ended(_turn(body), found.updated_at))
     count, files = 0, set[str]()
-    for message, hidden in _messages(db, row):
+    for message, hidden, branch in _messages(db, row):
         for sha256 in _files(message) if include_files else ():
             if sha256 not in files:
                 files.add(sha256)
                 query = "SELECT content FROM files WHERE tenant = ? AND sha256 = ?"
                 yield ArchivedFile(sha256, db.execute(query, (tenant, sha256)).fetchone()[0])
-        yield ArchivedMessage(message, hidden)
+        yield ArchivedMessage(message, hidden, branch)
         count += 1
     yield SessionEnd(count)
 
 
-def _messages(db: sqlite3.Connection, row: int) -> Iterator[tuple[Message, bool]]:
-    """Yields the messages in order, up to the first one that is not complete, and whether each is hidden."""
+class _Found(NamedTuple):
+    """A message as a walk finds it."""
+
+    place: int
+    message: Message
+    is_hidden: bool
+    branch: Branch | None
+    ended: int | None
+    """Whether its turn has ended; None: it has no turn."""
+
+
+def _messages(db: sqlite3.Connection, row: int) -> Iterator[tuple[Message, bool, Branch | None]]:
+    """Yields the messages in order, up to the first that is not complete, whether each is hidden, and its branch."""
     walks = (_walk(db, row, hidden) for hidden in (False, True))
-    for _, hidden, message, ended in heapq.merge(*walks, key=lambda found: found[0]):
+    for found in heapq.merge(*walks, key=attrgetter("place")):
+        message = found.message
         if message.status is MessageStatus.STREAMING or (
-            ended == 0 and not all(call.status.settled for _, call in message.tool_calls())
+            found.ended == 0 and not all(call.status.settled for _, call in message.tool_calls())
         ):
             return
-        yield (message if ended is not None else msgspec.structs.replace(message, turn_id="")), hidden
+        kept = message if found.ended is not None else msgspec.structs.replace(message, turn_id="")
+        yield kept, found.is_hidden, found.branch
 
 
-def _walk(db: sqlite3.Connection, row: int, hidden: bool) -> Iterator[tuple[int, bool, Message, int | None]]:
-    """Yields place, mark and message, and whether its turn has ended (None: it has no turn)."""
+def _walk(db: sqlite3.Connection, row: int, hidden: bool) -> Iterator[_Found]:
+    """Yields what is hidden, or what is not, in order."""
     rows = db.execute(_MESSAGES, (row, hidden))
-    for (_, place, body, ended), group in itertools.groupby(rows, key=lambda found: found[:4]):
+    for (_, place, body, ended, previous, turn_id), group in itertools.groupby(rows, key=lambda found: found[:6]):
         parts = tuple(_part(part) for *_, part in group if part is not None)
-        yield place, hidden, msgspec.structs.replace(_message(body), parts=parts), ended
+        branch = None if previous is None else Branch(previous_message_id=previous, turn_id=turn_id)
+        yield _Found(place, msgspec.structs.replace(_message(body), parts=parts), hidden, branch, ended)
 
 
 def _files(message: Message) -> Iterator[str]:

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from turnwire.domain.conversation.messages import File, MessageStatus, Part, ToolUse
+from turnwire.domain.conversation.messages import Branch, File, MessageStatus, Part, ToolUse
 from turnwire.domain.errors import StorageError
 from turnwire.domain.principal import is_staging, staged_for
 from turnwire.ports.codec import Codec
-from turnwire.ports.commit import Branch, PutFile, PutMessage
+from turnwire.ports.commit import PutFile, PutMessage
 from turnwire.storage.sqlite.hiding.changes import leave_place
 from turnwire.storage.sqlite.hiding.marks import HIDDEN_FOR_EVER, NEVER_HIDDEN, OFF_PATH
 from turnwire.storage.sqlite.hiding.paths import carry_branches

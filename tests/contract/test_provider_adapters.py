@@ -107,6 +107,24 @@ async def test_one_request(kind: str, server: ProviderServer, providers: Configu
     assert "be kind" in json.dumps(sent.body)
 
 
+@pytest.mark.parametrize("kind", ["openai_chat", "openai_responses"])
+async def test_the_sdk_does_not_look_at_the_body(
+    kind: str, server: ProviderServer, providers: ConfiguredProviders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It walks over all parameters of a call that it has a method for, and draws a key for each request by chance."""
+    import openai._utils._transform as parameters
+    from openai import AsyncOpenAI
+
+    def refuse(*_args: object, **_kwargs: object) -> object:
+        raise AssertionError("the SDK does what costs as much as sending")
+
+    for module, name in ((parameters, "_async_transform_recursive"), (AsyncOpenAI, "_idempotency_key")):
+        monkeypatch.setattr(module, name, refuse)
+    server.enqueue(ScriptedReply(TEXT[kind] + END[kind]))
+    assert isinstance((await read(providers, kind))[-1], StepFinished)
+    assert "Idempotency-Key" not in server.requests[0].headers
+
+
 @pytest.mark.parametrize("kind", KINDS)
 async def test_end_marker_ends_the_answer(kind: str, server: ProviderServer, providers: ConfiguredProviders) -> None:
     """A server that holds the connection open after the end marker does not hold up the answer."""

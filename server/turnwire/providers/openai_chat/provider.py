@@ -7,7 +7,7 @@ from turnwire.providers.answer.stream import read_answer
 from turnwire.providers.http import trace_headers
 from turnwire.providers.openai_chat.request import build_chat_request, dialect_of
 from turnwire.providers.openai_chat.stream import API, ChatReader
-from turnwire.providers.openai_client import openai_client
+from turnwire.providers.openai_client import openai_client, posted
 from turnwire.providers.request.wire_names import original_names
 from turnwire.providers.settings import ProviderSettings
 from turnwire.providers.shared import Shared
@@ -39,16 +39,8 @@ class OpenAIChatProvider:
         """See `Provider.stream`."""
         request, body = prepared.request, prepared.body
         reader = ChatReader(original_names(tool.name for tool in request.tools), request.model_id, self._secrets)
-        create = self._client.chat.completions.with_streaming_response.create
-        # The whole body goes as extra_body, which the SDK sends unchanged: it would traverse and copy messages.
         return read_answer(
-            lambda: create(
-                model=request.model_id,
-                messages=[],
-                stream=True,
-                extra_body=body,
-                extra_headers=trace_headers(self._settings),
-            ),
+            lambda: posted(self._client, "/chat/completions", body, trace_headers(self._settings)),
             reader,
             self._secrets,
             self._share,

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from turnwire.ports.provider import PreparedRequest, ProviderRequest, StreamItem
 from turnwire.providers.answer.stream import read_answer
 from turnwire.providers.http import trace_headers
-from turnwire.providers.openai_client import openai_client
+from turnwire.providers.openai_client import openai_client, posted
 from turnwire.providers.openai_responses.request import build_responses_request
 from turnwire.providers.openai_responses.stream import API, ResponsesReader
 from turnwire.providers.request.wire_names import original_names
@@ -39,16 +39,8 @@ class OpenAIResponsesProvider:
         """See `Provider.stream`."""
         request, body = prepared.request, prepared.body
         reader = ResponsesReader(original_names(tool.name for tool in request.tools), request.model_id, self._secrets)
-        create = self._client.responses.with_streaming_response.create
-        # The whole body goes as extra_body, which the SDK sends unchanged: it would traverse and copy input.
         return read_answer(
-            lambda: create(
-                model=request.model_id,
-                input=[],
-                stream=True,
-                extra_body=body,
-                extra_headers=trace_headers(self._settings),
-            ),
+            lambda: posted(self._client, "/responses", body, trace_headers(self._settings)),
             reader,
             self._secrets,
             self._share,

@@ -7,6 +7,7 @@ from opencode.message import message_pb2 as pb
 from turnwire.api.services.turn_events import answered_by, events_of_turn
 from turnwire.api.wire.answers import explanations, messages
 from turnwire.api.wire.codec import end_of_list
+from turnwire.api.wire.long_lists import framed
 from turnwire.api.wire.requests import pages
 from turnwire.api.wire.requests.checks import required_ids
 from turnwire.api.wire.requests.messages import append_request, explain_request, send_request
@@ -67,7 +68,7 @@ class MessageService:
         message = await self._conversations.message(principal, request.session_id, request.message_id)
         return pb.GetMessageResponse(message=messages.message(message))
 
-    async def ListMessages(self, principal: Principal, request: pb.ListMessagesRequest) -> pb.ListMessagesResponse:
+    async def ListMessages(self, principal: Principal, request: pb.ListMessagesRequest) -> bytes:
         """Returns a page of messages in full."""
         required_ids(session_id=request.session_id)
         page = pages.page(
@@ -77,12 +78,12 @@ class MessageService:
             default=pages.DEFAULT_PAGE_SIZE,
         )
         found = await self._conversations.messages(principal, request.session_id, page)
-        return pb.ListMessagesResponse(
-            messages=map(messages.message, found.messages),
+        rest = pb.ListMessagesResponse(
             next_page_token=found.next_token,
             sequence=found.sequence,
             resume_token=await self._watches.tokens.give_reader(principal.tenant, request.session_id, found.sequence),
         )
+        return await framed(found.messages, messages.message) + rest.SerializeToString()
 
     async def AppendMessage(self, principal: Principal, request: pb.AppendMessageRequest) -> pb.AppendMessageResponse:
         """Stores a message without a turn."""

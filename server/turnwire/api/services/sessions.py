@@ -2,6 +2,7 @@
 
 from opencode.session import session_pb2 as pb
 from turnwire.api.wire.answers import outcomes, sessions
+from turnwire.api.wire.long_lists import framed
 from turnwire.api.wire.requests import pages
 from turnwire.api.wire.requests.checks import required_ids
 from turnwire.api.wire.requests.sessions import (
@@ -28,12 +29,11 @@ class SessionService:
         self._forks = forks
         self._sessions = sessions
 
-    async def ListSessions(self, principal: Principal, request: pb.ListSessionsRequest) -> pb.SessionList:
+    async def ListSessions(self, principal: Principal, request: pb.ListSessionsRequest) -> bytes:
         """Returns sessions."""
         found = await self._sessions.list(principal, pages.page(request.page_size, request.page_token))
-        return pb.SessionList(
-            sessions=map(sessions.session, found.sessions), next_page_token=found.next_token, truncated=found.truncated
-        )
+        rest = pb.SessionList(next_page_token=found.next_token, truncated=found.truncated)
+        return await framed(found.sessions, sessions.session) + rest.SerializeToString()
 
     async def CreateSession(self, principal: Principal, request: pb.CreateSessionRequest) -> pb.SessionInfo:
         """Creates a session."""

@@ -24,6 +24,9 @@ from turnwire.ports.commit import NewEvent, PutSession, RemoveSession
 from turnwire.ports.pages import Page
 from turnwire.ports.store import Spent, TenantStore
 
+VIEWS_AT_ONCE = 500
+"""Sessions of a list that are looked at before the event loop goes on with others."""
+
 
 class SessionViews(Struct, frozen=True):
     """A page of sessions."""
@@ -77,7 +80,11 @@ class Sessions:
             InvalidRequest: the page token is not of this listing.
         """
         found = await self._of(principal).sessions(self._environment.settings.bounded(page))
-        return SessionViews(tuple(map(self._turns.view, found.sessions)), found.next_token, found.truncated)
+        views = list[SessionView]()
+        for start in range(0, len(found.sessions), VIEWS_AT_ONCE):
+            views += map(self._turns.view, found.sessions[start : start + VIEWS_AT_ONCE])
+            await asyncio.sleep(0)
+        return SessionViews(tuple(views), found.next_token, found.truncated)
 
     async def update(self, principal: Principal, session_id: str, change: SessionChange) -> SessionView:
         """Changes settings; they count from the next turn on. A change that changes nothing stores nothing.

@@ -28,6 +28,7 @@ from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.accounts import stored_accounts
 from turnwire.storage.sqlite.connection import ProcessLock, open_connection, run
 from turnwire.storage.sqlite.files import DatabaseFiles
+from turnwire.storage.sqlite.long_reads import LongReads
 from turnwire.storage.sqlite.reading import queries
 from turnwire.storage.sqlite.reading.tenant_reads import Reads, TenantReads
 from turnwire.storage.sqlite.renewal import Renewal, adopt_codec
@@ -59,7 +60,7 @@ class SqliteStore:
     """Implements `ports.store.Store`; see there for every method.
 
     There is one reading connection because several reading threads would take the interpreter from the writing thread.
-    One more is for searches alone, which may take long.
+    One more is for reads that may take long, and one for searches alone, which may take longer.
     """
 
     def __init__(
@@ -122,8 +123,9 @@ class SqliteStore:
             files.create()
             opened.append(writing := await open_connection(settings.path, read_only=False))
             await run(writing, _bring_up_to_date, codec.version)
-            opened.append(reading := await open_connection(settings.path, read_only=True))
-            opened.append(searching := await open_connection(settings.path, read_only=True))
+            for _ in range(3):
+                opened.append(await open_connection(settings.path, read_only=True))
+            reading, long, searching = opened[1:]
             files.remember()
             accounts = Accounts(await run(writing, stored_accounts))
             sessions, changes = SessionCache(), CommitWriter(codec, settings.retained_events_per_session)
@@ -149,11 +151,10 @@ class SqliteStore:
                 await connection.close()
             lock.release()
             raise
-        steps = [index_upkeep, removal]
-        for work in steps:
+        for work in (steps := [index_upkeep, removal]):
             work.start()
-        uploads = SqliteUploads(writer, reading, removal)
-        reads = Reads(reading, writer, sessions, accounts, renewal, Searches(searching), codec, settings.path)
+        uploads, aside, searches = SqliteUploads(writer, reading, removal), LongReads(long), Searches(searching)
+        reads = Reads(reading, aside, writer, sessions, accounts, renewal, searches, codec, settings.path)
         return cls(files, lock, opened, steps, reads, uploads=uploads, timelines=timelines, token_key=key)
 
     def commit(self, commit: Commit) -> Future[Committed]:

@@ -35,6 +35,7 @@ from turnwire.storage.accounts import Accounts
 from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.connection import run
 from turnwire.storage.sqlite.hiding.alternatives import alternatives_of
+from turnwire.storage.sqlite.long_reads import LongReads, unless_long
 from turnwire.storage.sqlite.reading import archives, displays, queries, usage, waiting
 from turnwire.storage.sqlite.renewal import Renewal
 from turnwire.storage.sqlite.searching.reader import Searches
@@ -50,6 +51,8 @@ class Reads:
     """What every read needs, whoever it is for."""
 
     connection: aiosqlite.Connection
+    long: LongReads
+    """For what may take long; all else would wait behind it."""
     writer: GroupWriter
     cache: SessionCache
     accounts: Accounts
@@ -97,11 +100,13 @@ class TenantReads:
 
     async def sessions(self, page: Page) -> SessionPage:
         """Returns a page of sessions."""
+        if page.size is None:
+            return await self._reads.long.read(queries.sessions, self._tenant, page)
         return await run(self._reads.connection, queries.sessions, self._tenant, page)
 
     async def session_ids(self) -> tuple[str, ...]:
         """Returns the ids of all sessions."""
-        return await run(self._reads.connection, archives.session_ids, self._tenant)
+        return await self._reads.long.read(archives.session_ids, self._tenant)
 
     async def is_taken(self, names: SessionNames) -> bool:
         """Returns whether an id is taken."""
@@ -125,11 +130,11 @@ class TenantReads:
 
     async def history(self, session_id: str) -> tuple[Message, ...]:
         """Returns the conversation."""
-        return await run(self._reads.connection, queries.history, self._tenant, session_id)
+        return await self._by_length(queries.history, session_id)
 
     async def conversation(self, session_id: str) -> Conversation:
         """Returns a session with its whole conversation."""
-        return await run(self._reads.connection, queries.conversation, self._tenant, session_id)
+        return await self._by_length(queries.conversation, session_id)
 
     async def question(self, session_id: str, message_id: str) -> StoredQuestion:
         """Returns a message that may be answered."""
@@ -142,6 +147,8 @@ class TenantReads:
     async def display(self, session_id: str, page: Page) -> DisplayPage:
         """Returns a page of display forms."""
         renewing = None if self._reads.renewal.is_done else self._reads.codec
+        if page.size is None:
+            return await self._by_length(displays.display, session_id, page, renewing)
         return await run(self._reads.connection, displays.display, self._tenant, session_id, page, renewing)
 
     async def turn(self, session_id: str, turn_id: str) -> Turn:
@@ -199,6 +206,11 @@ class TenantReads:
     async def log_events(self, after: int, kinds: frozenset[str] | None) -> EventPage:
         """Returns a page of all events."""
         return await self._published(queries.log_events, self._tenant, after, kinds)
+
+    async def _by_length(self, query: Callable[..., T], session_id: str, *args: object) -> T:
+        """Reads a whole conversation: a short one as all else is read, a long one beside it."""
+        found = await run(self._reads.connection, unless_long, query, self._tenant, session_id, *args)
+        return await self._reads.long.read(query, self._tenant, session_id, *args) if found is None else found
 
     async def _published(
         self, query: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs

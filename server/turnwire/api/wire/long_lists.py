@@ -1,0 +1,33 @@
+"""Long lists as bytes, encoded a few elements at a time."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from google.protobuf.message import Message
+
+from turnwire.api.wire.codec import frame
+
+ELEMENTS_AT_ONCE = 32
+"""Converting one takes 10 to 50 microseconds."""
+
+BYTES_AT_ONCE = 256 * 1024
+"""Of encoded elements; one alone may be larger."""
+
+T = TypeVar("T")
+
+
+async def framed(values: Iterable[T], convert: Callable[[T], Message]) -> bytes:
+    """Returns the values as the elements of a repeated field 1, to be joined with the other fields of an answer.
+
+    The event loop goes on with others between a few elements. Safe to cancel.
+    """
+    frames: list[bytes] = []
+    count, size = 0, 0
+    for value in values:
+        frames.append(frame(convert(value).SerializeToString()))
+        count, size = count + 1, size + len(frames[-1])
+        if count >= ELEMENTS_AT_ONCE or size >= BYTES_AT_ONCE:
+            await asyncio.sleep(0)
+            count, size = 0, 0
+    return b"".join(frames)

@@ -1,0 +1,111 @@
+"""Store, reading: what takes long is read beside everything else, and tenants take turns with it."""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.fakes.domain_values import adding, creating, make_message
+from tests.support.fakes.opened_store import OpenedStore, opened_store
+from turnwire.domain.principal import DEFAULT_TENANT
+from turnwire.ports.pages import Page
+from turnwire.storage.sqlite import long_reads
+from turnwire.storage.sqlite.long_reads import LongReads
+
+
+@pytest.fixture
+async def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[OpenedStore]:
+    """A store with a short conversation, and one that counts as long."""
+    monkeypatch.setattr(long_reads, "LONG_MESSAGES", 3)
+    async with opened_store(tmp_path) as one:
+        for name, messages in (("short", 3), ("long", 4)):
+            await one.store.commit(creating(name))
+            for number in range(messages):
+                await one.store.commit(adding(make_message(f"{name}_{number}", "text", session_id=name)))
+        yield one
+
+
+class Stuck:
+    """A long read that goes on until it is released."""
+
+    def __init__(self, reads: LongReads, tenant: str = DEFAULT_TENANT) -> None:
+        """Begins to read."""
+        self._may_end = threading.Event()
+        self.task = asyncio.create_task(reads.read(self._run, tenant))
+
+    def _run(self, db: sqlite3.Connection, tenant: str) -> str:
+        assert self._may_end.wait(20)
+        return tenant
+
+    def release(self) -> None:
+        """Lets the read end."""
+        self._may_end.set()
+
+
+async def test_small_reads_do_not_wait_for_long_ones(opened: OpenedStore) -> None:
+    """While somebody reads all of something large, sessions, pages and short conversations are read."""
+    reads = opened.store.of(DEFAULT_TENANT)
+    stuck = Stuck(opened.store._reads.long)
+    await reads.session("long")
+    assert len(await reads.history("short")) == 3
+    assert (await reads.display("short", Page(max_bytes=10_000))).frames
+    assert len((await reads.messages("long", Page(size=2))).messages) == 2
+    longer = [
+        asyncio.create_task(read)
+        for read in (reads.history("long"), reads.conversation("long"), reads.sessions(Page()), reads.session_ids())
+    ]
+    await asyncio.wait(longer, timeout=0.05)
+    assert not any(task.done() for task in longer)
+    stuck.release()
+    history, conversation, sessions, ids = await asyncio.gather(*longer)
+    assert len(history) == len(conversation.messages) == 4  # type: ignore[arg-type, attr-defined]
+    assert len(sessions.sessions) == len(ids) == 2  # type: ignore[arg-type, attr-defined]
+
+
+async def test_tenants_take_turns_with_long_reads(opened: OpenedStore) -> None:
+    """Whoever asks for many gets one when each of the others had one; those of one tenant go on in their order."""
+    reads, order = opened.store._reads.long, list[str]()
+
+    def note(_: sqlite3.Connection, tenant: str, number: int) -> None:
+        order.append(f"{tenant}{number}")
+
+    stuck = Stuck(reads)
+    await asyncio.sleep(0)
+    waiting = [asyncio.create_task(reads.read(note, tenant, n)) for tenant in "ab" for n in range(3)]
+    await asyncio.sleep(0)
+    waiting.append(asyncio.create_task(reads.read(note, "c", 0)))
+    await asyncio.sleep(0)
+    stuck.release()
+    await asyncio.gather(*waiting)
+    assert order == ["a0", "b0", "c0", "a1", "b1", "a2", "b2"]
+
+
+async def test_a_caller_that_is_gone_keeps_nobody_waiting(opened: OpenedStore) -> None:
+    """A read that waits is given up; one that runs goes on alone, and the next one follows it."""
+    reads = opened.store._reads.long
+    running = Stuck(reads)
+    await asyncio.sleep(0)
+    waiting, last = Stuck(reads), asyncio.create_task(reads.read(lambda _, tenant: tenant, "t"))
+    await asyncio.sleep(0)
+    for gone in (running.task, waiting.task):
+        gone.cancel()
+    await asyncio.wait((running.task, waiting.task))
+    assert (running.task.cancelled(), waiting.task.cancelled(), last.done()) == (True, True, False)
+    running.release()
+    assert await last == "t"
+
+
+async def test_an_error_of_a_long_read_is_its_callers(opened: OpenedStore) -> None:
+    """The reads behind it are not affected."""
+    reads = opened.store._reads.long
+
+    def fail(_: sqlite3.Connection, tenant: str) -> None:
+        raise LookupError(tenant)
+
+    failing, next_one = (asyncio.create_task(reads.read(one, "t")) for one in (fail, lambda _, tenant: tenant))
+    with pytest.raises(LookupError):
+        await failing
+    assert await next_one == "t"

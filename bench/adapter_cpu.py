@@ -10,6 +10,7 @@ import aiohttp
 
 from bench.loop import run
 from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType, Part, Text
+from turnwire.domain.incremental.slices import at_once
 from turnwire.ports.clock import utc_now
 from turnwire.ports.provider import ProviderRequest, TextDelta
 from turnwire.providers.openai_chat.provider import OpenAIChatProvider
@@ -45,7 +46,9 @@ async def _through_adapter(provider: OpenAIChatProvider, model: str) -> int:
         parts=(Part(part_id="prt", index=0, content=Text("go")),),
     )
     request = ProviderRequest(model_id=model, system="", messages=(message,))
-    return sum([isinstance(item, TextDelta) async for item in provider.stream(provider.prepare(request))])
+    return sum(
+        [isinstance(item, TextDelta) async for item in provider.stream(at_once(provider.writer().prepare(request)))]
+    )
 
 
 async def _through_aiohttp(base_url: str, model: str) -> None:

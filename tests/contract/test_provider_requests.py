@@ -29,7 +29,7 @@ from turnwire.domain.conversation.messages import (
     ToolUse,
 )
 from turnwire.domain.conversation.turns import GenerationOptions, ToolDefinition
-from turnwire.providers.anthropic.request import CACHE_BREAKPOINT
+from turnwire.providers.anthropic.wire import CACHE_BREAKPOINT
 from turnwire.providers.openai_chat.request import build_chat_request, dialect_of
 
 

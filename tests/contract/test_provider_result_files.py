@@ -18,7 +18,7 @@ from tests.support.models.provider_requests import (
 )
 from turnwire.domain.conversation.messages import File, Part, Text, ToolStatus, ToolUse
 from turnwire.domain.conversation.turns import ToolDefinition
-from turnwire.providers.anthropic.request import CACHE_BREAKPOINT
+from turnwire.providers.anthropic.wire import CACHE_BREAKPOINT
 
 BYTES = {"png": PNG, "pdf": b"%PDF", "txt": b"words", "bin": b"\xff\x00", "whole": b"all of it"}
 

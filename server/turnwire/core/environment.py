@@ -1,10 +1,12 @@
 """The ports and settings that use cases work with, in one value."""
 
 from asyncio import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
+from turnwire.core.keeping import KeptSessions
 from turnwire.core.settings import CoreSettings
+from turnwire.core.slices import Slices
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import EphemeralKind, Event
 from turnwire.domain.conversation.sessions import Session
@@ -34,6 +36,8 @@ class Environment:
     tools: ServerTools = NoServerTools()  # noqa: RUF009 - has no state
     observer: Observer = NoObserver()  # noqa: RUF009 - has no state
     tracer: Tracer = NO_TRACER
+    slices: Slices = field(default_factory=Slices)
+    kept: KeptSessions = field(default_factory=KeptSessions)
 
     async def session(self, principal: Principal, session_id: str) -> Session:
         """Returns a caller's session. Every use case and watch of one session calls this before anything else.

@@ -61,10 +61,13 @@ _TEXT_TYPE = re.compile(r"text/|.*(json|xml|yaml|toml|javascript|typescript|x-sh
 
 def estimate_tokens(request: ProviderRequest) -> int:
     """Returns the estimate for a request from its content alone, the same for all models."""
-    total = REQUEST_TOKENS + text_tokens(request.system) + sum(map(message_tokens, request.messages))
-    if request.tools:
-        total += TOOLS_TOKENS + sum(map(tool_tokens, request.tools))
-    return total
+    return overhead_tokens(request) + sum(map(message_tokens, request.messages))
+
+
+def overhead_tokens(request: ProviderRequest) -> int:
+    """Returns the estimate for all of a request but its messages."""
+    total = REQUEST_TOKENS + text_tokens(request.system)
+    return total + (TOOLS_TOKENS + sum(map(tool_tokens, request.tools)) if request.tools else 0)
 
 
 def correction(history: Sequence[Message], model: ModelRef) -> float:
@@ -72,14 +75,19 @@ def correction(history: Sequence[Message], model: ModelRef) -> float:
 
     Bounded, so that one odd request (an image, a cut stream) does not spoil the next; 1 when there was no request.
     """
-    for message in reversed(history):
-        sent, run = message.sent_context, message.model_run
-        counted = message.usage.prompt_total if message.usage is not None else None
-        if sent is None or run is None or not sent.uncorrected_tokens or not counted:
-            continue
-        if ModelRef(run.provider_id, run.model_requested) == model:
-            return min(max(counted / sent.uncorrected_tokens, MIN_CORRECTION), MAX_CORRECTION)
-    return 1.0
+    factors = (correction_by(message, model) for message in reversed(history))
+    return next((factor for factor in factors if factor is not None), 1.0)
+
+
+def correction_by(answer: Message, model: ModelRef) -> float | None:
+    """Returns the factor that one answer shows; None when it shows none for this model."""
+    sent, run = answer.sent_context, answer.model_run
+    counted = answer.usage.prompt_total if answer.usage is not None else None
+    if sent is None or run is None or not sent.uncorrected_tokens or not counted:
+        return None
+    if ModelRef(run.provider_id, run.model_requested) != model:
+        return None
+    return min(max(counted / sent.uncorrected_tokens, MIN_CORRECTION), MAX_CORRECTION)
 
 
 def apply_correction(tokens: int, by: float) -> int:

@@ -6,6 +6,7 @@ keys. A stream ends with exactly one `StepFinished` or with a raised `ProviderEr
 reason before the error, `StepFinished` comes first and the error after it.
 """
 
+import json
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ from msgspec import Struct
 
 from turnwire.domain.conversation.messages import FinishReason, Message, ModelRef
 from turnwire.domain.conversation.turns import GenerationOptions, ToolDefinition
+from turnwire.domain.incremental.slices import Sliced
 from turnwire.domain.money import Usage
 from turnwire.domain.repairs import Repair
 
@@ -45,10 +47,16 @@ class PreparedRequest(Struct, frozen=True, kw_only=True):
     """One model call in the form of its API."""
 
     request: ProviderRequest
-    body: dict[str, Any]
-    """The body of the HTTP request, exactly as it is sent."""
+    pieces: tuple[bytes, ...]
+    """The body of the HTTP request, exactly as it is sent: JSON in UTF-8, cut anywhere."""
     repairs: tuple[Repair, ...] = ()
     """What the API's rules left out or changed, in the order of the messages."""
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The body as a value. Decodes all of it each time."""
+        value: dict[str, Any] = json.loads(b"".join(self.pieces))
+        return value
 
 
 class ResponseStarted(Struct, frozen=True):
@@ -136,6 +144,33 @@ StreamItem = (
 )
 
 
+class RequestWriter(Protocol):
+    """Writes the requests of one conversation in an API's form, and remembers how it wrote their messages.
+
+    What it returns depends on the request alone: a fresh writer returns the same. A request that begins with the
+    messages of the one before it, the same objects, costs what is new in it. Used for one request at a time; after an
+    interruption or an error it starts afresh.
+    """
+
+    size_bytes: int
+    """About how much memory it takes."""
+
+    def missing_files(self, request: ProviderRequest) -> Sliced[frozenset[str]]:
+        """Returns the hashes of the files whose bytes `prepare` needs: those of messages that are not written yet."""
+        ...
+
+    def prepare(self, request: ProviderRequest) -> Sliced[PreparedRequest]:
+        """Returns the request in the API's form. Pure: equal requests give equal bodies; never fails.
+
+        When a request extends another one (its messages begin with the other's, with equal system prompt, tools and
+        `prefix_changed` among them), its body repeats the other's messages word for word, except for cache marks.
+
+        Args:
+            request: The request, with the files that `missing_files` named, as far as they are stored.
+        """
+        ...
+
+
 class Provider(Protocol):
     """One configured model API."""
 
@@ -143,12 +178,8 @@ class Provider(Protocol):
     api: str
     """The `api` of its configuration."""
 
-    def prepare(self, request: ProviderRequest) -> PreparedRequest:
-        """Returns the request in the API's form. Pure: equal requests give equal bodies; never fails.
-
-        When a request extends another one (its messages begin with the other's, with equal system prompt, tools and
-        `prefix_changed` among them), its body repeats the other's messages word for word, except for cache marks.
-        """
+    def writer(self) -> RequestWriter:
+        """Returns a writer for a conversation."""
         ...
 
     def stream(self, prepared: PreparedRequest) -> AsyncGenerator[StreamItem]:

@@ -1,10 +1,11 @@
 """A store that keeps messages, and a model with an answer for each call: for tests of what a turn sends over time."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tests.support.fakes.core import FakeStore
+from tests.support.fakes.core import FakeStore, FakeWriter
 from turnwire.domain.conversation.messages import FinishReason, Message
 from turnwire.domain.money import Usage
 from turnwire.domain.repairs import Repair
@@ -77,7 +78,11 @@ class ScriptedProvider:
     def prepare(self, request: ProviderRequest) -> PreparedRequest:
         """Returns a body that names model and messages."""
         body = {"model": request.model_id, "messages": [message.message_id for message in request.messages]}
-        return PreparedRequest(request=request, body=body, repairs=self._repairs)
+        return PreparedRequest(request=request, pieces=(json.dumps(body).encode(),), repairs=self._repairs)
+
+    def writer(self) -> FakeWriter:
+        """Returns a writer of what `prepare` returns."""
+        return FakeWriter(self.prepare)
 
     async def stream(self, sent: PreparedRequest | ProviderRequest) -> AsyncGenerator[StreamItem]:
         """Yields the next answer."""

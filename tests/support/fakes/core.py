@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -20,6 +21,7 @@ from turnwire.domain.conversation.permissions import PermissionChoice, Permissio
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import QueueEntry, Turn
 from turnwire.domain.errors import SessionNotFound, ToolCallNotFound
+from turnwire.domain.incremental.slices import Sliced
 from turnwire.domain.money import Usage
 from turnwire.domain.principal import Principal
 from turnwire.feed.memory.live_feed import LiveFeed
@@ -214,6 +216,26 @@ class FakeStore:
         return self.log[-1].event.sequence if self.log else self.earliest
 
 
+class FakeWriter:
+    """Writes each request afresh."""
+
+    size_bytes = 0
+
+    def __init__(self, prepare: Callable[[ProviderRequest], PreparedRequest]) -> None:
+        """Takes what prepares a request."""
+        self._prepare = prepare
+
+    def missing_files(self, request: ProviderRequest) -> Sliced[frozenset[str]]:
+        """Returns all files of the request."""
+        yield
+        return frozenset(f.sha256 for one in request.messages for f in (*one.files(), *one.result_files()))
+
+    def prepare(self, request: ProviderRequest) -> Sliced[PreparedRequest]:
+        """Returns what the provider prepares."""
+        yield
+        return self._prepare(request)
+
+
 class FakeProvider:
     """Yields given items; an exception among them is raised, None waits for ever."""
 
@@ -227,9 +249,13 @@ class FakeProvider:
         self.waiting = asyncio.Event()
         """Set when the stream waits for ever."""
 
+    def writer(self) -> FakeWriter:
+        """Returns a writer of what `prepare` returns."""
+        return FakeWriter(self.prepare)
+
     def prepare(self, request: ProviderRequest) -> PreparedRequest:
         """Returns a body that names the model."""
-        return PreparedRequest(request=request, body={"model": request.model_id})
+        return PreparedRequest(request=request, pieces=(json.dumps({"model": request.model_id}).encode(),))
 
     async def stream(self, prepared: PreparedRequest) -> AsyncGenerator[StreamItem]:
         """Yields the items."""

@@ -6,10 +6,9 @@ import itertools
 from collections.abc import Callable
 from datetime import timedelta
 
-import msgspec
-
 from turnwire.core.answer.journal import StepJournal
 from turnwire.core.answer.message_stream import MessageStream
+from turnwire.core.answer.preparing import prepare_request
 from turnwire.core.answer.retries import delay_before_retry, may_fall_back
 from turnwire.core.answer.slots import Slot
 from turnwire.core.environment import Environment
@@ -19,14 +18,8 @@ from turnwire.domain.conversation.messages import Failure, ModelRef
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import ProviderError, ProviderStreamFailed, UnknownModel
 from turnwire.ports.commit import Committed
-from turnwire.ports.provider import ProviderRequest, Providers
+from turnwire.ports.provider import ProviderRequest
 from turnwire.ports.telemetry.observer import ModelCallEnd
-
-
-def request_for(providers: Providers, request: ProviderRequest, model: ModelRef) -> ProviderRequest:
-    """Returns the request addressed to a model, with that model's capabilities."""
-    capabilities = providers.capabilities(model)
-    return msgspec.structs.replace(request, model_id=model.model_id, capabilities=capabilities)
 
 
 class ModelCall:
@@ -149,7 +142,7 @@ class ModelCall:
             self._environment.providers.check(model)
             provider = await self._environment.providers.get(model.provider_id)
             chat.note_provider(provider)
-            prepared = provider.prepare(request_for(self._environment.providers, request, model))
+            prepared = await prepare_request(self._environment, self._turn, provider, request=request, model=model)
             self.was_asked = True
             async with contextlib.aclosing(provider.stream(prepared)) as items:
                 async for item in items:

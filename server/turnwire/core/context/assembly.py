@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
+from turnwire.core.context.kept.known_history import KnownHistory
 from turnwire.domain.conversation.messages import (
     Message,
     MessageStatus,
@@ -23,8 +24,14 @@ from turnwire.domain.conversation.messages import (
     ToolUse,
 )
 from turnwire.domain.conversation.turns import ToolDefinition, Turn
+from turnwire.domain.incremental.growing import Growing, Mark
+from turnwire.domain.incremental.slices import Sliced, at_once, common_length
 from turnwire.domain.repairs import Repair, RepairAction, RepairReason, explain
 from turnwire.ports.provider import ProviderRequest
+
+_MESSAGE_BYTES = 1500
+"""What a message takes without its parts, with marks, digests and the form in which it is sent."""
+_PART_BYTES = 500
 
 SUMMARY_TAG = "conversation_summary"
 
@@ -48,94 +55,128 @@ def assemble(
         system: System prompt; "" for none.
         tools: What the model may call; None for the client's tools alone.
     """
-    repairs = list[Repair]()
-    summary_at = standing_summary(history)
-    covered = _covered_ids(history, summary_at)
-    pinned, rest = list[Message](), list[Message]()
-    for message in history:
+    return at_once(Assembly().assemble(history, turn, system, tools))
+
+
+class Assembly:
+    """What of a session's conversation is sent, kept from one request to the next.
+
+    `_marks[n]` is the state before message n of the history.
+    """
+
+    def __init__(self) -> None:
+        """Starts with no message."""
+        self.known = KnownHistory()
+        """What is known of the newest history."""
+        self._summary: Message | None = None
+        self._covered: dict[str, bool] = {}
+        self._stand_in: Message | None = None
+        """The summary as it is sent."""
+        self._taken: list[Message] = []
+        self._pinned: list[Message] = []
+        self._rest: list[Message] = []
+        self._repairs: list[Repair] = []
+        self._size: list[int] = [0]
+        """Element n: the bytes of the first n messages."""
+        self._state = Growing((self._taken, self._pinned, self._rest, self._repairs, self._size))
+        self._marks: list[Mark] = []
+
+    def assemble(
+        self, history: Sequence[Message], turn: Turn, system: str, tools: tuple[ToolDefinition, ...] | None
+    ) -> Sliced[Assembled]:
+        """Returns what `assemble` does. A history that begins with the same messages costs what is new in it."""
+        yield from self.known.follow(history)
+        kept = yield from common_length(self._taken, history)
+        summary_at = self.known.standing_summary()
+        summary = None if summary_at is None else history[summary_at]
+        if summary is not self._summary or (summary_at is not None and kept <= summary_at):
+            kept, self._summary, self._covered, self._stand_in = 0, None, {}, None
+        if kept < len(self._marks):
+            self._state.go_back(self._marks[kept])
+            del self._marks[kept:]
+        if summary is not None and self._summary is None:
+            yield from self._begin_with(history, summary)
+        for message in history[kept:]:
+            self._marks.append(self._state.mark())
+            self._take(message)
+            yield
+        request = ProviderRequest(
+            model_id=turn.model.model_id,
+            system=system,
+            messages=self._messages(),
+            tools=turn.tools if tools is None else tools,
+            options=turn.options,
+        )
+        return Assembled(request, tuple(self._repairs))
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much memory the messages take, with what is known of them."""
+        return self._size[-1]
+
+    def _begin_with(self, history: Sequence[Message], summary: Message) -> Sliced[None]:
+        """Finds what a summary covers; True for messages that are sent word for word nevertheless."""
+        if summary.compaction is None:
+            raise TypeError(f"{summary.message_id} is not a summary")
+        through = self.known.place_of(summary.compaction.through_message_id)
+        questions = yield from _pinned_questions(history[: through + 1], summary)
+        covered = dict[str, bool]()
+        for message in history[: through + 1]:
+            covered[message.message_id] = message.type is MessageType.SYSTEM or message.message_id in questions
+            yield
+        self._summary, self._covered = summary, covered
+        self._stand_in = _stand_in(summary, questions=len(questions))
+
+    def _take(self, message: Message) -> None:
+        self._taken.append(message)
+        self._size.append(self._size[-1] + _MESSAGE_BYTES + sum(map(_part_bytes, message.parts)))
         if message.compaction is not None:
-            if summary_at is None or message is not history[summary_at]:
-                repairs.append(_dropped(RepairReason.COMPACTED, message))
-        elif (reason := _reason_to_drop(message, covered)) is not None:
-            repairs.append(_dropped(reason, message))
+            if message is not self._summary:
+                self._repairs.append(_dropped(RepairReason.COMPACTED, message))
+        elif (reason := _reason_to_drop(message, self._covered)) is not None:
+            self._repairs.append(_dropped(reason, message))
         else:
-            kept = _sendable(message, repairs)
+            kept = _sendable(message, self._repairs)
             if kept is not None:
-                before = message.message_id in covered
-                (pinned if before else rest).append(kept)
-    if summary_at is not None:
-        pinned = _with_summary(pinned, history[summary_at], questions=len(_pinned_questions(history, summary_at)))
-    request = ProviderRequest(
-        model_id=turn.model.model_id,
-        system=system,
-        messages=(*pinned, *rest),
-        tools=turn.tools if tools is None else tools,
-        options=turn.options,
-    )
-    return Assembled(request, tuple(repairs))
+                (self._pinned if message.message_id in self._covered else self._rest).append(kept)
+
+    def _messages(self) -> tuple[Message, ...]:
+        """Returns what comes before the kept messages, and these: system messages, the summary, the open questions."""
+        if self._stand_in is None:
+            return tuple(self._rest)
+        systems = (message for message in self._pinned if message.type is MessageType.SYSTEM)
+        questions = (message for message in self._pinned if message.type is not MessageType.SYSTEM)
+        return (*systems, self._stand_in, *questions, *self._rest)
 
 
-def file_hashes(request: ProviderRequest) -> frozenset[str]:
-    """Returns the hashes of all files that the request refers to, including files of tool results."""
-    return frozenset(
-        file.sha256 for message in request.messages for file in (*message.files(), *message.result_files())
-    )
+def _part_bytes(part: Part) -> int:
+    """Returns about how much memory a part takes: its texts, and what holds them."""
+    call = part.content if isinstance(part.content, ToolUse) else None
+    texts = (call.input_json, call.output, call.error) if call is not None else (getattr(part.content, "text", ""),)
+    return _PART_BYTES + sum(len(text or "") for text in (*texts, part.provider_state))
 
 
 def standing_summary(history: Sequence[Message]) -> int | None:
-    """Returns the index of the summary that currently replaces older messages; None when there is none.
-
-    It is the newest complete one. A summary whose last covered message was removed, or has moved behind it to be
-    answered late, does not count, because its extent is unknown.
-    """
-    places = {message.message_id: place for place, message in enumerate(history)}
-    for index in range(len(history) - 1, -1, -1):
-        message = history[index]
-        compaction = message.compaction
-        complete = message.status is MessageStatus.COMPLETE and message.parts
-        if compaction is not None and complete and places.get(compaction.through_message_id, index) < index:
-            return index
-    return None
+    """Returns what `KnownHistory.standing_summary` does."""
+    known = KnownHistory()
+    at_once(known.follow(history))
+    return known.standing_summary()
 
 
-def _covered_ids(history: Sequence[Message], summary_at: int | None) -> dict[str, bool]:
-    """Returns the messages that the current summary covers; True for messages that are sent verbatim nevertheless.
-
-    These are system messages and, when the cut is inside a turn, what its users said in it: a model that continues the
-    turn needs their exact words. Both depend on stored messages alone, so later requests keep them in the same place.
-    """
-    compaction = history[summary_at].compaction if summary_at is not None else None
-    if summary_at is None or compaction is None:
-        return {}
-    questions = _pinned_questions(history, summary_at)
-    covered = dict[str, bool]()
-    for message in history:
-        verbatim = message.type is MessageType.SYSTEM or message.message_id in questions
-        covered[message.message_id] = verbatim
-        if message.message_id == compaction.through_message_id:
-            break
-    return covered
-
-
-def _pinned_questions(history: Sequence[Message], summary_at: int) -> frozenset[str]:
+def _pinned_questions(covered: Sequence[Message], summary: Message) -> Sliced[frozenset[str]]:
     """Returns the users' messages of the turn that made the summary, when the cut is in the middle of that turn.
 
-    These are the turn's own and those that came before the cut: they joined the turn.
+    These are the turn's own and those that came before the cut: they joined the turn. A model that continues the turn
+    needs their exact words. They depend on stored messages alone, so later requests keep them in the same place.
     """
-    summary = history[summary_at]
-    compaction = summary.compaction
-    if compaction is None or not summary.turn_id:
+    if not summary.turn_id:
         return frozenset()
     found = list[str]()
-    is_divided = False
-    for message in history:
-        in_turn = message.turn_id == summary.turn_id
-        if message.type is MessageType.USER and (in_turn or found):
+    for message in covered:
+        if message.type is MessageType.USER and (message.turn_id == summary.turn_id or found):
             found.append(message.message_id)
-        if message.message_id == compaction.through_message_id:
-            is_divided = in_turn
-            break
-    return frozenset(found) if is_divided else frozenset()
+        yield
+    return frozenset(found) if covered[-1].turn_id == summary.turn_id else frozenset()
 
 
 def _reason_to_drop(message: Message, covered: dict[str, bool]) -> RepairReason | None:
@@ -153,16 +194,13 @@ def _reason_to_drop(message: Message, covered: dict[str, bool]) -> RepairReason 
     return None if message.parts else RepairReason.EMPTY
 
 
-def _with_summary(pinned: list[Message], summary: Message, *, questions: int) -> list[Message]:
-    """Returns what comes before the kept messages: system messages, the summary, then the open question."""
+def _stand_in(summary: Message, *, questions: int) -> Message:
+    """Returns the message that a summary is sent as."""
     text = "\n\n".join(part.content.text for part in summary.parts if isinstance(part.content, Text))
     # in the user's role, not the system's: it repeats words of users and tools, which lack the operator's authority
     content = Text(summary_text(text, questions=questions))
-    stand_in = msgspec.structs.replace(
-        summary, type=MessageType.USER, parts=(msgspec.structs.replace(summary.parts[0], index=0, content=content),)
-    )
-    systems = [message for message in pinned if message.type is MessageType.SYSTEM]
-    return [*systems, stand_in, *(message for message in pinned if message.type is not MessageType.SYSTEM)]
+    part = msgspec.structs.replace(summary.parts[0], index=0, content=content)
+    return msgspec.structs.replace(summary, type=MessageType.USER, parts=(part,))
 
 
 def summary_text(text: str, *, questions: int) -> str:

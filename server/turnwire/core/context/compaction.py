@@ -138,7 +138,7 @@ class Compactor:
                 self._pay(self._message("", draft, plan, summariser))
         if not text:
             return False
-        message = self._message(text, draft, plan, summariser)
+        message = await self._told(self._message(text, draft, plan, summariser), draft)
         if _saves_nothing(message):  # a model may ignore the length limit of its summary
             self._pay(message)
             log.warning("context_not_compacted", session_id=turn.session_id, turn_id=turn.turn_id, reason="TOO_LONG")
@@ -177,13 +177,7 @@ class Compactor:
 
     def _message(self, text: str, draft: Draft, plan: Plan, summariser: Summariser) -> Message:
         environment, paid, now = self._environment, summariser.paid(), self._environment.clock()
-        compaction = Compaction(
-            through_message_id=_through(draft.history, plan.cut),
-            message_count=0,
-            tokens_before=draft.tokens,
-            tokens_after=draft.tokens,
-        )
-        message = Message(
+        return Message(
             message_id=environment.new_id("msg"),
             session_id=self._turn.session_id,
             type=MessageType.SYSTEM,
@@ -196,15 +190,23 @@ class Compactor:
             usage=paid.usage,
             cost_pico_usd=paid.cost_pico_usd,
             estimate=summariser.estimate(),
-            compaction=compaction,
+            compaction=Compaction(
+                through_message_id=_through(draft.history, plan.cut),
+                message_count=0,
+                tokens_before=draft.tokens,
+                tokens_after=draft.tokens,
+            ),
         )
-        after = draft.with_history((*draft.history, message))
+
+    async def _told(self, summary: Message, draft: Draft) -> Message:
+        """Returns a summary that says how many messages it replaces, and how long the request is with it."""
+        if summary.compaction is None:
+            raise TypeError(f"{summary.message_id} is not a summary")
+        after = await self._environment.slices.run(draft.with_history((*draft.history, summary)))
         summaries = {stored.message_id for stored in draft.history if stored.compaction is not None}
         gone = {repair.message_id for repair in after.repairs if repair.reason == RepairReason.COMPACTED} - summaries
-        return msgspec.structs.replace(
-            message,
-            compaction=msgspec.structs.replace(compaction, message_count=len(gone), tokens_after=after.tokens),
-        )
+        told = msgspec.structs.replace(summary.compaction, message_count=len(gone), tokens_after=after.tokens)
+        return msgspec.structs.replace(summary, compaction=told)
 
 
 def _through(history: Sequence[Message], cut: Cut) -> str:

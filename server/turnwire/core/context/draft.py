@@ -5,17 +5,17 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from turnwire.core.context.assembly import assemble, file_hashes
-from turnwire.core.context.prefix import prefix_changed, prefix_of, sent_context
+from turnwire.core.context.kept.draft_memory import DraftMemory
+from turnwire.core.context.prefix import Prefix, sent_context
+from turnwire.core.environment import Environment
 from turnwire.core.settings import CoreSettings
-from turnwire.core.token_estimate import apply_correction, correction, estimate_tokens, message_tokens
+from turnwire.core.token_estimate import apply_correction, message_tokens
 from turnwire.core.tools.toolbox import Toolbox, open_toolbox
 from turnwire.domain.conversation.messages import Message, ModelRef, SentContext
 from turnwire.domain.conversation.turns import Turn
+from turnwire.domain.incremental.slices import Sliced
 from turnwire.domain.repairs import Repair
 from turnwire.ports.provider import ProviderRequest
-from turnwire.ports.store import TenantStore
-from turnwire.ports.tools import ServerTools
 
 
 class Draft(Struct, frozen=True, kw_only=True):
@@ -27,6 +27,7 @@ class Draft(Struct, frozen=True, kw_only=True):
     toolbox: Toolbox
     request: ProviderRequest
     repairs: tuple[Repair, ...]
+    prefix: Prefix
     sent: SentContext
     correction: float
     """Factor that corrects estimates for this model."""
@@ -49,52 +50,51 @@ class Draft(Struct, frozen=True, kw_only=True):
         """Returns what is recorded when this model was asked: the turn's model or a fallback."""
         if model == self.turn.model:
             return self.sent
-        compared = sent_context(prefix_of(self.request), self.history, model)
+        compared = sent_context(self.prefix, self.history, model)
         return msgspec.structs.replace(self.sent, break_reason=compared.break_reason)
 
-    def with_history(self, history: Sequence[Message]) -> "Draft":
+    def with_history(self, history: Sequence[Message]) -> Sliced["Draft"]:
         """Returns the draft for the same turn and tools with other messages."""
-        return _draft(tuple(history), self.turn, self.system, self.toolbox)
+        return _draft(DraftMemory(), tuple(history), self.turn, self.system, self.toolbox)
 
 
-async def draft_request(
-    settings: CoreSettings, server_tools: ServerTools, turn: Turn, history: Sequence[Message]
-) -> Draft:
-    """Returns the next request of a turn.
+async def draft_request(environment: Environment, turn: Turn, history: Sequence[Message]) -> Draft:
+    """Returns the next request of a turn. Costs what is new since the session's last one. Safe to cancel.
 
     Args:
-        settings: Hold agents and permissions.
-        server_tools: Tools that the server runs.
+        environment: Ports and settings.
         turn: The turn.
         history: The session's messages in order, without queued ones.
     """
-    toolbox = await open_toolbox(turn.tools, settings, turn.agent, server_tools)
-    return _draft(tuple(history), turn, _system_prompt(settings, turn), toolbox)
-
-
-async def with_files(store: TenantStore, request: ProviderRequest) -> ProviderRequest:
-    """Returns the request with the bytes of those of its files that the turn's tenant has stored."""
-    hashes = file_hashes(request)
-    return msgspec.structs.replace(request, files=await store.files(hashes)) if hashes else request
+    settings = environment.settings
+    toolbox = await open_toolbox(turn.tools, settings, turn.agent, environment.tools)
+    async with environment.kept.use(turn.session_id) as kept:
+        memory = kept.part(DraftMemory)
+        work = _draft(memory, tuple(history), turn, _system_prompt(settings, turn), toolbox)
+        return await environment.slices.run(work)
 
 
 def _system_prompt(settings: CoreSettings, turn: Turn) -> str:
     return settings.agent(turn.agent).system if turn.system is None else turn.system
 
 
-def _draft(history: tuple[Message, ...], turn: Turn, system: str, toolbox: Toolbox) -> Draft:
-    assembled = assemble(history, turn, system, toolbox.definitions)
-    prefix = prefix_of(assembled.request)
-    factor, tokens = correction(history, turn.model), estimate_tokens(assembled.request)
+def _draft(
+    memory: DraftMemory, history: tuple[Message, ...], turn: Turn, system: str, toolbox: Toolbox
+) -> Sliced[Draft]:
+    assembled = yield from memory.assembly.assemble(history, turn, system, toolbox.definitions)
+    yield from memory.measures.follow(assembled.request)
+    factor = yield from memory.assembly.known.correction(turn.model)
+    prefix, tokens = memory.measures.prefix(), memory.measures.tokens(assembled.request)
     return Draft(
         history=history,
         turn=turn,
         system=system,
         toolbox=toolbox,
-        request=msgspec.structs.replace(assembled.request, prefix_changed=prefix_changed(assembled.request, prefix)),
+        request=msgspec.structs.replace(assembled.request, prefix_changed=memory.measures.changed()),
         repairs=assembled.repairs,
+        prefix=prefix,
         sent=msgspec.structs.replace(
-            sent_context(prefix, history, turn.model),
+            sent_context(prefix, history, turn.model, memory.assembly.known),
             estimated_tokens=apply_correction(tokens, factor),
             uncorrected_tokens=tokens,
         ),

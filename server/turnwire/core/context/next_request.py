@@ -1,9 +1,9 @@
-"""The requests of one turn's steps: reads the conversation, compacts it if needed and adds the files."""
+"""The requests of one turn's steps: reads the conversation and compacts it if needed."""
 
 from msgspec import Struct
 
 from turnwire.core.context.compaction import Compactor, plan_after_refusal, plan_before_step
-from turnwire.core.context.draft import Draft, draft_request, with_files
+from turnwire.core.context.draft import Draft, draft_request
 from turnwire.core.environment import Environment
 from turnwire.core.tools.toolbox import Toolbox
 from turnwire.domain.conversation.events import CompactionStarted
@@ -16,6 +16,7 @@ class StepRequest(Struct, frozen=True):
     """The request that a step sends, and what it was made from."""
 
     request: ProviderRequest
+    """Without the bytes of its files."""
     toolbox: Toolbox
     sent: SentContext
     """What the step's message records about it."""
@@ -59,7 +60,7 @@ class StepRequests:
         draft = await self._draft()
         plan = await plan_before_step(self._environment, draft)
         is_compacted = plan is not None and await self._compactor.compact(draft, plan)
-        return await self._finish(await self._draft() if is_compacted else draft, is_compacted=is_compacted)
+        return _step_request(await self._draft() if is_compacted else draft, is_compacted=is_compacted)
 
     async def shorter(self, refused: StepRequest) -> StepRequest | None:
         """Returns a shorter request for one that its provider found too long.
@@ -72,12 +73,12 @@ class StepRequests:
         plan = await plan_after_refusal(self._environment, refused.draft)
         if plan is None or not await self._compactor.compact(refused.draft, plan):
             return None
-        return await self._finish(await self._draft(), is_compacted=True)
+        return _step_request(await self._draft(), is_compacted=True)
 
     async def _draft(self) -> Draft:
         history = await self._environment.store.of(self._turn.tenant).history(self._turn.session_id)
-        return await draft_request(self._environment.settings, self._environment.tools, self._turn, history)
+        return await draft_request(self._environment, self._turn, history)
 
-    async def _finish(self, draft: Draft, *, is_compacted: bool) -> StepRequest:
-        request = await with_files(self._environment.store.of(self._turn.tenant), draft.request)
-        return StepRequest(request, draft.toolbox, draft.sent, draft, is_compacted)
+
+def _step_request(draft: Draft, *, is_compacted: bool) -> StepRequest:
+    return StepRequest(draft.request, draft.toolbox, draft.sent, draft, is_compacted)

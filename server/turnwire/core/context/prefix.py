@@ -13,12 +13,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from turnwire.core.context.assembly import standing_summary
+from turnwire.core.context.kept.known_history import KnownHistory
 from turnwire.domain.conversation.messages import (
     File,
     FinishReason,
     Message,
-    MessageStatus,
     MessageType,
     ModelRef,
     Part,
@@ -31,6 +30,7 @@ from turnwire.domain.conversation.messages import (
     ToolUse,
 )
 from turnwire.domain.conversation.turns import ToolDefinition
+from turnwire.domain.incremental.slices import at_once
 from turnwire.ports.provider import ProviderRequest
 
 MODEL_CHANGED = "MODEL_CHANGED"
@@ -56,9 +56,9 @@ class Prefix(Struct, frozen=True):
 def prefix_of(request: ProviderRequest) -> Prefix:
     """Returns the digests of a request. Each covers only what comes before it, so appending changes none of them."""
     return Prefix(
-        system_hash=_digest(request.system),
-        tools_hash=_digest(list(map(_tool_form, request.tools))),
-        links=tuple(accumulate(map(_message_form, request.messages), _next_link, initial=_digest([]))),
+        system_hash=system_digest(request.system),
+        tools_hash=tools_digest(request.tools),
+        links=tuple(accumulate(map(message_form, request.messages), next_link, initial=NO_MESSAGES)),
     )
 
 
@@ -75,39 +75,55 @@ def prefix_changed(request: ProviderRequest, prefix: Prefix) -> frozenset[str]:
     """
     return frozenset(
         message.message_id
-        for index, message in enumerate(request.messages)
-        if message.type is MessageType.ASSISTANT
-        and message.sent_context is not None
-        and message.sent_context.prefix_hash != prefix.hash_of(index)
+        for message, link in zip(request.messages, prefix.links, strict=False)
+        if follows_change(message, prefix, link)
     )
 
 
-def sent_context(prefix: Prefix, history: Sequence[Message], model: ModelRef) -> SentContext:
+def follows_change(message: Message, prefix: Prefix, link: str) -> bool:
+    """Returns whether a message is an answer that other content precedes now.
+
+    Args:
+        message: A message of the request.
+        prefix: Has the digests of system prompt and tools.
+        link: The link of the messages before it.
+    """
+    sent = message.sent_context if message.type is MessageType.ASSISTANT else None
+    return sent is not None and sent.prefix_hash != _digest([prefix.system_hash, prefix.tools_hash, link])
+
+
+def sent_context(
+    prefix: Prefix, history: Sequence[Message], model: ModelRef, known: KnownHistory | None = None
+) -> SentContext:
     """Returns what is recorded about a request, without its size in tokens.
 
     Args:
         prefix: The request's digests.
         history: The messages it was made from, in order.
         model: The model that is asked.
+        known: What is known of the history; None looks at all of it.
     """
+    if known is None:
+        known = KnownHistory()
+        at_once(known.follow(history))
     count = len(prefix.links) - 1
     return SentContext(
         system_hash=prefix.system_hash,
         tools_hash=prefix.tools_hash,
         prefix_hash=prefix.hash_of(count),
         message_count=count,
-        break_reason=_break_reason(prefix, history, model),
+        break_reason=_break_reason(prefix, history, model, known),
     )
 
 
-def _break_reason(prefix: Prefix, history: Sequence[Message], model: ModelRef) -> str:
+def _break_reason(prefix: Prefix, history: Sequence[Message], model: ModelRef, known: KnownHistory) -> str:
     """Returns why the request does not extend that of the newest earlier step; "" when it does or there is none."""
-    for index in range(len(history) - 1, -1, -1):
-        former, sent = history[index], history[index].sent_context
-        if sent is not None and former.type is MessageType.ASSISTANT and former.status is not MessageStatus.STREAMING:
-            break
-    else:
+    index = known.newest_answer()
+    if index is None:
         return ""
+    former, sent = history[index], history[index].sent_context
+    if sent is None:
+        raise TypeError(f"{former.message_id} records no request")
     run = former.model_run
     if run is not None and ModelRef(run.provider_id, run.model_requested) != model:
         return MODEL_CHANGED
@@ -118,23 +134,31 @@ def _break_reason(prefix: Prefix, history: Sequence[Message], model: ModelRef) -
     count = sent.message_count
     if count < len(prefix.links) and prefix.hash_of(count) == sent.prefix_hash:
         return ""
-    summary_at = standing_summary(history)
+    summary_at = known.standing_summary()
     return CONTEXT_COMPACTED if summary_at is not None and summary_at > index else HISTORY_CHANGED
 
 
-def _digest(value: object) -> str:
-    return hashlib.sha256(msgspec.json.encode(value)).hexdigest()
+def system_digest(system: str) -> str:
+    """Returns the digest of a system prompt."""
+    return _digest(system)
 
 
-def _next_link(link: str, form: list[Any]) -> str:
+def tools_digest(tools: Sequence[ToolDefinition]) -> str:
+    """Returns the digest of the tools of a request."""
+    return _digest([[tool.name, tool.description, tool.input_schema_json] for tool in tools])
+
+
+def next_link(link: str, form: list[Any]) -> str:
+    """Returns the digest of some messages and one more.
+
+    Args:
+        link: That of the messages before.
+        form: The `message_form` of the next one.
+    """
     return _digest([link, form])
 
 
-def _tool_form(tool: ToolDefinition) -> list[str]:
-    return [tool.name, tool.description, tool.input_schema_json]
-
-
-def _message_form(message: Message) -> list[Any]:
+def message_form(message: Message) -> list[Any]:
     """Returns what determines how the message is written for an API: no times, no ids of the server, no metadata."""
     run = message.model_run
     return [
@@ -143,6 +167,14 @@ def _message_form(message: Message) -> list[Any]:
         [run.provider_id, run.model_requested] if run is not None else None,
         [[part.status, part.provider_state, _content_form(part)] for part in message.parts],
     ]
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(msgspec.json.encode(value)).hexdigest()
+
+
+NO_MESSAGES = _digest([])
+"""The first link."""
 
 
 def _content_form(part: Part) -> list[Any]:

@@ -175,7 +175,7 @@ class Summariser:
         provider = await self._environment.providers.get(self._model.provider_id)
         chat.note_provider(provider)
         try:
-            prepared = provider.prepare(request)
+            prepared = await self._environment.slices.run(provider.writer().prepare(request))
             self._was_asked = True
             async with contextlib.aclosing(provider.stream(prepared)) as items:
                 async for item in items:

@@ -1,13 +1,10 @@
 """Explains what a model would be sent: makes a step's request as a turn would, and does not send it."""
 
-import json
-
-import msgspec
 from msgspec import Struct
 
-from turnwire.core.answer.model_call import request_for
+from turnwire.core.answer.preparing import prepare_request
 from turnwire.core.context.compaction import plan_before_step
-from turnwire.core.context.draft import draft_request, with_files
+from turnwire.core.context.draft import draft_request
 from turnwire.core.environment import Environment
 from turnwire.core.intake.contents import Contents, load_contents
 from turnwire.core.intake.inputs import NewPart, NewTurn
@@ -82,17 +79,17 @@ class ContextExplainer:
         history = await environment.store.of(session.tenant).history(session.session_id)
         if contents.contents:
             history = (*history, self._message(turn, contents))
-        draft = await draft_request(environment.settings, environment.tools, turn, history)
+        draft = await draft_request(environment, turn, history)
         plan = await plan_before_step(environment, draft)
-        full = await with_files(environment.store.of(session.tenant), draft.request)
         unsaved = {file.reference.sha256: file.content for file in contents.files}
         provider = await environment.providers.get(model.provider_id)
-        full = msgspec.structs.replace(full, files={**full.files, **unsaved})
-        prepared = provider.prepare(request_for(environment.providers, full, model))
+        prepared = await prepare_request(
+            environment, turn, provider, request=draft.request, model=model, unsaved=unsaved
+        )
         return ContextExplanation(
             model=model,
             api=provider.api,
-            request_json=json.dumps(prepared.body, ensure_ascii=False, separators=(",", ":")),
+            request_json=b"".join(prepared.pieces).decode(),
             estimated_tokens=draft.tokens,
             context_window_tokens=environment.providers.context_window_tokens(model),
             would_compact=plan is not None,

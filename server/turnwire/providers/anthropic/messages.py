@@ -1,6 +1,6 @@
 """Writes the messages of an Anthropic Messages request."""
 
-from typing import Any
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -16,8 +16,12 @@ from turnwire.domain.conversation.messages import (
     Text,
     ToolUse,
 )
+from turnwire.domain.incremental.slices import Sliced
 from turnwire.domain.repairs import RepairReason
+from turnwire.providers.anthropic.hosted import Half, HostedCalls, LeftOut, Shape, first_that_goes_on, half_of
+from turnwire.providers.anthropic.wire import Block, WireMessages
 from turnwire.providers.request.content import base64_text
+from turnwire.providers.request.history import HistoryWriter
 from turnwire.providers.request.reader import (
     GO_ON,
     NO_OUTPUT,
@@ -27,8 +31,6 @@ from turnwire.providers.request.reader import (
     ToldResult,
     files_heading,
 )
-
-Block = dict[str, Any]
 
 _MAX_TITLE_CHARS = 500
 
@@ -47,42 +49,96 @@ class _Said(Struct, frozen=True):
         """True when the provider continues this answer when it gets it back."""
         return self.is_answer and self.message.finish_reason is FinishReason.PAUSED
 
+    @property
+    def shape(self) -> Shape:
+        """What it is, as far as hosted tools are concerned."""
+        return Shape(self.is_answer, self.is_paused, all(block["type"] == "tool_result" for block, _ in self.blocks))
 
-class AnthropicMessages:
-    """Writes the messages of one request and merges neighbours of the same role."""
+
+class AnthropicMessages(HistoryWriter):
+    """Writes the messages of one conversation's requests. `AnthropicWriter` adds the rest of the body."""
+
+    minds_prefix = True
 
     def __init__(self, reader: RequestReader) -> None:
-        """Takes the reader of the request."""
-        self._reader = reader
+        """Takes a fresh reader."""
+        pieces: list[bytes] = []
+        self._wire = WireMessages(pieces)
+        self._said: list[Shape] = []
+        """What the messages said, before neighbours are merged."""
+        self._paused: list[bool] = []
+        """The last entry: whether the last answer that was sent was paused."""
+        self._hosted = HostedCalls()
+        super().__init__(reader, pieces, *self._wire.grown, self._said, self._paused, self._hosted.left_out)
         self._repairs = reader.repairs
-        self._wire: list[dict[str, Any]] = []
-        self._paused = False
-        """The last answer that was sent was paused."""
 
-    def wire_messages(self, messages: tuple[Message, ...]) -> list[dict[str, Any]]:
-        """Returns the messages; the last one is the user's, or a paused answer."""
-        said = [one for message in messages for one in self._read(message)]
-        hosted = _HostedCalls(said)
-        for at, one in enumerate(said):
-            if one.is_answer:
-                is_told = said[at + 1 : at + 2] and said[at + 1].message is one.message
-                self._add_answer(one, self._sendable(one, hosted, at), bool(is_told))
-            else:
-                self._add("user", [block for block, _ in one.blocks])
-        if self._is_the_users_turn():
-            self._go_on(None)
-        return self._wire
+    def _write_from(self, first: int, messages: Sequence[Message]) -> Sliced[int]:
+        """Writes the messages; what follows changes only answers with hosted calls that may still be answered."""
+        first = yield from self._look_ahead(first, messages)
+        yield from self._write(first, messages, open_from=None)
+        open_from = first_that_goes_on(self._said)
+        first_open = self._hosted.first_open(open_from)
+        if first_open is None:
+            return len(messages)
+        self._go_back(first_open)
+        yield from self._write(first_open, messages, open_from)
+        return first_open
+
+    def _boundary(self, kept: int, messages: Sequence[Message]) -> int:
+        del messages
+        return self._hosted.boundary(kept)
+
+    def _look_ahead(self, first: int, messages: Sequence[Message]) -> Sliced[int]:
+        """Finds the halves of hosted calls in new messages. Returns from where to write: some may complete old ones."""
+        while True:
+            self._hosted.go_back(first)
+            again = first
+            for message in messages[first:]:
+                regained = self._hosted.look(self._halves(message))
+                again = again if regained is None else min(again, regained)
+                yield
+            if again == first:
+                return first
+            self._go_back(again)
+            first = again
+
+    def _halves(self, message: Message) -> list[Half]:
+        blocks = [
+            self._judge(message, part, part.content)[0]
+            for part in message.parts
+            if message.type is MessageType.ASSISTANT
+            and isinstance(part.content, Reasoning | ProviderContent)
+            and _may_be_hosted(part.provider_state)
+        ]
+        return [half for block in blocks if block is not None and (half := half_of(block)) is not None]
+
+    def _write(self, first: int, messages: Sequence[Message], open_from: int | None) -> Sliced[None]:
+        """Writes messages; with None no hosted call without a result is sent."""
+        for at in range(first, len(messages)):
+            message = messages[at]
+            self._begin(message)
+            said = [] if self.reader.joins_system(message) else self._read(message)
+            for one in said:
+                place = LeftOut(at, len(self._said))
+                self._said.append(one.shape)
+                if one.is_answer:
+                    blocks = self._sendable(one, place, len(messages) * 2 if open_from is None else open_from)
+                    yield from self._add_answer(one, blocks, is_told=len(said) > 1)
+                else:
+                    yield from self._wire.add("user", [block for block, _ in one.blocks])
+            self._end()
+            yield
 
     def _read(self, message: Message) -> list[_Said]:
         if message.type is MessageType.ASSISTANT:
             return self._read_answer(message)
         if message.type is MessageType.SYSTEM:
-            text = self._reader.system_text(message)
+            text = self.reader.system_text(message)
             if not text:
                 return []
             self._repairs.replaced(RepairReason.SYSTEM_AS_USER_TEXT, message)
             return [_Said(message, [(_text(f"<system>\n{text}\n</system>"), None)])]
-        blocks = [_user_block(item) for item in self._reader.user_content(message)]
+        blocks = [_user_block(item) for item in self.reader.user_content(message)]
         return [_Said(message, [(block, None) for block in blocks])] if blocks else []
 
     def _read_answer(self, message: Message) -> list[_Said]:
@@ -97,11 +153,11 @@ class AnthropicMessages:
                 case Text() | Refusal() as content:
                     block = self._text(message, part, content)
                 case File() as file:
-                    block = _text(self._reader.models_file(message, part, file))
+                    block = _text(self.reader.models_file(message, part, file))
                 case Reasoning() | ProviderContent() as content:
                     block = self._own_block(message, part, content)
                 case ToolUse() as call:
-                    match self._reader.call(message, part, call):
+                    match self.reader.call(message, part, call):
                         case SentCall() as sent:
                             block = {"type": "tool_use", "id": sent.call_id, "name": sent.name, "input": sent.arguments}
                             results.append(_result(sent))
@@ -118,10 +174,10 @@ class AnthropicMessages:
         return said
 
     def _text(self, message: Message, part: Part, content: Text | Refusal) -> Block | None:
-        text = self._reader.text(message, part, content)
+        text = self.reader.text(message, part, content)
         if not text:
             return None
-        state = self._reader.own_state(message, part)
+        state = self.reader.own_state(message, part)
         citations = state.get("citations")
         if isinstance(citations, list) and citations:
             return {**_text(text), "citations": citations}
@@ -131,29 +187,38 @@ class AnthropicMessages:
 
     def _own_block(self, message: Message, part: Part, content: Reasoning | ProviderContent) -> Block | None:
         """Returns the provider's own block unchanged; None when it cannot be sent back."""
-        state = self._reader.own_state(message, part)
+        block, reason = self._judge(message, part, content)
+        if reason is not None:
+            self._repairs.dropped(reason, message, part)
+        return block
+
+    def _judge(
+        self, message: Message, part: Part, content: Reasoning | ProviderContent
+    ) -> tuple[Block | None, RepairReason | None]:
+        """Returns the provider's own block, or why it cannot be sent back."""
+        state, reason = self.reader.judge_state(message, part)
         if not state:
-            return None
+            return None, reason
         block: Block | None = None
         if isinstance(state.get("block"), dict) and isinstance(state["block"].get("type"), str):
             block = state["block"]
         elif isinstance(content, Reasoning) and isinstance(state.get("signature"), str) and state["signature"]:
             block = {"type": "thinking", "thinking": content.text, "signature": state["signature"]}
         if block is None:
-            self._repairs.dropped(RepairReason.UNUSABLE_STATE, message, part)
-        elif message.message_id in self._reader.request.prefix_changed and _is_signed(block):
+            return None, RepairReason.UNUSABLE_STATE
+        if message.message_id in self.reader.asked.prefix_changed and _is_signed(block):
             # Newer models check that system prompt, tools and messages before a signed block are those it was made
             # after.
-            self._repairs.dropped(RepairReason.PREFIX_CHANGED, message, part)
-            return None
-        return block
+            return None, RepairReason.PREFIX_CHANGED
+        return block, None
 
-    def _sendable(self, answer: _Said, hosted: "_HostedCalls", at: int) -> list[Block]:
+    def _sendable(self, answer: _Said, place: LeftOut, open_from: int) -> list[Block]:
         """Returns the blocks that can be sent at their place."""
         message = answer.message
         blocks = []
         for block, part in answer.blocks:
-            if hosted.may_be_sent(block, at):
+            half = half_of(block)
+            if half is None or self._hosted.may_be_sent(half, place, open_from):
                 blocks.append((block, part))
             else:
                 self._repairs.dropped(RepairReason.HALF_OF_HOSTED_CALL, message, part)
@@ -169,83 +234,31 @@ class AnthropicMessages:
                 blocks[-1] = ({**last, "text": last["text"].rstrip()}, part)
         return [block for block, _ in blocks]
 
-    def _add_answer(self, answer: _Said, blocks: list[Block], is_told: bool) -> None:
+    def _add_answer(self, answer: _Said, blocks: list[Block], *, is_told: bool) -> Sliced[None]:
         """Adds an answer; `is_told` when a user message with something from it follows."""
         if (blocks or is_told) and self._is_the_users_turn():
             # The request for this answer had the same added user message. Leaving it out now would change what comes
             # before the answer.
-            self._go_on(answer.message)
+            yield from self._go_on(answer.message)
         if blocks:
-            self._add("assistant", blocks)
-            self._paused = answer.is_paused
+            yield from self._wire.add("assistant", blocks)
+            self._paused.append(answer.is_paused)
         else:
-            self._paused = self._paused and answer.is_paused
+            self._paused.append(self._paused[-1:] == [True] and answer.is_paused)
 
     def _is_the_users_turn(self) -> bool:
         """Returns whether a user message must follow: the model has finished its answer, or there is no message yet."""
-        return not self._wire or (self._wire[-1]["role"] == "assistant" and not self._paused)
+        is_paused = self._paused[-1:] == [True]
+        return not self._wire.roles or (self._wire.roles[-1] == "assistant" and not is_paused)
 
-    def _go_on(self, before: Message | None) -> None:
+    def _go_on(self, before: Message | None) -> Sliced[None]:
         self._repairs.added(RepairReason.CONVERSATION_CONTINUES, before, text=GO_ON)
-        self._add("user", [_text(GO_ON)])
-
-    def _add(self, role: str, blocks: list[Block]) -> None:
-        if self._wire and self._wire[-1]["role"] == role:
-            self._wire[-1]["content"].extend(blocks)
-        else:
-            self._wire.append({"role": role, "content": blocks})
+        yield from self._wire.add("user", [_text(GO_ON)])
 
 
-class _HostedCalls:
-    """The halves (call, result) of provider-run calls in a request: one is refused without the other."""
-
-    def __init__(self, said: list[_Said]) -> None:
-        self._answered = set[str]()
-        called = set[str]()
-        for one in said:
-            for block, _ in one.blocks:
-                call_id = _hosted_id(block)
-                if call_id is not None and _is_hosted_call(block):
-                    called.add(call_id)
-                elif call_id in called:
-                    self._answered.add(call_id)
-        self._open_from = _first_that_goes_on(said)
-
-    def may_be_sent(self, block: Block, at: int) -> bool:
-        """Returns whether a block of the answer at this position has its other half or may still get it."""
-        call_id = _hosted_id(block)
-        if call_id is None or call_id in self._answered:
-            return True
-        return _is_hosted_call(block) and at >= self._open_from
-
-
-def _first_that_goes_on(said: list[_Said]) -> int:
-    """Returns the position of the first answer whose hosted tools may still answer.
-
-    They may after a pause and after results of the client's tools, when nothing else follows the answer.
-    """
-    at = len(said)
-    if at and not said[-1].is_answer and all(block["type"] == "tool_result" for block, _ in said[-1].blocks):
-        at -= 2  # results directly follow the answer that has their calls
-    elif at and said[-1].is_paused:
-        at -= 1
-    else:
-        return at
-    while at and said[at - 1].is_paused:
-        at -= 1
-    return at
-
-
-def _is_hosted_call(block: Block) -> bool:
-    return bool(block["type"].endswith("tool_use")) and block["type"] != "tool_use"
-
-
-def _hosted_id(block: Block) -> str | None:
-    """Returns the call id of a block that is a hosted tool's call or result; None for other blocks."""
-    if _is_hosted_call(block):
-        return str(block.get("id"))
-    kind = block["type"]
-    return str(block.get("tool_use_id")) if kind.endswith("tool_result") and kind != "tool_result" else None
+def _may_be_hosted(provider_state: str | None) -> bool:
+    """Returns whether a state may hold a half of a hosted call; costs less than to decode it."""
+    return provider_state is not None and ("tool_" in provider_state or "\\u" in provider_state)
 
 
 def _is_signed(block: Block) -> bool:

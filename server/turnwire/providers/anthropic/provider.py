@@ -1,15 +1,17 @@
 """Anthropic Messages."""
 
 from collections.abc import AsyncGenerator
+from functools import partial
 
 from anthropic import AsyncAnthropic, DefaultAioHttpClient
 
-from turnwire.ports.provider import PreparedRequest, ProviderRequest, StreamItem
+from turnwire.ports.provider import PreparedRequest, StreamItem
 from turnwire.providers.answer.stream import read_answer
-from turnwire.providers.anthropic.request import build_anthropic_request
+from turnwire.providers.anthropic.request import AnthropicWriter
 from turnwire.providers.anthropic.stream import API, AnthropicReader
 from turnwire.providers.http import MAX_RETRIES, NO_KEY, sdk_limits, sdk_timeout, trace_headers
 from turnwire.providers.request.wire_names import original_names
+from turnwire.providers.sending import post
 from turnwire.providers.settings import ProviderSettings
 from turnwire.providers.shared import Shared
 
@@ -42,30 +44,16 @@ class AnthropicProvider:
             open_telemetry={"traces": False, "propagation": False},
         )
 
-    def prepare(self, request: ProviderRequest) -> PreparedRequest:
-        """See `Provider.prepare`."""
-        return build_anthropic_request(request, self.provider_id, self._settings.max_output_tokens)
+    def writer(self) -> AnthropicWriter:
+        """See `Provider.writer`."""
+        return AnthropicWriter(self.provider_id, self._settings.max_output_tokens)
 
     def stream(self, prepared: PreparedRequest) -> AsyncGenerator[StreamItem, None]:
         """See `Provider.stream`."""
-        request, body = prepared.request, prepared.body
+        request = prepared.request
         reader = AnthropicReader(original_names(tool.name for tool in request.tools), request.model_id, self._secrets)
-        create = self._client.messages.with_streaming_response.create
-        # The whole body goes as extra_body, which the SDK sends unchanged: it would traverse and copy messages, and
-        # anthropic 2 has no argument for temperature.
-        return read_answer(
-            lambda: create(
-                model=request.model_id,
-                messages=[],
-                max_tokens=body["max_tokens"],
-                stream=True,
-                extra_body=body,
-                extra_headers=trace_headers(self._settings),
-            ),
-            reader,
-            self._secrets,
-            self._share,
-        )
+        send = partial(post, self._client.post, "/v1/messages", prepared.pieces, trace_headers(self._settings))
+        return read_answer(send, reader, self._secrets, self._share)
 
     async def aclose(self) -> None:
         """See `Provider.aclose`."""

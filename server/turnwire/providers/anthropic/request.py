@@ -1,16 +1,19 @@
 """Builds Anthropic Messages requests: https://docs.anthropic.com/en/api/messages."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from turnwire.domain.conversation.turns import GenerationOptions
+from turnwire.domain.incremental.slices import Sliced, at_once
 from turnwire.ports.provider import PreparedRequest, ProviderRequest
 from turnwire.providers.anthropic.messages import THINKING, AnthropicMessages
 from turnwire.providers.anthropic.stream import API
+from turnwire.providers.anthropic.wire import marked
+from turnwire.providers.request.encoding import encoded
+from turnwire.providers.request.history import Members, Pieces
 from turnwire.providers.request.reader import ImageLimits, RequestReader
 from turnwire.providers.request.wire_names import CallIds
-
-CACHE_BREAKPOINT = {"type": "ephemeral"}
 
 IMAGE_LIMITS = ImageLimits(max_bytes=5 * 2**20 * 3 // 4, max_side_pixels=8000)
 """An image may have 5 MiB, counted as base64, and 8000 pixels (https://docs.anthropic.com/en/docs/vision)."""
@@ -22,54 +25,80 @@ _BUDGET_MODEL = re.compile(r"claude-(?:3|(?:opus|sonnet|haiku)-4(?:-[0-5])?(?:-2
 
 
 def build_anthropic_request(request: ProviderRequest, provider_id: str, default_max_tokens: int) -> PreparedRequest:
-    """Returns the request with its JSON body.
+    """Returns the request with its JSON body, written afresh.
 
     Args:
         request: The neutral request.
         provider_id: The provider whose signed reasoning may be sent back.
         default_max_tokens: Output limit when the request gives none; the API requires one.
     """
-    reader = RequestReader(request, provider_id, API, CallIds(max_chars=64), IMAGE_LIMITS)
-    system, messages = reader.conversation()
-    body: dict[str, Any] = {
-        "model": request.model_id,
-        "max_tokens": request.options.max_output_tokens or default_max_tokens,
-        "messages": AnthropicMessages(reader).wire_messages(messages),
-        "stream": True,
-    }
-    if request.tools:
-        tools = [(tool.description, *reader.tool(tool)) for tool in request.tools]
-        body["tools"] = [
-            {"name": name, "description": description, "input_schema": schema} for description, name, schema in tools
-        ]
-    if system:
-        body["system"] = [{"type": "text", "text": system}]
-    _mark_for_cache(body)
-    _apply_options(body, request.options, reader)
-    return PreparedRequest(request=request, body=body, repairs=reader.repairs.in_order())
+    return at_once(AnthropicWriter(provider_id, default_max_tokens).prepare(request))
 
 
-def _mark_for_cache(body: dict[str, Any]) -> None:
-    """Marks the ends of the tools, the system prompt and the last two user messages; the API allows 4 marks.
+class AnthropicWriter(AnthropicMessages):
+    """Writes the requests of one conversation."""
 
-    The first of the two user messages is the end of the previous step's request. It is marked because the API looks for
-    a cache entry only up to 20 blocks before a mark, and a step with many calls is longer. The API allows marks on all
-    of these blocks: tools, texts that are not blank, files and results, but not thinking.
-    """
-    users = [message["content"] for message in body["messages"] if message["role"] == "user"]
-    for blocks in (body.get("tools"), body.get("system"), *users[-2:]):
-        if blocks:
-            blocks[-1] = {**blocks[-1], "cache_control": CACHE_BREAKPOINT}
+    def __init__(self, provider_id: str, default_max_tokens: int) -> None:
+        """Takes what `build_anthropic_request` does."""
+        super().__init__(RequestReader(provider_id, API, CallIds(max_chars=64), IMAGE_LIMITS))
+        self._default_max_tokens = default_max_tokens
+
+    def _members(self, request: ProviderRequest) -> Sliced[Members]:
+        if self._is_the_users_turn():
+            yield from self._go_on(None)
+        # The ends of the tools, the system prompt and the last two user messages are marked for the cache; the API
+        # allows 4 marks. The first of the two user messages is the end of the previous step's request. It is marked
+        # because the API looks for a cache entry only up to 20 blocks before a mark, and a step with many calls is
+        # longer. The API allows marks on all of these blocks: tools, texts that are not blank, files and results, but
+        # not thinking.
+        body: dict[str, object] = {
+            "model": request.model_id,
+            "max_tokens": request.options.max_output_tokens or self._default_max_tokens,
+            "messages": Pieces(self._wire.closed(users_to_mark=2)),
+            "stream": True,
+        }
+        if request.tools:
+            [tools] = self._encoded_tools(request.tools, _tool).pieces
+            body["tools"] = Pieces([marked(tools.removesuffix(b"]")) + b"]"])
+        system = self.reader.system_prompt()
+        if system:
+            block = encoded({"type": "text", "text": system})
+            body["system"] = Pieces([b"[" + marked(block) + b"]"])
+        _apply_options(body, request.options, self.reader, self._runs_without_thinking)
+        return list(body.items())
+
+    def _runs_without_thinking(self) -> bool:
+        """Returns whether the request continues an answer that began without thinking and must continue without it.
+
+        All steps of a tool loop are one answer. It begins without thinking when another model began it, or when what
+        came before it has changed. "When `thinking` is enabled, a final `assistant` message must start with a thinking
+        block": models that choose their thinking themselves do not check that.
+        """
+        wire = self._wire
+        at = len(wire.roles) - 1
+        if wire.roles[at] == "user":
+            if all(kind != "tool_result" for kind in wire.kinds_of(at)):
+                return False
+            at -= 1
+        while at >= 2 and all(kind == "tool_result" for kind in wire.kinds_of(at - 1)):
+            at -= 2
+        return wire.kinds_of(at)[0] not in THINKING
 
 
-def _apply_options(body: dict[str, Any], options: GenerationOptions, reader: RequestReader) -> None:
+def _tool(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "description": description, "input_schema": schema}
+
+
+def _apply_options(
+    body: dict[str, Any], options: GenerationOptions, reader: RequestReader, runs_without_thinking: Callable[[], bool]
+) -> None:
     if options.stop_sequences:
         body["stop_sequences"] = list(options.stop_sequences)
     sampling = {"temperature": options.temperature, "top_p": options.top_p}
     given = {name: value for name, value in sampling.items() if value is not None}
     by_budget = _BUDGET_MODEL.search(body["model"]) is not None
     wanted = bool(options.reasoning_effort) and options.reasoning_effort != "none"
-    if wanted and by_budget and _runs_without_thinking(body["messages"]):
+    if wanted and by_budget and runs_without_thinking():
         reader.option_dropped(
             "reasoning_effort", options.reasoning_effort, "the answer being continued began without thinking"
         )
@@ -97,20 +126,3 @@ def _apply_options(body: dict[str, Any], options: GenerationOptions, reader: Req
     else:
         body["thinking"] = {"type": "adaptive"}
         body["output_config"] = {"effort": effort}
-
-
-def _runs_without_thinking(messages: list[dict[str, Any]]) -> bool:
-    """Returns whether the request continues an answer that began without thinking and must continue without it.
-
-    All steps of a tool loop are one answer. It begins without thinking when another model began it, or when what came
-    before it has changed. "When `thinking` is enabled, a final `assistant` message must start with a thinking block":
-    models that choose their thinking themselves do not check that.
-    """
-    at = len(messages) - 1
-    if messages[at]["role"] == "user":
-        if all(block["type"] != "tool_result" for block in messages[at]["content"]):
-            return False
-        at -= 1
-    while at >= 2 and all(block["type"] == "tool_result" for block in messages[at - 1]["content"]):
-        at -= 2
-    return messages[at]["content"][0]["type"] not in THINKING

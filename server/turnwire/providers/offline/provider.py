@@ -45,7 +45,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Generator, Iterator
 
-from turnwire.domain.conversation.messages import FinishReason, Reasoning, Refusal, Text, ToolResult, ToolUse
+from turnwire.domain.conversation.messages import FinishReason
 from turnwire.domain.errors import ProviderRefusedRequest
 from turnwire.domain.money import Usage
 from turnwire.ports.provider import (
@@ -63,7 +63,7 @@ from turnwire.ports.provider import (
     UsageReported,
 )
 from turnwire.providers.catalog.offline_models import MODELS
-from turnwire.providers.offline.request import build_offline_request
+from turnwire.providers.offline.request import OfflineRequest, OfflineWriter
 from turnwire.providers.offline.script import (
     Action,
     Call,
@@ -99,9 +99,9 @@ class OfflineProvider:
         self._flaky_calls: dict[tuple[str, int], int] = {}
         """Failures so far by message and step; an entry is removed when its `/flaky` lets the call succeed."""
 
-    def prepare(self, request: ProviderRequest) -> PreparedRequest:
-        """See `Provider.prepare`. The body shows the input of the script; nothing is sent anywhere."""
-        return build_offline_request(request)
+    def writer(self) -> OfflineWriter:
+        """See `Provider.writer`. A body shows the input of the script; nothing is sent anywhere."""
+        return OfflineWriter()
 
     async def stream(self, prepared: PreparedRequest) -> AsyncGenerator[StreamItem]:
         """Performs the script of the request; see the module's docstring and `Provider.stream`."""
@@ -114,7 +114,8 @@ class OfflineProvider:
         self._fail_while_flaky(actions, position(request))
         clock = asyncio.get_running_loop()
         due = clock.time()
-        for item in _play(actions, request):
+        words = prepared.prompt_words if isinstance(prepared, OfflineRequest) else 0
+        for item in _play(actions, request, words):
             if isinstance(item, float):
                 due += item
                 await asyncio.sleep(max(0.0, due - clock.time()))
@@ -134,9 +135,9 @@ class OfflineProvider:
                 self._flaky_calls.pop(key, None)
 
 
-def _play(actions: list[Action], request: ProviderRequest) -> Iterator[StreamItem | float]:
+def _play(actions: list[Action], request: ProviderRequest, prompt_words: int) -> Iterator[StreamItem | float]:
     """Yields the items of the answer; a number is a pause in seconds before the next item."""
-    performer = _Performer(request)
+    performer = _Performer(request, prompt_words)
     opening = (
         ResponseStarted(request.model_id, f"offline-{len(request.messages)}"),
         UsageReported(performer.prompt_usage()),
@@ -156,11 +157,11 @@ def _play(actions: list[Action], request: ProviderRequest) -> Iterator[StreamIte
 class _Performer:
     """Turns actions into items and keeps the counts for limits, pace and usage."""
 
-    def __init__(self, request: ProviderRequest) -> None:
+    def __init__(self, request: ProviderRequest, prompt_words: int) -> None:
         self.finish = FinishReason.STOP
         self._turn_of_talk = len(request.messages)
         """Makes call ids unique within a conversation and equal from run to run."""
-        self._prompt_words = _count_prompt_words(request)
+        self._prompt_words = prompt_words
         self._max_words = request.options.max_output_tokens
         self._words = 0
         self._reasoning_words = 0
@@ -242,17 +243,3 @@ def _delta(key: PartKey, action: ContentAction, word: str) -> StreamItem:
             return RefusalDelta(key, word)
         case Call():
             return ToolCallDelta(key, arguments=word)
-
-
-def _count_prompt_words(request: ProviderRequest) -> int:
-    count = len(request.system.split())
-    for message in request.messages:
-        for part in message.parts:
-            match part.content:
-                case Text(text) | Reasoning(text) | Refusal(text):
-                    count += len(text.split())
-                case ToolUse(input_json=arguments, output=output, error=error):
-                    count += len(f"{arguments} {output or ''} {error or ''}".split())
-                case ToolResult(output=output):
-                    count += len(output.split())
-    return count

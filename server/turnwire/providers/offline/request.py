@@ -1,5 +1,6 @@
 """Shows a request to the offline provider in readable form, because there is no API to give it a form."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from turnwire.domain.conversation.messages import (
@@ -15,32 +16,93 @@ from turnwire.domain.conversation.messages import (
     ToolUse,
 )
 from turnwire.domain.conversation.turns import GenerationOptions
+from turnwire.domain.incremental.slices import Sliced, at_once
 from turnwire.domain.repairs import RepairReason
 from turnwire.ports.provider import PreparedRequest, ProviderRequest
 from turnwire.providers.request.content import strict_object
+from turnwire.providers.request.encoding import encoded
+from turnwire.providers.request.history import HistoryWriter, Members, Pieces
+from turnwire.providers.request.reader import RequestReader
 from turnwire.providers.request.repairs import RepairList
+from turnwire.providers.request.wire_names import CallIds
 
 _IGNORED_OPTIONS = ("temperature", "top_p", "stop_sequences", "reasoning_effort")
 
 
 def build_offline_request(request: ProviderRequest) -> PreparedRequest:
-    """Returns the request with a JSON object that shows all of it except the bytes of files."""
-    repairs = RepairList(request.messages)
-    body = {
-        "model": request.model_id,
-        "system": request.system,
-        "messages": [shown for message in request.messages if (shown := _message(message, repairs))],
-        "tools": [
+    """Returns the request with its JSON object, written afresh."""
+    return at_once(OfflineWriter().prepare(request))
+
+
+class OfflineRequest(PreparedRequest, frozen=True, kw_only=True):
+    """A request with what the offline models count."""
+
+    prompt_words: int
+
+
+class OfflineWriter(HistoryWriter):
+    """Writes the requests of one conversation: JSON objects that show all of it except the bytes of files."""
+
+    def __init__(self) -> None:
+        """Takes nothing: offline models read what any model wrote."""
+        self._words: list[int] = []
+        """Words of the messages up to each."""
+        super().__init__(RequestReader("offline", "offline", CallIds(max_chars=64)), [], self._words)
+
+    def prepare(self, request: ProviderRequest) -> Sliced[OfflineRequest]:
+        """See `RequestWriter.prepare`."""
+        prepared = yield from super().prepare(request)
+        words = len(request.system.split()) + (self._words[-1] if self._words else 0)
+        return OfflineRequest(request=request, pieces=prepared.pieces, repairs=prepared.repairs, prompt_words=words)
+
+    def missing_files(self, request: ProviderRequest) -> Sliced[frozenset[str]]:
+        """Returns none: files are named, not shown."""
+        del request
+        yield
+        return frozenset()
+
+    def _write_from(self, first: int, messages: Sequence[Message]) -> Sliced[int]:
+        for message in messages[first:]:
+            self._begin(message)
+            self._words.append((self._words[-1] if self._words else 0) + count_words(message))
+            if shown := _message(message, self.reader.repairs):
+                self.pieces.append(b"," + encoded(shown))
+            self._end()
+            yield
+        return len(messages)
+
+    def _members(self, request: ProviderRequest) -> Sliced[Members]:
+        yield
+        messages = [self.pieces[0][1:], *self.pieces[1:]] if self.pieces else []
+        tools = [
             {
                 "name": tool.name,
                 "description": tool.description,
                 "input_schema": strict_object(tool.input_schema_json) or tool.input_schema_json,
             }
             for tool in request.tools
-        ],
-        "options": _options(request.options, repairs),
-    }
-    return PreparedRequest(request=request, body=body, repairs=repairs.in_order())
+        ]
+        return [
+            ("model", request.model_id),
+            ("system", request.system),
+            ("messages", Pieces([b"[", *messages, b"]"])),
+            ("tools", tools),
+            ("options", _options(request.options, self.reader.repairs)),
+        ]
+
+
+def count_words(message: Message) -> int:
+    """Returns the words of a message: runs without white space. Files count as zero."""
+    count = 0
+    for part in message.parts:
+        match part.content:
+            case Text(text) | Reasoning(text) | Refusal(text):
+                count += len(text.split())
+            case ToolUse(input_json=arguments, output=output, error=error):
+                count += len(f"{arguments} {output or ''} {error or ''}".split())
+            case ToolResult(output=output):
+                count += len(output.split())
+    return count
 
 
 def _options(options: GenerationOptions, repairs: RepairList) -> dict[str, Any]:

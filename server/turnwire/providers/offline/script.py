@@ -152,7 +152,7 @@ def read_script(request: ProviderRequest) -> list[Action]:
         return [Say(_results_of_tools(request) or "continued")]
     actions = _actions(sections[step], request)
     if step == 0 and user and request.model_id == "echo":
-        actions += [_named_file(file, request) for file in user.files()]
+        actions += [_named_file(file) for file in user.files()]
     return _with_joined_text(actions)
 
 
@@ -196,9 +196,8 @@ def _text_of(message: Message) -> str:
     return "\n".join(part.content.text for part in message.parts if isinstance(part.content, Text))
 
 
-def _named_file(file: File, request: ProviderRequest) -> Say:
-    size_bytes = len(request.files.get(file.sha256, b""))
-    return Say(f"[{file.filename or file.mime}, {size_bytes} bytes]")
+def _named_file(file: File) -> Say:
+    return Say(f"[{file.filename or file.mime}, {file.size_bytes} bytes]")
 
 
 def _actions(lines: list[str], request: ProviderRequest) -> list[Action]:

@@ -1,14 +1,16 @@
 """OpenAI Chat Completions and compatible servers."""
 
 from collections.abc import AsyncGenerator
+from functools import partial
 
-from turnwire.ports.provider import PreparedRequest, ProviderRequest, StreamItem
+from turnwire.ports.provider import PreparedRequest, StreamItem
 from turnwire.providers.answer.stream import read_answer
 from turnwire.providers.http import trace_headers
-from turnwire.providers.openai_chat.request import build_chat_request, dialect_of
+from turnwire.providers.openai_chat.request import ChatWriter, dialect_of
 from turnwire.providers.openai_chat.stream import API, ChatReader
-from turnwire.providers.openai_client import openai_client, posted
+from turnwire.providers.openai_client import openai_client
 from turnwire.providers.request.wire_names import original_names
+from turnwire.providers.sending import post
 from turnwire.providers.settings import ProviderSettings
 from turnwire.providers.shared import Shared
 
@@ -31,20 +33,16 @@ class OpenAIChatProvider:
         self._share = shared.loop
         self._dialect = dialect_of(settings.base_url, settings.stream_usage, settings.sends_reasoning)
 
-    def prepare(self, request: ProviderRequest) -> PreparedRequest:
-        """See `Provider.prepare`."""
-        return build_chat_request(request, self.provider_id, self._dialect)
+    def writer(self) -> ChatWriter:
+        """See `Provider.writer`."""
+        return ChatWriter(self.provider_id, self._dialect)
 
     def stream(self, prepared: PreparedRequest) -> AsyncGenerator[StreamItem, None]:
         """See `Provider.stream`."""
-        request, body = prepared.request, prepared.body
+        request = prepared.request
         reader = ChatReader(original_names(tool.name for tool in request.tools), request.model_id, self._secrets)
-        return read_answer(
-            lambda: posted(self._client, "/chat/completions", body, trace_headers(self._settings)),
-            reader,
-            self._secrets,
-            self._share,
-        )
+        send = partial(post, self._client.post, "/chat/completions", prepared.pieces, trace_headers(self._settings))
+        return read_answer(send, reader, self._secrets, self._share)
 
     async def aclose(self) -> None:
         """See `Provider.aclose`."""

@@ -17,10 +17,13 @@ from turnwire.domain.conversation.messages import (
     Text,
     ToolUse,
 )
+from turnwire.domain.incremental.slices import Sliced, at_once
 from turnwire.domain.repairs import RepairReason
 from turnwire.ports.provider import PreparedRequest, ProviderRequest
 from turnwire.providers.openai_chat.stream import API
 from turnwire.providers.request.content import PDF_TYPE, data_url, join_text
+from turnwire.providers.request.encoding import encoded, encoded_in_pieces
+from turnwire.providers.request.history import HistoryWriter, Members, Pieces
 from turnwire.providers.request.reader import (
     GO_ON,
     NO_OUTPUT,
@@ -68,33 +71,8 @@ def dialect_of(base_url: str, stream_usage: bool, sends_reasoning: bool) -> Chat
 
 
 def build_chat_request(request: ProviderRequest, provider_id: str, dialect: ChatDialect) -> PreparedRequest:
-    """Returns the request with its JSON body."""
-    reader = RequestReader(request, provider_id, API, CallIds(max_chars=40, exact_chars=dialect.call_id_chars))
-    options = request.options
-    body: dict[str, Any] = {
-        "model": request.model_id,
-        "messages": _MessageBuilder(reader, dialect).wire_messages(),
-        "stream": True,
-    }
-    if dialect.stream_usage:
-        body["stream_options"] = {"include_usage": True}
-    if request.tools:
-        body["tools"] = []
-        for tool in request.tools:
-            name, schema = reader.tool(tool)
-            function = {"name": name, "description": tool.description, "parameters": schema}
-            body["tools"].append({"type": "function", "function": function})
-    if options.max_output_tokens is not None:
-        body[dialect.output_limit_name] = options.max_output_tokens
-    if options.temperature is not None:
-        body["temperature"] = options.temperature
-    if options.top_p is not None:
-        body["top_p"] = options.top_p
-    if options.stop_sequences:
-        body["stop"] = list(options.stop_sequences)
-    if options.reasoning_effort:
-        body["reasoning_effort"] = options.reasoning_effort
-    return PreparedRequest(request=request, body=body, repairs=reader.repairs.in_order())
+    """Returns the request with its JSON body, written afresh."""
+    return at_once(ChatWriter(provider_id, dialect).prepare(request))
 
 
 class _Answer:
@@ -112,58 +90,112 @@ class _Answer:
         """Content of a user message after the results, because tool messages accept only text."""
 
 
-class _MessageBuilder:
-    """Writes the messages of one request."""
+class ChatWriter(HistoryWriter):
+    """Writes the requests of one conversation."""
 
-    def __init__(self, reader: RequestReader, dialect: ChatDialect) -> None:
-        self._reader = reader
+    def __init__(self, provider_id: str, dialect: ChatDialect) -> None:
+        """Takes the provider that is asked, and how its server differs from OpenAI's."""
+        self._roles: list[str] = []
+        """Of the messages written so far."""
+        self._somebody_spoke: list[bool] = []
+        """Has an entry once a message other than a system message was written."""
+        reader = RequestReader(provider_id, API, CallIds(max_chars=40, exact_chars=dialect.call_id_chars))
+        super().__init__(reader, [], self._roles, self._somebody_spoke)
         self._repairs = reader.repairs
         self._dialect = dialect
-        model_id = reader.request.model_id.lower()
-        self._strict = dialect.strict_order or _MISTRAL_MODEL.search(model_id) is not None
-        self._wire: list[dict[str, Any]] = []
-        self._somebody_spoke = False
-        """A message other than a system message was written."""
+        self._strict = False
+        self._pending: list[dict[str, Any]] = []
+        """Messages in the API's form that are not encoded yet."""
 
-    def wire_messages(self) -> list[dict[str, Any]]:
-        """Returns the messages."""
-        system, messages = self._reader.conversation()
-        if system:
-            self._wire.append({"role": "system", "content": system})
-        with_reasoning = _turns_with_calls(messages)
-        for message in messages:
-            if message.type is MessageType.ASSISTANT:
+    def _write_from(self, first: int, messages: Sequence[Message]) -> Sliced[int]:
+        self._strict = self._dialect.strict_order or _MISTRAL_MODEL.search(self._model_id) is not None
+        self._pending.clear()
+        reasons = self._dialect.sends_reasoning
+        with_reasoning = _turns_with_calls(messages[first:]) if reasons else frozenset[str]()
+        for message in messages[first:]:
+            self._begin(message)
+            if self.reader.joins_system(message):
+                pass
+            elif message.type is MessageType.ASSISTANT:
                 self._add_answer(message, with_reasoning=message.message_id in with_reasoning)
             elif message.type is MessageType.SYSTEM:
                 self._add_system(message)
             else:
-                self._add_user(self._reader.user_content(message), message)
+                self._add_user(self.reader.user_content(message), message)
+            yield from self._encode_pending()
+            self._end()
+            yield
+        # whether the running turn has calls shows later
+        return self._boundary(len(messages), messages)
+
+    def _boundary(self, kept: int, messages: Sequence[Message]) -> int:
+        if self._dialect.sends_reasoning:
+            while kept and messages[kept - 1].type is not MessageType.USER:
+                kept -= 1
+        return kept
+
+    def _members(self, request: ProviderRequest) -> Sliced[Members]:
         if self._is_the_users_turn():
             self._go_on(None)
-        return self._wire
+            yield from self._encode_pending()
+        body: Members = [("model", request.model_id), ("messages", self._with_system()), ("stream", True)]
+        options = request.options
+        if self._dialect.stream_usage:
+            body.append(("stream_options", {"include_usage": True}))
+        if request.tools:
+            body.append(("tools", self._encoded_tools(request.tools, _tool)))
+        given = {
+            self._dialect.output_limit_name: options.max_output_tokens,
+            "temperature": options.temperature,
+            "top_p": options.top_p,
+            "stop": list(options.stop_sequences) or None,
+            "reasoning_effort": options.reasoning_effort or None,
+        }
+        return body + [(name, value) for name, value in given.items() if value is not None]
+
+    def _with_system(self) -> Pieces:
+        """Returns the pieces of all messages; each message but the first begins with a comma."""
+        system = self.reader.system_prompt()
+        if system:
+            return Pieces([b"[" + encoded({"role": "system", "content": system}), *self.pieces, b"]"])
+        return Pieces([b"[" + self.pieces[0][1:], *self.pieces[1:], b"]"])
+
+    @property
+    def _model_id(self) -> str:
+        return self.reader.asked.model_id.lower()
+
+    def _add(self, wire: dict[str, Any]) -> None:
+        self._pending.append(wire)
+        self._roles.append(wire["role"])
+
+    def _encode_pending(self) -> Sliced[None]:
+        for wire in self._pending:
+            first, *others = yield from encoded_in_pieces(wire)
+            self.pieces += (b"," + first, *others)
+        self._pending.clear()
 
     def _add_system(self, message: Message) -> None:
-        text = self._reader.system_text(message)
+        text = self.reader.system_text(message)
         if text and self._strict:
             self._repairs.replaced(RepairReason.SYSTEM_AS_USER_TEXT, message)
             self._add_user([f"<system>\n{text}\n</system>"], message)
         elif text:
-            self._wire.append({"role": "system", "content": text})
+            self._add({"role": "system", "content": text})
 
     def _add_user(self, said: list[str | ShownFile], message: Message | None) -> None:
         if not said:
             return
-        if self._strict and self._wire and self._wire[-1]["role"] == "tool":
+        if self._strict and self._roles[-1:] == ["tool"]:
             # Mistral answers "Unexpected role 'user' after role 'tool'" to this request and to all later ones.
             self._repairs.added(RepairReason.RESULTS_ANSWERED, message, text=GO_ON)
-            self._wire.append({"role": "assistant", "content": GO_ON})
+            self._add({"role": "assistant", "content": GO_ON})
         entries = [_entry(item) for item in said]
         if all(entry["type"] == "text" for entry in entries):
             content: Any = "\n\n".join(entry["text"] for entry in entries)
         else:
             content = entries
-        self._wire.append({"role": "user", "content": content})
-        self._somebody_spoke = True
+        self._add({"role": "user", "content": content})
+        self._somebody_spoke.append(True)
 
     def _go_on(self, before: Message | None) -> None:
         self._repairs.added(RepairReason.CONVERSATION_CONTINUES, before, text=GO_ON)
@@ -171,7 +203,7 @@ class _MessageBuilder:
 
     def _is_the_users_turn(self) -> bool:
         """Returns whether a user message must follow: there is none, or a strict API requires one after an answer."""
-        return not self._somebody_spoke or (self._strict and self._wire[-1]["role"] == "assistant")
+        return not self._somebody_spoke or (self._strict and self._roles[-1:] == ["assistant"])
 
     def _add_answer(self, message: Message, with_reasoning: bool) -> None:
         answer = _Answer(message)
@@ -192,33 +224,33 @@ class _MessageBuilder:
             case Text() | Refusal() as content:
                 self._read_text(part, content, answer)
             case File() as file:
-                answer.texts.append(self._reader.models_file(answer.message, part, file))
+                answer.texts.append(self.reader.models_file(answer.message, part, file))
             case Reasoning(text):
                 self._read_thought(part, text, answer)
             case ToolUse() as call:
                 self._read_call(part, call, answer)
             case ProviderContent():
-                if self._reader.own_state(answer.message, part):
+                if self.reader.own_state(answer.message, part):
                     self._repairs.dropped(RepairReason.UNUSABLE_STATE, answer.message, part)
             case _:
                 self._repairs.dropped(RepairReason.MISPLACED, answer.message, part)
 
     def _read_text(self, part: Part, content: Text | Refusal, answer: _Answer) -> None:
         # White space between two texts of one answer keeps them apart.
-        text = content.text if answer.texts else self._reader.text(answer.message, part, content)
+        text = content.text if answer.texts else self.reader.text(answer.message, part, content)
         if text:
             answer.texts.append(text)
-        if self._reader.own_state(answer.message, part):
+        if self.reader.own_state(answer.message, part):
             self._repairs.dropped(RepairReason.UNUSABLE_STATE, answer.message, part)
 
     def _read_thought(self, part: Part, text: str, answer: _Answer) -> None:
         if not part.provider_state:
-            if self._reader.asked_model_made(answer.message):
+            if self.reader.asked_model_made(answer.message):
                 answer.readable.append((part, text))
             else:
                 self._repairs.dropped(RepairReason.REASONING_OF_ANOTHER_MODEL, answer.message, part)
             return
-        state = self._reader.own_state(answer.message, part)
+        state = self.reader.own_state(answer.message, part)
         details = state.get("reasoning_details")
         if isinstance(details, list) and details:
             answer.detailed.append((part, details))
@@ -226,7 +258,7 @@ class _MessageBuilder:
             answer.readable.append((part, text))
 
     def _read_call(self, part: Part, call: ToolUse, answer: _Answer) -> None:
-        match self._reader.call(answer.message, part, call):
+        match self.reader.call(answer.message, part, call):
             case SentCall() as sent:
                 answer.calls.append(sent)
                 media = sent.media()
@@ -242,10 +274,10 @@ class _MessageBuilder:
                 {"id": c.call_id, "type": "function", "function": {"name": c.name, "arguments": c.arguments_json}}
                 for c in answer.calls
             ]
-        self._wire.append(wire | self._reasoning(answer, with_reasoning))
+        self._add(wire | self._reasoning(answer, with_reasoning))
         for call in answer.calls:
             result = join_text((call.result, *call.file_texts())) or NO_OUTPUT
-            self._wire.append({"role": "tool", "tool_call_id": call.call_id, "content": result})
+            self._add({"role": "tool", "tool_call_id": call.call_id, "content": result})
 
     def _reasoning(self, answer: _Answer, wanted: bool) -> dict[str, Any]:
         """Returns the field with the reasoning; {} when there is none to send."""
@@ -261,6 +293,10 @@ class _MessageBuilder:
         for part, _ in answer.readable:
             self._repairs.dropped(RepairReason.REASONING_NOT_TAKEN, answer.message, part)
         return field
+
+
+def _tool(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
 
 
 def _turns_with_calls(messages: Sequence[Message]) -> frozenset[str]:

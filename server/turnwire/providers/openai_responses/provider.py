@@ -1,14 +1,16 @@
 """OpenAI Responses."""
 
 from collections.abc import AsyncGenerator
+from functools import partial
 
-from turnwire.ports.provider import PreparedRequest, ProviderRequest, StreamItem
+from turnwire.ports.provider import PreparedRequest, StreamItem
 from turnwire.providers.answer.stream import read_answer
 from turnwire.providers.http import trace_headers
-from turnwire.providers.openai_client import openai_client, posted
-from turnwire.providers.openai_responses.request import build_responses_request
+from turnwire.providers.openai_client import openai_client
+from turnwire.providers.openai_responses.request import ResponsesWriter
 from turnwire.providers.openai_responses.stream import API, ResponsesReader
 from turnwire.providers.request.wire_names import original_names
+from turnwire.providers.sending import post
 from turnwire.providers.settings import ProviderSettings
 from turnwire.providers.shared import Shared
 
@@ -31,20 +33,16 @@ class OpenAIResponsesProvider:
         self._share = shared.loop
         self._reasoning_summary = settings.reasoning_summary
 
-    def prepare(self, request: ProviderRequest) -> PreparedRequest:
-        """See `Provider.prepare`."""
-        return build_responses_request(request, self.provider_id, self._reasoning_summary)
+    def writer(self) -> ResponsesWriter:
+        """See `Provider.writer`."""
+        return ResponsesWriter(self.provider_id, self._reasoning_summary)
 
     def stream(self, prepared: PreparedRequest) -> AsyncGenerator[StreamItem, None]:
         """See `Provider.stream`."""
-        request, body = prepared.request, prepared.body
+        request = prepared.request
         reader = ResponsesReader(original_names(tool.name for tool in request.tools), request.model_id, self._secrets)
-        return read_answer(
-            lambda: posted(self._client, "/responses", body, trace_headers(self._settings)),
-            reader,
-            self._secrets,
-            self._share,
-        )
+        send = partial(post, self._client.post, "/responses", prepared.pieces, trace_headers(self._settings))
+        return read_answer(send, reader, self._secrets, self._share)
 
     async def aclose(self) -> None:
         """See `Provider.aclose`."""

@@ -5,6 +5,7 @@ is bound to the model and the organisation, not to what comes before it, so it i
 """
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from turnwire.domain.conversation.messages import (
@@ -18,10 +19,13 @@ from turnwire.domain.conversation.messages import (
     Text,
     ToolUse,
 )
+from turnwire.domain.incremental.slices import Sliced, at_once
 from turnwire.domain.repairs import RepairReason
 from turnwire.ports.provider import PreparedRequest, ProviderRequest
 from turnwire.providers.openai_responses.stream import API
 from turnwire.providers.request.content import PDF_TYPE, data_url, join_text
+from turnwire.providers.request.encoding import encoded_in_pieces
+from turnwire.providers.request.history import HistoryWriter, Members, Pieces
 from turnwire.providers.request.reader import GO_ON, NO_OUTPUT, RequestReader, SentCall, ShownFile, ToldResult
 from turnwire.providers.request.wire_names import CallIds
 
@@ -32,68 +36,78 @@ _REASONING_MODEL = re.compile(r"(?:^|/)(?:o\d|gpt-(?:[5-9]|oss)(?!.*chat)|codex|
 
 
 def build_responses_request(request: ProviderRequest, provider_id: str, reasoning_summary: str) -> PreparedRequest:
-    """Returns the request with its JSON body.
+    """Returns the request with its JSON body, written afresh.
 
     Args:
         request: The neutral request.
         provider_id: The provider whose reasoning may be sent back.
         reasoning_summary: "auto", "concise" or "detailed" to ask for readable reasoning; "" for none.
     """
-    reader = RequestReader(request, provider_id, API, CallIds(max_chars=64))
-    system, messages = reader.conversation()
-    options = request.options
-    items = _InputBuilder(reader).wire_items(messages)
-    body: dict[str, Any] = {"model": request.model_id, "input": items, "store": False, "stream": True}
-    if system:
-        body["instructions"] = system
-    if request.tools:
-        body["tools"] = []
-        for tool in request.tools:
-            name, schema = reader.tool(tool)
-            wire = {"type": "function", "name": name, "description": tool.description, "parameters": schema}
-            # The default is true, which refuses most schemas that were not written for it.
-            body["tools"].append({**wire, "strict": False})
-    reasons = bool(options.reasoning_effort) or _REASONING_MODEL.search(request.model_id.lower()) is not None
-    if reasons or any(map(_is_reasoning, items)):
-        body["include"] = ["reasoning.encrypted_content"]
-        reasoning = {"effort": options.reasoning_effort, "summary": reasoning_summary}
-        if any(reasoning.values()):
-            body["reasoning"] = {name: value for name, value in reasoning.items() if value}
-    if options.max_output_tokens is not None:
-        body["max_output_tokens"] = options.max_output_tokens
-    if options.temperature is not None:
-        body["temperature"] = options.temperature
-    if options.top_p is not None:
-        body["top_p"] = options.top_p
-    if options.stop_sequences:
-        reader.option_dropped("stop_sequences", list(options.stop_sequences), "the API has no such option")
-    return PreparedRequest(request=request, body=body, repairs=reader.repairs.in_order())
+    return at_once(ResponsesWriter(provider_id, reasoning_summary).prepare(request))
 
 
-class _InputBuilder:
-    """Writes the input items of one request."""
+class ResponsesWriter(HistoryWriter):
+    """Writes the requests of one conversation. No later message changes the items of an earlier one."""
 
-    def __init__(self, reader: RequestReader) -> None:
-        self._reader = reader
+    def __init__(self, provider_id: str, reasoning_summary: str) -> None:
+        """Takes what `build_responses_request` does."""
+        self._has_reasoning: list[bool] = []
+        """Has an entry for each item of reasoning."""
+        reader = RequestReader(provider_id, API, CallIds(max_chars=64))
+        super().__init__(reader, [], self._has_reasoning)
         self._repairs = reader.repairs
+        self._reasoning_summary = reasoning_summary
 
-    def wire_items(self, messages: tuple[Message, ...]) -> list[Item]:
-        """Returns the items; at least one."""
-        items: list[Item] = []
-        for message in messages:
-            if message.type is MessageType.ASSISTANT:
-                own, behind = self._answer(message)
-                if (own or behind) and not items:
-                    # The request for this answer had the same added user message.
-                    items.append(self._go_on(message))
-                items += own + behind
-            elif message.type is MessageType.SYSTEM:
-                text = self._reader.system_text(message)
-                if text:
-                    items.append({"role": "developer", "content": text})
-            else:
-                items += _user_item(self._reader.user_content(message))
-        return items or [self._go_on(None)]
+    def _write_from(self, first: int, messages: Sequence[Message]) -> Sliced[int]:
+        for message in messages[first:]:
+            self._begin(message)
+            if not self.reader.joins_system(message):
+                yield from self._add(self._items(message))
+            self._end()
+            yield
+        return len(messages)
+
+    def _add(self, items: list[Item]) -> Sliced[None]:
+        for item in items:
+            self._has_reasoning += [True] * _is_reasoning(item)
+            first, *others = yield from encoded_in_pieces(item)
+            self.pieces += (b"," + first, *others)
+
+    def _items(self, message: Message) -> list[Item]:
+        if message.type is MessageType.ASSISTANT:
+            own, behind = self._answer(message)
+            # the request for this answer had the same added user message
+            before = [self._go_on(message)] if (own or behind) and not self.pieces else []
+            return before + own + behind
+        if message.type is MessageType.SYSTEM:
+            text = self.reader.system_text(message)
+            return [{"role": "developer", "content": text}] if text else []
+        return _user_item(self.reader.user_content(message))
+
+    def _members(self, request: ProviderRequest) -> Sliced[Members]:
+        if not self.pieces:
+            yield from self._add([self._go_on(None)])
+        items = Pieces([b"[" + self.pieces[0][1:], *self.pieces[1:], b"]"])
+        body: Members = [("model", request.model_id), ("input", items), ("store", False), ("stream", True)]
+        system, options = self.reader.system_prompt(), request.options
+        if system:
+            body.append(("instructions", system))
+        if request.tools:
+            body.append(("tools", self._encoded_tools(request.tools, _tool)))
+        reasons = bool(options.reasoning_effort) or _REASONING_MODEL.search(request.model_id.lower()) is not None
+        if reasons or self._has_reasoning:
+            body.append(("include", ["reasoning.encrypted_content"]))
+            reasoning = {"effort": options.reasoning_effort, "summary": self._reasoning_summary}
+            if any(reasoning.values()):
+                body.append(("reasoning", {name: value for name, value in reasoning.items() if value}))
+        if options.stop_sequences:
+            self.reader.option_dropped("stop_sequences", list(options.stop_sequences), "the API has no such option")
+        given = {
+            "max_output_tokens": options.max_output_tokens,
+            "temperature": options.temperature,
+            "top_p": options.top_p,
+        }
+        return body + [(name, value) for name, value in given.items() if value is not None]
 
     def _go_on(self, before: Message | None) -> Item:
         self._repairs.added(RepairReason.CONVERSATION_CONTINUES, before, text=GO_ON)
@@ -110,11 +124,11 @@ class _InputBuilder:
                 case Text() | Refusal() as content:
                     item = self._text_item(message, part, content)
                 case File() as file:
-                    item = {"role": "assistant", "content": self._reader.models_file(message, part, file)}
+                    item = {"role": "assistant", "content": self.reader.models_file(message, part, file)}
                 case Reasoning() | ProviderContent():
                     item = self._own_item(message, part)
                 case ToolUse() as call:
-                    match self._reader.call(message, part, call):
+                    match self.reader.call(message, part, call):
                         case SentCall() as sent:
                             item = _call(sent)
                             outputs.append(_output(sent))
@@ -138,11 +152,11 @@ class _InputBuilder:
         return kept
 
     def _text_item(self, message: Message, part: Part, content: Text | Refusal) -> Item | None:
-        text = self._reader.text(message, part, content)
+        text = self.reader.text(message, part, content)
         if not text:
             return None
         item: Item = {"role": "assistant", "content": text}
-        state = self._reader.own_state(message, part)
+        state = self.reader.own_state(message, part)
         if isinstance(state.get("phase"), str) and state["phase"]:
             item["phase"] = state["phase"]
         elif state:
@@ -151,7 +165,7 @@ class _InputBuilder:
 
     def _own_item(self, message: Message, part: Part) -> Item | None:
         """Returns the provider's own item unchanged; None when it cannot be sent back."""
-        state = self._reader.own_state(message, part)
+        state = self.reader.own_state(message, part)
         if not state:
             return None
         item = state.get("item")
@@ -163,6 +177,11 @@ class _InputBuilder:
             self._repairs.dropped(RepairReason.UNSEALED_REASONING, message, part)
             return None
         return item
+
+
+def _tool(name: str, description: str, schema: dict[str, Any]) -> Item:
+    # `strict` is true unless told, which refuses most schemas that were not written for it
+    return {"type": "function", "name": name, "description": description, "parameters": schema, "strict": False}
 
 
 def _is_reasoning(item: Item) -> bool:

@@ -2,11 +2,11 @@
 
 import json
 import math
-from base64 import b64encode
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from turnwire.domain.conversation.messages import File, ToolStatus, ToolUse
+from turnwire.providers.request.encoding import Base64File
 
 PDF_TYPE = "application/pdf"
 
@@ -100,14 +100,14 @@ def _name(file: File) -> str:
     return file.path or file.filename or "file"
 
 
-def base64_text(data: bytes) -> str:
+def base64_text(data: bytes) -> Base64File:
     """Returns the bytes in base64."""
-    return b64encode(data).decode("ascii")
+    return Base64File("", data)
 
 
-def data_url(mime: str, data: bytes) -> str:
+def data_url(mime: str, data: bytes) -> Base64File:
     """Returns the bytes as a data URL."""
-    return f"data:{mime};base64,{base64_text(data)}"
+    return Base64File(f"data:{mime};base64,", data)
 
 
 def join_text(texts: Iterable[str]) -> str:

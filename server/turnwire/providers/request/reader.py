@@ -1,4 +1,4 @@
-"""Reads a neutral request for the builders: decides what can be sent, and records what cannot.
+"""Reads neutral messages for the writers of the APIs: decides what can be sent, and records what cannot.
 
 The form of a part depends only on the request's model and on what comes before the part, so the next request repeats
 this one word for word.
@@ -107,46 +107,78 @@ NO_IMAGE_LIMITS = ImageLimits()
 
 
 class RequestReader:
-    """Reads one request, in order, once."""
+    """Reads the messages of one conversation, in order. Its writer lets it go back (`grown`)."""
 
-    def __init__(
-        self,
-        request: ProviderRequest,
-        provider_id: str,
-        api: str,
-        ids: CallIds,
-        images: ImageLimits = NO_IMAGE_LIMITS,
-    ) -> None:
+    def __init__(self, provider_id: str, api: str, ids: CallIds, images: ImageLimits = NO_IMAGE_LIMITS) -> None:
         """Args:
-        request: The request.
         provider_id: The provider that is asked; only its own state is sent back to it.
         api: Its API.
         ids: Makes the ids of the calls.
         images: Largest image that the API accepts.
         """
         self._images = images
-        self.request = request
-        self.repairs = RepairList(request.messages)
+        self.request: ProviderRequest | None = None
+        """The request that is being written."""
+        self.repairs = RepairList()
         """What was left out or replaced so far."""
         self._provider_id = provider_id
         self._api = api
         self._ids = ids
-        self._carried: set[str] = set()
+        self._carried: dict[str, None] = {}
         """Provider's ids of the calls that were sent so far with their results."""
-        self._mapped_names: set[str] = set()
+        self._mapped_names: dict[str, None] = {}
+        self._leading: list[str] = []
+        """Texts of the system messages before all others."""
+        self._first_ids: list[str] = []
+        """The first message that joins no system prompt; empty before it."""
+        self.absent: dict[str, int] = {}
+        """Files without bytes, by hash, with the place of the first message that has one."""
+        self._places = 0
+        self.grown: tuple[list[Any] | dict[Any, Any], ...] = (
+            self.repairs.of_messages,
+            ids.used,
+            self._carried,
+            self._mapped_names,
+            self._leading,
+            self._first_ids,
+            self.absent,
+        )
+        """All that grows while messages are read."""
 
-    def conversation(self) -> tuple[str, tuple[Message, ...]]:
-        """Returns the system prompt, joined with the leading system messages, and the remaining messages."""
-        texts = [self.request.system]
-        messages: list[Message] = []
-        for message in self.request.messages:
-            if message.type is MessageType.HOST:
-                self.repairs.dropped(RepairReason.HOST_MESSAGE, message)
-            elif message.type is MessageType.SYSTEM and not messages:
-                texts.append(self.system_text(message))
-            else:
-                messages.append(message)
-        return join_text(texts), tuple(messages)
+    @property
+    def asked(self) -> ProviderRequest:
+        """The request that is being written."""
+        if self.request is None:
+            raise RuntimeError("no request is being written")
+        return self.request
+
+    def begin(self, at: int) -> None:
+        """Call before a message is read: gives its place in the request."""
+        self._places = at
+        self.repairs.begin_message()
+
+    def end(self) -> None:
+        """Call after a message was written."""
+        self.repairs.end_message()
+
+    def joins_system(self, message: Message) -> bool:
+        """Returns whether a message is no entry of the conversation: the host's, or one that joins the system prompt.
+
+        System messages before all others join it. Call once for each message.
+        """
+        if message.type is MessageType.HOST:
+            self.repairs.dropped(RepairReason.HOST_MESSAGE, message)
+            return True
+        if message.type is MessageType.SYSTEM and not self._first_ids:
+            self._leading.append(self.system_text(message))
+            return True
+        if not self._first_ids:
+            self._first_ids.append(message.message_id)
+        return False
+
+    def system_prompt(self) -> str:
+        """Returns the system prompt, joined with the leading system messages."""
+        return join_text((self.asked.system, *self._leading))
 
     def system_text(self, message: Message) -> str:
         """Returns the text of a system message; "" when none of it is sent."""
@@ -182,8 +214,9 @@ class RequestReader:
 
     def file(self, message: Message, part: Part, file: File) -> ShownFile:
         """Returns a file in the form in which the model can be shown it."""
-        data = self.request.files.get(file.sha256)
+        data = self.asked.files.get(file.sha256)
         if data is None:
+            self.absent.setdefault(file.sha256, self._places)
             self.repairs.replaced(RepairReason.FILE_NOT_AVAILABLE, message, part)
             return ShownFile(kind="text", text=file_line(file, "not available"))
         mime = image_type(file, data) if self._can("images") else ""
@@ -201,7 +234,7 @@ class RequestReader:
         return ShownFile(kind="text", text=text)
 
     def _can(self, capability: str) -> bool:
-        known = self.request.capabilities
+        known = self.asked.capabilities
         return known is None or capability in known
 
     def models_file(self, message: Message, part: Part, file: File) -> str:
@@ -214,7 +247,7 @@ class RequestReader:
 
         Sealed reasoning is bound to the model that made it; other state goes to any model of the provider.
         """
-        state, reason = self._judge_state(message, part)
+        state, reason = self.judge_state(message, part)
         if reason is not None:
             self.repairs.dropped(reason, message, part)
         return state or {}
@@ -222,10 +255,13 @@ class RequestReader:
     def asked_model_made(self, message: Message) -> bool:
         """Returns whether an answer was made by the provider and model that are asked now."""
         run = message.model_run
-        return run is not None and (run.provider_id, run.model_requested) == (self._provider_id, self.request.model_id)
+        return run is not None and (run.provider_id, run.model_requested) == (self._provider_id, self.asked.model_id)
 
-    def _judge_state(self, message: Message, part: Part) -> tuple[dict[str, Any] | None, RepairReason | None]:
-        """Returns the state, or why it is left out; neither when a part needs no state and has none."""
+    def judge_state(self, message: Message, part: Part) -> tuple[dict[str, Any] | None, RepairReason | None]:
+        """Returns the part's state if it may be sent back, or why it is left out; records nothing.
+
+        Returns neither when a part needs no state and has none.
+        """
         is_reasoning = isinstance(part.content, Reasoning)
         needs_state = isinstance(part.content, Reasoning | ProviderContent)
         if not part.provider_state or part.status is not PartStatus.COMPLETE:
@@ -238,7 +274,7 @@ class RequestReader:
         state = strict_object(part.provider_state)
         if state is None:
             return None, RepairReason.UNUSABLE_STATE
-        if state.get("api") != self._api or (needs_state and state.get("model") != self.request.model_id):
+        if state.get("api") != self._api or (needs_state and state.get("model") != self.asked.model_id):
             return None, foreign
         return state, None
 
@@ -268,7 +304,7 @@ class RequestReader:
         call_id = self._ids.wire_id(part.first_id, call)
         if call_id != call.call_id:
             self.repairs.replaced(RepairReason.ID_MAPPED, message, part, call_id=call.call_id, wire_id=call_id)
-        self._carried.add(call.call_id)
+        self._carried[call.call_id] = None
         return SentCall(
             call_id=call_id,
             name=self._name(call.name, message, part),
@@ -301,7 +337,7 @@ class RequestReader:
     def _name(self, name: str, message: Message | None = None, part: Part | None = None) -> str:
         wire = wire_name(name)
         if wire != name and name not in self._mapped_names:
-            self._mapped_names.add(name)
+            self._mapped_names[name] = None
             self.repairs.replaced(RepairReason.NAME_MAPPED, message, part, name=name, wire_name=wire)
         return wire
 

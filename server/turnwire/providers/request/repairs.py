@@ -1,18 +1,21 @@
 """Records what a request builder leaves out, replaces or adds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from turnwire.domain.conversation.messages import Message, Part
 from turnwire.domain.repairs import Repair, RepairAction, RepairReason, explain
 
 
 class RepairList:
-    """The repairs of one request."""
+    """The repairs of one request. Messages are written in order, and `end_message` follows each."""
 
-    def __init__(self, messages: Sequence[Message]) -> None:
-        """Takes the neutral request's messages, which give the order of the repairs."""
-        self._position = {message.message_id: at for at, message in enumerate(messages)}
-        self._found: list[Repair] = []
+    def __init__(self) -> None:
+        """Starts empty."""
+        self.of_messages: list[Repair] = []
+        """In the order of the messages and their parts; those of the current message as they came."""
+        self.of_request: list[Repair] = []
+        """Those of the request as a whole."""
+        self._begun = 0
 
     def dropped(
         self, reason: RepairReason, message: Message | None = None, part: Part | None = None, **details: object
@@ -32,9 +35,18 @@ class RepairList:
         """Records that something is sent that the request does not have; it comes before `message`."""
         self._note(RepairAction.ADDED, reason, message, part, details)
 
+    def begin_message(self) -> None:
+        """Call before a message is written: what is recorded until `end_message` is about it."""
+        self._begun = len(self.of_messages)
+
+    def end_message(self) -> None:
+        """Brings the repairs of a message into the order of its parts; those of the whole message come first."""
+        if len(self.of_messages) > self._begun + 1:
+            self.of_messages[self._begun :] = sorted(self.of_messages[self._begun :], key=_place)
+
     def in_order(self) -> tuple[Repair, ...]:
         """Returns the repairs by message and part: whole messages before their parts, the whole request last."""
-        return tuple(sorted(self._found, key=self._place))
+        return (*self.of_messages, *self.of_request)
 
     def _note(
         self,
@@ -51,8 +63,8 @@ class RepairList:
             message_id=message.message_id if message else "",
             part_index=part.index if part else None,
         )
-        self._found.append(repair)
+        (self.of_messages if message else self.of_request).append(repair)
 
-    def _place(self, repair: Repair) -> tuple[int, int]:
-        at = self._position.get(repair.message_id, len(self._position))
-        return at, -1 if repair.part_index is None else repair.part_index
+
+def _place(repair: Repair) -> int:
+    return -1 if repair.part_index is None else repair.part_index

@@ -30,7 +30,7 @@ def original_names(names: Iterable[str]) -> dict[str, str]:
 
 
 class CallIds:
-    """Ids of one request's tool calls: unique, and acceptable to the API."""
+    """Ids of a conversation's tool calls: unique, and acceptable to the API."""
 
     def __init__(self, max_chars: int, exact_chars: int | None = None) -> None:
         """Args:
@@ -39,7 +39,8 @@ class CallIds:
         """
         self._max_chars = max_chars
         self._exact_chars = exact_chars
-        self._used: set[str] = set()
+        self.used: dict[str, None] = {}
+        """The ids so far, in their order."""
 
     def wire_id(self, first_id: str, call: ToolUse) -> str:
         """Returns the id to send for the call and for its result. Call it once per tool call.
@@ -53,10 +54,10 @@ class CallIds:
             fits = len(call_id) == self._exact_chars and call_id.isascii() and call_id.isalnum()
         else:
             fits = len(call_id) <= self._max_chars and _NAME.fullmatch(call_id) is not None
-        if not fits or call_id in self._used:
+        if not fits or call_id in self.used:
             digest = _hash(f"{first_id} {call_id}")
             call_id = digest[: self._exact_chars] if self._exact_chars else f"call_{digest[:24]}"
-        self._used.add(call_id)
+        self.used[call_id] = None
         return call_id
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.fakes.domain_values import make_answer, make_message, make_part, make_turn
-from turnwire.core.context.assembly import assemble, file_hashes
+from turnwire.core.context.assembly import assemble
 from turnwire.domain.conversation.messages import (
     Compaction,
     Content,
@@ -25,6 +25,11 @@ from turnwire.domain.conversation.turns import GenerationOptions, ToolDefinition
 from turnwire.ports.provider import ProviderRequest
 
 FILE = File(sha256="ab", size_bytes=1, mime="text/plain")
+
+
+def file_hashes(request: ProviderRequest) -> frozenset[str]:
+    """Returns the hashes of the files that a request refers to."""
+    return frozenset(f.sha256 for message in request.messages for f in (*message.files(), *message.result_files()))
 
 
 def _sent(*history: Message) -> tuple[Message, ...]:

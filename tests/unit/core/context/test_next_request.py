@@ -35,17 +35,19 @@ async def test_an_unknown_window_is_never_too_small() -> None:
 
 
 async def test_files_are_loaded_and_those_to_summarise_too() -> None:
-    """Text goes into the summary in short; what is sent has the bytes."""
+    """Text goes into the summary in short; the model gets the bytes of what is sent, and no others are read."""
     notes = File(sha256="ab", size_bytes=10, mime="text/plain", filename="notes.txt")
     kept = File(sha256="cd", size_bytes=10, mime="text/plain", filename="kept.txt")
     world = World(
         says("what was"),
+        says("fine"),
         history=[make_message("u1", WORDS * 4, notes, turn_id="t1"), make_message("msg_user", kept, turn_id="trn_1")],
     )
     world.store.contents = {"ab": b"remember me", "cd": b"and me"}
-    step = await world.requests.next()
-    assert "remember me" in words_in(world.provider.requests[0].messages[0])
-    assert step.request.files == {"cd": b"and me"}
+    await world.run()
+    summary, asked = world.provider.requests
+    assert "remember me" in words_in(summary.messages[0])
+    assert asked.files == {"cd": b"and me"}
 
 
 async def test_a_refusal_for_length_is_answered_with_a_summary() -> None:

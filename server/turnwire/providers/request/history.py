@@ -1,0 +1,159 @@
+"""Writes the messages of one conversation's requests, and keeps what it wrote.
+
+A request mostly begins with the messages of the request before it, and their form depends only on what comes before
+them. So a writer compares the messages with those that it has written, goes back to the first that differs, and writes
+from there. What an API lets later messages change (`_settled`) is written anew each time; it stands at the very end.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any
+
+from msgspec import Struct
+
+from turnwire.domain.conversation.messages import Message
+from turnwire.domain.conversation.turns import ToolDefinition
+from turnwire.domain.incremental.growing import Growing, Mark
+from turnwire.domain.incremental.slices import Sliced, common_length
+from turnwire.ports.provider import PreparedRequest, ProviderRequest
+from turnwire.providers.request.encoding import encoded
+from turnwire.providers.request.reader import RequestReader
+
+
+class Pieces(Struct, frozen=True):
+    """A value that is JSON already."""
+
+    pieces: list[bytes]
+
+
+Members = list[tuple[str, object]]
+"""The members of a request's body in order, each a value or its `Pieces`."""
+
+ToolForm = Callable[[str, str, dict[str, Any]], dict[str, Any]]
+"""Returns a tool in the API's form: of its name, its description and the schema of its arguments."""
+
+_BOOKKEEPING_BYTES = 400
+"""What a message costs beside its pieces: a mark and the places in the lists."""
+
+
+class HistoryWriter(ABC):
+    """Implements `ports.provider.RequestWriter` for one API. Each API has a subclass, which writes the messages.
+
+    A subclass appends to `pieces` and to containers that it names when it is made, and to nothing else, so that
+    everything can go back. `_marks[n]` is the state before message n.
+    """
+
+    minds_prefix = False
+    """Whether the form of a message depends on `ProviderRequest.prefix_changed`."""
+
+    def __init__(self, reader: RequestReader, pieces: list[bytes], *grown: list[Any] | dict[Any, Any]) -> None:
+        """Args:
+        reader: A fresh one, for this writer alone.
+        pieces: Where the subclass appends the JSON of the messages, separators included.
+        grown: Other containers of the subclass that grow while messages are written.
+        """
+        self.reader = reader
+        self.pieces = pieces
+        self._state = Growing((*reader.grown, self.pieces, *grown))
+        self._messages: list[Message] = []
+        self._marks: list[Mark] = []
+        self._settled = 0
+        self._asked: object = None
+        self._changed = frozenset[str]()
+        self._tools: dict[ToolDefinition, bytes] = {}
+        self.size_bytes = 0
+
+    def missing_files(self, request: ProviderRequest) -> Sliced[frozenset[str]]:
+        """See `RequestWriter.missing_files`."""
+        kept = yield from self._kept(request)
+        hashes = set(self.reader.absent)
+        for message in request.messages[kept:]:
+            hashes.update(file.sha256 for file in chain(message.files(), message.result_files()))
+            yield
+        return frozenset(hashes)
+
+    def prepare(self, request: ProviderRequest) -> Sliced[PreparedRequest]:
+        """See `RequestWriter.prepare`."""
+        is_whole = False
+        try:
+            kept = yield from self._kept(request)
+            self._go_back(kept)
+            self._asked, self._changed = (request.model_id, request.capabilities), request.prefix_changed
+            self.reader.request = request
+            self._settled = yield from self._write_from(kept, request.messages)
+            end = self._state.mark()
+            pieces = yield from self._body(request)
+            prepared = PreparedRequest(request=request, pieces=pieces, repairs=self.reader.repairs.in_order())
+            self._state.go_back(end)
+            self.size_bytes = sum(map(len, self.pieces)) + _BOOKKEEPING_BYTES * len(self._marks)
+            is_whole = True
+        finally:
+            self.reader.repairs.of_request.clear()
+            self.reader.request = None
+            if not is_whole:  # interrupted in the middle of a message
+                self._go_back(0)
+        return prepared
+
+    @abstractmethod
+    def _write_from(self, first: int, messages: Sequence[Message]) -> Sliced[int]:
+        """Writes the messages from the first on, each between `_begin` and `_end`.
+
+        Returns how many of all messages have a form that no later message changes.
+        """
+
+    @abstractmethod
+    def _members(self, request: ProviderRequest) -> Sliced[Members]:
+        """Returns the body's members. May write what the API wants behind the messages; that is taken back."""
+
+    def _boundary(self, kept: int, messages: Sequence[Message]) -> int:
+        """Returns from where to write when the first `kept` messages are the same; that, or an earlier place."""
+        del messages
+        return kept
+
+    def _begin(self, message: Message) -> None:
+        self._marks.append(self._state.mark())
+        self._messages.append(message)
+        self.reader.begin(len(self._messages) - 1)
+
+    def _end(self) -> None:
+        self.reader.end()
+
+    def _go_back(self, kept: int) -> None:
+        """Forgets all but the first messages."""
+        if kept < len(self._marks):
+            self._state.go_back(self._marks[kept])
+            del self._marks[kept:], self._messages[kept:]
+
+    def _kept(self, request: ProviderRequest) -> Sliced[int]:
+        """Returns how many of the first messages need not be written again."""
+        if self._asked != (request.model_id, request.capabilities):
+            return 0
+        kept = yield from common_length(self._messages, request.messages)
+        kept = min(kept, self._settled, *(at for sha256, at in self.reader.absent.items() if sha256 in request.files))
+        if self.minds_prefix and self._changed != request.prefix_changed:
+            changed = self._changed ^ request.prefix_changed
+            for at in range(kept):
+                if self._messages[at].message_id in changed:
+                    kept = at
+                    break
+                yield
+        return self._boundary(kept, request.messages)
+
+    def _body(self, request: ProviderRequest) -> Sliced[tuple[bytes, ...]]:
+        """Returns the body in pieces."""
+        body: list[bytes] = []
+        members = yield from self._members(request)
+        for at, (name, value) in enumerate(members):
+            body.append((b"," if at else b"{") + encoded(name) + b":")
+            body += value.pieces if isinstance(value, Pieces) else [encoded(value)]
+        body.append(b"}")
+        return tuple(body)
+
+    def _encoded_tools(self, tools: Sequence[ToolDefinition], form: ToolForm) -> Pieces:
+        """Returns the tools as JSON; what was written for the request before is used again."""
+        known, self._tools = self._tools, {}
+        for tool in tools:
+            name, schema = self.reader.tool(tool)
+            self._tools[tool] = known.get(tool) or encoded(form(name, tool.description, schema))
+        return Pieces([b"[" + b",".join(self._tools[tool] for tool in tools) + b"]"])

@@ -34,7 +34,6 @@ from opencode.session.session_pb2 import (
 from opencode.turn.turn_service_pb2 import StartTurnRequest
 from tests.support.clients.conversation import (
     FOREVER,
-    Watch,
     ask,
     displayed,
     file,
@@ -48,6 +47,7 @@ from tests.support.clients.conversation import (
     watching,
     words_of,
 )
+from tests.support.clients.rereading import Reader
 from tests.support.oracles.fold import SessionFold, comparable
 from tests.support.servers.running import Client, connect, running_server
 
@@ -247,31 +247,6 @@ async def test_watchers_are_told(client: Client) -> None:
     assert filtered == ["conversation_changed"] * 3
     async with watching(client, session_id, resume_token=reverted.resume_token) as watch:
         await watch.until_kind("conversation_changed", 3)
-
-
-class Reader:
-    """A client that holds a conversation as the contract tells it to: it folds, and reads the list when it has to."""
-
-    def __init__(self, client: Client, session_id: str) -> None:
-        """Takes the session."""
-        self.client = client
-        self.fold = SessionFold(session_id)
-
-    async def follow(self, watch: Watch, sequence: int) -> None:
-        """Reads events up to a sequence."""
-        while (self.fold.head or 0) < sequence:
-            for event in await watch.batch():
-                if event.sequence and event.sequence <= (self.fold.head or 0):
-                    continue  # what the list had already
-                rereads = self.fold.rereads
-                self.fold.apply(event)
-                if self.fold.rereads > rereads:
-                    await self._reread()
-
-    async def _reread(self) -> None:
-        request = ListMessagesRequest(session_id=self.fold.session_id, page_size=1000)
-        listed = await self.client.messages.ListMessages(request)
-        self.fold = SessionFold(self.fold.session_id, listed.sequence, listed.messages)
 
 
 steps = st.lists(

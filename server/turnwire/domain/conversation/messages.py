@@ -192,7 +192,7 @@ class Branch(Struct, frozen=True, kw_only=True, omit_defaults=True):
     previous_message_id: str = ""
     """The message before it; "" when it could begin the conversation."""
     turn_id: str = ""
-    """Of the first message of a branch: the turn that the message before it had on this branch."""
+    """The turn of the message before it when the path led on to this one; "" for none."""
 
 
 class ModelRef(Struct, frozen=True):

@@ -5,7 +5,10 @@ tree: the messages that are not hidden, in the order of their places. A message 
 its own, so all that passes hidden messages by passes it by. Places grow along every line of the tree.
 """
 
+import itertools
 import sqlite3
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from turnwire.domain.errors import MessageNotFound
@@ -17,10 +20,8 @@ class NewPath(NamedTuple):
     """What a change of the path did."""
 
     rewound: Rewound
-    answered_id: str = ""
-    """The last message that stays, when it has other answers now, and so another turn; "" otherwise."""
-    turn_id: str = ""
-    """The turn that it has now."""
+    turns: Mapping[str, str] = MappingProxyType({})
+    """The turns that messages on the path have from now on, by their ids: those that have other answers behind them."""
 
 
 class TreeRow(NamedTuple):
@@ -34,7 +35,7 @@ class TreeRow(NamedTuple):
     hidden_at: int
     queued: int
     turn_id: str
-    branch_turn: str
+    branch_turn: str | None
 
     @property
     def is_shown(self) -> bool:
@@ -59,16 +60,16 @@ SELECT * FROM up
 """A message and those before it, up to the first one that is not off the path."""
 
 _NEWEST_END = f"""
-WITH RECURSIVE down (id, message_id) AS (
-    SELECT id, message_id FROM messages WHERE message_id = :id
+WITH RECURSIVE down (id, message_id, depth) AS (
+    SELECT id, message_id, 0 FROM messages WHERE message_id = :id
     UNION ALL
-    SELECT child.id, child.message_id FROM down JOIN messages AS child ON child.id = (
+    SELECT child.id, child.message_id, depth + 1 FROM down JOIN messages AS child ON child.id = (
         SELECT id FROM messages WHERE {OFF} AND previous = down.message_id ORDER BY place DESC LIMIT 1
     )
 )
-SELECT id FROM down
+SELECT {_COLUMNS} FROM down JOIN messages ON messages.id = down.id WHERE depth > 0 ORDER BY depth
 """
-"""A message off the path and what follows it, the newest of alternatives each time."""
+"""What follows a message off the path, the newest of alternatives each time."""
 
 _SUBTREE = f"""
 WITH RECURSIVE under (id, message_id) AS (
@@ -97,14 +98,22 @@ def select_path(db: sqlite3.Connection, session: int, change: SelectPath) -> New
             kept = _find(db, session, kept.previous)
     elif change.end is PathEnd.NEWEST and not joining:
         return NewPath(Rewound(0, change.message_id))
+    line = joining[::-1]
+    if change.end is PathEnd.NEWEST:
+        behind = db.execute(_NEWEST_END, {"session": session, "id": change.message_id})
+        line += [TreeRow(*row) for row in behind]
     left = _leave(db, session, kept)
-    joined = _join(db, session, joining, goes_on=change.end is PathEnd.NEWEST)
-    if kept is None:
-        return NewPath(Rewound(left + joined, None, joined))
-    rewound = Rewound(left + joined, kept.message_id, joined)
-    if not joining or joining[-1].branch_turn == kept.turn_id:
-        return NewPath(rewound)
-    return NewPath(rewound, kept.message_id, joining[-1].branch_turn)
+    db.executemany(
+        f"UPDATE messages SET hidden = 0, hidden_at = {NEVER_HIDDEN}, branch_turn = NULL WHERE id = ?",
+        [(row.id,) for row in line],
+    )
+    before = [kept] if kept is not None else []
+    turns = {
+        one.message_id: behind.branch_turn
+        for one, behind in itertools.pairwise([*before, *line])
+        if behind.branch_turn not in (None, one.turn_id)
+    }
+    return NewPath(Rewound(left + len(line), kept.message_id if kept is not None else None, len(line)), turns)
 
 
 def carry_branches(db: sqlite3.Connection, session: int, message_id: str) -> None:
@@ -120,6 +129,16 @@ def carry_branches(db: sqlite3.Connection, session: int, message_id: str) -> Non
         return
     values["shift"] = place - first + 1
     db.execute(f"UPDATE messages SET place = place + :shift WHERE id IN ({_SUBTREE})", values)
+
+
+def keep_turn(db: sqlite3.Connection, session: int, message_id: str, turn_id: str) -> None:
+    """Lets what follows a message off the path remember the turn that the message has, before it gets another one."""
+    db.execute(
+        f"UPDATE messages SET branch_turn = (SELECT turn_id FROM messages WHERE message_id = :id)"
+        f" WHERE {OFF} AND previous = :id AND branch_turn IS NULL"
+        " AND (SELECT turn_id FROM messages WHERE message_id = :id) <> :turn_id",
+        {"session": session, "id": message_id, "turn_id": turn_id},
+    )
 
 
 def take_back_beginnings(db: sqlite3.Connection, session: int, before: int, after: int) -> None:
@@ -155,32 +174,7 @@ def _find(db: sqlite3.Connection, session: int, message_id: str) -> TreeRow | No
 
 
 def _leave(db: sqlite3.Connection, session: int, kept: TreeRow | None) -> int:
-    """Takes all behind a message off the path; its first one remembers the turn of that message. Returns how many."""
-    values = {
-        "session": session,
-        "place": 0 if kept is None else kept.place,
-        "turn_id": "" if kept is None else kept.turn_id,
-        "off": OFF_PATH,
-    }
-    behind = f"{SHOWN} AND place > :place"
-    db.execute(
-        f"UPDATE messages SET branch_turn = :turn_id WHERE branch_turn <> :turn_id"
-        f" AND id = (SELECT id FROM messages WHERE {behind} ORDER BY place LIMIT 1)",
-        values,
-    )
-    return db.execute(f"UPDATE messages SET hidden = 1, hidden_at = :off WHERE {behind}", values).rowcount
-
-
-def _join(db: sqlite3.Connection, session: int, joining: list[TreeRow], *, goes_on: bool) -> int:
-    """Puts messages on the path, and what follows the first of them where it goes on. Returns how many."""
-    if not joining:
-        return 0
-    show = f"UPDATE messages SET hidden = 0, hidden_at = {NEVER_HIDDEN} WHERE id"
-    if goes_on:
-        values = {"session": session, "id": joining[0].message_id}
-        joined = db.execute(f"{show} IN ({_NEWEST_END})", values).rowcount
-        joining = joining[1:]
-    else:
-        joined = 0
-    db.executemany(f"{show} = ?", [(row.id,) for row in joining])
-    return joined + len(joining)
+    """Takes all behind a message off the path. Returns how many."""
+    leave = f"UPDATE messages SET hidden = 1, hidden_at = :off WHERE {SHOWN} AND place > :place"
+    values = {"session": session, "place": 0 if kept is None else kept.place, "off": OFF_PATH}
+    return db.execute(leave, values).rowcount

@@ -53,8 +53,11 @@ SELECT messages.id, place, messages.body,
     CASE WHEN hidden_at = {OFF_PATH} AND NOT EXISTS (
         SELECT 1 FROM messages AS before WHERE before.message_id = messages.previous AND before.queued = 1
     ) THEN previous END,
-    coalesce((SELECT turn_id FROM turns WHERE turns.turn_id = branch_turn AND turns.session = messages.session
-        AND {_ASKED}), ''),
+    coalesce((
+        SELECT turn_id FROM turns WHERE turns.session = messages.session AND {_ASKED} AND turns.turn_id = coalesce(
+            branch_turn, (SELECT turn_id FROM messages AS before WHERE before.message_id = messages.previous)
+        )
+    ), ''),
     parts.body
 FROM messages LEFT JOIN parts ON parts.message = messages.id
 WHERE messages.session = ? AND messages.hidden = ? AND messages.queued = 0

@@ -157,9 +157,9 @@ class CommitWriter:
         if not path.rewound.messages:
             return
         db.execute("UPDATE sessions SET branched_at = ? WHERE id = ?", (sequence, session))
-        if path.answered_id:
-            [message] = read_messages(db, "messages.message_id = ?", (path.answered_id,), "place")
-            put_message(unit, PutMessage(msgspec.structs.replace(message, turn_id=path.turn_id), ()), self._codec)
+        for message_id, turn_id in path.turns.items():
+            [message] = read_messages(db, "messages.message_id = ?", (message_id,), "place")
+            put_message(unit, PutMessage(msgspec.structs.replace(message, turn_id=turn_id), ()), self._codec)
 
 
 def _session_row(db: sqlite3.Connection, commit: Commit) -> SessionRow:

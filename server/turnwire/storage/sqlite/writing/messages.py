@@ -13,7 +13,7 @@ from turnwire.ports.codec import Codec
 from turnwire.ports.commit import PutFile, PutMessage
 from turnwire.storage.sqlite.hiding.changes import leave_place
 from turnwire.storage.sqlite.hiding.marks import HIDDEN_FOR_EVER, NEVER_HIDDEN, OFF_PATH
-from turnwire.storage.sqlite.hiding.paths import carry_branches
+from turnwire.storage.sqlite.hiding.paths import carry_branches, keep_turn
 from turnwire.storage.sqlite.searching.entries import index_message
 from turnwire.storage.sqlite.writing.unit import Unit, text
 
@@ -38,6 +38,8 @@ def put_message(unit: Unit, change: PutMessage, codec: Codec) -> None:
         "display": codec.encode_display(message),
         "display_version": codec.version,
     }
+    if unit.is_branched:
+        keep_turn(unit.db, session.id, message.message_id, message.turn_id)
     row = unit.db.execute(_PUT_MESSAGE, values).fetchone()
     if row is None:
         raise StorageError(f"message {message.message_id} belongs to another session", {"id": message.message_id})

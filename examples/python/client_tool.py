@@ -34,7 +34,8 @@ try:
         for batch in MessageServiceStub(channel).StreamMessage(StreamMessageRequest(message=request)):
             for event in batch.events:
                 call = event.tool_call_updated.state
-                if call.name == "ask_user" and call.status == "pending" and not call.permission_id:
+                waits = call.status == "pending" and not call.permission_id and not call.HasField("lease")
+                if call.name == "ask_user" and waits:
                     output = answer(call)
                     result = SubmitToolResultRequest(session_id=event.session_id, tool_call_id=call.id, output=output)
                     ToolServiceStub(channel).SubmitToolResult(result)

@@ -37,6 +37,7 @@ from turnwire.core.use_cases.accounts.usage import UsageReports
 from turnwire.core.use_cases.catalog import Catalog
 from turnwire.core.use_cases.explanation import ContextExplainer
 from turnwire.core.use_cases.files import Files
+from turnwire.core.use_cases.leasing.tool_leases import ToolLeases
 from turnwire.core.use_cases.messages import Conversations
 from turnwire.core.use_cases.moving.exports import Exports
 from turnwire.core.use_cases.moving.formats import OWN, Formats
@@ -179,8 +180,8 @@ class Server:
         stack.push_async_callback(use_cases.imports.aclose)
         for rewriting in (use_cases.forks, use_cases.rewinds, use_cases.regenerations, use_cases.alternatives):
             stack.push_async_callback(rewriting.aclose)
-        stack.push_async_callback(use_cases.conversations.aclose)
-        stack.push_async_callback(use_cases.late_turns.aclose)
+        for acting in (use_cases.conversations, use_cases.late_turns, use_cases.tool_leases):
+            stack.push_async_callback(acting.aclose)
         stack.push_async_callback(use_cases.uploads.aclose)
         expiry = UploadExpiry(environment)
         stack.push_async_callback(expiry.aclose)
@@ -274,6 +275,7 @@ def _use_cases(
     return UseCases(
         conversations=Conversations(environment, turns, tool_results, requests, reservations),
         tool_results=tool_results,
+        tool_leases=ToolLeases(environment, turns, requests, reservations),
         sessions=Sessions(environment, turns, requests, reservations),
         forks=SessionForks(environment, turns, requests, reservations, staging),
         rewinds=Rewinds(environment, turns, requests),

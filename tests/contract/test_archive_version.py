@@ -21,6 +21,7 @@ FIELDS = {
         "max_turn_cost_pico_usd"
     ),
     "Header": "format version files",
+    "Lease": "lease_id holder expires_at",  # refused: an archived call has its result
     "Message": (
         "message_id session_id type status created_at updated_at parts turn_id parent_id previous_message_id "
         "alternative_count alternative_index "
@@ -50,7 +51,7 @@ FIELDS = {
     "ToolResult": "call_id output is_error tool_call_id",
     "ToolUse": (
         "name call_id input_json status output error logs metadata_json started_at finished_at permission_id "
-        "files full_output"
+        "files full_output lease"
     ),
     "Turn": (
         "turn_id session_id tenant subject user_message_id status created_at model agent system options tools "

@@ -48,6 +48,8 @@ TABLE: dict[type[e.DomainError], tuple[int, str, str]] = {
     e.MessageNotWaiting: (code_pb2.FAILED_PRECONDITION, "MESSAGE_NOT_WAITING", "PreconditionFailure"),
     e.NothingToRestore: (code_pb2.FAILED_PRECONDITION, "NOTHING_TO_RESTORE", "PreconditionFailure"),
     e.ToolCallNotReady: (code_pb2.FAILED_PRECONDITION, "TOOL_CALL_NOT_READY", "PreconditionFailure"),
+    e.LeaseLost: (code_pb2.FAILED_PRECONDITION, "LEASE_LOST", "PreconditionFailure"),
+    e.LeaseHeld: (code_pb2.FAILED_PRECONDITION, "LEASE_HELD", "PreconditionFailure RetryInfo"),
     e.ToolCallAlreadySettled: (code_pb2.FAILED_PRECONDITION, "TOOL_CALL_ALREADY_SETTLED", "PreconditionFailure"),
     e.PermissionAlreadyAnswered: (code_pb2.FAILED_PRECONDITION, "PERMISSION_ALREADY_ANSWERED", "PreconditionFailure"),
     e.EventsCompacted: (code_pb2.OUT_OF_RANGE, "EVENTS_COMPACTED", ""),
@@ -105,6 +107,8 @@ def _make(kind: type[e.DomainError]) -> e.DomainError:
         arguments = (e.FieldViolation("parts[0].file.url", "is wrong", "BAD"), e.FieldViolation("agent", "is worse"))
     elif issubclass(kind, e.NotFound):
         arguments = ("id_1",)
+    elif issubclass(kind, e.LeaseHeld):
+        arguments = ("prt_1", "an editor", timedelta(seconds=2))
     elif issubclass(kind, e.WrongState):
         arguments = ("went wrong", "id_1")
     elif issubclass(kind, e.PositionUnavailable):

@@ -37,7 +37,13 @@ from opencode.session.session_pb2 import (
     RestoreSessionRequest,
     RevertSessionRequest,
 )
-from opencode.tool.tool_pb2 import ListPermissionsRequest, PermissionResponse, SubmitToolResultRequest
+from opencode.tool.tool_pb2 import (
+    ClaimToolCallRequest,
+    ListPermissionsRequest,
+    PermissionResponse,
+    ReleaseToolCallRequest,
+    SubmitToolResultRequest,
+)
 from opencode.transfer.transfer_pb2 import ImportSessionsRequest
 from opencode.turn.turn_pb2 import BUSY_POLICY_REJECT
 from opencode.turn.turn_service_pb2 import (
@@ -117,6 +123,7 @@ class Neighbours:
             "files": "tenant = 'alice'",
             "uploads": "tenant = 'alice'",
             "upload_blocks": "upload IN (SELECT id FROM uploads WHERE tenant = 'alice')",
+            "open_calls": "tenant = 'alice'",
             "permissions": f"session IN ({sessions})",
             "turns": f"session IN ({sessions})",
             "messages": f"session IN ({sessions})",
@@ -180,6 +187,8 @@ def _expected(make: Make) -> str:
     rewinding = ClearSessionRequest | RevertSessionRequest | RestoreSessionRequest | StartTurnRequest
     rewinding |= RegenerateMessageRequest | SelectAlternativeRequest
     refused |= isinstance(request, rewinding)  # a turn runs
+    leasing = ClaimToolCallRequest | ReleaseToolCallRequest
+    refused |= isinstance(request, leasing)  # claimed or released already, when only its name was another one's
     if isinstance(request, ImportSessionsRequest):
         return "INVALID_ARGUMENT\n"  # the upload may get more bytes
     if isinstance(request, RemoveQueuedMessageRequest):
@@ -229,7 +238,9 @@ def _is_end(method: MethodDescriptor, caller: Caller, answers: Sequence[Any]) ->
     if method.name == "WatchEvents":
         return any(event.HasField("caught_up") for event in answers[-1].events)
     shown = "".join(map(str, answers))
-    return method.name == "SubscribeGlobalEvents" and "the end" in shown and caller.mine.waiting_call_id in shown
+    if method.name != "SubscribeGlobalEvents" or "the end" not in shown:
+        return False
+    return all(call_id in shown for call_id in (caller.mine.waiting_call_id, caller.mine.leased_call_id))
 
 
 def _merged(answers: Sequence[Message]) -> Message:
@@ -247,7 +258,7 @@ def _json(answers: Sequence[Message]) -> str:
     return "\n".join(json.dumps(json.loads(MessageToJson(answer)), sort_keys=True, indent=1) for answer in answers)
 
 
-_OWN = re.compile(r"\b(ses|msg|trn|prt|per|evt|rpc|nod|upl)_[0-9a-f]{32}\b")
+_OWN = re.compile(r"\b(ses|msg|trn|prt|per|evt|rpc|nod|upl|lse)_[0-9a-f]{32}\b")
 _TIMES = re.compile(r"\d{4}-\d\d-\d\dT[0-9:.]+Z|\"1\d{12}\"")
 _TOKENS = re.compile(r'("(?:resumeToken|nextPageToken|prefixHash)": )"[^"]+"')
 
@@ -357,10 +368,11 @@ async def test_turns_of_tenants_continue_after_a_restart(tmp_path: Path) -> None
                     assert asked.session_id == its.session_id
                     answer = PermissionResponse(session_id=its.session_id, permission_id=asked.id, response="reject")
                     await client.permissions.RespondToPermission(answer)
-                result = SubmitToolResultRequest(
-                    session_id=its.session_id, tool_call_id=its.waiting_call_id, output="seen"
-                )
-                await client.tools.SubmitToolResult(result)
+                for call_id, lease_id in ((its.waiting_call_id, ""), (its.leased_call_id, its.lease_id)):
+                    result = SubmitToolResultRequest(
+                        session_id=its.session_id, tool_call_id=call_id, lease_id=lease_id, output="seen"
+                    )
+                    await client.tools.SubmitToolResult(result)
                 async with watching(client, resume_token=its.tokens["all"]) as watch:
                     ended = await watch.until_turn_ended(its.turn_id)
                     assert {event.session_id for event in watch.events if event.session_id} == {its.session_id}

@@ -71,7 +71,8 @@ func run(text, target string) error {
 		}
 		for _, event := range batch.Events {
 			call := event.GetToolCallUpdated().GetState()
-			if call.GetName() == "ask_user" && call.GetStatus() == "pending" && call.GetPermissionId() == "" {
+			waits := call.GetStatus() == "pending" && call.GetPermissionId() == "" && call.GetLease() == nil
+			if call.GetName() == "ask_user" && waits {
 				output, err := answer(call)
 				if err != nil {
 					return err

@@ -76,7 +76,7 @@ def all_services(use: UseCases, offered_auth: Sequence[str]) -> tuple[Service, .
             TurnService(use),
         ),
         Service(event_pb2.DESCRIPTOR.services_by_name["EventService"], EventService(use.watches, use.conflated)),
-        Service(tool["ToolService"], ToolService(use.tool_results, use.catalog, tokens)),
+        Service(tool["ToolService"], ToolService(use.tool_results, use.tool_leases, use.catalog, tokens)),
         Service(tool["PermissionService"], PermissionService(use.permissions)),
         Service(transfer_pb2.DESCRIPTOR.services_by_name["TransferService"], TransferService(use.exports, use.imports)),
         Service(usage_pb2.DESCRIPTOR.services_by_name["UsageService"], UsageService(use.usage)),

@@ -23,6 +23,7 @@ FEATURES: Mapping[str, str] = {
     "sessions.rewind": "`ClearSession` and `RevertSession` hide messages, `RestoreSession` brings them back",
     "sessions.settings": "`UpdateSession` sets and unsets each setting of a session by a mask",
     "tools.client": "clients declare tools and run them",
+    "tools.leases": "`ClaimToolCall` keeps other clients from running a call; `ListOpenToolCalls` finds calls to run",
     "tools.server": "the server runs tools of MCP servers",
     "tools.session": "a session keeps tools of its client",
     "transfer": "`ExportSessions` writes archives of sessions, `ImportSessions` reads them",

@@ -100,7 +100,11 @@ class Limits(
     flush_interval_seconds: Annotated[float, Meta(gt=0, le=0.2)] = 0.2
     """How long streamed text may stay unsaved. With the time of a commit it stays below the promised 250 ms."""
     client_tool_timeout_seconds: Seconds = 600.0
-    """How long a call of a client tool waits for its result, from when the client may answer it."""
+    """How long a call of a client tool waits for its result, from when the client may answer it. While a client holds a
+    lease of the call, the limit waits; when the lease ends without a result, it begins again."""
+    leased_tool_timeout_seconds: Seconds = 86_400.0
+    """How long a call of a client tool waits for its result at most, however often it is claimed and its leases are
+    renewed."""
     max_parallel_tool_calls: Count = 8
     """Calls of the server's tools that run at the same time in one turn."""
     max_tool_output_bytes: Count = 256 * 1024
@@ -125,6 +129,11 @@ class Limits(
     def client_tool_timeout(self) -> timedelta:
         """How long a call of a client tool waits for its result."""
         return timedelta(seconds=self.client_tool_timeout_seconds)
+
+    @property
+    def leased_tool_timeout(self) -> timedelta:
+        """How long a call of a client tool waits for its result at most, whoever holds it."""
+        return timedelta(seconds=self.leased_tool_timeout_seconds)
 
     @property
     def turn_budget(self) -> Budget:

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from turnwire.domain.conversation.messages import Message
+from turnwire.domain.conversation.messages import Message, Part
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import QueueEntry, Turn
 
@@ -97,6 +97,23 @@ class AlternativesPage(Struct, frozen=True):
     messages: tuple[Message, ...]
     selected_message_id: str
     """The one on the path; "" when none is."""
+    next_token: str
+
+
+class OpenCall(Struct, frozen=True):
+    """A call that a client may run, and where it is."""
+
+    session_id: str
+    message_id: str
+    turn_id: str
+    part: Part
+    """The part that holds the call."""
+
+
+class OpenCallPage(Struct, frozen=True):
+    """Some open calls, in the order in which they became ready to run."""
+
+    calls: tuple[OpenCall, ...]
     next_token: str
 
 

@@ -36,6 +36,7 @@ from turnwire.ports.pages import (
     DisplayPage,
     EventPage,
     MessagePage,
+    OpenCallPage,
     Page,
     QueuePage,
     SessionPage,
@@ -225,6 +226,22 @@ class TenantStore(ArchivableStore, Protocol):
             SearchTooCostly: it takes too long.
             TooManySearches: too many of the tenant, or of all, run or wait.
             InvalidRequest: the place is not of such a search.
+        """
+        ...
+
+    async def open_calls(self, session_id: str, tools: frozenset[str], page: Page) -> OpenCallPage:
+        """Returns a page of the calls that clients may run (`ToolUse.awaits_client`) in turns that have not ended.
+
+        They come in the order in which they became so. It costs what the open calls of the tenant do, however long its
+        conversations are. `page` has a size.
+
+        Args:
+            session_id: The session; "" for all of the tenant's.
+            tools: Return only calls of these tools; empty for all.
+            page: The requested page.
+
+        Raises:
+            InvalidRequest: the page token is not of this listing.
         """
         ...
 

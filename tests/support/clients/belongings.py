@@ -8,7 +8,7 @@ from opencode.message.content_pb2 import MESSAGE_TYPE_USER
 from opencode.message.message_pb2 import AppendMessageRequest, GetMessagesRequest, ListMessagesRequest
 from opencode.search.search_pb2 import SEARCH_ORDER_NEWEST, SearchMessagesRequest
 from opencode.session.session_pb2 import ListSessionsRequest
-from opencode.tool.tool_pb2 import ListPermissionsRequest
+from opencode.tool.tool_pb2 import ClaimToolCallRequest, ListOpenToolCallsRequest, ListPermissionsRequest
 from opencode.turn.turn_service_pb2 import (
     ListAlternativesRequest,
     ListQueueRequest,
@@ -56,6 +56,9 @@ class Belongings:
     ended_turn_id: str = ""
     waiting_call_id: str = ""
     """A tool call whose result is the client's."""
+    leased_call_id: str = ""
+    """Another one, which is claimed."""
+    lease_id: str = ""
     ended_call_id: str = ""
     """A tool call of an ended turn."""
     permission_id: str = ""
@@ -73,6 +76,7 @@ class Belongings:
     def secrets(self) -> list[str]:
         """Returns texts that nobody else may be shown."""
         named = [self.session_id, self.message_id, self.turn_id, self.waiting_call_id, self.ended_call_id]
+        named += [self.leased_call_id, self.lease_id, f"of {self.name}"]
         named += [self.permission_id, self.ended_turn_id, self.upload_id, self.queued_id, self.last_queued_id]
         return [*named, f"{SECRET} {self.name}", f"Plans of {self.name}"]
 
@@ -96,10 +100,11 @@ async def acquire(client: Client, tenant: str, name: str) -> Belongings:
     appended = AppendMessageRequest(session_id=mine.session_id, type=MESSAGE_TYPE_USER, request_id=mine.request_id)
     appended.parts.extend([text(words), file(data=words.encode(), filename="plan.txt", mime="text/plain")])
     mine.message_id = (await client.messages.AppendMessage(appended)).message_id
+    calls = '/tool danger {"a": 1}\n/tool danger {"a": 2}\n/tool look {}\n/tool hold {}'
     waiting = ask(
-        f'{words}\n/tool danger {{"a": 1}}\n/tool danger {{"a": 2}}\n/tool look {{}}\n/step\nIt is done.',
+        f"{words}\n{calls}\n/step\nIt is done.",
         mine.session_id,
-        tools=[tool("danger"), tool("look")],
+        tools=[tool("danger"), tool("look"), tool("hold")],
     )
     accepted = await client.messages.SendMessage(waiting)
     mine.turn_id = accepted.turn_id
@@ -111,10 +116,15 @@ async def acquire(client: Client, tenant: str, name: str) -> Belongings:
             if part.HasField("tool_use"):
                 if part.tool_use.name == "look":
                     mine.waiting_call_id = part.tool_use.id
+                elif part.tool_use.name == "hold":
+                    mine.leased_call_id = part.tool_use.id
                 elif part.tool_use.name == "nothing":
                     mine.ended_call_id = part.tool_use.id
             elif part.HasField("file"):
                 mine.sha256 = part.file.sha256
+    claim = ClaimToolCallRequest(session_id=mine.session_id, tool_call_id=mine.leased_call_id, holder=f"of {name}")
+    claim.duration.seconds = 3600
+    mine.lease_id = (await client.tools.ClaimToolCall(claim)).lease.lease_id
     created = await client.uploads.CreateUpload(CreateUploadRequest(filename=f"Plans of {name}"))
     mine.upload_id = created.upload.upload_id
     await client.uploads.WriteUpload(WriteUploadRequest(upload_id=mine.upload_id, data=b"four"))
@@ -128,6 +138,7 @@ async def _take_tokens(client: Client, mine: Belongings) -> None:
     listed = await client.messages.ListMessages(ListMessagesRequest(session_id=mine.session_id, page_size=1))
     displayed = await client.messages.GetMessages(GetMessagesRequest(session_id=mine.session_id, page_size=1))
     permissions = await client.permissions.ListPermissions(ListPermissionsRequest(page_size=1))
+    calls = await client.tools.ListOpenToolCalls(ListOpenToolCallsRequest(page_size=1))
     turns = await client.turns.ListTurns(ListTurnsRequest(session_id=mine.session_id, page_size=1))
     queue = await client.turns.ListQueue(ListQueueRequest(session_id=mine.session_id, page_size=1))
     alternatives = await client.turns.ListAlternatives(
@@ -145,6 +156,7 @@ async def _take_tokens(client: Client, mine: Belongings) -> None:
         "ListMessages": listed.next_page_token,
         "GetMessages": displayed.next_page_token,
         "ListPermissions": permissions.next_page_token,
+        "ListOpenToolCalls": calls.next_page_token,
         "ListTurns": turns.next_page_token,
         "ListQueue": queue.next_page_token,
         "ListAlternatives": alternatives.next_page_token,

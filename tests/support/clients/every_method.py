@@ -39,9 +39,13 @@ from opencode.session.session_pb2 import (
     UpdateDirectoryRequest,
 )
 from opencode.tool.tool_pb2 import (
+    ClaimToolCallRequest,
+    ListOpenToolCallsRequest,
     ListPermissionsRequest,
     ListToolsRequest,
     PermissionResponse,
+    ReleaseToolCallRequest,
+    RenewToolCallRequest,
     SubmitToolResultRequest,
 )
 from opencode.transfer.transfer_pb2 import ExportSessionsRequest, ImportSessionsRequest
@@ -174,6 +178,29 @@ REQUESTS: dict[str, tuple[Make, ...]] = {
     ),
     "tool.ToolService.SubmitToolResult": (
         lambda b: SubmitToolResultRequest(session_id=b.session_id, tool_call_id=b.waiting_call_id, output="seen"),
+        lambda b: SubmitToolResultRequest(
+            session_id=b.session_id, tool_call_id=b.leased_call_id, lease_id=b.lease_id, output="seen"
+        ),
+    ),
+    "tool.ToolService.ListOpenToolCalls": (
+        lambda b: ListOpenToolCallsRequest(page_size=1, page_token=b.tokens["ListOpenToolCalls"]),
+        lambda b: ListOpenToolCallsRequest(session_id=b.session_id),
+        lambda _: ListOpenToolCallsRequest(),
+    ),
+    "tool.ToolService.ClaimToolCall": (
+        lambda b: ClaimToolCallRequest(
+            session_id=b.session_id, tool_call_id=b.waiting_call_id, holder="me", request_id=b.request_id
+        ),
+    ),
+    "tool.ToolService.RenewToolCall": (
+        lambda b: RenewToolCallRequest(
+            session_id=b.session_id, tool_call_id=b.leased_call_id, lease_id=b.lease_id, request_id=b.request_id
+        ),
+    ),
+    "tool.ToolService.ReleaseToolCall": (
+        lambda b: ReleaseToolCallRequest(
+            session_id=b.session_id, tool_call_id=b.leased_call_id, lease_id=b.lease_id, request_id=b.request_id
+        ),
     ),
     "tool.ToolService.ListTools": (lambda b: ListToolsRequest(session_id=b.session_id),),
     "transfer.TransferService.ExportSessions": (
@@ -257,6 +284,7 @@ ID_FIELDS = {
         "user_message_id",
         "sha256",
         "upload_id",
+        "lease_id",
         "request_id",
         "page_token",
         "resume_token",
@@ -269,7 +297,6 @@ OTHER_FIELDS = {
     "model_id",
     "provider_id",
     "prefix_sha256",  # of bytes that the caller has
-    "lease_id",  # refused in this version
 }
 """Fields with the names of ids that name nothing of a tenant."""
 
@@ -327,6 +354,7 @@ def sample(mark: str) -> Belongings:
         "ListQueue",
         "ListAlternatives",
         "ListSessions",
+        "ListOpenToolCalls",
     )
     lists += ("ListQuotas", "QueryUsage", "SearchMessages")
     tokens = {name: f"{name}-{mark}" for name in (*lists, "session", "all")}

@@ -234,6 +234,11 @@ DAMAGES = (
     _one("parts.columns", f"UPDATE parts SET tool_call_id = NULL {_OF} 'msg_2') AND part_index = 1"),
     _one("parts.columns", f"UPDATE parts SET file = NULL {_OF} 'msg_1')", also=frozenset({"files.unused"})),
     _one("parts.files", "DELETE FROM part_files", also=frozenset({"files.unused"})),
+    _one(
+        "parts.open",
+        "INSERT INTO open_calls SELECT id, 1, 'default', 'draw', tool_call_id, 0 FROM parts"
+        " WHERE tool_call_id IS NOT NULL",
+    ),
     _one("search.index", "DELETE FROM search_entries WHERE id = (SELECT min(id) FROM search_entries)", count=2),
     _one("search.index", "UPDATE search_entries SET facets = '1.s9'", count=10),
     _one("search.index", "INSERT INTO search_entries VALUES (1, 999, 999, 0, 1, '1.s1', NULL)"),

@@ -109,6 +109,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """An archive that is asked for from an offset on is shorter now, or begins with other bytes: sessions have changed."""
     IMPORT_RUNNING: _ErrorReason.ValueType  # 39
     """Another import of the tenant runs; it may have one at a time."""
+    LEASE_LOST: _ErrorReason.ValueType  # 51
+    """The lease has ended: it expired, was released, or the call was claimed by another one since. Metadata: leaseId; holder,
+    if somebody else holds the call now.
+    """
+    LEASE_HELD: _ErrorReason.ValueType  # 52
+    """Another client has claimed the tool call; RetryInfo says when its lease ends unless it is renewed. Metadata: holder."""
     PROVIDER_CREDENTIALS_REJECTED: _ErrorReason.ValueType  # 40
     """Failures of turns, messages and attempts.
 
@@ -228,6 +234,12 @@ EXPORT_CHANGED: ErrorReason.ValueType  # 38
 """An archive that is asked for from an offset on is shorter now, or begins with other bytes: sessions have changed."""
 IMPORT_RUNNING: ErrorReason.ValueType  # 39
 """Another import of the tenant runs; it may have one at a time."""
+LEASE_LOST: ErrorReason.ValueType  # 51
+"""The lease has ended: it expired, was released, or the call was claimed by another one since. Metadata: leaseId; holder,
+if somebody else holds the call now.
+"""
+LEASE_HELD: ErrorReason.ValueType  # 52
+"""Another client has claimed the tool call; RetryInfo says when its lease ends unless it is renewed. Metadata: holder."""
 PROVIDER_CREDENTIALS_REJECTED: ErrorReason.ValueType  # 40
 """Failures of turns, messages and attempts.
 

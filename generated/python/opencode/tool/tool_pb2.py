@@ -22,11 +22,12 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from opencode.file import file_pb2 as opencode_dot_file_dot_file__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18opencode/tool/tool.proto\x12\ropencode.tool\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18opencode/file/file.proto\"\xd3\x03\n\rToolCallState\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06status\x18\x03 \x01(\t\x12\x14\n\x07\x63\x61ll_id\x18\x04 \x01(\tH\x00\x88\x01\x01\x12\x12\n\ninput_json\x18\x05 \x01(\t\x12\x13\n\x06output\x18\x06 \x01(\tH\x01\x88\x01\x01\x12\x12\n\x05\x65rror\x18\x07 \x01(\tH\x02\x88\x01\x01\x12\x0c\n\x04logs\x18\x08 \x03(\t\x12\x15\n\rmetadata_json\x18\t \x01(\t\x12\x17\n\nstarted_at\x18\n \x01(\x03H\x03\x88\x01\x01\x12\x18\n\x0b\x66inished_at\x18\x0b \x01(\x03H\x04\x88\x01\x01\x12\x1a\n\rpermission_id\x18\x10 \x01(\tH\x05\x88\x01\x01\x12%\n\x05\x66iles\x18\x11 \x03(\x0b\x32\x16.opencode.file.FileRef\x12+\n\x0b\x66ull_output\x18\x12 \x01(\x0b\x32\x16.opencode.file.FileRef\x12+\n\x05lease\x18\x13 \x01(\x0b\x32\x1c.opencode.tool.ToolCallLeaseB\n\n\x08_call_idB\t\n\x07_outputB\x08\n\x06_errorB\r\n\x0b_started_atB\x0e\n\x0c_finished_atB\x10\n\x0e_permission_id\"b\n\rToolCallLease\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xe9\x01\n\x11PermissionRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\x0f\n\x07pattern\x18\x03 \x03(\t\x12\x12\n\nsession_id\x18\x04 \x01(\t\x12\x12\n\nmessage_id\x18\x05 \x01(\t\x12\x14\n\x07\x63\x61ll_id\x18\x06 \x01(\tH\x00\x88\x01\x01\x12\r\n\x05title\x18\x07 \x01(\t\x12\x15\n\rmetadata_json\x18\x08 \x01(\t\x12\x12\n\ncreated_at\x18\t \x01(\x03\x12\x14\n\x0ctool_call_id\x18\x10 \x01(\t\x12\x0f\n\x07turn_id\x18\x11 \x01(\tB\n\n\x08_call_id\"a\n\x12PermissionResponse\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x15\n\rpermission_id\x18\x02 \x01(\t\x12\x10\n\x08response\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x10 \x01(\t\"\x1d\n\x1bRespondToPermissionResponse\"S\n\x16ListPermissionsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"i\n\x17ListPermissionsResponse\x12\x35\n\x0bpermissions\x18\x01 \x03(\x0b\x32 .opencode.tool.PermissionRequest\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"N\n\x0eToolDefinition\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x19\n\x11input_schema_json\x18\x03 \x01(\t\"\xdf\x01\n\x17SubmitToolResultRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x14\n\x0ctool_call_id\x18\x02 \x01(\t\x12\x10\n\x06output\x18\x03 \x01(\tH\x00\x12\x15\n\x0boutput_json\x18\x06 \x01(\tH\x00\x12\x10\n\x08is_error\x18\x04 \x01(\x08\x12\x15\n\rmetadata_json\x18\x05 \x01(\t\x12,\n\x05\x66iles\x18\x07 \x03(\x0b\x32\x1d.opencode.tool.ToolResultFile\x12\x10\n\x08lease_id\x18\x08 \x01(\tB\x08\n\x06result\"~\n\x0eToolResultFile\x12\x0c\n\x04mime\x18\x01 \x01(\t\x12\x10\n\x08\x66ilename\x18\x02 \x01(\t\x12\r\n\x03url\x18\x03 \x01(\tH\x00\x12\x0e\n\x04path\x18\x04 \x01(\tH\x00\x12\x0e\n\x04\x64\x61ta\x18\x05 \x01(\x0cH\x00\x12\x13\n\tupload_id\x18\x06 \x01(\tH\x00\x42\x08\n\x06source\"s\n\x18SubmitToolResultResponse\x12/\n\ttool_call\x18\x01 \x01(\x0b\x32\x1c.opencode.tool.ToolCallState\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x14\n\x0cresume_token\x18\x03 \x01(\t\"M\n\x10ListToolsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"\x80\x01\n\x11ListToolsResponse\x12&\n\x05tools\x18\x01 \x03(\x0b\x32\x17.opencode.tool.ToolInfo\x12*\n\x07sources\x18\x02 \x03(\x0b\x32\x19.opencode.tool.ToolSource\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"\xcb\x01\n\x08ToolInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x19\n\x11input_schema_json\x18\x03 \x01(\t\x12\x0e\n\x06source\x18\x04 \x01(\t\x12-\n\x05state\x18\x05 \x01(\x0e\x32\x1e.opencode.tool.ToolSourceState\x12\r\n\x05\x65rror\x18\x06 \x01(\t\x12\x33\n\npermission\x18\x07 \x01(\x0e\x32\x1f.opencode.tool.PermissionAction\"X\n\nToolSource\x12\x0c\n\x04name\x18\x01 \x01(\t\x12-\n\x05state\x18\x02 \x01(\x0e\x32\x1e.opencode.tool.ToolSourceState\x12\r\n\x05\x65rror\x18\x03 \x01(\t*\xa8\x01\n\x0fPermissionReply\x12 \n\x1cPERMISSION_REPLY_UNSPECIFIED\x10\x00\x12\x19\n\x15PERMISSION_REPLY_ONCE\x10\x01\x12\x1b\n\x17PERMISSION_REPLY_ALWAYS\x10\x02\x12\x1b\n\x17PERMISSION_REPLY_REJECT\x10\x03\x12\x1e\n\x1aPERMISSION_REPLY_CANCELLED\x10\x04*\x89\x01\n\x10PermissionAction\x12!\n\x1dPERMISSION_ACTION_UNSPECIFIED\x10\x00\x12\x1b\n\x17PERMISSION_ACTION_ALLOW\x10\x01\x12\x19\n\x15PERMISSION_ACTION_ASK\x10\x02\x12\x1a\n\x16PERMISSION_ACTION_DENY\x10\x03*\xb0\x01\n\x0fToolSourceState\x12!\n\x1dTOOL_SOURCE_STATE_UNSPECIFIED\x10\x00\x12 \n\x1cTOOL_SOURCE_STATE_CONNECTING\x10\x01\x12\x1b\n\x17TOOL_SOURCE_STATE_READY\x10\x02\x12\x1c\n\x18TOOL_SOURCE_STATE_FAILED\x10\x03\x12\x1d\n\x19TOOL_SOURCE_STATE_STOPPED\x10\x04\x32\xe0\x01\n\x11PermissionService\x12\x64\n\x13RespondToPermission\x12!.opencode.tool.PermissionResponse\x1a*.opencode.tool.RespondToPermissionResponse\x12\x65\n\x0fListPermissions\x12%.opencode.tool.ListPermissionsRequest\x1a&.opencode.tool.ListPermissionsResponse\"\x03\x90\x02\x01\x32\xcc\x01\n\x0bToolService\x12h\n\x10SubmitToolResult\x12&.opencode.tool.SubmitToolResultRequest\x1a\'.opencode.tool.SubmitToolResultResponse\"\x03\x90\x02\x02\x12S\n\tListTools\x12\x1f.opencode.tool.ListToolsRequest\x1a .opencode.tool.ListToolsResponse\"\x03\x90\x02\x01\x42\x86\x01\n io.github.turnwire.opencode.toolB\tToolProtoP\x01Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\xa2\x02\x03TWR\xaa\x02\x11Turnwire.Opencodeb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18opencode/tool/tool.proto\x12\ropencode.tool\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18opencode/file/file.proto\"\xd3\x03\n\rToolCallState\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06status\x18\x03 \x01(\t\x12\x14\n\x07\x63\x61ll_id\x18\x04 \x01(\tH\x00\x88\x01\x01\x12\x12\n\ninput_json\x18\x05 \x01(\t\x12\x13\n\x06output\x18\x06 \x01(\tH\x01\x88\x01\x01\x12\x12\n\x05\x65rror\x18\x07 \x01(\tH\x02\x88\x01\x01\x12\x0c\n\x04logs\x18\x08 \x03(\t\x12\x15\n\rmetadata_json\x18\t \x01(\t\x12\x17\n\nstarted_at\x18\n \x01(\x03H\x03\x88\x01\x01\x12\x18\n\x0b\x66inished_at\x18\x0b \x01(\x03H\x04\x88\x01\x01\x12\x1a\n\rpermission_id\x18\x10 \x01(\tH\x05\x88\x01\x01\x12%\n\x05\x66iles\x18\x11 \x03(\x0b\x32\x16.opencode.file.FileRef\x12+\n\x0b\x66ull_output\x18\x12 \x01(\x0b\x32\x16.opencode.file.FileRef\x12+\n\x05lease\x18\x13 \x01(\x0b\x32\x1c.opencode.tool.ToolCallLeaseB\n\n\x08_call_idB\t\n\x07_outputB\x08\n\x06_errorB\r\n\x0b_started_atB\x0e\n\x0c_finished_atB\x10\n\x0e_permission_id\"b\n\rToolCallLease\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xe9\x01\n\x11PermissionRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\x0f\n\x07pattern\x18\x03 \x03(\t\x12\x12\n\nsession_id\x18\x04 \x01(\t\x12\x12\n\nmessage_id\x18\x05 \x01(\t\x12\x14\n\x07\x63\x61ll_id\x18\x06 \x01(\tH\x00\x88\x01\x01\x12\r\n\x05title\x18\x07 \x01(\t\x12\x15\n\rmetadata_json\x18\x08 \x01(\t\x12\x12\n\ncreated_at\x18\t \x01(\x03\x12\x14\n\x0ctool_call_id\x18\x10 \x01(\t\x12\x0f\n\x07turn_id\x18\x11 \x01(\tB\n\n\x08_call_id\"a\n\x12PermissionResponse\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x15\n\rpermission_id\x18\x02 \x01(\t\x12\x10\n\x08response\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x10 \x01(\t\"\x1d\n\x1bRespondToPermissionResponse\"S\n\x16ListPermissionsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"i\n\x17ListPermissionsResponse\x12\x35\n\x0bpermissions\x18\x01 \x03(\x0b\x32 .opencode.tool.PermissionRequest\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"N\n\x0eToolDefinition\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x19\n\x11input_schema_json\x18\x03 \x01(\t\"\xdf\x01\n\x17SubmitToolResultRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x14\n\x0ctool_call_id\x18\x02 \x01(\t\x12\x10\n\x06output\x18\x03 \x01(\tH\x00\x12\x15\n\x0boutput_json\x18\x06 \x01(\tH\x00\x12\x10\n\x08is_error\x18\x04 \x01(\x08\x12\x15\n\rmetadata_json\x18\x05 \x01(\t\x12,\n\x05\x66iles\x18\x07 \x03(\x0b\x32\x1d.opencode.tool.ToolResultFile\x12\x10\n\x08lease_id\x18\x08 \x01(\tB\x08\n\x06result\"~\n\x0eToolResultFile\x12\x0c\n\x04mime\x18\x01 \x01(\t\x12\x10\n\x08\x66ilename\x18\x02 \x01(\t\x12\r\n\x03url\x18\x03 \x01(\tH\x00\x12\x0e\n\x04path\x18\x04 \x01(\tH\x00\x12\x0e\n\x04\x64\x61ta\x18\x05 \x01(\x0cH\x00\x12\x13\n\tupload_id\x18\x06 \x01(\tH\x00\x42\x08\n\x06source\"s\n\x18SubmitToolResultResponse\x12/\n\ttool_call\x18\x01 \x01(\x0b\x32\x1c.opencode.tool.ToolCallState\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x14\n\x0cresume_token\x18\x03 \x01(\t\"i\n\x18ListOpenToolCallsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\ntool_names\x18\x02 \x03(\t\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\"`\n\x19ListOpenToolCallsResponse\x12*\n\x05\x63\x61lls\x18\x01 \x03(\x0b\x32\x1b.opencode.tool.OpenToolCall\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x8c\x01\n\x0cOpenToolCall\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\nmessage_id\x18\x02 \x01(\t\x12\x0f\n\x07turn_id\x18\x03 \x01(\t\x12\x12\n\npart_index\x18\x04 \x01(\r\x12/\n\ttool_call\x18\x05 \x01(\x0b\x32\x1c.opencode.tool.ToolCallState\"\x91\x01\n\x14\x43laimToolCallRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x14\n\x0ctool_call_id\x18\x02 \x01(\t\x12\x0e\n\x06holder\x18\x03 \x01(\t\x12+\n\x08\x64uration\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nrequest_id\x18\x05 \x01(\t\"u\n\x15\x43laimToolCallResponse\x12/\n\ttool_call\x18\x01 \x01(\x0b\x32\x1c.opencode.tool.ToolCallState\x12+\n\x05lease\x18\x02 \x01(\x0b\x32\x1c.opencode.tool.ToolCallLease\"\xa6\x01\n\x14RenewToolCallRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x14\n\x0ctool_call_id\x18\x02 \x01(\t\x12\x10\n\x08lease_id\x18\x03 \x01(\t\x12+\n\x08\x64uration\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x11\n\tlog_lines\x18\x05 \x03(\t\x12\x12\n\nrequest_id\x18\x06 \x01(\t\"u\n\x15RenewToolCallResponse\x12/\n\ttool_call\x18\x01 \x01(\x0b\x32\x1c.opencode.tool.ToolCallState\x12+\n\x05lease\x18\x02 \x01(\x0b\x32\x1c.opencode.tool.ToolCallLease\"h\n\x16ReleaseToolCallRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x14\n\x0ctool_call_id\x18\x02 \x01(\t\x12\x10\n\x08lease_id\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"J\n\x17ReleaseToolCallResponse\x12/\n\ttool_call\x18\x01 \x01(\x0b\x32\x1c.opencode.tool.ToolCallState\"M\n\x10ListToolsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"\x80\x01\n\x11ListToolsResponse\x12&\n\x05tools\x18\x01 \x03(\x0b\x32\x17.opencode.tool.ToolInfo\x12*\n\x07sources\x18\x02 \x03(\x0b\x32\x19.opencode.tool.ToolSource\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"\xcb\x01\n\x08ToolInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x19\n\x11input_schema_json\x18\x03 \x01(\t\x12\x0e\n\x06source\x18\x04 \x01(\t\x12-\n\x05state\x18\x05 \x01(\x0e\x32\x1e.opencode.tool.ToolSourceState\x12\r\n\x05\x65rror\x18\x06 \x01(\t\x12\x33\n\npermission\x18\x07 \x01(\x0e\x32\x1f.opencode.tool.PermissionAction\"X\n\nToolSource\x12\x0c\n\x04name\x18\x01 \x01(\t\x12-\n\x05state\x18\x02 \x01(\x0e\x32\x1e.opencode.tool.ToolSourceState\x12\r\n\x05\x65rror\x18\x03 \x01(\t*\xa8\x01\n\x0fPermissionReply\x12 \n\x1cPERMISSION_REPLY_UNSPECIFIED\x10\x00\x12\x19\n\x15PERMISSION_REPLY_ONCE\x10\x01\x12\x1b\n\x17PERMISSION_REPLY_ALWAYS\x10\x02\x12\x1b\n\x17PERMISSION_REPLY_REJECT\x10\x03\x12\x1e\n\x1aPERMISSION_REPLY_CANCELLED\x10\x04*\x89\x01\n\x10PermissionAction\x12!\n\x1dPERMISSION_ACTION_UNSPECIFIED\x10\x00\x12\x1b\n\x17PERMISSION_ACTION_ALLOW\x10\x01\x12\x19\n\x15PERMISSION_ACTION_ASK\x10\x02\x12\x1a\n\x16PERMISSION_ACTION_DENY\x10\x03*\xb0\x01\n\x0fToolSourceState\x12!\n\x1dTOOL_SOURCE_STATE_UNSPECIFIED\x10\x00\x12 \n\x1cTOOL_SOURCE_STATE_CONNECTING\x10\x01\x12\x1b\n\x17TOOL_SOURCE_STATE_READY\x10\x02\x12\x1c\n\x18TOOL_SOURCE_STATE_FAILED\x10\x03\x12\x1d\n\x19TOOL_SOURCE_STATE_STOPPED\x10\x04\x32\xe0\x01\n\x11PermissionService\x12\x64\n\x13RespondToPermission\x12!.opencode.tool.PermissionResponse\x1a*.opencode.tool.RespondToPermissionResponse\x12\x65\n\x0fListPermissions\x12%.opencode.tool.ListPermissionsRequest\x1a&.opencode.tool.ListPermissionsResponse\"\x03\x90\x02\x01\x32\xd3\x04\n\x0bToolService\x12h\n\x10SubmitToolResult\x12&.opencode.tool.SubmitToolResultRequest\x1a\'.opencode.tool.SubmitToolResultResponse\"\x03\x90\x02\x02\x12k\n\x11ListOpenToolCalls\x12\'.opencode.tool.ListOpenToolCallsRequest\x1a(.opencode.tool.ListOpenToolCallsResponse\"\x03\x90\x02\x01\x12Z\n\rClaimToolCall\x12#.opencode.tool.ClaimToolCallRequest\x1a$.opencode.tool.ClaimToolCallResponse\x12Z\n\rRenewToolCall\x12#.opencode.tool.RenewToolCallRequest\x1a$.opencode.tool.RenewToolCallResponse\x12`\n\x0fReleaseToolCall\x12%.opencode.tool.ReleaseToolCallRequest\x1a&.opencode.tool.ReleaseToolCallResponse\x12S\n\tListTools\x12\x1f.opencode.tool.ListToolsRequest\x1a .opencode.tool.ListToolsResponse\"\x03\x90\x02\x01\x42\x86\x01\n io.github.turnwire.opencode.toolB\tToolProtoP\x01Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\xa2\x02\x03TWR\xaa\x02\x11Turnwire.Opencodeb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,46 +39,66 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PERMISSIONSERVICE'].methods_by_name['ListPermissions']._serialized_options = b'\220\002\001'
   _globals['_TOOLSERVICE'].methods_by_name['SubmitToolResult']._loaded_options = None
   _globals['_TOOLSERVICE'].methods_by_name['SubmitToolResult']._serialized_options = b'\220\002\002'
+  _globals['_TOOLSERVICE'].methods_by_name['ListOpenToolCalls']._loaded_options = None
+  _globals['_TOOLSERVICE'].methods_by_name['ListOpenToolCalls']._serialized_options = b'\220\002\001'
   _globals['_TOOLSERVICE'].methods_by_name['ListTools']._loaded_options = None
   _globals['_TOOLSERVICE'].methods_by_name['ListTools']._serialized_options = b'\220\002\001'
-  _globals['_PERMISSIONREPLY']._serialized_start=2288
-  _globals['_PERMISSIONREPLY']._serialized_end=2456
-  _globals['_PERMISSIONACTION']._serialized_start=2459
-  _globals['_PERMISSIONACTION']._serialized_end=2596
-  _globals['_TOOLSOURCESTATE']._serialized_start=2599
-  _globals['_TOOLSOURCESTATE']._serialized_end=2775
-  _globals['_TOOLCALLSTATE']._serialized_start=103
-  _globals['_TOOLCALLSTATE']._serialized_end=570
-  _globals['_TOOLCALLLEASE']._serialized_start=572
-  _globals['_TOOLCALLLEASE']._serialized_end=670
-  _globals['_PERMISSIONREQUEST']._serialized_start=673
-  _globals['_PERMISSIONREQUEST']._serialized_end=906
-  _globals['_PERMISSIONRESPONSE']._serialized_start=908
-  _globals['_PERMISSIONRESPONSE']._serialized_end=1005
-  _globals['_RESPONDTOPERMISSIONRESPONSE']._serialized_start=1007
-  _globals['_RESPONDTOPERMISSIONRESPONSE']._serialized_end=1036
-  _globals['_LISTPERMISSIONSREQUEST']._serialized_start=1038
-  _globals['_LISTPERMISSIONSREQUEST']._serialized_end=1121
-  _globals['_LISTPERMISSIONSRESPONSE']._serialized_start=1123
-  _globals['_LISTPERMISSIONSRESPONSE']._serialized_end=1228
-  _globals['_TOOLDEFINITION']._serialized_start=1230
-  _globals['_TOOLDEFINITION']._serialized_end=1308
-  _globals['_SUBMITTOOLRESULTREQUEST']._serialized_start=1311
-  _globals['_SUBMITTOOLRESULTREQUEST']._serialized_end=1534
-  _globals['_TOOLRESULTFILE']._serialized_start=1536
-  _globals['_TOOLRESULTFILE']._serialized_end=1662
-  _globals['_SUBMITTOOLRESULTRESPONSE']._serialized_start=1664
-  _globals['_SUBMITTOOLRESULTRESPONSE']._serialized_end=1779
-  _globals['_LISTTOOLSREQUEST']._serialized_start=1781
-  _globals['_LISTTOOLSREQUEST']._serialized_end=1858
-  _globals['_LISTTOOLSRESPONSE']._serialized_start=1861
-  _globals['_LISTTOOLSRESPONSE']._serialized_end=1989
-  _globals['_TOOLINFO']._serialized_start=1992
-  _globals['_TOOLINFO']._serialized_end=2195
-  _globals['_TOOLSOURCE']._serialized_start=2197
-  _globals['_TOOLSOURCE']._serialized_end=2285
-  _globals['_PERMISSIONSERVICE']._serialized_start=2778
-  _globals['_PERMISSIONSERVICE']._serialized_end=3002
-  _globals['_TOOLSERVICE']._serialized_start=3005
-  _globals['_TOOLSERVICE']._serialized_end=3209
+  _globals['_PERMISSIONREPLY']._serialized_start=3405
+  _globals['_PERMISSIONREPLY']._serialized_end=3573
+  _globals['_PERMISSIONACTION']._serialized_start=3576
+  _globals['_PERMISSIONACTION']._serialized_end=3713
+  _globals['_TOOLSOURCESTATE']._serialized_start=3716
+  _globals['_TOOLSOURCESTATE']._serialized_end=3892
+  _globals['_TOOLCALLSTATE']._serialized_start=135
+  _globals['_TOOLCALLSTATE']._serialized_end=602
+  _globals['_TOOLCALLLEASE']._serialized_start=604
+  _globals['_TOOLCALLLEASE']._serialized_end=702
+  _globals['_PERMISSIONREQUEST']._serialized_start=705
+  _globals['_PERMISSIONREQUEST']._serialized_end=938
+  _globals['_PERMISSIONRESPONSE']._serialized_start=940
+  _globals['_PERMISSIONRESPONSE']._serialized_end=1037
+  _globals['_RESPONDTOPERMISSIONRESPONSE']._serialized_start=1039
+  _globals['_RESPONDTOPERMISSIONRESPONSE']._serialized_end=1068
+  _globals['_LISTPERMISSIONSREQUEST']._serialized_start=1070
+  _globals['_LISTPERMISSIONSREQUEST']._serialized_end=1153
+  _globals['_LISTPERMISSIONSRESPONSE']._serialized_start=1155
+  _globals['_LISTPERMISSIONSRESPONSE']._serialized_end=1260
+  _globals['_TOOLDEFINITION']._serialized_start=1262
+  _globals['_TOOLDEFINITION']._serialized_end=1340
+  _globals['_SUBMITTOOLRESULTREQUEST']._serialized_start=1343
+  _globals['_SUBMITTOOLRESULTREQUEST']._serialized_end=1566
+  _globals['_TOOLRESULTFILE']._serialized_start=1568
+  _globals['_TOOLRESULTFILE']._serialized_end=1694
+  _globals['_SUBMITTOOLRESULTRESPONSE']._serialized_start=1696
+  _globals['_SUBMITTOOLRESULTRESPONSE']._serialized_end=1811
+  _globals['_LISTOPENTOOLCALLSREQUEST']._serialized_start=1813
+  _globals['_LISTOPENTOOLCALLSREQUEST']._serialized_end=1918
+  _globals['_LISTOPENTOOLCALLSRESPONSE']._serialized_start=1920
+  _globals['_LISTOPENTOOLCALLSRESPONSE']._serialized_end=2016
+  _globals['_OPENTOOLCALL']._serialized_start=2019
+  _globals['_OPENTOOLCALL']._serialized_end=2159
+  _globals['_CLAIMTOOLCALLREQUEST']._serialized_start=2162
+  _globals['_CLAIMTOOLCALLREQUEST']._serialized_end=2307
+  _globals['_CLAIMTOOLCALLRESPONSE']._serialized_start=2309
+  _globals['_CLAIMTOOLCALLRESPONSE']._serialized_end=2426
+  _globals['_RENEWTOOLCALLREQUEST']._serialized_start=2429
+  _globals['_RENEWTOOLCALLREQUEST']._serialized_end=2595
+  _globals['_RENEWTOOLCALLRESPONSE']._serialized_start=2597
+  _globals['_RENEWTOOLCALLRESPONSE']._serialized_end=2714
+  _globals['_RELEASETOOLCALLREQUEST']._serialized_start=2716
+  _globals['_RELEASETOOLCALLREQUEST']._serialized_end=2820
+  _globals['_RELEASETOOLCALLRESPONSE']._serialized_start=2822
+  _globals['_RELEASETOOLCALLRESPONSE']._serialized_end=2896
+  _globals['_LISTTOOLSREQUEST']._serialized_start=2898
+  _globals['_LISTTOOLSREQUEST']._serialized_end=2975
+  _globals['_LISTTOOLSRESPONSE']._serialized_start=2978
+  _globals['_LISTTOOLSRESPONSE']._serialized_end=3106
+  _globals['_TOOLINFO']._serialized_start=3109
+  _globals['_TOOLINFO']._serialized_end=3312
+  _globals['_TOOLSOURCE']._serialized_start=3314
+  _globals['_TOOLSOURCE']._serialized_end=3402
+  _globals['_PERMISSIONSERVICE']._serialized_start=3895
+  _globals['_PERMISSIONSERVICE']._serialized_end=4119
+  _globals['_TOOLSERVICE']._serialized_start=4122
+  _globals['_TOOLSERVICE']._serialized_end=4717
 # @@protoc_insertion_point(module_scope)

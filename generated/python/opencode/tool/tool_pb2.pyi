@@ -5,6 +5,7 @@ Tools: the calls a model makes, their results, and the permissions they need."""
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -174,8 +175,8 @@ class ToolCallState(_message.Message):
 
     @_builtins.property
     def lease(self) -> Global___ToolCallLease:
-        """Who runs the call now. Absent when nobody has claimed it. Not sent yet: calls cannot be claimed in this version. A
-        client obeys it from the start: it does not run a call that another holder has claimed, until expire_time.
+        """Who runs the call now. Absent when nobody has claimed it. A client does not run a call that another holder has
+        claimed. When the lease has ended, a tool_call_updated without it follows.
         """
 
     def __init__(
@@ -230,7 +231,7 @@ Global___ToolCallState: _TypeAlias = ToolCallState  # noqa: Y015
 
 @_typing.final
 class ToolCallLease(_message.Message):
-    """Describes the claim of a client on a call of a client tool, so that no second client runs it too. Not sent yet."""
+    """Describes the claim of a client on a call of a client tool, so that no second client runs it too."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -238,12 +239,14 @@ class ToolCallLease(_message.Message):
     HOLDER_FIELD_NUMBER: _builtins.int
     EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
-    """Unique id of the claim; whoever holds it submits it with the result."""
+    """Unique id of the claim; whoever holds it submits it with the result. It is no secret."""
     holder: _builtins.str
-    """The holder's name for itself."""
+    """The holder's name for itself; never verified."""
     @_builtins.property
     def expire_time(self) -> _timestamp_pb2.Timestamp:
-        """When anybody may claim the call again."""
+        """When the lease ends, unless it is renewed, by the server's clock when it was given. Ask the server rather than
+        compare with another clock: a claim of a call that is still held says how long to wait.
+        """
 
     def __init__(
         self,
@@ -496,8 +499,8 @@ class SubmitToolResultRequest(_message.Message):
     metadata_json: _builtins.str
     """Further facts as a JSON object, stored with the result and shown to people, not to the model. At most 64 KiB."""
     lease_id: _builtins.str
-    """The lease under which the tool ran: ToolCallLease.lease_id. "" for none. Calls cannot be claimed in this version, so
-    every other value is refused with INVALID_ARGUMENT.
+    """The lease under which the tool ran: ToolCallLease.lease_id. "" for none. Not looked at when the call has this result
+    already.
     """
     @_builtins.property
     def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolResultFile]:
@@ -602,6 +605,316 @@ class SubmitToolResultResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SubmitToolResultResponse: _TypeAlias = SubmitToolResultResponse  # noqa: Y015
+
+@_typing.final
+class ListOpenToolCallsRequest(_message.Message):
+    """Asks for open calls of client tools."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    TOOL_NAMES_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session; "" for all sessions of the caller's tenant."""
+    page_size: _builtins.int
+    """Most calls to answer, at most 1000. 0 means 100. A page ends before it exceeds 4 MiB, unless one call alone does."""
+    page_token: _builtins.str
+    """Where to go on: next_page_token of the answer before, with the other fields as they were there. "" starts at the first."""
+    @_builtins.property
+    def tool_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only calls of tools with one of these names: those that the client can run. Empty for all. At most 128."""
+
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        tool_names: _abc.Iterable[_builtins.str] | None = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "session_id", b"session_id", "tool_names", b"tool_names"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListOpenToolCallsRequest: _TypeAlias = ListOpenToolCallsRequest  # noqa: Y015
+
+@_typing.final
+class ListOpenToolCallsResponse(_message.Message):
+    """Lists open calls of client tools."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALLS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Token of the next page; "" on the last."""
+    @_builtins.property
+    def calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___OpenToolCall]:
+        """The calls, in the order in which they became ready to run. None comes twice; one that opens meanwhile comes last."""
+
+    def __init__(
+        self,
+        *,
+        calls: _abc.Iterable[Global___OpenToolCall] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListOpenToolCallsResponse: _TypeAlias = ListOpenToolCallsResponse  # noqa: Y015
+
+@_typing.final
+class OpenToolCall(_message.Message):
+    """Holds an open call and where it is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    TURN_ID_FIELD_NUMBER: _builtins.int
+    PART_INDEX_FIELD_NUMBER: _builtins.int
+    TOOL_CALL_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session."""
+    message_id: _builtins.str
+    """The assistant message with the call."""
+    turn_id: _builtins.str
+    """The turn that waits for its result."""
+    part_index: _builtins.int
+    """Index of the call among the parts of the message."""
+    @_builtins.property
+    def tool_call(self) -> Global___ToolCallState:
+        """The call, with its lease if somebody has claimed it."""
+
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        message_id: _builtins.str = ...,
+        turn_id: _builtins.str = ...,
+        part_index: _builtins.int = ...,
+        tool_call: Global___ToolCallState | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["tool_call", b"tool_call"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message_id", b"message_id", "part_index", b"part_index", "session_id", b"session_id", "tool_call", b"tool_call", "turn_id", b"turn_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenToolCall: _TypeAlias = OpenToolCall  # noqa: Y015
+
+@_typing.final
+class ClaimToolCallRequest(_message.Message):
+    """Claims a client tool call."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    TOOL_CALL_ID_FIELD_NUMBER: _builtins.int
+    HOLDER_FIELD_NUMBER: _builtins.int
+    DURATION_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session. Required."""
+    tool_call_id: _builtins.str
+    """The call: ToolCallState.id. Required."""
+    holder: _builtins.str
+    """The client's name for itself, to show to people. Required, at most 128 characters. Two clients may have the same one."""
+    request_id: _builtins.str
+    """Name of the request, unique for its caller; makes it safe to send it again. "" for none. At most 128 characters."""
+    @_builtins.property
+    def duration(self) -> _duration_pb2.Duration:
+        """How long the lease lasts, from 1 second to 1 hour. Absent means 1 minute."""
+
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        tool_call_id: _builtins.str = ...,
+        holder: _builtins.str = ...,
+        duration: _duration_pb2.Duration | None = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration", "holder", b"holder", "request_id", b"request_id", "session_id", b"session_id", "tool_call_id", b"tool_call_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClaimToolCallRequest: _TypeAlias = ClaimToolCallRequest  # noqa: Y015
+
+@_typing.final
+class ClaimToolCallResponse(_message.Message):
+    """Confirms a claim: it is durable."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOOL_CALL_FIELD_NUMBER: _builtins.int
+    LEASE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def tool_call(self) -> Global___ToolCallState:
+        """The call, pending, with the lease."""
+
+    @_builtins.property
+    def lease(self) -> Global___ToolCallLease:
+        """The lease."""
+
+    def __init__(
+        self,
+        *,
+        tool_call: Global___ToolCallState | None = ...,
+        lease: Global___ToolCallLease | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lease", b"lease", "tool_call", b"tool_call"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease", b"lease", "tool_call", b"tool_call"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClaimToolCallResponse: _TypeAlias = ClaimToolCallResponse  # noqa: Y015
+
+@_typing.final
+class RenewToolCallRequest(_message.Message):
+    """Extends a lease."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    TOOL_CALL_ID_FIELD_NUMBER: _builtins.int
+    LEASE_ID_FIELD_NUMBER: _builtins.int
+    DURATION_FIELD_NUMBER: _builtins.int
+    LOG_LINES_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session. Required."""
+    tool_call_id: _builtins.str
+    """The call: ToolCallState.id. Required."""
+    lease_id: _builtins.str
+    """The lease: ToolCallLease.lease_id. Required."""
+    request_id: _builtins.str
+    """Name of the request, unique for its caller; makes it safe to send it again. "" for none. At most 128 characters."""
+    @_builtins.property
+    def duration(self) -> _duration_pb2.Duration:
+        """How long the lease lasts from now on, from 1 second to 1 hour. Absent means 1 minute."""
+
+    @_builtins.property
+    def log_lines(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Lines to add to ToolCallState.logs. At most 100 with 65,536 bytes together. Lines of more than 500 characters are
+        cut, and a call keeps 200 lines.
+        """
+
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        tool_call_id: _builtins.str = ...,
+        lease_id: _builtins.str = ...,
+        duration: _duration_pb2.Duration | None = ...,
+        log_lines: _abc.Iterable[_builtins.str] | None = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration", "lease_id", b"lease_id", "log_lines", b"log_lines", "request_id", b"request_id", "session_id", b"session_id", "tool_call_id", b"tool_call_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RenewToolCallRequest: _TypeAlias = RenewToolCallRequest  # noqa: Y015
+
+@_typing.final
+class RenewToolCallResponse(_message.Message):
+    """Confirms a renewal: it is durable."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOOL_CALL_FIELD_NUMBER: _builtins.int
+    LEASE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def tool_call(self) -> Global___ToolCallState:
+        """The call, pending, with the lease."""
+
+    @_builtins.property
+    def lease(self) -> Global___ToolCallLease:
+        """The lease."""
+
+    def __init__(
+        self,
+        *,
+        tool_call: Global___ToolCallState | None = ...,
+        lease: Global___ToolCallLease | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lease", b"lease", "tool_call", b"tool_call"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease", b"lease", "tool_call", b"tool_call"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RenewToolCallResponse: _TypeAlias = RenewToolCallResponse  # noqa: Y015
+
+@_typing.final
+class ReleaseToolCallRequest(_message.Message):
+    """Ends a lease."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    TOOL_CALL_ID_FIELD_NUMBER: _builtins.int
+    LEASE_ID_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session. Required."""
+    tool_call_id: _builtins.str
+    """The call: ToolCallState.id. Required."""
+    lease_id: _builtins.str
+    """The lease: ToolCallLease.lease_id. Required."""
+    request_id: _builtins.str
+    """Name of the request, unique for its caller; makes it safe to send it again. "" for none. At most 128 characters."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        tool_call_id: _builtins.str = ...,
+        lease_id: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_id", b"lease_id", "request_id", b"request_id", "session_id", b"session_id", "tool_call_id", b"tool_call_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseToolCallRequest: _TypeAlias = ReleaseToolCallRequest  # noqa: Y015
+
+@_typing.final
+class ReleaseToolCallResponse(_message.Message):
+    """Confirms a release: it is durable."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOOL_CALL_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def tool_call(self) -> Global___ToolCallState:
+        """The call, without the lease; for a retry, as it is then."""
+
+    def __init__(
+        self,
+        *,
+        tool_call: Global___ToolCallState | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["tool_call", b"tool_call"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tool_call", b"tool_call"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseToolCallResponse: _TypeAlias = ReleaseToolCallResponse  # noqa: Y015
 
 @_typing.final
 class ListToolsRequest(_message.Message):

@@ -163,7 +163,8 @@ class ToolServiceStub:
     without permission_id, run the tool, submit its result. Duty of every client: run a tool only when its call is pending,
     has started_at (before that the model is still writing), has no permission_id, and has no lease of another holder. A
     client does nothing for tools of the server: their calls go "pending", "running", then have their result. Open calls
-    stay open over restarts of the server.
+    stay open over restarts of the server. Clients of which several may run the same call claim it first: ClaimToolCall,
+    run the tool and RenewToolCall meanwhile, SubmitToolResult with the lease_id.
     """
 
     def __init__(self, channel):
@@ -176,6 +177,26 @@ class ToolServiceStub:
                 '/opencode.tool.ToolService/SubmitToolResult',
                 request_serializer=opencode_dot_tool_dot_tool__pb2.SubmitToolResultRequest.SerializeToString,
                 response_deserializer=opencode_dot_tool_dot_tool__pb2.SubmitToolResultResponse.FromString,
+                _registered_method=True)
+        self.ListOpenToolCalls = channel.unary_unary(
+                '/opencode.tool.ToolService/ListOpenToolCalls',
+                request_serializer=opencode_dot_tool_dot_tool__pb2.ListOpenToolCallsRequest.SerializeToString,
+                response_deserializer=opencode_dot_tool_dot_tool__pb2.ListOpenToolCallsResponse.FromString,
+                _registered_method=True)
+        self.ClaimToolCall = channel.unary_unary(
+                '/opencode.tool.ToolService/ClaimToolCall',
+                request_serializer=opencode_dot_tool_dot_tool__pb2.ClaimToolCallRequest.SerializeToString,
+                response_deserializer=opencode_dot_tool_dot_tool__pb2.ClaimToolCallResponse.FromString,
+                _registered_method=True)
+        self.RenewToolCall = channel.unary_unary(
+                '/opencode.tool.ToolService/RenewToolCall',
+                request_serializer=opencode_dot_tool_dot_tool__pb2.RenewToolCallRequest.SerializeToString,
+                response_deserializer=opencode_dot_tool_dot_tool__pb2.RenewToolCallResponse.FromString,
+                _registered_method=True)
+        self.ReleaseToolCall = channel.unary_unary(
+                '/opencode.tool.ToolService/ReleaseToolCall',
+                request_serializer=opencode_dot_tool_dot_tool__pb2.ReleaseToolCallRequest.SerializeToString,
+                response_deserializer=opencode_dot_tool_dot_tool__pb2.ReleaseToolCallResponse.FromString,
                 _registered_method=True)
         self.ListTools = channel.unary_unary(
                 '/opencode.tool.ToolService/ListTools',
@@ -190,16 +211,58 @@ class ToolServiceServicer:
     without permission_id, run the tool, submit its result. Duty of every client: run a tool only when its call is pending,
     has started_at (before that the model is still writing), has no permission_id, and has no lease of another holder. A
     client does nothing for tools of the server: their calls go "pending", "running", then have their result. Open calls
-    stay open over restarts of the server.
+    stay open over restarts of the server. Clients of which several may run the same call claim it first: ClaimToolCall,
+    run the tool and RenewToolCall meanwhile, SubmitToolResult with the lease_id.
     """
 
     def SubmitToolResult(self, request, context):
         """Stores the result of one open client tool call. When the last open call of a step has its result, the turn goes on by
-        itself. The first result wins. A retry with the same result answers the same.
+        itself. The first result wins. A retry with the same result answers the same. A call that nobody has claimed takes a
+        result without lease_id; while a lease lasts, only the result with its lease_id is taken.
         Errors: NOT_FOUND (TOOL_CALL_NOT_FOUND) for a call that this session does not have; FAILED_PRECONDITION
-        (TOOL_CALL_ALREADY_SETTLED) for a call that has another result or whose turn has ended, and (TOOL_CALL_NOT_READY) for
-        one that the model is still writing or that waits for a permission; INVALID_ARGUMENT naming the field, and
-        (MESSAGE_TOO_LARGE) for files over the limit.
+        (TOOL_CALL_ALREADY_SETTLED) for a call that has another result or whose turn has ended, (TOOL_CALL_NOT_READY) for
+        one that the model is still writing or that waits for a permission, (LEASE_HELD) without lease_id for one that is
+        leased, and (LEASE_LOST) with a lease that has ended; INVALID_ARGUMENT naming the field, and (MESSAGE_TOO_LARGE) for
+        files over the limit.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListOpenToolCalls(self, request, context):
+        """Returns a page of the open calls of client tools, those that are leased included, in the order in which they became
+        ready to run. A call that waits for a permission is not open yet. The cost grows with the number of open calls.
+        Errors: NOT_FOUND (SESSION_NOT_FOUND) when session_id names no session; INVALID_ARGUMENT naming the field.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ClaimToolCall(self, request, context):
+        """Claims an open client tool call, so that no other client that claims runs it: of several claims one succeeds, also
+        over a crash of the server. The lease ends with the call, when it is released, and by itself at expire_time; then
+        anybody may claim the call. While it lasts, the time limit of client tools waits.
+        A retry with the same request_id answers the call as it is then. Errors: NOT_FOUND (TOOL_CALL_NOT_FOUND);
+        FAILED_PRECONDITION (LEASE_HELD) while a lease lasts, with RetryInfo, (LEASE_LOST) for a retry whose lease has ended,
+        (TOOL_CALL_ALREADY_SETTLED) for a call that has a result, is a server tool's or whose turn has ended,
+        (TOOL_CALL_NOT_READY) as for SubmitToolResult; INVALID_ARGUMENT naming the field; RESOURCE_EXHAUSTED
+        (QUOTA_EXCEEDED) when the tenant has stored as much as it may.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RenewToolCall(self, request, context):
+        """Extends a lease and adds lines to the log of the call. The lease is the heartbeat: renew it when half of its time is
+        over. A retry with the same request_id adds no line again. Errors: as ClaimToolCall; LEASE_LOST when the lease has
+        ended: stop the tool, or claim the call again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReleaseToolCall(self, request, context):
+        """Ends a lease without a result: anybody may claim the call at once. Errors: as RenewToolCall.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -222,6 +285,26 @@ def add_ToolServiceServicer_to_server(servicer, server):
                     request_deserializer=opencode_dot_tool_dot_tool__pb2.SubmitToolResultRequest.FromString,
                     response_serializer=opencode_dot_tool_dot_tool__pb2.SubmitToolResultResponse.SerializeToString,
             ),
+            'ListOpenToolCalls': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListOpenToolCalls,
+                    request_deserializer=opencode_dot_tool_dot_tool__pb2.ListOpenToolCallsRequest.FromString,
+                    response_serializer=opencode_dot_tool_dot_tool__pb2.ListOpenToolCallsResponse.SerializeToString,
+            ),
+            'ClaimToolCall': grpc.unary_unary_rpc_method_handler(
+                    servicer.ClaimToolCall,
+                    request_deserializer=opencode_dot_tool_dot_tool__pb2.ClaimToolCallRequest.FromString,
+                    response_serializer=opencode_dot_tool_dot_tool__pb2.ClaimToolCallResponse.SerializeToString,
+            ),
+            'RenewToolCall': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenewToolCall,
+                    request_deserializer=opencode_dot_tool_dot_tool__pb2.RenewToolCallRequest.FromString,
+                    response_serializer=opencode_dot_tool_dot_tool__pb2.RenewToolCallResponse.SerializeToString,
+            ),
+            'ReleaseToolCall': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseToolCall,
+                    request_deserializer=opencode_dot_tool_dot_tool__pb2.ReleaseToolCallRequest.FromString,
+                    response_serializer=opencode_dot_tool_dot_tool__pb2.ReleaseToolCallResponse.SerializeToString,
+            ),
             'ListTools': grpc.unary_unary_rpc_method_handler(
                     servicer.ListTools,
                     request_deserializer=opencode_dot_tool_dot_tool__pb2.ListToolsRequest.FromString,
@@ -241,7 +324,8 @@ class ToolService:
     without permission_id, run the tool, submit its result. Duty of every client: run a tool only when its call is pending,
     has started_at (before that the model is still writing), has no permission_id, and has no lease of another holder. A
     client does nothing for tools of the server: their calls go "pending", "running", then have their result. Open calls
-    stay open over restarts of the server.
+    stay open over restarts of the server. Clients of which several may run the same call claim it first: ClaimToolCall,
+    run the tool and RenewToolCall meanwhile, SubmitToolResult with the lease_id.
     """
 
     @staticmethod
@@ -261,6 +345,114 @@ class ToolService:
             '/opencode.tool.ToolService/SubmitToolResult',
             opencode_dot_tool_dot_tool__pb2.SubmitToolResultRequest.SerializeToString,
             opencode_dot_tool_dot_tool__pb2.SubmitToolResultResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListOpenToolCalls(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/opencode.tool.ToolService/ListOpenToolCalls',
+            opencode_dot_tool_dot_tool__pb2.ListOpenToolCallsRequest.SerializeToString,
+            opencode_dot_tool_dot_tool__pb2.ListOpenToolCallsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ClaimToolCall(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/opencode.tool.ToolService/ClaimToolCall',
+            opencode_dot_tool_dot_tool__pb2.ClaimToolCallRequest.SerializeToString,
+            opencode_dot_tool_dot_tool__pb2.ClaimToolCallResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RenewToolCall(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/opencode.tool.ToolService/RenewToolCall',
+            opencode_dot_tool_dot_tool__pb2.RenewToolCallRequest.SerializeToString,
+            opencode_dot_tool_dot_tool__pb2.RenewToolCallResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseToolCall(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/opencode.tool.ToolService/ReleaseToolCall',
+            opencode_dot_tool_dot_tool__pb2.ReleaseToolCallRequest.SerializeToString,
+            opencode_dot_tool_dot_tool__pb2.ReleaseToolCallResponse.FromString,
             options,
             channel_credentials,
             insecure,

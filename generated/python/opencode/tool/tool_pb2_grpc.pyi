@@ -108,7 +108,8 @@ class ToolServiceStub:
     without permission_id, run the tool, submit its result. Duty of every client: run a tool only when its call is pending,
     has started_at (before that the model is still writing), has no permission_id, and has no lease of another holder. A
     client does nothing for tools of the server: their calls go "pending", "running", then have their result. Open calls
-    stay open over restarts of the server.
+    stay open over restarts of the server. Clients of which several may run the same call claim it first: ClaimToolCall,
+    run the tool and RenewToolCall meanwhile, SubmitToolResult with the lease_id.
     """
 
     @_typing.overload
@@ -117,12 +118,36 @@ class ToolServiceStub:
     def __new__(cls, channel: _aio.Channel) -> ToolServiceAsyncStub: ...
     SubmitToolResult: _grpc.UnaryUnaryMultiCallable[_tool_pb2.SubmitToolResultRequest, _tool_pb2.SubmitToolResultResponse]
     """Stores the result of one open client tool call. When the last open call of a step has its result, the turn goes on by
-    itself. The first result wins. A retry with the same result answers the same.
+    itself. The first result wins. A retry with the same result answers the same. A call that nobody has claimed takes a
+    result without lease_id; while a lease lasts, only the result with its lease_id is taken.
     Errors: NOT_FOUND (TOOL_CALL_NOT_FOUND) for a call that this session does not have; FAILED_PRECONDITION
-    (TOOL_CALL_ALREADY_SETTLED) for a call that has another result or whose turn has ended, and (TOOL_CALL_NOT_READY) for
-    one that the model is still writing or that waits for a permission; INVALID_ARGUMENT naming the field, and
-    (MESSAGE_TOO_LARGE) for files over the limit.
+    (TOOL_CALL_ALREADY_SETTLED) for a call that has another result or whose turn has ended, (TOOL_CALL_NOT_READY) for
+    one that the model is still writing or that waits for a permission, (LEASE_HELD) without lease_id for one that is
+    leased, and (LEASE_LOST) with a lease that has ended; INVALID_ARGUMENT naming the field, and (MESSAGE_TOO_LARGE) for
+    files over the limit.
     """
+    ListOpenToolCalls: _grpc.UnaryUnaryMultiCallable[_tool_pb2.ListOpenToolCallsRequest, _tool_pb2.ListOpenToolCallsResponse]
+    """Returns a page of the open calls of client tools, those that are leased included, in the order in which they became
+    ready to run. A call that waits for a permission is not open yet. The cost grows with the number of open calls.
+    Errors: NOT_FOUND (SESSION_NOT_FOUND) when session_id names no session; INVALID_ARGUMENT naming the field.
+    """
+    ClaimToolCall: _grpc.UnaryUnaryMultiCallable[_tool_pb2.ClaimToolCallRequest, _tool_pb2.ClaimToolCallResponse]
+    """Claims an open client tool call, so that no other client that claims runs it: of several claims one succeeds, also
+    over a crash of the server. The lease ends with the call, when it is released, and by itself at expire_time; then
+    anybody may claim the call. While it lasts, the time limit of client tools waits.
+    A retry with the same request_id answers the call as it is then. Errors: NOT_FOUND (TOOL_CALL_NOT_FOUND);
+    FAILED_PRECONDITION (LEASE_HELD) while a lease lasts, with RetryInfo, (LEASE_LOST) for a retry whose lease has ended,
+    (TOOL_CALL_ALREADY_SETTLED) for a call that has a result, is a server tool's or whose turn has ended,
+    (TOOL_CALL_NOT_READY) as for SubmitToolResult; INVALID_ARGUMENT naming the field; RESOURCE_EXHAUSTED
+    (QUOTA_EXCEEDED) when the tenant has stored as much as it may.
+    """
+    RenewToolCall: _grpc.UnaryUnaryMultiCallable[_tool_pb2.RenewToolCallRequest, _tool_pb2.RenewToolCallResponse]
+    """Extends a lease and adds lines to the log of the call. The lease is the heartbeat: renew it when half of its time is
+    over. A retry with the same request_id adds no line again. Errors: as ClaimToolCall; LEASE_LOST when the lease has
+    ended: stop the tool, or claim the call again.
+    """
+    ReleaseToolCall: _grpc.UnaryUnaryMultiCallable[_tool_pb2.ReleaseToolCallRequest, _tool_pb2.ReleaseToolCallResponse]
+    """Ends a lease without a result: anybody may claim the call at once. Errors: as RenewToolCall."""
     ListTools: _grpc.UnaryUnaryMultiCallable[_tool_pb2.ListToolsRequest, _tool_pb2.ListToolsResponse]
     """Returns a page of the tools that the server runs, with their sources (the MCP servers of the configuration). Ordered
     by name. Errors: NOT_FOUND (SESSION_NOT_FOUND) when session_id names no session; INVALID_ARGUMENT on page_size or
@@ -136,18 +161,43 @@ class ToolServiceAsyncStub(ToolServiceStub):
     without permission_id, run the tool, submit its result. Duty of every client: run a tool only when its call is pending,
     has started_at (before that the model is still writing), has no permission_id, and has no lease of another holder. A
     client does nothing for tools of the server: their calls go "pending", "running", then have their result. Open calls
-    stay open over restarts of the server.
+    stay open over restarts of the server. Clients of which several may run the same call claim it first: ClaimToolCall,
+    run the tool and RenewToolCall meanwhile, SubmitToolResult with the lease_id.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     SubmitToolResult: _aio.UnaryUnaryMultiCallable[_tool_pb2.SubmitToolResultRequest, _tool_pb2.SubmitToolResultResponse]  # type: ignore[assignment]
     """Stores the result of one open client tool call. When the last open call of a step has its result, the turn goes on by
-    itself. The first result wins. A retry with the same result answers the same.
+    itself. The first result wins. A retry with the same result answers the same. A call that nobody has claimed takes a
+    result without lease_id; while a lease lasts, only the result with its lease_id is taken.
     Errors: NOT_FOUND (TOOL_CALL_NOT_FOUND) for a call that this session does not have; FAILED_PRECONDITION
-    (TOOL_CALL_ALREADY_SETTLED) for a call that has another result or whose turn has ended, and (TOOL_CALL_NOT_READY) for
-    one that the model is still writing or that waits for a permission; INVALID_ARGUMENT naming the field, and
-    (MESSAGE_TOO_LARGE) for files over the limit.
+    (TOOL_CALL_ALREADY_SETTLED) for a call that has another result or whose turn has ended, (TOOL_CALL_NOT_READY) for
+    one that the model is still writing or that waits for a permission, (LEASE_HELD) without lease_id for one that is
+    leased, and (LEASE_LOST) with a lease that has ended; INVALID_ARGUMENT naming the field, and (MESSAGE_TOO_LARGE) for
+    files over the limit.
     """
+    ListOpenToolCalls: _aio.UnaryUnaryMultiCallable[_tool_pb2.ListOpenToolCallsRequest, _tool_pb2.ListOpenToolCallsResponse]  # type: ignore[assignment]
+    """Returns a page of the open calls of client tools, those that are leased included, in the order in which they became
+    ready to run. A call that waits for a permission is not open yet. The cost grows with the number of open calls.
+    Errors: NOT_FOUND (SESSION_NOT_FOUND) when session_id names no session; INVALID_ARGUMENT naming the field.
+    """
+    ClaimToolCall: _aio.UnaryUnaryMultiCallable[_tool_pb2.ClaimToolCallRequest, _tool_pb2.ClaimToolCallResponse]  # type: ignore[assignment]
+    """Claims an open client tool call, so that no other client that claims runs it: of several claims one succeeds, also
+    over a crash of the server. The lease ends with the call, when it is released, and by itself at expire_time; then
+    anybody may claim the call. While it lasts, the time limit of client tools waits.
+    A retry with the same request_id answers the call as it is then. Errors: NOT_FOUND (TOOL_CALL_NOT_FOUND);
+    FAILED_PRECONDITION (LEASE_HELD) while a lease lasts, with RetryInfo, (LEASE_LOST) for a retry whose lease has ended,
+    (TOOL_CALL_ALREADY_SETTLED) for a call that has a result, is a server tool's or whose turn has ended,
+    (TOOL_CALL_NOT_READY) as for SubmitToolResult; INVALID_ARGUMENT naming the field; RESOURCE_EXHAUSTED
+    (QUOTA_EXCEEDED) when the tenant has stored as much as it may.
+    """
+    RenewToolCall: _aio.UnaryUnaryMultiCallable[_tool_pb2.RenewToolCallRequest, _tool_pb2.RenewToolCallResponse]  # type: ignore[assignment]
+    """Extends a lease and adds lines to the log of the call. The lease is the heartbeat: renew it when half of its time is
+    over. A retry with the same request_id adds no line again. Errors: as ClaimToolCall; LEASE_LOST when the lease has
+    ended: stop the tool, or claim the call again.
+    """
+    ReleaseToolCall: _aio.UnaryUnaryMultiCallable[_tool_pb2.ReleaseToolCallRequest, _tool_pb2.ReleaseToolCallResponse]  # type: ignore[assignment]
+    """Ends a lease without a result: anybody may claim the call at once. Errors: as RenewToolCall."""
     ListTools: _aio.UnaryUnaryMultiCallable[_tool_pb2.ListToolsRequest, _tool_pb2.ListToolsResponse]  # type: ignore[assignment]
     """Returns a page of the tools that the server runs, with their sources (the MCP servers of the configuration). Ordered
     by name. Errors: NOT_FOUND (SESSION_NOT_FOUND) when session_id names no session; INVALID_ARGUMENT on page_size or
@@ -160,7 +210,8 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
     without permission_id, run the tool, submit its result. Duty of every client: run a tool only when its call is pending,
     has started_at (before that the model is still writing), has no permission_id, and has no lease of another holder. A
     client does nothing for tools of the server: their calls go "pending", "running", then have their result. Open calls
-    stay open over restarts of the server.
+    stay open over restarts of the server. Clients of which several may run the same call claim it first: ClaimToolCall,
+    run the tool and RenewToolCall meanwhile, SubmitToolResult with the lease_id.
     """
 
     @_abc_1.abstractmethod
@@ -170,12 +221,60 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_tool_pb2.SubmitToolResultResponse, _abc.Awaitable[_tool_pb2.SubmitToolResultResponse]]:
         """Stores the result of one open client tool call. When the last open call of a step has its result, the turn goes on by
-        itself. The first result wins. A retry with the same result answers the same.
+        itself. The first result wins. A retry with the same result answers the same. A call that nobody has claimed takes a
+        result without lease_id; while a lease lasts, only the result with its lease_id is taken.
         Errors: NOT_FOUND (TOOL_CALL_NOT_FOUND) for a call that this session does not have; FAILED_PRECONDITION
-        (TOOL_CALL_ALREADY_SETTLED) for a call that has another result or whose turn has ended, and (TOOL_CALL_NOT_READY) for
-        one that the model is still writing or that waits for a permission; INVALID_ARGUMENT naming the field, and
-        (MESSAGE_TOO_LARGE) for files over the limit.
+        (TOOL_CALL_ALREADY_SETTLED) for a call that has another result or whose turn has ended, (TOOL_CALL_NOT_READY) for
+        one that the model is still writing or that waits for a permission, (LEASE_HELD) without lease_id for one that is
+        leased, and (LEASE_LOST) with a lease that has ended; INVALID_ARGUMENT naming the field, and (MESSAGE_TOO_LARGE) for
+        files over the limit.
         """
+
+    @_abc_1.abstractmethod
+    def ListOpenToolCalls(
+        self,
+        request: _tool_pb2.ListOpenToolCallsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tool_pb2.ListOpenToolCallsResponse, _abc.Awaitable[_tool_pb2.ListOpenToolCallsResponse]]:
+        """Returns a page of the open calls of client tools, those that are leased included, in the order in which they became
+        ready to run. A call that waits for a permission is not open yet. The cost grows with the number of open calls.
+        Errors: NOT_FOUND (SESSION_NOT_FOUND) when session_id names no session; INVALID_ARGUMENT naming the field.
+        """
+
+    @_abc_1.abstractmethod
+    def ClaimToolCall(
+        self,
+        request: _tool_pb2.ClaimToolCallRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tool_pb2.ClaimToolCallResponse, _abc.Awaitable[_tool_pb2.ClaimToolCallResponse]]:
+        """Claims an open client tool call, so that no other client that claims runs it: of several claims one succeeds, also
+        over a crash of the server. The lease ends with the call, when it is released, and by itself at expire_time; then
+        anybody may claim the call. While it lasts, the time limit of client tools waits.
+        A retry with the same request_id answers the call as it is then. Errors: NOT_FOUND (TOOL_CALL_NOT_FOUND);
+        FAILED_PRECONDITION (LEASE_HELD) while a lease lasts, with RetryInfo, (LEASE_LOST) for a retry whose lease has ended,
+        (TOOL_CALL_ALREADY_SETTLED) for a call that has a result, is a server tool's or whose turn has ended,
+        (TOOL_CALL_NOT_READY) as for SubmitToolResult; INVALID_ARGUMENT naming the field; RESOURCE_EXHAUSTED
+        (QUOTA_EXCEEDED) when the tenant has stored as much as it may.
+        """
+
+    @_abc_1.abstractmethod
+    def RenewToolCall(
+        self,
+        request: _tool_pb2.RenewToolCallRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tool_pb2.RenewToolCallResponse, _abc.Awaitable[_tool_pb2.RenewToolCallResponse]]:
+        """Extends a lease and adds lines to the log of the call. The lease is the heartbeat: renew it when half of its time is
+        over. A retry with the same request_id adds no line again. Errors: as ClaimToolCall; LEASE_LOST when the lease has
+        ended: stop the tool, or claim the call again.
+        """
+
+    @_abc_1.abstractmethod
+    def ReleaseToolCall(
+        self,
+        request: _tool_pb2.ReleaseToolCallRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tool_pb2.ReleaseToolCallResponse, _abc.Awaitable[_tool_pb2.ReleaseToolCallResponse]]:
+        """Ends a lease without a result: anybody may claim the call at once. Errors: as RenewToolCall."""
 
     @_abc_1.abstractmethod
     def ListTools(

@@ -3,21 +3,29 @@
 from opencode.tool import tool_pb2 as pb
 from turnwire.api.wire.answers import tools
 from turnwire.api.wire.requests import pages
-from turnwire.api.wire.requests.tools import permission_answer, tool_result_request
+from turnwire.api.wire.requests.tools import (
+    claim_request,
+    open_calls_request,
+    permission_answer,
+    release_request,
+    renew_request,
+    tool_result_request,
+)
 from turnwire.core.use_cases.catalog import Catalog
+from turnwire.core.use_cases.leasing.tool_leases import ToolLeases
 from turnwire.core.use_cases.permissions import Permissions
 from turnwire.core.use_cases.tool_results import ToolResults
 from turnwire.core.watches.resume_tokens import ResumeTokens
-from turnwire.domain.conversation.messages import ToolUse
 from turnwire.domain.principal import Principal
 
 
 class ToolService:
     """Takes results of client tools and lists those of the server."""
 
-    def __init__(self, tool_results: ToolResults, catalog: Catalog, tokens: ResumeTokens) -> None:
+    def __init__(self, tool_results: ToolResults, leases: ToolLeases, catalog: Catalog, tokens: ResumeTokens) -> None:
         """Takes the use cases."""
         self._tokens = tokens
+        self._leases = leases
         self._tool_results = tool_results
         self._catalog = catalog
 
@@ -27,10 +35,36 @@ class ToolService:
         """Stores a result."""
         session_id, call_id, result = tool_result_request(request)
         part, sequence = await self._tool_results.submit(principal, session_id, call_id, result)
-        state = tools.tool_call(part.part_id, part.content) if isinstance(part.content, ToolUse) else None
         return pb.SubmitToolResultResponse(
-            tool_call=state, sequence=sequence, resume_token=self._tokens.give(principal.tenant, session_id, sequence)
+            tool_call=tools.tool_call_of(part),
+            sequence=sequence,
+            resume_token=self._tokens.give(principal.tenant, session_id, sequence),
         )
+
+    async def ListOpenToolCalls(
+        self, principal: Principal, request: pb.ListOpenToolCallsRequest
+    ) -> pb.ListOpenToolCallsResponse:
+        """Returns a page of open calls."""
+        names, page = open_calls_request(request)
+        found = await self._leases.open_calls(principal, request.session_id, names, page)
+        return pb.ListOpenToolCallsResponse(calls=map(tools.open_call, found.calls), next_page_token=found.next_token)
+
+    async def ClaimToolCall(self, principal: Principal, request: pb.ClaimToolCallRequest) -> pb.ClaimToolCallResponse:
+        """Claims a call."""
+        call = tools.tool_call_of(await self._leases.claim(principal, claim_request(request)))
+        return pb.ClaimToolCallResponse(tool_call=call, lease=call.lease)
+
+    async def RenewToolCall(self, principal: Principal, request: pb.RenewToolCallRequest) -> pb.RenewToolCallResponse:
+        """Extends a lease."""
+        call = tools.tool_call_of(await self._leases.renew(principal, renew_request(request)))
+        return pb.RenewToolCallResponse(tool_call=call, lease=call.lease)
+
+    async def ReleaseToolCall(
+        self, principal: Principal, request: pb.ReleaseToolCallRequest
+    ) -> pb.ReleaseToolCallResponse:
+        """Ends a lease."""
+        part = await self._leases.release(principal, release_request(request))
+        return pb.ReleaseToolCallResponse(tool_call=tools.tool_call_of(part))
 
     async def ListTools(self, principal: Principal, request: pb.ListToolsRequest) -> pb.ListToolsResponse:
         """Returns the server's tools."""

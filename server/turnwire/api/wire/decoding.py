@@ -188,7 +188,12 @@ def _tool_use(sent: tool_pb2.ToolCallState) -> m.ToolUse:
         permission_id=sent.permission_id,
         files=tuple(map(_file, sent.files)),
         full_output=_file(sent.full_output) if sent.HasField("full_output") else None,
+        lease=_lease(sent.lease) if sent.HasField("lease") else None,
     )
+
+
+def _lease(sent: tool_pb2.ToolCallLease) -> m.Lease:
+    return m.Lease(lease_id=sent.lease_id, holder=sent.holder, expires_at=_moment(sent.expire_time))
 
 
 def _file(sent: file_pb2.FileRef) -> m.File:

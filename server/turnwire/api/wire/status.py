@@ -105,6 +105,8 @@ def _details(error: e.DomainError) -> list[Message]:
                 type=error.reason, subject=_short(error.subject), description=_short(error.message)
             )
             found.append(details.PreconditionFailure(violations=[violation]))
+            if error.retry_after is not None:
+                found.append(details.RetryInfo(retry_delay=duration(error.retry_after)))
         case e.LimitReached():
             quota = details.QuotaFailure.Violation(subject=error.subject, description=_short(error.message))
             found.append(details.QuotaFailure(violations=[quota]))

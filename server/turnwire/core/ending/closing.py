@@ -187,7 +187,7 @@ def _close_part(part: Part, ending: Ending, now: datetime) -> Part:
 
 def _failed(call: ToolUse, why: str, now: datetime) -> ToolUse:
     status = ToolStatus.CANCELLED if why == CUT_CALL else ToolStatus.ERROR
-    return msgspec.structs.replace(call, status=status, error=why, permission_id="", finished_at=now)
+    return msgspec.structs.replace(call, status=status, error=why, permission_id="", lease=None, finished_at=now)
 
 
 def _call_updated(message: Message, part: Part) -> ToolCallUpdated:

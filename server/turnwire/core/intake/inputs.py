@@ -1,9 +1,12 @@
 """What callers ask for, as values: checked for form, not yet against the state of any session."""
 
+from datetime import timedelta
+
 import msgspec
 from msgspec import Struct
 
 from turnwire.core.intake.attachments import NewFile
+from turnwire.domain.conversation.limits import DEFAULT_LEASE
 from turnwire.domain.conversation.messages import MessageType, ModelRef, ToolResult
 from turnwire.domain.conversation.sessions import Session, SessionSettings
 from turnwire.domain.conversation.turns import BusyPolicy, GenerationOptions, ToolDefinition
@@ -78,10 +81,27 @@ class QueueEdit(NamedRequest, frozen=True, kw_only=True):
     """Where a move leads to; "" is the end."""
 
 
+class LeaseChange(NamedRequest, frozen=True, kw_only=True):
+    """A claim of a tool call, or a change of its lease."""
+
+    session_id: str
+    tool_call_id: str
+    lease_id: str = ""
+    """The lease to change; "" for a claim."""
+    holder: str = ""
+    """Who claims, in its own words; "" for a change."""
+    duration: timedelta = DEFAULT_LEASE
+    """How long the lease lasts from now on."""
+    log_lines: tuple[str, ...] = ()
+    """To add to the log of the call."""
+
+
 class NewToolResult(Struct, frozen=True, kw_only=True):
     """What a client's tool answered."""
 
     output: str
+    lease_id: str = ""
+    """The lease under which the tool ran; "" for none."""
     is_error: bool = False
     metadata_json: str = ""
     files: tuple[NewFile, ...] = ()

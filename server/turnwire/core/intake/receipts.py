@@ -19,6 +19,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Its place among the waiting messages, from 1; 0 when its turn started at once."""
     sequence: int = 0
     """The session's head just before the message's events. The store keeps it apart from the receipt."""
+    lease_id: str = ""
+    """"" when the request gave none."""
     upload_id: str = ""
     """"" when the request was about a session."""
     duplicate: bool = False

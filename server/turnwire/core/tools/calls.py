@@ -38,8 +38,8 @@ class ToolCalls:
         self._client_tools = client_tools
         self._calls = calls = StoredCalls(environment, message)
         self._permissions = PermissionAnswers(calls, permissions, environment.clock)
-        timeout = environment.settings.limits.client_tool_timeout
-        self._client = ClientCalls(calls, client_tools, timeout, environment.observer, environment.tracer)
+        self.client = ClientCalls(environment, calls, client_tools)
+        """Those that a client answers, and may claim before."""
         self._server = ServerCalls(environment, turn, calls, client_tools)
 
     @property
@@ -67,7 +67,7 @@ class ToolCalls:
         Raises:
             StorageError: a result could not be stored.
         """
-        tasks = [*self._server.start(), asyncio.create_task(self._client.wait_results(), name="client tool calls")]
+        tasks = [*self._server.start(), asyncio.create_task(self.client.wait_results(), name="client tool calls")]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
         finally:
@@ -91,9 +91,9 @@ class ToolCalls:
         """Returns the index of the call with this part id; None when the message has no such call."""
         return next((part.index for part, _ in self.message.tool_calls() if part.part_id == part_id), None)
 
-    async def submit(self, index: int, result: CallResult) -> int:
+    async def submit(self, index: int, result: CallResult, lease_id: str = "") -> int:
         """Stores a client's result for the call in one part; see `ClientCalls.submit`."""
-        return await self._client.submit(index, result)
+        return await self.client.submit(index, result, lease_id)
 
     def has_permission(self, permission_id: str) -> bool:
         """Returns whether one of these calls has this permission request."""

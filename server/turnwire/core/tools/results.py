@@ -11,7 +11,9 @@ import msgspec
 from turnwire.core.ending.closing import settle_calls
 from turnwire.core.environment import Environment
 from turnwire.core.work import Work
+from turnwire.domain.conversation.limits import MAX_LOG_CHARACTERS, MAX_LOG_LINES
 from turnwire.domain.conversation.messages import File, Message, ToolStatus, ToolUse
+from turnwire.domain.text import join_surrogates
 from turnwire.ports.commit import Committed, PutFile
 
 
@@ -43,12 +45,22 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True):
             files=self.files,
             full_output=self.full_output,
             permission_id="",
+            lease=None,
             finished_at=call.finished_at if now is None else now,
         )
 
     def is_of(self, call: ToolUse) -> bool:
         """Returns whether the call has exactly this result."""
         return call.status.settled and self.apply_to(call) == call
+
+
+def with_log_line(call: ToolUse, line: str) -> ToolUse | None:
+    """Returns the call with one more line in its log, cut if it is too long; None when the log is full."""
+    number = len(call.logs)
+    if number >= MAX_LOG_LINES:
+        return None
+    text = join_surrogates(line[:MAX_LOG_CHARACTERS]) if number < MAX_LOG_LINES - 1 else "further lines are not kept"
+    return msgspec.structs.replace(call, logs=(*call.logs, text))
 
 
 class StoredCalls:

@@ -10,10 +10,9 @@ from turnwire.core.environment import Environment
 from turnwire.core.intake.attachments import UNKNOWN_MIME, reference_to
 from turnwire.core.spans.tools import note_outcome, server_tool_span
 from turnwire.core.tools.permission_requests import denial
-from turnwire.core.tools.results import CallResult, StoredCalls
+from turnwire.core.tools.results import CallResult, StoredCalls, with_log_line
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import ToolLog
-from turnwire.domain.conversation.limits import MAX_LOG_CHARACTERS, MAX_LOG_LINES
 from turnwire.domain.conversation.messages import File, ToolStatus, ToolUse
 from turnwire.domain.conversation.permissions import PermissionAction
 from turnwire.domain.conversation.turns import Turn
@@ -178,15 +177,11 @@ class ServerCalls:
     def _log(self, index: int, line: str) -> None:
         """Keeps and publishes a log line of a tool; drops lines beyond the limit."""
         call, message = self._calls.call(index), self._calls.message
-        number = len(call.logs)
-        if self._is_over or call.status.settled or number >= MAX_LOG_LINES:
+        if self._is_over or call.status.settled or (logged := with_log_line(call, line)) is None:
             return
-        text = (
-            join_surrogates(line[:MAX_LOG_CHARACTERS]) if number < MAX_LOG_LINES - 1 else "further lines are not kept"
-        )
-        self._calls.amend(index, msgspec.structs.replace(call, logs=(*call.logs, text)))
+        self._calls.amend(index, logged)
         self._unsaved_logs.add(index)
-        self._environment.publish(self._turn, ToolLog(message.message_id, index, number, text))
+        self._environment.publish(self._turn, ToolLog(message.message_id, index, len(call.logs), logged.logs[-1]))
 
     def _finish_flush(self, indexes: tuple[int, ...], saving: "asyncio.Future[Committed]") -> None:
         if saving.cancelled() or saving.exception() is not None:

@@ -16,6 +16,7 @@ import msgspec
 from turnwire.core.ending.closing import Ending
 from turnwire.core.environment import Environment
 from turnwire.core.quotas.checks import SOON, check_count
+from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.permission_requests import other_answer
 from turnwire.core.tools.results import CallResult
 from turnwire.core.turns.live import LiveTurn
@@ -249,7 +250,23 @@ class Turns:
         """Returns read access to the running turn of a session; None when no turn runs."""
         return self._run(session_id)
 
-    async def deliver_result(self, session: Session, part_id: str, result: CallResult) -> tuple[Part, int]:
+    def waiting_call(self, session_id: str, part_id: str) -> tuple[ToolCalls, int] | None:
+        """Returns the calls among which a turn waits for one, and its part; None when no running turn does.
+
+        Raises:
+            ToolCallNotReady: the call is still being written.
+        """
+        run = self._run(session_id)
+        calls = run.calls if run is not None else None
+        if calls is not None and (index := calls.index_of(part_id)) is not None:
+            return calls, index
+        if run is not None and calls is None and _has_part(run.open_message(), part_id):
+            raise ToolCallNotReady(f"tool call {part_id!r} is not complete: wait for its tool_call_updated", part_id)
+        return None
+
+    async def deliver_result(
+        self, session: Session, part_id: str, result: CallResult, lease_id: str = ""
+    ) -> tuple[Part, int]:
         """Stores the result of a client tool call; its turn continues when all calls of the step have one.
 
         Idempotent: submitting the same result again succeeds. Safe to cancel: a commit that has begun completes.
@@ -262,15 +279,14 @@ class Turns:
             ToolCallNotFound: the session has no such call.
             ToolCallAlreadySettled: the call has another result, is not the client's, or its turn has ended.
             ToolCallNotReady: the call is still being written, or waits for a permission.
+            LeaseHeld: no lease is given, and somebody holds the call.
+            LeaseLost: the lease has ended.
             StorageError: the result was not stored.
         """
-        run = self._run(session.session_id)
-        calls = run.calls if run is not None else None
-        if calls is not None and (index := calls.index_of(part_id)) is not None:
-            sequence = await calls.submit(index, result)
+        if (waiting := self.waiting_call(session.session_id, part_id)) is not None:
+            calls, index = waiting
+            sequence = await calls.submit(index, result, lease_id)
             return calls.message.parts[index], sequence
-        if run is not None and calls is None and _has_part(run.open_message(), part_id):
-            raise ToolCallNotReady(f"tool call {part_id!r} is not complete: wait for its tool_call_updated", part_id)
         message = await self._reads(session).message_of_call(session.session_id, part_id)
         part, call = next((part, call) for part, call in message.tool_calls() if part.part_id == part_id)
         if not result.is_of(call):

@@ -11,6 +11,7 @@ from turnwire.core.use_cases.accounts.usage import UsageReports
 from turnwire.core.use_cases.catalog import Catalog
 from turnwire.core.use_cases.explanation import ContextExplainer
 from turnwire.core.use_cases.files import Files
+from turnwire.core.use_cases.leasing.tool_leases import ToolLeases
 from turnwire.core.use_cases.messages import Conversations
 from turnwire.core.use_cases.moving.exports import Exports
 from turnwire.core.use_cases.moving.imports import Imports
@@ -36,6 +37,7 @@ class UseCases:
 
     conversations: Conversations
     tool_results: ToolResults
+    tool_leases: ToolLeases
     sessions: Sessions
     forks: SessionForks
     rewinds: Rewinds

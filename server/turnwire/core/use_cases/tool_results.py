@@ -38,12 +38,14 @@ class ToolResults:
             ToolCallNotFound: the session has no such call.
             ToolCallAlreadySettled: the call has another result, or its turn has ended.
             ToolCallNotReady: the call is still being written, or waits for a permission.
+            LeaseHeld: no lease is given, and somebody holds the call.
+            LeaseLost: the lease has ended.
             InvalidRequest: a file is invalid, or the result is too large.
         """
         session = await self._environment.store.of(principal.tenant).session(session_id)
         readable = readable_files(self._environment, session)
         result = await client_result(new, readable, self._environment.settings.limits)
-        part, sequence = await self._turns.deliver_result(session, part_id, result)
+        part, sequence = await self._turns.deliver_result(session, part_id, result, new.lease_id)
         return part, sequence or session.head_sequence
 
     @contextlib.asynccontextmanager

@@ -191,6 +191,8 @@ def _check_call(place: str, call: ToolUse) -> None:
         raise WrongValue(f"{place}.status", "is not final")
     if call.permission_id:
         raise WrongValue(f"{place}.permission_id", "waits for a permission")
+    if call.lease is not None:
+        raise WrongValue(f"{place}.lease", "is for a call without a result")
     _text(f"{place}.name", call.name, MAX_NAME_CHARACTERS)
     _text(f"{place}.call_id", call.call_id, MAX_NAME_CHARACTERS)
     _json_object(f"{place}.metadata_json", call.metadata_json)

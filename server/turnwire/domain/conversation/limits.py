@@ -1,6 +1,7 @@
 """How much values of a conversation may hold, whoever brings them: a caller or an archive."""
 
 import re
+from datetime import timedelta
 
 MAX_PARTS = 1000
 """Of a message that a caller sends."""
@@ -16,6 +17,16 @@ MAX_LOG_LINES = 200
 """Of one call; a tool may report its progress a thousand times a second."""
 MAX_LOG_CHARACTERS = 500
 """Of one log line; the rest of a line that a tool writes is cut off."""
+MAX_NEW_LOG_LINES = 100
+"""Of one renewal of a lease."""
+MAX_NEW_LOG_BYTES = 64 * 1024
+"""Of the lines of one renewal together."""
+MAX_HOLDER_CHARACTERS = 128
+MIN_LEASE = timedelta(seconds=1)
+"""Shorter ones would end before their holder can renew them over a slow network."""
+MAX_LEASE = timedelta(hours=1)
+"""A holder that died keeps a call from others for so long at most."""
+DEFAULT_LEASE = timedelta(minutes=1)
 MAX_STOP_SEQUENCES = 4
 MAX_LABELS = 64
 MAX_LABEL_CHARACTERS = 256

@@ -111,6 +111,16 @@ class File(Struct, frozen=True, tag="file", kw_only=True):
     """Programming language according to the file name, such as "python"; "" when unknown."""
 
 
+class Lease(Struct, frozen=True, kw_only=True):
+    """The claim of a client on a call of its tools: while it lasts, no other client that claims runs the call."""
+
+    lease_id: str
+    holder: str
+    """The holder's name for itself; never verified."""
+    expires_at: datetime
+    """By the time of day when it was given or renewed last."""
+
+
 class ToolUse(Struct, frozen=True, tag="tool_use", kw_only=True, omit_defaults=True):
     """A call of one of the client's or the server's tools, with its result."""
 
@@ -134,6 +144,17 @@ class ToolUse(Struct, frozen=True, tag="tool_use", kw_only=True, omit_defaults=T
     """Files of the result; sent to models that accept them."""
     full_output: File | None = None
     """The complete output as a file, when `output` was cut."""
+    lease: Lease | None = None
+    """The newest claim of a client, which may have ended; None when there is none. A settled call has none."""
+
+    @property
+    def awaits_client(self) -> bool:
+        """True when a client may run it: nothing else is missing than its result.
+
+        Names of the server's tools have a dot, which those of clients cannot have.
+        """
+        is_ready = self.status is ToolStatus.PENDING and self.started_at is not None and not self.permission_id
+        return is_ready and "." not in self.name
 
 
 class ToolResult(Struct, frozen=True, tag="tool_result", kw_only=True):

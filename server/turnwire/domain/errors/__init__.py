@@ -13,7 +13,7 @@
     |   +-- StoredFileNotFound  UploadNotFound
     +-- WrongState
     |   +-- TurnInProgress  TurnExists  MessageNotWaiting  NothingToRestore  ImportRunning
-    |   +-- ToolCallAlreadySettled  ToolCallNotReady  PermissionAlreadyAnswered
+    |   +-- ToolCallAlreadySettled  ToolCallNotReady  LeaseLost  LeaseHeld  PermissionAlreadyAnswered
     +-- PositionUnavailable
     |   +-- EventsCompacted  SequenceInFuture  ExportChanged
     +-- UploadOffsetOutOfRange
@@ -66,6 +66,8 @@ from turnwire.domain.errors.requests import (
     ExportChanged,
     ImportRunning,
     InvalidRequest,
+    LeaseHeld,
+    LeaseLost,
     MessageNotFound,
     MessageNotWaiting,
     MessageTooLarge,
@@ -107,6 +109,8 @@ __all__ = [
     "FieldViolation",
     "ImportRunning",
     "InvalidRequest",
+    "LeaseHeld",
+    "LeaseLost",
     "LimitReached",
     "MessageNotFound",
     "MessageNotWaiting",

@@ -1,6 +1,7 @@
 """Errors of requests: what they ask for is invalid, missing, or in another state."""
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import ClassVar, Self
 
 from turnwire.domain.errors.base import DomainError, FieldViolation
@@ -180,6 +181,32 @@ class ToolCallNotReady(WrongState):
     """The tool call cannot take a result yet: it is being written, or waits for a permission."""
 
     reason = "TOOL_CALL_NOT_READY"
+
+
+class LeaseLost(WrongState):
+    """The lease of a tool call has ended; metadata leaseId, and holder when somebody else holds the call now."""
+
+    reason = "LEASE_LOST"
+
+    def __init__(self, tool_call_id: str, lease_id: str, holder: str = "") -> None:
+        """Takes the call, the lease that was given, and who holds the call now; "" when nobody does."""
+        now = f"; {holder!r} has claimed it" if holder else ""
+        super().__init__(f"lease {lease_id!r} of tool call {tool_call_id!r} has ended{now}", tool_call_id)
+        self.metadata["leaseId"] = lease_id
+        if holder:
+            self.metadata["holder"] = holder
+
+
+class LeaseHeld(WrongState):
+    """Another client has claimed the tool call; metadata holder."""
+
+    reason = "LEASE_HELD"
+
+    def __init__(self, tool_call_id: str, holder: str, left: timedelta) -> None:
+        """Takes the call, who holds it, and how long the lease lasts unless it is renewed."""
+        super().__init__(f"{holder!r} has claimed tool call {tool_call_id!r}", tool_call_id)
+        self.metadata["holder"] = holder
+        self.retry_after = left
 
 
 class PermissionAlreadyAnswered(WrongState):

@@ -2,11 +2,12 @@
 
 from opencode.tool import tool_pb2
 from turnwire.api.wire.answers.files import file
-from turnwire.api.wire.answers.times import milliseconds
+from turnwire.api.wire.answers.times import milliseconds, timestamp
 from turnwire.core.use_cases.catalog import ToolList
 from turnwire.domain.conversation import messages as m
 from turnwire.domain.conversation.permissions import PermissionAction, PermissionChoice, PermissionRequest
 from turnwire.domain.conversation.turns import ToolDefinition
+from turnwire.ports.pages import OpenCall
 from turnwire.ports.tools import SourceState
 
 PERMISSION_REPLIES = {
@@ -35,7 +36,31 @@ def tool_call(part_id: str, call: m.ToolUse) -> tool_pb2.ToolCallState:
         permission_id=call.permission_id or None,
         files=map(file, call.files),
         full_output=None if call.full_output is None else file(call.full_output),
+        lease=None if call.lease is None else lease(call.lease),
     )
+
+
+def lease(value: m.Lease) -> tool_pb2.ToolCallLease:
+    """Returns the claim of a client."""
+    return tool_pb2.ToolCallLease(lease_id=value.lease_id, holder=value.holder, expire_time=timestamp(value.expires_at))
+
+
+def open_call(value: OpenCall) -> tool_pb2.OpenToolCall:
+    """Returns an open call and where it is."""
+    return tool_pb2.OpenToolCall(
+        session_id=value.session_id,
+        message_id=value.message_id,
+        turn_id=value.turn_id,
+        part_index=value.part.index,
+        tool_call=tool_call_of(value.part),
+    )
+
+
+def tool_call_of(part: m.Part) -> tool_pb2.ToolCallState:
+    """Returns the tool call that a part holds."""
+    if not isinstance(part.content, m.ToolUse):
+        raise TypeError(f"part {part.part_id} is not a tool call")
+    return tool_call(part.part_id, part.content)
 
 
 def permission(value: PermissionRequest) -> tool_pb2.PermissionRequest:

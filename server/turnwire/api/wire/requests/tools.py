@@ -1,14 +1,32 @@
 """Requests about tool calls and permissions as inputs of the core, checked for form."""
 
+from datetime import timedelta
+
+import msgspec
+
 from opencode.tool import tool_pb2
-from turnwire.api.wire.requests import fields
+from turnwire.api.wire.requests import fields, pages
 from turnwire.api.wire.requests.checks import Checks
+from turnwire.api.wire.requests.fingerprints import fingerprint
 from turnwire.core.intake.attachments import NewFile
-from turnwire.core.intake.inputs import NewToolResult
+from turnwire.core.intake.inputs import LeaseChange, NewToolResult
+from turnwire.domain.conversation.limits import (
+    DEFAULT_LEASE,
+    MAX_HOLDER_CHARACTERS,
+    MAX_LEASE,
+    MAX_NEW_LOG_BYTES,
+    MAX_NEW_LOG_LINES,
+    MIN_LEASE,
+)
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice
+from turnwire.domain.conversation.turns import MAX_TOOLS
+from turnwire.ports.pages import Page
 
 MAX_RESULT_FILES = 20
 MAX_REASON_CHARACTERS = 4096
+MAX_ID_CHARACTERS = 64
+MAX_SECONDS = 10**6
+"""Far over every bound, and a number that a timedelta holds."""
 
 _RESPONSES = {
     "approve": PermissionChoice.ONCE,
@@ -23,16 +41,84 @@ def tool_result_request(request: tool_pb2.SubmitToolResultRequest) -> tuple[str,
     checks = Checks()
     session_id = checks.required("session_id", request.session_id)
     call_id = checks.required("tool_call_id", request.tool_call_id)
-    if request.lease_id:
-        checks.fail("lease_id", "leases do not exist yet: leave it empty")
     result = NewToolResult(
         output=_output(checks, request),
+        lease_id=checks.at_most("lease_id", request.lease_id, MAX_ID_CHARACTERS),
         is_error=request.is_error,
         metadata_json=checks.json_object("metadata_json", request.metadata_json),
         files=_files(checks, request),
     )
     checks.done()
     return session_id, call_id, result
+
+
+def open_calls_request(request: tool_pb2.ListOpenToolCallsRequest) -> tuple[frozenset[str], Page]:
+    """Returns the names of tools and the page. Raises InvalidRequest naming every wrong field."""
+    checks = Checks()
+    if len(request.tool_names) > MAX_TOOLS:
+        checks.fail("tool_names", f"more than {MAX_TOOLS} names", "TOO_MANY")
+    for index, name in enumerate(request.tool_names[:MAX_TOOLS]):
+        checks.tool_name(f"tool_names[{index}]", name)
+    checks.done()
+    page = pages.page(request.page_size, request.page_token, default=pages.DEFAULT_PAGE_SIZE)
+    return frozenset(request.tool_names), page
+
+
+def claim_request(request: tool_pb2.ClaimToolCallRequest) -> LeaseChange:
+    """Returns the claim. Raises InvalidRequest naming every wrong field."""
+    checks = Checks()
+    checks.required("holder", checks.at_most("holder", request.holder, MAX_HOLDER_CHARACTERS))
+    claim = _lease_change(checks, "claim", request)
+    checks.done()
+    return msgspec.structs.replace(claim, holder=request.holder, duration=_duration(request))
+
+
+def renew_request(request: tool_pb2.RenewToolCallRequest) -> LeaseChange:
+    """Returns the renewal. Raises InvalidRequest naming every wrong field."""
+    checks = Checks()
+    if len(request.log_lines) > MAX_NEW_LOG_LINES:
+        checks.fail("log_lines", f"more than {MAX_NEW_LOG_LINES} lines", "TOO_MANY")
+    elif sum(len(line.encode()) for line in request.log_lines) > MAX_NEW_LOG_BYTES:
+        checks.fail("log_lines", f"more than {MAX_NEW_LOG_BYTES} bytes together", "TOO_LONG")
+    renewal = _lease_change(checks, "renew", request)
+    checks.required("lease_id", checks.at_most("lease_id", request.lease_id, MAX_ID_CHARACTERS))
+    checks.done()
+    return msgspec.structs.replace(
+        renewal, lease_id=request.lease_id, duration=_duration(request), log_lines=tuple(request.log_lines)
+    )
+
+
+def release_request(request: tool_pb2.ReleaseToolCallRequest) -> LeaseChange:
+    """Returns the release. Raises InvalidRequest naming every wrong field."""
+    checks = Checks()
+    release = _lease_change(checks, "release", request)
+    checks.required("lease_id", checks.at_most("lease_id", request.lease_id, MAX_ID_CHARACTERS))
+    checks.done()
+    return msgspec.structs.replace(release, lease_id=request.lease_id)
+
+
+def _lease_change(
+    checks: Checks,
+    what: str,
+    request: tool_pb2.ClaimToolCallRequest | tool_pb2.RenewToolCallRequest | tool_pb2.ReleaseToolCallRequest,
+) -> LeaseChange:
+    if not isinstance(request, tool_pb2.ReleaseToolCallRequest) and not MIN_LEASE <= _duration(request) <= MAX_LEASE:
+        bounds = f"{MIN_LEASE.total_seconds():g} to {MAX_LEASE.total_seconds():g} seconds"
+        checks.fail("duration", f"is not {bounds}", "OUT_OF_RANGE")
+    return LeaseChange(
+        session_id=checks.required("session_id", request.session_id),
+        tool_call_id=checks.required("tool_call_id", request.tool_call_id),
+        request_id=checks.at_most("request_id", request.request_id, 128),
+        fingerprint=fingerprint(what, request),
+    )
+
+
+def _duration(request: tool_pb2.ClaimToolCallRequest | tool_pb2.RenewToolCallRequest) -> timedelta:
+    """Returns how long the lease is to last; a value that is no duration comes out too long or too short."""
+    if not request.HasField("duration"):
+        return DEFAULT_LEASE
+    seconds = min(max(request.duration.seconds, -MAX_SECONDS), MAX_SECONDS)
+    return timedelta(seconds=seconds, microseconds=request.duration.nanos // 1000)
 
 
 def permission_answer(request: tool_pb2.PermissionResponse) -> tuple[str, str, PermissionAnswer]:

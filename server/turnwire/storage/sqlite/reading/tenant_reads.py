@@ -25,6 +25,7 @@ from turnwire.ports.pages import (
     DisplayPage,
     EventPage,
     MessagePage,
+    OpenCallPage,
     Page,
     QueuePage,
     SessionPage,
@@ -36,6 +37,7 @@ from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.connection import run
 from turnwire.storage.sqlite.hiding.alternatives import alternatives_of
 from turnwire.storage.sqlite.long_reads import LongReads, unless_long
+from turnwire.storage.sqlite.open_calls import listing
 from turnwire.storage.sqlite.reading import archives, displays, queries, usage, waiting
 from turnwire.storage.sqlite.renewal import Renewal
 from turnwire.storage.sqlite.searching.reader import Searches
@@ -170,6 +172,10 @@ class TenantReads:
     async def search(self, search: Search, place: bytes, size: int) -> SearchPage:
         """Returns a page of hits."""
         return await self._reads.searches.search(self._tenant, search, place, size)
+
+    async def open_calls(self, session_id: str, tools: frozenset[str], page: Page) -> OpenCallPage:
+        """Returns a page of open calls."""
+        return await run(self._reads.connection, listing.open_calls, self._tenant, session_id, tools, page)
 
     async def permission(self, session_id: str, permission_id: str) -> PermissionRequest:
         """Returns a permission request."""

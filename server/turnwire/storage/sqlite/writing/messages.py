@@ -14,6 +14,7 @@ from turnwire.ports.commit import PutFile, PutMessage
 from turnwire.storage.sqlite.hiding.changes import leave_place
 from turnwire.storage.sqlite.hiding.marks import HIDDEN_FOR_EVER, NEVER_HIDDEN, OFF_PATH
 from turnwire.storage.sqlite.hiding.paths import carry_branches, keep_turn
+from turnwire.storage.sqlite.open_calls.filing import IS_FILED, file_call
 from turnwire.storage.sqlite.searching.entries import index_message
 from turnwire.storage.sqlite.writing.unit import Unit, text
 
@@ -100,10 +101,14 @@ def _put_part(unit: Unit, message_row: int, part: Part) -> None:
 
 
 def _put_tool_call(unit: Unit, message_row: int, part: Part, call: ToolUse) -> None:
-    """Writes a tool call and the files of its result. Only a call that has or had files needs more statements."""
+    """Writes a tool call and the files of its result.
+
+    Only a call that has or had files, or that opens or closes for clients, needs more statements.
+    """
     db = unit.db
-    query = f"{_PUT_PART} RETURNING id, EXISTS (SELECT 1 FROM part_files WHERE part = parts.id)"
-    row, had_files = db.execute(query, (message_row, part.index, text(part), None, part.part_id)).fetchone()
+    query = f"{_PUT_PART} RETURNING id, EXISTS (SELECT 1 FROM part_files WHERE part = parts.id), {IS_FILED}"
+    row, had_files, is_filed = db.execute(query, (message_row, part.index, text(part), None, part.part_id)).fetchone()
+    file_call(unit, row, part.part_id, call, is_filed=bool(is_filed))
     hashes = {file.sha256 for file in (*call.files, call.full_output) if file is not None}
     files = {_file_row(unit, sha256) for sha256 in hashes}
     before: set[int] = set()

@@ -33,11 +33,11 @@ def test_tool_results_name_session_and_call() -> None:
         "c",
         NewToolResult(output="", is_error=True, metadata_json="{}"),
     )
-    wrong = SubmitToolResultRequest(metadata_json="x", lease_id="l")
+    wrong = SubmitToolResultRequest(metadata_json="x", lease_id="l" * 65)
     assert _violations(tool_result_request, wrong) == [
         ("session_id", "REQUIRED"),
         ("tool_call_id", "REQUIRED"),
-        ("lease_id", "INVALID"),
+        ("lease_id", "TOO_LONG"),
         ("output", "REQUIRED"),
         ("metadata_json", "BAD_JSON"),
     ]

@@ -11,6 +11,7 @@ from turnwire.domain.principal import is_staging
 from turnwire.storage.sqlite.care.findings import Finding, Problem, Severity, Statement
 from turnwire.storage.sqlite.care.inspection import Inspection
 from turnwire.storage.sqlite.hiding.marks import NEVER_HIDDEN
+from turnwire.storage.sqlite.writing.unit import microseconds
 
 UNREADABLE_MESSAGE = Problem("messages.body", Severity.ERROR, "a message cannot be read, or is not of its place")
 UNREADABLE_PART = Problem("parts.body", Severity.ERROR, "a part cannot be read, or is not of its place")
@@ -31,6 +32,10 @@ WRONG_COLUMN = Problem(
 )
 WRONG_FILES = Problem(
     "parts.files", Severity.ERROR, "a file of a tool call's result is not stored, or is filed wrongly"
+)
+
+WRONG_OPEN_CALL = Problem(
+    "parts.open", Severity.ERROR, "a call that a client may run is not listed, or one that none may run is"
 )
 
 _message = msgspec.json.Decoder(Message).decode
@@ -56,6 +61,9 @@ class _Row(NamedTuple):
     part_body: str
     file: int | None
     tool_call_id: str | None
+    is_open: int
+    """Whether the part is listed, in the right place, as a call that a client may run."""
+    is_listed: int
 
 
 _ROWS = """
@@ -63,7 +71,11 @@ SELECT messages.id, message_id, session_id, sessions.tenant, messages.turn_id, q
        previous, display, display_version,
        EXISTS (SELECT 1 FROM turns WHERE turns.turn_id = messages.turn_id
                AND json_extract(turns.body, '$.status') <> 'ended'),
-       parts.id, part_index, parts.body, file, tool_call_id
+       parts.id, part_index, parts.body, file, parts.tool_call_id,
+       EXISTS (SELECT 1 FROM open_calls AS listed WHERE part = parts.id AND listed.session = messages.session
+               AND listed.tenant = sessions.tenant AND listed.tool_call_id = parts.tool_call_id
+               AND listed.tool = json_extract(parts.body, '$.content.name')),
+       EXISTS (SELECT 1 FROM open_calls WHERE part = parts.id)
 FROM messages JOIN sessions ON sessions.id = messages.session LEFT JOIN parts ON parts.message = messages.id
 ORDER BY messages.id, part_index
 """
@@ -147,6 +159,22 @@ def _check_part(inspection: Inspection, row: _Row, part: Part) -> Iterator[Findi
         yield Finding(WRONG_COLUMN, f"{row.message_id} {row.part_index}", (repair,))
     if isinstance(part.content, ToolUse):
         yield from _check_result_files(inspection, row, part.content)
+    awaits_client = isinstance(part.content, ToolUse) and part.content.awaits_client
+    if (row.is_open, row.is_listed) != (awaits_client, awaits_client):
+        yield Finding(WRONG_OPEN_CALL, f"{row.message_id} {row.part_index}", _listing(row, part))
+
+
+def _listing(row: _Row, part: Part) -> tuple[Statement, ...]:
+    """Returns what lists a call, or what removes it from the list."""
+    remove = Statement("DELETE FROM open_calls WHERE part = ?", (row.part,))
+    if not isinstance(part.content, ToolUse) or not part.content.awaits_client or part.content.started_at is None:
+        return (remove,)
+    insert = (
+        "INSERT INTO open_calls SELECT parts.id, messages.session, sessions.tenant, ?, ?, ? FROM parts"
+        " JOIN messages ON messages.id = message JOIN sessions ON sessions.id = messages.session WHERE parts.id = ?"
+    )
+    values = (part.content.name, part.part_id, microseconds(part.content.started_at), row.part)
+    return remove, Statement(insert, values)
 
 
 def _check_result_files(inspection: Inspection, row: _Row, call: ToolUse) -> Iterator[Finding]:

@@ -72,6 +72,25 @@ def test_files_of_a_result_are_filed_again(db: sqlite3.Connection) -> None:
     assert len(db.execute("SELECT file FROM part_files").fetchall()) == 1
 
 
+def test_open_calls_are_listed_again(db: sqlite3.Connection) -> None:
+    """One that is missing, one that is another's, one that is not open; in the order in which they opened."""
+    call = "part_index = 1 AND message = (SELECT id FROM messages WHERE message_id = 'msg_2')"
+    pending = "'$.content.status', 'pending', '$.content.started_at', '1970-01-02T00:00:00Z'"
+    db.execute(f"UPDATE parts SET body = json_set(body, {pending}) WHERE {call}")
+    assert ("parts.open", "msg_2 1") in found_by(db, check_messages)
+    repair_by(db, check_messages)
+    listed = "SELECT tenant, tool, since_us FROM open_calls"
+    assert db.execute(listed).fetchall() == [("default", "draw", 86_400_000_000)]
+    db.execute("UPDATE open_calls SET tenant = 'b'")
+    assert ("parts.open", "msg_2 1") in found_by(db, check_messages)
+    repair_by(db, check_messages)
+    assert db.execute(listed).fetchall() == [("default", "draw", 86_400_000_000)]
+    db.execute(f"UPDATE parts SET body = json_set(body, '$.content.status', 'error') WHERE {call}")
+    assert ("parts.open", "msg_2 1") in found_by(db, check_messages)
+    repair_by(db, check_messages)
+    assert db.execute(listed).fetchall() == []
+
+
 def test_file_of_another_tenant_is_not_the_message_s_own(db: sqlite3.Connection) -> None:
     """Equal bytes of two tenants are two files."""
     db.execute(

@@ -1,0 +1,1 @@
+"""Leases: clients claim calls of their tools, so that no two of them run the same one."""

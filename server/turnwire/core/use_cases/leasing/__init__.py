@@ -1,0 +1,1 @@
+"""Open calls of client tools: listing, claiming, renewing and releasing them."""

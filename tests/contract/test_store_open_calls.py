@@ -1,0 +1,193 @@
+"""Store: calls that clients may run, listed without reading conversations."""
+
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.support.fakes.domain_values import NOW, adding, creating, later, make_answer, make_end, make_turn, removing
+from tests.support.fakes.opened_store import OpenedStore, opened_store
+from turnwire.domain.conversation.messages import Lease, Message, ToolStatus, ToolUse
+from turnwire.domain.conversation.turns import TurnStatus
+from turnwire.domain.errors import InvalidRequest, SessionNotFound
+from turnwire.domain.principal import DEFAULT_TENANT
+from turnwire.ports.commit import Commit, PutMessage, PutTurn, RemoveMessage
+from turnwire.ports.pages import OpenCall, Page
+from turnwire.storage.sqlite.open_calls import listing
+from turnwire.storage.sqlite.schema.migrations import MIGRATIONS
+
+LOOK = ToolUse(name="look", call_id="c1", input_json="{}", started_at=NOW)
+ALL = frozenset[str]()
+
+
+def _call(seconds: int, **fields: object) -> ToolUse:
+    return msgspec.structs.replace(LOOK, started_at=later(seconds), **fields)
+
+
+def _answer(name: str, *calls: ToolUse, session_id: str = "ses_1") -> Message:
+    """Returns a message whose ids begin with its name."""
+    message = make_answer(f"msg_{name}", *calls, session_id=session_id, turn_id=f"trn_{name}")
+    parts = [msgspec.structs.replace(part, part_id=f"prt_{name}_{part.index}") for part in message.parts]
+    return msgspec.structs.replace(message, parts=tuple(parts))
+
+
+@pytest.fixture
+async def opened(tmp_path: Path) -> AsyncIterator[OpenedStore]:
+    """A store with two sessions whose turns run: the second has the older call."""
+    async with opened_store(tmp_path) as running:
+        for session_id in ("ses_1", "ses_2"):
+            await running.store.commit(creating(session_id))
+        await _put(running, _answer("a", _call(5), _call(5, name="draw")))
+        await _put(running, _answer("b", _call(1), session_id="ses_2"))
+        yield running
+
+
+async def _put(opened: OpenedStore, message: Message) -> None:
+    turn = make_turn(message.turn_id, session_id=message.session_id, status=TurnStatus.RUNNING)
+    await opened.store.commit(adding(message, NOW, (), PutTurn(turn)))
+
+
+async def _replace(opened: OpenedStore, message: Message, index: int, **fields: object) -> Message:
+    content = msgspec.structs.replace(message.parts[index].content, **fields)
+    parts = list(message.parts)
+    parts[index] = msgspec.structs.replace(parts[index], content=content)
+    changed = msgspec.structs.replace(message, parts=tuple(parts))
+    change = PutMessage(changed, (index,))
+    await opened.store.commit(Commit(session_id=message.session_id, at=NOW, changes=(change,)))
+    return changed
+
+
+async def _listed(opened: OpenedStore, session_id: str = "", tools: frozenset[str] = ALL) -> list[str]:
+    page = await opened.store.of(DEFAULT_TENANT).open_calls(session_id, tools, Page(size=100))
+    return [call.part.part_id for call in page.calls]
+
+
+async def test_calls_come_in_the_order_in_which_they_opened(opened: OpenedStore) -> None:
+    """Of all sessions, of one, of some tools; of the same moment by their ids."""
+    assert await _listed(opened) == ["prt_b_0", "prt_a_0", "prt_a_1"]
+    assert await _listed(opened, "ses_1") == ["prt_a_0", "prt_a_1"]
+    assert await _listed(opened, tools=frozenset({"draw", "paint"})) == ["prt_a_1"]
+    assert await _listed(opened, "ses_2", frozenset({"draw"})) == []
+
+
+async def test_a_call_is_told_with_its_place_and_as_it_is(opened: OpenedStore) -> None:
+    """With its lease, once it has one."""
+    message = _answer("b", _call(1), session_id="ses_2")
+    lease = Lease(lease_id="lse_1", holder="ann", expires_at=later(60))
+    leased = await _replace(opened, message, 0, lease=lease)
+    page = await opened.store.of(DEFAULT_TENANT).open_calls("ses_2", ALL, Page(size=1))
+    assert page.calls == (OpenCall("ses_2", "msg_b", "trn_b", leased.parts[0]),)
+    assert page.next_token == ""
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        *({"status": status} for status in ToolStatus if status is not ToolStatus.PENDING),
+        {"permission_id": "per_1"},
+        {"started_at": None},
+        {"name": "fs.look"},
+    ],
+    ids=str,
+)
+async def test_a_call_that_no_client_may_run_is_not_listed(opened: OpenedStore, fields: dict[str, object]) -> None:
+    """It comes back when it may again, such as with a permission."""
+    message = _answer("b", _call(1), session_id="ses_2")
+    other = await _replace(opened, message, 0, **fields)
+    assert await _listed(opened) == ["prt_a_0", "prt_a_1"]
+    await _replace(opened, other, 0, **_open_again(fields))
+    assert await _listed(opened) == ["prt_b_0", "prt_a_0", "prt_a_1"]
+
+
+def _open_again(fields: dict[str, object]) -> dict[str, object]:
+    whole = {"status": ToolStatus.PENDING, "permission_id": "", "started_at": later(1), "name": "look"}
+    return {name: whole[name] for name in fields}
+
+
+async def test_calls_go_with_what_has_them(opened: OpenedStore) -> None:
+    """Their message, their session; those of a turn that has ended without them are not listed."""
+    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(RemoveMessage("msg_a"),)))
+    assert await _listed(opened) == ["prt_b_0"]
+    await _put(opened, _answer("c", _call(7)))
+    ended = make_end("trn_c").turn
+    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutTurn(ended),)))
+    assert await _listed(opened) == ["prt_b_0"]
+    await opened.store.commit(removing("ses_2"))
+    assert await _listed(opened) == []
+
+
+async def test_pages_repeat_and_lose_nothing(opened: OpenedStore) -> None:
+    """A call that ends meanwhile does not move the others; a token belongs to its listing."""
+    reads = opened.store.of(DEFAULT_TENANT)
+    first = await reads.open_calls("", ALL, Page(size=2))
+    assert [call.part.part_id for call in first.calls] == ["prt_b_0", "prt_a_0"]
+    message = _answer("a", _call(5), _call(5, name="draw"))
+    await _replace(opened, message, 0, status=ToolStatus.SUCCESS)
+    rest = await reads.open_calls("", ALL, Page(size=2, token=first.next_token))
+    assert ([call.part.part_id for call in rest.calls], rest.next_token) == (["prt_a_1"], "")
+    for session_id, tools in (("ses_1", ALL), ("", frozenset({"look"}))):
+        with pytest.raises(InvalidRequest):
+            await reads.open_calls(session_id, tools, Page(size=2, token=first.next_token))
+
+
+async def test_other_tenants_have_none_of_them(opened: OpenedStore) -> None:
+    """Nor does a session that is not theirs have any."""
+    other = opened.store.of("other")
+    assert (await other.open_calls("", ALL, Page(size=9))).calls == ()
+    with pytest.raises(SessionNotFound):
+        await other.open_calls("ses_1", ALL, Page(size=9))
+
+
+async def test_a_large_page_is_divided(opened: OpenedStore) -> None:
+    """Before it is larger than an answer may be."""
+    await _put(opened, _answer("c", *(_call(9, input_json=f'"{"x" * 2_000_000}"') for _ in range(3))))
+    reads, token, sizes = opened.store.of(DEFAULT_TENANT), "", []
+    while True:
+        page = await reads.open_calls("", ALL, Page(size=100, token=token))
+        sizes.append(len(page.calls))
+        if not (token := page.next_token):
+            break
+    assert sizes == [4, 1, 1]
+
+
+async def test_listing_reads_no_conversation(opened: OpenedStore) -> None:
+    """SQLite finds the calls by their index, and the rest by ids."""
+    with closing(sqlite3.connect(opened.path)) as db:
+        seen: list[str] = []
+        db.set_trace_callback(seen.append)
+        for session_id in ("", "ses_1"):
+            listing.open_calls(db, DEFAULT_TENANT, session_id, frozenset({"look"}), Page(size=10))
+        queries = [query for query in seen if "open_calls" in query]
+        assert len(queries) == 2
+        for query in queries:
+            plan = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {query}")]
+            assert not [step for step in plan if step.startswith("SCAN") or "TEMP B-TREE" in step], plan
+
+
+def test_an_upgrade_lists_the_calls_that_are_open(tmp_path: Path) -> None:
+    """Those of turns that run."""
+    with closing(sqlite3.connect(tmp_path / "old.db", isolation_level=None)) as db:
+        for migration in MIGRATIONS[:6]:
+            db.executescript(migration)
+        db.execute(
+            "INSERT INTO sessions (id, session_id, tenant, body, updated_at_us) VALUES (1, 'ses_1', 't', '{}', 0)"
+        )
+        for row, turn in ((1, "trn_run"), (2, "trn_end")):
+            ended = int(turn == "trn_end")
+            db.execute("INSERT INTO turns (turn_id, session, ended, body) VALUES (?, 1, ?, '{}')", (turn, ended))
+            db.execute(
+                "INSERT INTO messages (id, message_id, session, queued, place, turn_id, body, display)"
+                " VALUES (?, ?, 1, 0, ?, ?, '{}', x'')",
+                (row, f"msg_{row}", row, turn),
+            )
+            calls = [LOOK, _call(0, permission_id="per_1"), _call(0, name="fs.look"), _call(0, output="x")]
+            calls[3] = msgspec.structs.replace(calls[3], status=ToolStatus.SUCCESS)
+            for part in _answer(str(row), *calls).parts:
+                values = (row, part.index, msgspec.json.encode(part).decode(), part.part_id)
+                db.execute("INSERT INTO parts (message, part_index, body, tool_call_id) VALUES (?, ?, ?, ?)", values)
+        db.executescript(MIGRATIONS[6])
+        found = db.execute("SELECT session, tenant, tool, tool_call_id, since_us FROM open_calls").fetchall()
+    assert found == [(1, "t", "look", "prt_1_0", int(NOW.timestamp()) * 1_000_000)]

@@ -1,0 +1,284 @@
+"""Leases of calls: one holder at a time, until its time is over, whatever the time of day does."""
+
+import asyncio
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from tests.support.fakes.core import FakeStore, ManualClock, make_environment
+from tests.support.fakes.domain_values import make_answer, make_turn
+from tests.support.fakes.loop import elapse, settled
+from turnwire.core.settings import Limits
+from turnwire.core.tools.calls import ToolCalls
+from turnwire.core.tools.results import CallResult
+from turnwire.core.work import Work
+from turnwire.domain.conversation.events import ToolCallUpdated
+from turnwire.domain.conversation.limits import MAX_LOG_LINES
+from turnwire.domain.conversation.messages import Lease, Message, ToolStatus, ToolUse
+from turnwire.domain.errors import LeaseHeld, LeaseLost, StorageFull, ToolCallAlreadySettled, ToolCallNotReady
+from turnwire.ports.commit import Committed
+
+READ = ToolUse(name="read", call_id="c1", input_json="{}")
+MINUTE = timedelta(minutes=1)
+
+
+class Claimed:
+    """The calls of one message, which clients claim."""
+
+    def __init__(
+        self,
+        *calls: ToolUse,
+        store: FakeStore | None = None,
+        clock: ManualClock | None = None,
+        limit: timedelta = timedelta(hours=1),
+        whole_limit: timedelta = timedelta(hours=9),
+    ) -> None:
+        """Takes the calls, all of the client's tool "read" unless they are named otherwise."""
+        self.store, self.clock = store or FakeStore(), clock or ManualClock()
+        limits = Limits(
+            client_tool_timeout_seconds=limit.total_seconds(),
+            leased_tool_timeout_seconds=whole_limit.total_seconds(),
+        )
+        environment = make_environment(self.store, settings={"limits": limits}, clock=self.clock)
+        self.calls = ToolCalls(environment, make_turn(), make_answer("msg_1", *calls), frozenset({"read"}))
+        self.settling = asyncio.create_task(self.calls.settle())
+
+    @property
+    def message(self) -> Message:
+        """The message with the calls as they are now."""
+        return self.calls.message
+
+    def call(self, index: int = 0) -> ToolUse:
+        """Returns a call as it is now."""
+        return self.message.tool_calls()[index][1]
+
+    def lease(self, name: str, duration: timedelta = MINUTE) -> Lease:
+        """Returns a lease that begins now."""
+        return Lease(lease_id=f"lse_{name}", holder=name, expires_at=self.clock() + duration)
+
+    async def claim(self, name: str, index: int = 0, duration: timedelta = MINUTE) -> None:
+        """Claims a call; returns when that is stored."""
+        await self.calls.client.claim(index, self.lease(name, duration), Work())
+
+    async def renew(self, name: str, *lines: str, duration: timedelta = MINUTE) -> None:
+        """Extends the lease of the first call."""
+        await self.calls.client.renew(0, f"lse_{name}", self.clock() + duration, lines, Work())
+
+    def told(self) -> list[ToolUse]:
+        """Returns what events have said of the calls."""
+        events = [event.kind for commit in self.store.commits for event in commit.events]
+        return [kind.call for kind in events if isinstance(kind, ToolCallUpdated)]
+
+    async def end(self) -> None:
+        """Stops waiting for results."""
+        self.settling.cancel()
+        await asyncio.wait((self.settling,))
+
+
+async def test_one_holds_a_call() -> None:
+    """A second claim is told who holds it and for how long; the holder's result ends the lease."""
+    one = Claimed(READ, READ)
+    await one.claim("ann")
+    await elapse(timedelta(seconds=20))
+    with pytest.raises(LeaseHeld) as held:
+        await one.claim("bob")
+    assert held.value.metadata["holder"] == "ann"
+    assert timedelta(seconds=39) < held.value.retry_after <= timedelta(seconds=40)  # type: ignore[operator]
+    with pytest.raises(LeaseHeld):
+        await one.calls.submit(0, CallResult(output="bob's"))
+    await one.claim("bob", 1)
+    with pytest.raises(LeaseLost) as lost:
+        await one.calls.submit(0, CallResult(output="bob's"), "lse_bob")
+    assert lost.value.metadata == {"subject": "prt_0", "leaseId": "lse_bob", "holder": "ann"}
+    await one.calls.submit(0, CallResult(output="ann's"), "lse_ann")
+    await one.calls.submit(1, CallResult(output="bob's"), "lse_bob")
+    await one.settling
+    assert [(call.output, call.lease) for _, call in one.message.tool_calls()] == [("ann's", None), ("bob's", None)]
+
+
+async def test_each_change_is_one_commit_with_one_event() -> None:
+    """It writes the call and tells it."""
+    one = Claimed(READ)
+    lease = one.lease("ann")
+    await one.claim("ann")
+    await one.renew("ann", "half way", duration=MINUTE * 2)
+    await one.calls.client.release(0, "lse_ann", Work())
+    longer = msgspec.structs.replace(lease, expires_at=one.clock() + MINUTE * 2)
+    logged = msgspec.structs.replace(READ, logs=("half way",))
+    assert one.told() == [
+        msgspec.structs.replace(READ, lease=lease),
+        msgspec.structs.replace(logged, lease=longer),
+        logged,
+    ]
+    assert [len(commit.changes) for commit in one.store.commits] == [1, 1, 1]
+    await one.end()
+
+
+async def test_a_lease_that_nobody_renews_ends() -> None:
+    """One commit says so for all that end then; the former holder has lost it, and anybody may claim or answer."""
+    one = Claimed(READ, READ, READ)
+    await one.claim("ann", 0)
+    await one.claim("ann", 1)
+    await elapse(MINUTE)
+    assert [call.lease for call in one.told()[2:]] == [None, None]
+    assert len(one.store.commits) == 3
+    with pytest.raises(LeaseLost) as lost:
+        await one.renew("ann")
+    assert "holder" not in lost.value.metadata
+    await one.claim("bob")
+    await one.calls.submit(1, CallResult(output="anybody's"))
+    assert one.call(1).status is ToolStatus.SUCCESS
+    await one.end()
+
+
+async def test_a_renewed_lease_goes_on() -> None:
+    """From the renewal on, as long as that says, longer or shorter."""
+    one = Claimed(READ)
+    await one.claim("ann")
+    for _ in range(5):
+        await elapse(timedelta(seconds=50))
+        await one.renew("ann")
+    assert one.call().lease is not None
+    await one.renew("ann", duration=timedelta(seconds=1))
+    await elapse(timedelta(seconds=1))
+    assert one.call().lease is None
+    await one.end()
+
+
+@pytest.mark.parametrize("jump", [timedelta(days=-1), timedelta(days=1)])
+async def test_a_jump_of_the_clock_changes_no_lease(jump: timedelta) -> None:
+    """Neither one that lasts nor the next one."""
+    one = Claimed(READ)
+    await one.claim("ann")
+    one.clock.advance(jump.total_seconds())
+    await elapse(timedelta(seconds=59))
+    with pytest.raises(LeaseHeld):
+        await one.claim("bob")
+    await elapse(timedelta(seconds=1))
+    await one.claim("bob")
+    await elapse(timedelta(seconds=59))
+    with pytest.raises(LeaseHeld):
+        await one.claim("ann")
+    await one.end()
+
+
+@pytest.mark.parametrize(
+    ("left", "seconds"), [(timedelta(seconds=30), 30), (timedelta(days=1), 3600), (timedelta(seconds=-5), 0)]
+)
+async def test_a_lease_survives_the_process(left: timedelta, seconds: int) -> None:
+    """What is left of it by the time of day, an hour at most, so that a clock that was set back locks no call."""
+    clock = ManualClock()
+    lease = Lease(lease_id="lse_ann", holder="ann", expires_at=clock() + left)
+    one = Claimed(msgspec.structs.replace(READ, lease=lease), clock=clock)
+    await settled()
+    if seconds:
+        await elapse(timedelta(seconds=seconds - 1))
+        with pytest.raises(LeaseHeld):
+            await one.claim("bob")
+        await elapse(timedelta(seconds=1))
+    assert one.call().lease is None
+    await one.claim("bob")
+    await one.end()
+
+
+async def test_a_claim_that_could_not_be_stored_is_none() -> None:
+    """Meanwhile nobody else gets the call; afterwards anybody does."""
+    one = Claimed(READ, store=FakeStore(automatic=False))
+    claiming = one.calls.client.claim(0, one.lease("ann"), Work())
+    with pytest.raises(LeaseHeld):
+        one.calls.client.claim(0, one.lease("bob"), Work())
+    one.store.futures[0].set_exception(StorageFull("full"))
+    with pytest.raises(StorageFull):
+        await claiming
+    await settled()
+    assert one.call() == READ
+    one.store.automatic = True
+    await one.claim("bob")
+    await one.end()
+
+
+async def test_a_result_need_not_wait_for_a_renewal() -> None:
+    """It is stored behind it, and stays when the renewal could not be stored."""
+    one = Claimed(READ)
+    await one.claim("ann")
+    one.store.automatic = False
+    renewing = one.calls.client.renew(0, "lse_ann", one.clock() + MINUTE, ("a line",), Work())
+    submitting = asyncio.create_task(one.calls.submit(0, CallResult(output="done"), "lse_ann"))
+    await settled()
+    one.store.futures[-2].set_exception(StorageFull("full"))
+    one.store.futures[-1].set_result(Committed(6, 7))
+    assert await submitting == 7
+    with pytest.raises(StorageFull):
+        await renewing
+    await one.settling
+    assert (one.call().output, one.call().logs, one.call().lease) == ("done", ("a line",), None)
+
+
+async def test_the_end_of_a_lease_that_cannot_be_stored_is_tried_once() -> None:
+    """On a full disk the call is free all the same, and nothing is tried again and again."""
+    one = Claimed(READ)
+    await one.claim("ann")
+    one.store.automatic = False
+    await elapse(MINUTE)
+    assert len(one.store.commits) == 2
+    one.store.futures[-1].set_exception(StorageFull("full"))
+    await elapse(timedelta(minutes=9))
+    assert len(one.store.commits) == 2
+    one.store.automatic = True
+    await one.claim("bob")
+    assert one.call().lease == one.lease("bob")
+    await one.end()
+
+
+async def test_the_time_limit_waits_for_a_lease() -> None:
+    """It counts the time in which nobody holds the call, and begins again when a lease ends."""
+    one = Claimed(READ, limit=timedelta(minutes=10))
+    await elapse(timedelta(minutes=9))
+    await one.claim("ann", duration=timedelta(minutes=30))
+    await elapse(timedelta(minutes=30))
+    assert (one.call().lease, one.call().status) == (None, ToolStatus.PENDING)
+    await elapse(timedelta(minutes=9))
+    assert one.call().status is ToolStatus.PENDING
+    await elapse(timedelta(minutes=1))
+    await one.settling
+    assert one.call().error == "the client did not answer within 600 seconds"
+
+
+async def test_leases_hold_a_call_up_for_a_bounded_time() -> None:
+    """However often they are renewed; the lease ends with the call."""
+    one = Claimed(READ, limit=MINUTE, whole_limit=timedelta(minutes=5))
+    await one.claim("ann")
+    for _ in range(5):
+        await elapse(timedelta(seconds=50))
+        await one.renew("ann")
+    await elapse(timedelta(seconds=50))
+    await one.settling
+    assert one.call().error == "the client did not answer within 300 seconds"
+    assert one.call().lease is None
+    with pytest.raises(ToolCallAlreadySettled):
+        await one.renew("ann")
+
+
+async def test_only_open_calls_of_the_client_are_claimed() -> None:
+    """None of a server tool, none that has a result, none that waits for a permission."""
+    done = CallResult(output="x").apply_to(READ)
+    waiting = msgspec.structs.replace(READ, permission_id="per_1")
+    one = Claimed(msgspec.structs.replace(READ, name="fs.read"), done, waiting)
+    for index in (0, 1):
+        with pytest.raises(ToolCallAlreadySettled):
+            await one.claim("ann", index)
+    with pytest.raises(ToolCallNotReady):
+        await one.claim("ann", 2)
+    await one.end()
+
+
+async def test_a_log_is_bounded() -> None:
+    """The last line that is kept says that more are not."""
+    one = Claimed(READ)
+    await one.claim("ann")
+    for _ in range(3):
+        await one.renew("ann", *["line"] * 100)
+    assert len(one.call().logs) == MAX_LOG_LINES
+    assert one.call().logs[-2:] == ("line", "further lines are not kept")
+    await one.end()

@@ -42,7 +42,7 @@ FIELDS = {
     ),
     "Session": (
         "title directory model agent tools compaction budget labels metadata_json system options session_id "
-        "tenant created_at updated_at revision queue_revision head_sequence origin"
+        "tenant created_at updated_at revision queue_revision head_sequence origin archived_at"
     ),
     "SessionEndLine": "files turns messages",
     "SessionLine": "session",

@@ -44,6 +44,7 @@ TABLE: dict[type[e.DomainError], tuple[int, str, str]] = {
     e.StoredFileNotFound: (code_pb2.NOT_FOUND, "FILE_NOT_FOUND", "ResourceInfo"),
     e.UploadNotFound: (code_pb2.NOT_FOUND, "UPLOAD_NOT_FOUND", "ResourceInfo"),
     e.TurnInProgress: (code_pb2.FAILED_PRECONDITION, "TURN_IN_PROGRESS", "PreconditionFailure"),
+    e.TurnNotRunning: (code_pb2.FAILED_PRECONDITION, "TURN_NOT_RUNNING", "PreconditionFailure"),
     e.TurnExists: (code_pb2.FAILED_PRECONDITION, "TURN_EXISTS", "PreconditionFailure"),
     e.MessageNotWaiting: (code_pb2.FAILED_PRECONDITION, "MESSAGE_NOT_WAITING", "PreconditionFailure"),
     e.NothingToRestore: (code_pb2.FAILED_PRECONDITION, "NOTHING_TO_RESTORE", "PreconditionFailure"),

@@ -22,11 +22,13 @@ from tests.support.fakes.domain_values import (
 )
 from tests.support.fakes.opened_store import OpenedStore, events_in, opened_store
 from turnwire.domain.conversation.events import QueueChanged, SessionCreated, SessionView
+from turnwire.domain.conversation.sessions import SessionFilter, SessionOrder
 from turnwire.domain.conversation.turns import TurnStatus
 from turnwire.domain.errors import InvalidRequest, SessionNotFound
 from turnwire.ports.commit import Commit, NewEvent, PutFile, PutPermission, PutSession, PutTurn
 from turnwire.ports.pages import Bounds, Page
 from turnwire.ports.store import TenantStore
+from turnwire.storage.sqlite.listing.queries import Room, step
 from turnwire.storage.sqlite.reading import queries
 from turnwire.storage.sqlite.writing.events import PRUNE_SLACK
 
@@ -192,7 +194,9 @@ async def test_any_history_gives_each_tenant_its_own_log(tmp_path: Path) -> None
 
 
 STATEMENTS: dict[str, Callable[[sqlite3.Connection], object]] = {
-    "sessions_by_update": lambda db: queries.sessions(db, "a", Page(size=1)),
+    "sessions_by_update": lambda db: step(db, "a", SessionFilter(), None, Room(1, None)),
+    "sessions_by_creation": lambda db: step(db, "a", SessionFilter(order=SessionOrder.CREATED), None, Room(1, None)),
+    "sessions_by_title": lambda db: step(db, "a", SessionFilter(order=SessionOrder.TITLE), None, Room(1, None)),
     "sessions_of_tenants": lambda db: queries.session(db, "a", "ses_a"),
     "permissions_open": lambda db: queries.open_permissions(db, "a", None),
     "sessions_pruned": lambda db: queries.log_events(db, "a", 5, None),

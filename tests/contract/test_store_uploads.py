@@ -17,6 +17,7 @@ from turnwire.domain.errors import InvalidRequest, TooManyUploads, UploadNotFoun
 from turnwire.domain.principal import Principal, Role
 from turnwire.ports.commit import RecordRequest
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
+from turnwire.storage.sqlite.accounts import count_totals
 from turnwire.storage.sqlite.connection import run
 from turnwire.storage.sqlite.uploads.blocks import BLOCK_BYTES
 from turnwire.storage.sqlite.writing.writer import MAX_BATCH_BYTES
@@ -289,6 +290,7 @@ async def test_another_start_has_everything(tmp_path: Path) -> None:
         await opened.store.uploads.write("default", "upl_2", Chunk(offset=0, data=b"counts no more"), LATER)
     with closing(sqlite3.connect(tmp_path / "turnwire.db")) as db:
         db.execute("UPDATE uploads SET removed = 1 WHERE upload_id = 'upl_2'")
+        count_totals(db)
         db.commit()
     async with opened_store(tmp_path) as opened:
         assert await opened.store.uploads.upload("default", "upl_1") == before

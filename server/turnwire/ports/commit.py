@@ -10,7 +10,7 @@ from turnwire.domain.conversation.events import DurableKind
 from turnwire.domain.conversation.messages import Branch, Message
 from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.sessions import Session
-from turnwire.domain.conversation.turns import Turn
+from turnwire.domain.conversation.turns import QueueEntry, Turn
 from turnwire.domain.principal import Principal
 
 
@@ -18,6 +18,19 @@ class PutSession(Struct, frozen=True):
     """Creates the commit's session (revision 1) or replaces its settings (the stored revision plus 1)."""
 
     session: Session
+
+
+class MarkArchived(Struct, frozen=True):
+    """Archives the commit's session, or takes it out of the archive. Does nothing when it is so already.
+
+    Otherwise the store tells it with a SessionUpdated, after the commit's own events.
+    """
+
+    is_archived: bool
+    active_turn_id: str = ""
+    """Of the view that is told, as the other two."""
+    queue: tuple[QueueEntry, ...] = ()
+    open_requests: int = 0
 
 
 class RemoveSession(Struct, frozen=True):
@@ -183,6 +196,7 @@ class DropStaged(Struct, frozen=True):
 
 Change = (
     PutSession
+    | MarkArchived
     | RemoveSession
     | PutTurn
     | PutMessage

@@ -21,7 +21,7 @@ from turnwire.domain.accounts import Account, UsagePage, UsageQuery
 from turnwire.domain.conversation.events import Event
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.permissions import PermissionRequest
-from turnwire.domain.conversation.sessions import Session
+from turnwire.domain.conversation.sessions import Session, SessionFilter
 from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.domain.money import Usage
 from turnwire.domain.principal import Principal
@@ -42,6 +42,9 @@ from turnwire.ports.pages import (
     SessionPage,
     TurnPage,
 )
+
+ALL_SESSIONS = SessionFilter()
+"""Those of a list without a filter, most recently updated first."""
 
 
 class StoredEvent(Struct, frozen=True):
@@ -122,10 +125,11 @@ class TenantStore(ArchivableStore, Protocol):
         """Like `session`, but cheap: it may come from memory, with an older head_sequence and updated_at."""
         ...
 
-    async def sessions(self, page: Page) -> SessionPage:
-        """Returns sessions of the tenant, most recently updated first.
+    async def sessions(self, page: Page, wanted: SessionFilter = ALL_SESSIONS) -> SessionPage:
+        """Returns sessions of the tenant that pass a filter, in its order.
 
-        `Page.max_bytes` counts what is stored of them, without their tools.
+        `Page.max_bytes` counts what is stored of them, without their tools. A page with a size may be short, or empty,
+        and have a next one: a filter looks at a bounded number of sessions for each.
 
         Raises:
             InvalidRequest: the page token is not of this listing.

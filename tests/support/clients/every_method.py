@@ -28,6 +28,7 @@ from opencode.provider.provider_pb2 import GetProvidersRequest
 from opencode.search.search_pb2 import SEARCH_ORDER_NEWEST, SearchMessagesRequest
 from opencode.server.server_pb2 import GetServerInfoRequest
 from opencode.session.session_pb2 import (
+    ArchiveSessionRequest,
     ClearSessionRequest,
     CreateSessionRequest,
     DeleteSessionRequest,
@@ -36,6 +37,7 @@ from opencode.session.session_pb2 import (
     ListSessionsRequest,
     RestoreSessionRequest,
     RevertSessionRequest,
+    UnarchiveSessionRequest,
     UpdateDirectoryRequest,
 )
 from opencode.tool.tool_pb2 import (
@@ -49,7 +51,7 @@ from opencode.tool.tool_pb2 import (
     SubmitToolResultRequest,
 )
 from opencode.transfer.transfer_pb2 import ExportSessionsRequest, ImportSessionsRequest
-from opencode.turn.turn_pb2 import BUSY_POLICY_REJECT, TurnSettings
+from opencode.turn.turn_pb2 import BUSY_POLICY_REJECT, BUSY_POLICY_STEER, TurnSettings
 from opencode.turn.turn_service_pb2 import (
     EditQueuedMessageRequest,
     GetTurnRequest,
@@ -100,6 +102,7 @@ REQUESTS: dict[str, tuple[Make, ...]] = {
     "message.MessageService.SendMessage": (
         lambda b: ask("Hello", b.session_id, request_id=b.request_id),
         lambda b: ask("Hello", request_id=b.request_id),
+        lambda b: ask("Hello", b.session_id, busy_policy=BUSY_POLICY_STEER, expected_turn_id=b.turn_id),
     ),
     "message.MessageService.GetMessages": (
         lambda b: GetMessagesRequest(session_id=b.session_id, page_size=1, page_token=b.tokens["GetMessages"]),
@@ -112,6 +115,7 @@ REQUESTS: dict[str, tuple[Make, ...]] = {
     "message.MessageService.StreamMessage": (
         lambda b: StreamMessageRequest(message=ask("Hello", request_id=b.request_id)),
         lambda b: StreamMessageRequest(message=ask("Hello", b.session_id, busy_policy=BUSY_POLICY_REJECT)),
+        lambda b: StreamMessageRequest(message=ask("Hello", busy_policy=BUSY_POLICY_STEER, expected_turn_id=b.turn_id)),
     ),
     "message.MessageService.GetMessage": (
         lambda b: GetMessageRequest(session_id=b.session_id, message_id=b.message_id),
@@ -148,6 +152,12 @@ REQUESTS: dict[str, tuple[Make, ...]] = {
     "session.SessionService.DeleteSession": (lambda b: DeleteSessionRequest(session_id=b.session_id),),
     "session.SessionService.UpdateSessionDirectory": (
         lambda b: UpdateDirectoryRequest(session_id=b.session_id, directory="/tmp"),
+    ),
+    "session.SessionService.ArchiveSession": (
+        lambda b: ArchiveSessionRequest(session_id=b.session_id, request_id=b.request_id),
+    ),
+    "session.SessionService.UnarchiveSession": (
+        lambda b: UnarchiveSessionRequest(session_id=b.session_id, request_id=b.request_id),
     ),
     "session.SessionService.ClearSession": (
         lambda b: ClearSessionRequest(session_id=b.session_id, request_id=b.request_id),

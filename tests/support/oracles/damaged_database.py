@@ -1,5 +1,6 @@
 """A database with everything that can be stored, and what can go wrong with it, each as SQL."""
 
+import contextlib
 import hashlib
 import sqlite3
 from contextlib import closing
@@ -30,6 +31,7 @@ from turnwire.domain.principal import BUILT_IN
 from turnwire.ports.commit import Commit, NewEvent, PutFile, PutMessage, PutPermission, PutTurn, RecordRequest
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
 from turnwire.storage.accounts import Delta
+from turnwire.storage.sqlite.accounts import count_totals
 from turnwire.storage.sqlite.renewal import adopt_codec
 from turnwire.storage.sqlite.schema.migrations import migrate
 from turnwire.storage.sqlite.searching.upkeep import adopt_words
@@ -137,6 +139,7 @@ def fill(db: sqlite3.Connection) -> None:
     _fill_uploads(db)
     db.execute("UPDATE sessions SET pruned_through = 2, pruned_position = 12 WHERE session_id = 'ses_2'")
     db.execute("DELETE FROM events WHERE session_id = 'ses_2' AND sequence <= 2")
+    count_totals(db)
 
 
 def make_database(path: Path, *damage: str) -> Path:
@@ -148,6 +151,9 @@ def make_database(path: Path, *damage: str) -> Path:
         db.execute("PRAGMA writable_schema=ON")
         for statement in damage:
             db.execute(statement)
+        if not any("tenant_totals" in statement for statement in damage):
+            with contextlib.suppress(sqlite3.Error):  # what is damaged may be what is counted
+                count_totals(db)
     return path
 
 
@@ -188,10 +194,17 @@ DAMAGES = (
     _one(
         "references.owner",
         "DELETE FROM sessions WHERE session_id = 'ses_2'",
-        count=5,
+        count=6,
         also=frozenset({"events.session"}),
     ),
     _never("references.file", f"DELETE FROM files WHERE sha256 = '{NOTES.sha256}'"),
+    _one("sessions.order", "UPDATE sessions SET title_key = 'x' WHERE session_id = 'ses_2'"),
+    _one("sessions.order", "UPDATE sessions SET archived = 1 WHERE session_id = 'ses_2'"),
+    _one(
+        "sessions.order",
+        "DELETE FROM session_facets WHERE session = (SELECT max(id) FROM sessions)",
+    ),
+    _one("tenants.totals", "UPDATE tenant_totals SET sessions = sessions + 1"),
     _never("sessions.body", "UPDATE sessions SET body = '{}' WHERE session_id = 'ses_2'"),
     _one("sessions.head", "UPDATE sessions SET head_sequence = 5 WHERE session_id = 'ses_2'"),
     _one("sessions.stored", "UPDATE sessions SET stored_bytes = 0 WHERE session_id = 'ses_2'"),

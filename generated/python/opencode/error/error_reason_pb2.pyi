@@ -140,6 +140,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """A budget is used up. Metadata: budget ("turn" or "session")."""
     FAILED_ELSEWHERE: _ErrorReason.ValueType  # 50
     """The answer failed in the system that it was imported from. Metadata: reason (that system's own word)."""
+    TURN_NOT_RUNNING: _ErrorReason.ValueType  # 55
+    """The turn that a message is to act on does not run (any more); nothing was stored."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Lists every word of google.rpc.ErrorInfo.reason (domain "turnwire") and of Failure.reason, so that a client compares
@@ -265,4 +267,6 @@ BUDGET_EXHAUSTED: ErrorReason.ValueType  # 49
 """A budget is used up. Metadata: budget ("turn" or "session")."""
 FAILED_ELSEWHERE: ErrorReason.ValueType  # 50
 """The answer failed in the system that it was imported from. Metadata: reason (that system's own word)."""
+TURN_NOT_RUNNING: ErrorReason.ValueType  # 55
+"""The turn that a message is to act on does not run (any more); nothing was stored."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -100,6 +100,7 @@ class SendMessageRequest(_message.Message):
     METADATA_JSON_FIELD_NUMBER: _builtins.int
     SENDER_FIELD_NUMBER: _builtins.int
     SENDER_NAME_FIELD_NUMBER: _builtins.int
+    EXPECTED_TURN_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session; "" creates one, which the answer names."""
     agent: _builtins.str
@@ -121,6 +122,11 @@ class SendMessageRequest(_message.Message):
     """The client's name for whoever sends it."""
     sender_name: _builtins.str
     """A name of the sender to show to people."""
+    expected_turn_id: _builtins.str
+    """The turn that the user saw when writing: BUSY_POLICY_STEER and BUSY_POLICY_INTERRUPT act on this turn or on none. When
+    another one runs, or none, nothing is stored: FAILED_PRECONDITION (TURN_NOT_RUNNING). "" acts on whichever runs. With
+    another policy: INVALID_ARGUMENT.
+    """
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___MessagePart]:
         """What the user wrote; at least one part."""
@@ -154,10 +160,11 @@ class SendMessageRequest(_message.Message):
         metadata_json: _builtins.str = ...,
         sender: _builtins.str = ...,
         sender_name: _builtins.str = ...,
+        expected_turn_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_agent", b"_agent", "_model", b"_model", "_system", b"_system", "agent", b"agent", "model", b"model", "options", b"options", "system", b"system"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent", b"_agent", "_model", b"_model", "_system", b"_system", "agent", b"agent", "busy_policy", b"busy_policy", "metadata_json", b"metadata_json", "model", b"model", "options", b"options", "parts", b"parts", "request_id", b"request_id", "sender", b"sender", "sender_name", b"sender_name", "session_id", b"session_id", "system", b"system", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent", b"_agent", "_model", b"_model", "_system", b"_system", "agent", b"agent", "busy_policy", b"busy_policy", "expected_turn_id", b"expected_turn_id", "metadata_json", b"metadata_json", "model", b"model", "options", b"options", "parts", b"parts", "request_id", b"request_id", "sender", b"sender", "sender_name", b"sender_name", "session_id", b"session_id", "system", b"system", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__agent: _TypeAlias = _typing.Literal["agent"]  # noqa: Y015
     _WhichOneofArgType__agent: _TypeAlias = _typing.Literal["_agent", b"_agent"]  # noqa: Y015

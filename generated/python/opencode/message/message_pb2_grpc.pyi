@@ -40,7 +40,7 @@ class MessageServiceStub:
     then runs to its end whether or not the client stays. What happens after that is an event, not an error here.
     Idempotent when request_id is set. While a turn runs, busy_policy decides.
     Errors: INVALID_ARGUMENT naming the field (INVALID_REQUEST, MODEL_UNKNOWN, MESSAGE_TOO_LARGE, REQUEST_ID_REUSED);
-    NOT_FOUND (SESSION_NOT_FOUND); FAILED_PRECONDITION (TURN_IN_PROGRESS, PROVIDER_CREDENTIALS_REJECTED when the
+    NOT_FOUND (SESSION_NOT_FOUND); FAILED_PRECONDITION (TURN_IN_PROGRESS, TURN_NOT_RUNNING, PROVIDER_CREDENTIALS_REJECTED when the
     provider's key is not configured); RESOURCE_EXHAUSTED (CONCURRENCY_LIMIT, STORAGE_FULL); UNAVAILABLE (STORAGE_BUSY,
     SERVER_SHUTTING_DOWN). After an error nothing is stored.
     """
@@ -93,7 +93,7 @@ class MessageServiceAsyncStub(MessageServiceStub):
     then runs to its end whether or not the client stays. What happens after that is an event, not an error here.
     Idempotent when request_id is set. While a turn runs, busy_policy decides.
     Errors: INVALID_ARGUMENT naming the field (INVALID_REQUEST, MODEL_UNKNOWN, MESSAGE_TOO_LARGE, REQUEST_ID_REUSED);
-    NOT_FOUND (SESSION_NOT_FOUND); FAILED_PRECONDITION (TURN_IN_PROGRESS, PROVIDER_CREDENTIALS_REJECTED when the
+    NOT_FOUND (SESSION_NOT_FOUND); FAILED_PRECONDITION (TURN_IN_PROGRESS, TURN_NOT_RUNNING, PROVIDER_CREDENTIALS_REJECTED when the
     provider's key is not configured); RESOURCE_EXHAUSTED (CONCURRENCY_LIMIT, STORAGE_FULL); UNAVAILABLE (STORAGE_BUSY,
     SERVER_SHUTTING_DOWN). After an error nothing is stored.
     """
@@ -149,7 +149,7 @@ class MessageServiceServicer(metaclass=_abc_1.ABCMeta):
         then runs to its end whether or not the client stays. What happens after that is an event, not an error here.
         Idempotent when request_id is set. While a turn runs, busy_policy decides.
         Errors: INVALID_ARGUMENT naming the field (INVALID_REQUEST, MODEL_UNKNOWN, MESSAGE_TOO_LARGE, REQUEST_ID_REUSED);
-        NOT_FOUND (SESSION_NOT_FOUND); FAILED_PRECONDITION (TURN_IN_PROGRESS, PROVIDER_CREDENTIALS_REJECTED when the
+        NOT_FOUND (SESSION_NOT_FOUND); FAILED_PRECONDITION (TURN_IN_PROGRESS, TURN_NOT_RUNNING, PROVIDER_CREDENTIALS_REJECTED when the
         provider's key is not configured); RESOURCE_EXHAUSTED (CONCURRENCY_LIMIT, STORAGE_FULL); UNAVAILABLE (STORAGE_BUSY,
         SERVER_SHUTTING_DOWN). After an error nothing is stored.
         """

@@ -73,6 +73,34 @@ COMPACTION_MODE_OFF: CompactionMode.ValueType  # 2
 """Older messages are never summarised."""
 Global___CompactionMode: _TypeAlias = CompactionMode  # noqa: Y015
 
+class _SessionOrder:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SessionOrderEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SessionOrder.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SESSION_ORDER_UNSPECIFIED: _SessionOrder.ValueType  # 0
+    """As SESSION_ORDER_UPDATED."""
+    SESSION_ORDER_UPDATED: _SessionOrder.ValueType  # 1
+    """Most recently updated first. A session that changes between two pages may be in both or in none."""
+    SESSION_ORDER_CREATED: _SessionOrder.ValueType  # 2
+    """Most recently created first."""
+    SESSION_ORDER_TITLE: _SessionOrder.ValueType  # 3
+    """By title, from A to Z, without regard to upper and lower case. Sessions without a title come first."""
+
+class SessionOrder(_SessionOrder, metaclass=_SessionOrderEnumTypeWrapper):
+    """Orders sessions; ids order sessions that are equal otherwise. Values may be added."""
+
+SESSION_ORDER_UNSPECIFIED: SessionOrder.ValueType  # 0
+"""As SESSION_ORDER_UPDATED."""
+SESSION_ORDER_UPDATED: SessionOrder.ValueType  # 1
+"""Most recently updated first. A session that changes between two pages may be in both or in none."""
+SESSION_ORDER_CREATED: SessionOrder.ValueType  # 2
+"""Most recently created first."""
+SESSION_ORDER_TITLE: SessionOrder.ValueType  # 3
+"""By title, from A to Z, without regard to upper and lower case. Sessions without a title come first."""
+Global___SessionOrder: _TypeAlias = SessionOrder  # noqa: Y015
+
 @_typing.final
 class SessionInfo(_message.Message):
     """Describes one session."""
@@ -127,7 +155,7 @@ class SessionInfo(_message.Message):
 
     @_builtins.property
     def archive_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was archived. Absent when it is not. Not sent yet."""
+        """When it was archived. Absent when it is not. See ArchiveSession."""
 
     @_builtins.property
     def origin(self) -> Global___SessionOrigin:
@@ -357,29 +385,88 @@ Global___SessionTime: _TypeAlias = SessionTime  # noqa: Y015
 
 @_typing.final
 class ListSessionsRequest(_message.Message):
-    """Asks for sessions."""
+    """Asks for sessions. A session is answered when it passes all filters that are set; without one, all sessions are, the
+    archived ones too.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    ARCHIVED_FIELD_NUMBER: _builtins.int
+    DIRECTORY_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    MIN_UPDATE_TIME_FIELD_NUMBER: _builtins.int
+    TITLE_TEXT_FIELD_NUMBER: _builtins.int
+    ORDER_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """Most sessions to answer, at most 1000. 0 answers all, or the most recently updated that fit into 32 MiB (the server's
     max_list_bytes); truncated then says so.
     """
     page_token: _builtins.str
-    """Where to go on: next_page_token of the answer before. "" starts at the first."""
+    """Where to go on: next_page_token of the answer before. "" starts at the first. It belongs to the filters and the order."""
+    archived: _builtins.bool
+    """True: only archived sessions. False: only those that are not archived. Absent: both."""
+    directory: _builtins.str
+    """Only sessions with this working directory, exactly. "" finds those that have none. Absent: all."""
+    title_text: _builtins.str
+    """Only sessions whose title has this text somewhere, without regard to upper and lower case. "" finds all. At most 256
+    characters.
+    """
+    order: Global___SessionOrder.ValueType
+    """In which order."""
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Only sessions that have all of these labels with these values. At most 8."""
+
+    @_builtins.property
+    def min_update_time(self) -> _timestamp_pb2.Timestamp:
+        """Only sessions that were last changed at this time or later. Absent: all."""
+
     def __init__(
         self,
         *,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        archived: _builtins.bool | None = ...,
+        directory: _builtins.str | None = ...,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        min_update_time: _timestamp_pb2.Timestamp | None = ...,
+        title_text: _builtins.str = ...,
+        order: Global___SessionOrder.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_archived", b"_archived", "_directory", b"_directory", "archived", b"archived", "directory", b"directory", "min_update_time", b"min_update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_archived", b"_archived", "_directory", b"_directory", "archived", b"archived", "directory", b"directory", "labels", b"labels", "min_update_time", b"min_update_time", "order", b"order", "page_size", b"page_size", "page_token", b"page_token", "title_text", b"title_text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__archived: _TypeAlias = _typing.Literal["archived"]  # noqa: Y015
+    _WhichOneofArgType__archived: _TypeAlias = _typing.Literal["_archived", b"_archived"]  # noqa: Y015
+    _WhichOneofReturnType__directory: _TypeAlias = _typing.Literal["directory"]  # noqa: Y015
+    _WhichOneofArgType__directory: _TypeAlias = _typing.Literal["_directory", b"_directory"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__archived) -> _WhichOneofReturnType__archived | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__directory) -> _WhichOneofReturnType__directory | None: ...
 
 Global___ListSessionsRequest: _TypeAlias = ListSessionsRequest  # noqa: Y015
 
@@ -393,14 +480,16 @@ class SessionList(_message.Message):
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     TRUNCATED_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Token of the next page; "" on the last and when no page_size was set."""
+    """Token of the next page; "" on the last and when no page_size was set. A page with filters may have fewer sessions than
+    its size, even none, and a next one: only so many sessions are looked at for one page.
+    """
     truncated: _builtins.bool
     """True when no page_size was set and sessions were left out because all would not fit into one answer: ask for pages
     to read them.
     """
     @_builtins.property
     def sessions(self) -> _containers.RepeatedCompositeFieldContainer[Global___SessionInfo]:
-        """The sessions, most recently updated first."""
+        """The sessions in the order of the request: unless it has one, most recently updated first."""
 
     def __init__(
         self,
@@ -920,3 +1009,119 @@ class RestoreSessionResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RestoreSessionResponse: _TypeAlias = RestoreSessionResponse  # noqa: Y015
+
+@_typing.final
+class ArchiveSessionRequest(_message.Message):
+    """Asks to archive a session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session. Required."""
+    request_id: _builtins.str
+    """As in ClearSessionRequest."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArchiveSessionRequest: _TypeAlias = ArchiveSessionRequest  # noqa: Y015
+
+@_typing.final
+class ArchiveSessionResponse(_message.Message):
+    """Tells that a session is archived."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    RESUME_TOKEN_FIELD_NUMBER: _builtins.int
+    SESSION_FIELD_NUMBER: _builtins.int
+    sequence: _builtins.int
+    """The session's sequence just before the event; its head when nothing changed."""
+    resume_token: _builtins.str
+    """Give this as resume_token to WatchEvents to see the event."""
+    @_builtins.property
+    def session(self) -> Global___SessionInfo:
+        """The session, as it is now."""
+
+    def __init__(
+        self,
+        *,
+        sequence: _builtins.int = ...,
+        resume_token: _builtins.str = ...,
+        session: Global___SessionInfo | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["resume_token", b"resume_token", "sequence", b"sequence", "session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArchiveSessionResponse: _TypeAlias = ArchiveSessionResponse  # noqa: Y015
+
+@_typing.final
+class UnarchiveSessionRequest(_message.Message):
+    """Asks to take a session out of the archive."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session. Required."""
+    request_id: _builtins.str
+    """As in ClearSessionRequest."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnarchiveSessionRequest: _TypeAlias = UnarchiveSessionRequest  # noqa: Y015
+
+@_typing.final
+class UnarchiveSessionResponse(_message.Message):
+    """Tells that a session is not archived."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    RESUME_TOKEN_FIELD_NUMBER: _builtins.int
+    SESSION_FIELD_NUMBER: _builtins.int
+    sequence: _builtins.int
+    """The session's sequence just before the event; its head when nothing changed."""
+    resume_token: _builtins.str
+    """Give this as resume_token to WatchEvents to see the event."""
+    @_builtins.property
+    def session(self) -> Global___SessionInfo:
+        """The session, as it is now."""
+
+    def __init__(
+        self,
+        *,
+        sequence: _builtins.int = ...,
+        resume_token: _builtins.str = ...,
+        session: Global___SessionInfo | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["resume_token", b"resume_token", "sequence", b"sequence", "session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnarchiveSessionResponse: _TypeAlias = UnarchiveSessionResponse  # noqa: Y015

@@ -85,6 +85,16 @@ class SessionServiceStub:
                 request_serializer=opencode_dot_session_dot_session__pb2.RestoreSessionRequest.SerializeToString,
                 response_deserializer=opencode_dot_session_dot_session__pb2.RestoreSessionResponse.FromString,
                 _registered_method=True)
+        self.ArchiveSession = channel.unary_unary(
+                '/opencode.session.SessionService/ArchiveSession',
+                request_serializer=opencode_dot_session_dot_session__pb2.ArchiveSessionRequest.SerializeToString,
+                response_deserializer=opencode_dot_session_dot_session__pb2.ArchiveSessionResponse.FromString,
+                _registered_method=True)
+        self.UnarchiveSession = channel.unary_unary(
+                '/opencode.session.SessionService/UnarchiveSession',
+                request_serializer=opencode_dot_session_dot_session__pb2.UnarchiveSessionRequest.SerializeToString,
+                response_deserializer=opencode_dot_session_dot_session__pb2.UnarchiveSessionResponse.FromString,
+                _registered_method=True)
 
 
 class SessionServiceServicer:
@@ -186,6 +196,25 @@ class SessionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ArchiveSession(self, request, context):
+        """Puts a session away: archive_time is set, and lists that ask for sessions that are not archived leave it out. Nothing
+        else changes: it can be read, searched and watched, a running turn goes on, and its settings can be changed. A message
+        that a caller sends or appends takes it out again, as StartTurn does. Archiving an archived session changes nothing.
+        The event is session_updated. Idempotent when request_id is set.
+        Errors: NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnarchiveSession(self, request, context):
+        """Takes a session out of the archive. Changes nothing when it is not archived. Otherwise as ArchiveSession.
+        Errors: as ArchiveSession.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SessionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -238,6 +267,16 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.RestoreSession,
                     request_deserializer=opencode_dot_session_dot_session__pb2.RestoreSessionRequest.FromString,
                     response_serializer=opencode_dot_session_dot_session__pb2.RestoreSessionResponse.SerializeToString,
+            ),
+            'ArchiveSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.ArchiveSession,
+                    request_deserializer=opencode_dot_session_dot_session__pb2.ArchiveSessionRequest.FromString,
+                    response_serializer=opencode_dot_session_dot_session__pb2.ArchiveSessionResponse.SerializeToString,
+            ),
+            'UnarchiveSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnarchiveSession,
+                    request_deserializer=opencode_dot_session_dot_session__pb2.UnarchiveSessionRequest.FromString,
+                    response_serializer=opencode_dot_session_dot_session__pb2.UnarchiveSessionResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -511,6 +550,60 @@ class SessionService:
             '/opencode.session.SessionService/RestoreSession',
             opencode_dot_session_dot_session__pb2.RestoreSessionRequest.SerializeToString,
             opencode_dot_session_dot_session__pb2.RestoreSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ArchiveSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/opencode.session.SessionService/ArchiveSession',
+            opencode_dot_session_dot_session__pb2.ArchiveSessionRequest.SerializeToString,
+            opencode_dot_session_dot_session__pb2.ArchiveSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnarchiveSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/opencode.session.SessionService/UnarchiveSession',
+            opencode_dot_session_dot_session__pb2.UnarchiveSessionRequest.SerializeToString,
+            opencode_dot_session_dot_session__pb2.UnarchiveSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,

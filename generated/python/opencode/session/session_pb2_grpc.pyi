@@ -87,6 +87,17 @@ class SessionServiceStub:
     Errors: NOT_FOUND (SESSION_NOT_FOUND); FAILED_PRECONDITION (TURN_IN_PROGRESS) while a turn runs, or
     (NOTHING_TO_RESTORE) when nothing is hidden or a turn began since; INVALID_ARGUMENT.
     """
+    ArchiveSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.ArchiveSessionRequest, _session_pb2.ArchiveSessionResponse]
+    """Puts a session away: archive_time is set, and lists that ask for sessions that are not archived leave it out. Nothing
+    else changes: it can be read, searched and watched, a running turn goes on, and its settings can be changed. A message
+    that a caller sends or appends takes it out again, as StartTurn does. Archiving an archived session changes nothing.
+    The event is session_updated. Idempotent when request_id is set.
+    Errors: NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT.
+    """
+    UnarchiveSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.UnarchiveSessionRequest, _session_pb2.UnarchiveSessionResponse]
+    """Takes a session out of the archive. Changes nothing when it is not archived. Otherwise as ArchiveSession.
+    Errors: as ArchiveSession.
+    """
 
 @_typing.type_check_only
 class SessionServiceAsyncStub(SessionServiceStub):
@@ -146,6 +157,17 @@ class SessionServiceAsyncStub(SessionServiceStub):
     hid. The event is conversation_changed, which says to read ListMessages. Idempotent when request_id is set.
     Errors: NOT_FOUND (SESSION_NOT_FOUND); FAILED_PRECONDITION (TURN_IN_PROGRESS) while a turn runs, or
     (NOTHING_TO_RESTORE) when nothing is hidden or a turn began since; INVALID_ARGUMENT.
+    """
+    ArchiveSession: _aio.UnaryUnaryMultiCallable[_session_pb2.ArchiveSessionRequest, _session_pb2.ArchiveSessionResponse]  # type: ignore[assignment]
+    """Puts a session away: archive_time is set, and lists that ask for sessions that are not archived leave it out. Nothing
+    else changes: it can be read, searched and watched, a running turn goes on, and its settings can be changed. A message
+    that a caller sends or appends takes it out again, as StartTurn does. Archiving an archived session changes nothing.
+    The event is session_updated. Idempotent when request_id is set.
+    Errors: NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT.
+    """
+    UnarchiveSession: _aio.UnaryUnaryMultiCallable[_session_pb2.UnarchiveSessionRequest, _session_pb2.UnarchiveSessionResponse]  # type: ignore[assignment]
+    """Takes a session out of the archive. Changes nothing when it is not archived. Otherwise as ArchiveSession.
+    Errors: as ArchiveSession.
     """
 
 class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -263,6 +285,29 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         hid. The event is conversation_changed, which says to read ListMessages. Idempotent when request_id is set.
         Errors: NOT_FOUND (SESSION_NOT_FOUND); FAILED_PRECONDITION (TURN_IN_PROGRESS) while a turn runs, or
         (NOTHING_TO_RESTORE) when nothing is hidden or a turn began since; INVALID_ARGUMENT.
+        """
+
+    @_abc_1.abstractmethod
+    def ArchiveSession(
+        self,
+        request: _session_pb2.ArchiveSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.ArchiveSessionResponse, _abc.Awaitable[_session_pb2.ArchiveSessionResponse]]:
+        """Puts a session away: archive_time is set, and lists that ask for sessions that are not archived leave it out. Nothing
+        else changes: it can be read, searched and watched, a running turn goes on, and its settings can be changed. A message
+        that a caller sends or appends takes it out again, as StartTurn does. Archiving an archived session changes nothing.
+        The event is session_updated. Idempotent when request_id is set.
+        Errors: NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT.
+        """
+
+    @_abc_1.abstractmethod
+    def UnarchiveSession(
+        self,
+        request: _session_pb2.UnarchiveSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.UnarchiveSessionResponse, _abc.Awaitable[_session_pb2.UnarchiveSessionResponse]]:
+        """Takes a session out of the archive. Changes nothing when it is not archived. Otherwise as ArchiveSession.
+        Errors: as ArchiveSession.
         """
 
 def add_SessionServiceServicer_to_server(servicer: SessionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -6,9 +6,11 @@ from turnwire.api.wire.long_lists import framed
 from turnwire.api.wire.requests import pages
 from turnwire.api.wire.requests.checks import required_ids
 from turnwire.api.wire.requests.sessions import (
+    archive_request,
     create_session_request,
     fork_session_request,
     rewind_request,
+    session_filter,
     update_directory_request,
     update_session_request,
 )
@@ -31,7 +33,8 @@ class SessionService:
 
     async def ListSessions(self, principal: Principal, request: pb.ListSessionsRequest) -> bytes:
         """Returns sessions."""
-        found = await self._sessions.list(principal, pages.page(request.page_size, request.page_token))
+        page = pages.page(request.page_size, request.page_token)
+        found = await self._sessions.list(principal, page, session_filter(request))
         rest = pb.SessionList(next_page_token=found.next_token, truncated=found.truncated)
         return await framed(found.sessions, sessions.session) + rest.SerializeToString()
 
@@ -103,4 +106,26 @@ class SessionService:
         token = self._tokens.give(principal.tenant, request.session_id, rewind.sequence)
         return pb.RestoreSessionResponse(
             sequence=rewind.sequence, resume_token=token, restored_messages=rewind.messages
+        )
+
+    async def ArchiveSession(
+        self, principal: Principal, request: pb.ArchiveSessionRequest
+    ) -> pb.ArchiveSessionResponse:
+        """Archives a session."""
+        named = archive_request(request)
+        marked = await self._sessions.mark_archived(principal, request.session_id, named, is_archived=True)
+        token = self._tokens.give(principal.tenant, request.session_id, marked.sequence)
+        return pb.ArchiveSessionResponse(
+            sequence=marked.sequence, resume_token=token, session=sessions.session(marked.view)
+        )
+
+    async def UnarchiveSession(
+        self, principal: Principal, request: pb.UnarchiveSessionRequest
+    ) -> pb.UnarchiveSessionResponse:
+        """Takes a session out of the archive."""
+        named = archive_request(request)
+        marked = await self._sessions.mark_archived(principal, request.session_id, named, is_archived=False)
+        token = self._tokens.give(principal.tenant, request.session_id, marked.sequence)
+        return pb.UnarchiveSessionResponse(
+            sequence=marked.sequence, resume_token=token, session=sessions.session(marked.view)
         )

@@ -54,6 +54,8 @@ class NewTurn(Struct, frozen=True, kw_only=True):
     options: GenerationOptions = GenerationOptions()
     tools: tuple[ToolDefinition, ...] = ()
     when_busy: BusyPolicy = BusyPolicy.QUEUE
+    expected_turn_id: str = ""
+    """The only turn to interrupt or to join; "" for whichever runs."""
 
 
 class Regeneration(NamedRequest, frozen=True, kw_only=True):

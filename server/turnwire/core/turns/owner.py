@@ -34,7 +34,7 @@ from turnwire.domain.errors import (
     TooManyTurns,
     TurnInProgress,
 )
-from turnwire.ports.commit import Committed, NewEvent, PutMessage, PutTurn
+from turnwire.ports.commit import Committed, MarkArchived, NewEvent, PutMessage, PutTurn
 from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import Page
 from turnwire.ports.telemetry.tracing import Span, error_type, leave_trace
@@ -43,6 +43,9 @@ RETRY_SECONDS = (0.1, 0.5, 2.0, 5.0)
 """Pauses between attempts to store the end of a turn; the last one repeats."""
 
 UNSAVED = Ending(FinishReason.ERROR, Failure("INTERNAL", "the server could not store the end of the turn"))
+
+UNARCHIVING = Work((MarkArchived(False),))
+"""Of a session in which nothing runs."""
 
 _IDLE = Work((), (NewEvent(SessionStatusChanged(False)),))
 
@@ -106,13 +109,19 @@ class SessionTurns:
 
     def start(self, place: Place, work: Work) -> asyncio.Future[Committed]:
         """Stores a message in its place, and starts its turn or queues it; see `Turns.start`."""
-        place.durable = self._environment.commit(self._session_id, work, place.turn.created_at)
+        place.durable = self._environment.commit(self._session_id, self.unarchiving() + work, place.turn.created_at)
         self._reserved = None
         if place.queue_position:
             place.durable.add_done_callback(partial(self._note_stored, place))
         else:
             self._run_from(place)
         return place.durable
+
+    def unarchiving(self) -> Work:
+        """Returns what takes the session out of the archive, if it is there; see `Turns.unarchiving`."""
+        if self.run is None:
+            return UNARCHIVING
+        return Work((MarkArchived(False, self.run.turn.turn_id, self.queue.shown(), self.run.open_requests),))
 
     def release(self) -> None:
         """Gives up the reserved place. Does nothing when there is none."""

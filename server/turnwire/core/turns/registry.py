@@ -20,7 +20,7 @@ from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.permission_requests import other_answer
 from turnwire.core.tools.results import CallResult
 from turnwire.core.turns.live import LiveTurn
-from turnwire.core.turns.owner import SessionTurns
+from turnwire.core.turns.owner import UNARCHIVING, SessionTurns
 from turnwire.core.turns.recovery import RESTARTED, resume_or_end
 from turnwire.core.turns.run import TurnRun
 from turnwire.core.turns.waiting.changes import QueueChanges
@@ -40,6 +40,7 @@ from turnwire.domain.errors import (
     ToolCallAlreadySettled,
     ToolCallNotReady,
     TurnInProgress,
+    TurnNotRunning,
 )
 from turnwire.ports.commit import Committed
 from turnwire.ports.pages import Page
@@ -150,6 +151,12 @@ class Turns:
         if run is not None:
             raise TurnInProgress(f"turn {run.turn.turn_id!r} runs in the session", run.turn.turn_id)
 
+    def check_runs(self, session_id: str, turn_id: str) -> None:
+        """Refuses what is about a running turn; "" is about any. Raises TurnNotRunning."""
+        run = self._run(session_id)
+        if turn_id and (run is None or run.turn.turn_id != turn_id):
+            raise TurnNotRunning(f"turn {turn_id!r} does not run in the session", turn_id)
+
     async def abort(self, session_id: str, expected_turn_id: str, *, keep_queue: bool) -> Aborted:
         """Ends the running turn and returns when its end is durable. Idempotent. Safe to cancel: the abort continues.
 
@@ -237,6 +244,11 @@ class Turns:
         if owner is None or owner.run is None:
             return SessionView(session)
         return SessionView(session, owner.run.turn.turn_id, owner.queue.shown(), owner.run.open_requests)
+
+    def unarchiving(self, session_id: str) -> Work:
+        """Returns what takes a session out of the archive, if it is there, beside what stores a message in it."""
+        owner = self._owners.get(session_id)
+        return UNARCHIVING if owner is None else owner.unarchiving()
 
     def running(self, tenant: str) -> int:
         """Returns how many turns of a tenant run."""

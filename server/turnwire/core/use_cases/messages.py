@@ -53,6 +53,7 @@ class Conversations:
         Raises:
             InvalidRequest: a part, the model or the agent is invalid, or the request id was used for another message.
             ProviderCredentialsRejected: the model's provider has no key.
+            TurnNotRunning: it is to act on a turn that does not run.
             TurnInProgress, TooManyTurns, ShuttingDown: see `Turns.reserve`.
             QuotaExceeded: a quota of the tenant is used up.
         """
@@ -124,6 +125,7 @@ class Conversations:
         message = self._new_message(new, turn.user_message_id, session, contents, now)
         message = msgspec.structs.replace(message, turn_id=turn.turn_id)
         files = contents.changes()
+        self._turns.check_runs(session.session_id, answer.expected_turn_id)
         with (
             self._reservations.reserve(
                 turn.tenant, (turn, message), files, told=(message,), is_new_session=not new.session_id
@@ -179,6 +181,7 @@ class Conversations:
                 (NewEvent(MessageAdded(message)),),
             )
             + folded
+            + self._turns.unarchiving(message.session_id)
             + receipt_record(principal, new, receipt)
         )
         with self._reservations.reserve(principal.tenant, (message,), files, told=(message,)) as reserved:

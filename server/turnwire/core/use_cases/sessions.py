@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from turnwire.core.environment import Environment
-from turnwire.core.intake.inputs import SessionChange
+from turnwire.core.intake.inputs import NamedRequest, SessionChange
 from turnwire.core.intake.once import NamedRequests, receipt_record
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.quotas.reservations import Reservations
@@ -17,10 +17,10 @@ from turnwire.core.uncancelled import Uncancelled
 from turnwire.core.use_cases.choices import changed_session, check_settings
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import SessionCreated, SessionDeleted, SessionUpdated, SessionView
-from turnwire.domain.conversation.sessions import Session
+from turnwire.domain.conversation.sessions import Session, SessionFilter
 from turnwire.domain.errors import StaleVersion
 from turnwire.domain.principal import Principal
-from turnwire.ports.commit import NewEvent, PutSession, RemoveSession
+from turnwire.ports.commit import MarkArchived, NewEvent, PutSession, RemoveSession
 from turnwire.ports.pages import Page
 from turnwire.ports.store import Spent, TenantStore
 
@@ -36,6 +36,14 @@ class SessionViews(Struct, frozen=True):
     """"" on the last page."""
     truncated: bool
     """Further sessions were left out because they would not fit into one answer."""
+
+
+class Marked(Struct, frozen=True):
+    """A session that was archived, or taken out of the archive."""
+
+    sequence: int
+    """The session's head just before the event; its head when nothing changed."""
+    view: SessionView
 
 
 class Sessions:
@@ -71,15 +79,15 @@ class Sessions:
         """Returns what the ended turns of a session have used."""
         return await self._of(principal).spent(session_id)
 
-    async def list(self, principal: Principal, page: Page) -> SessionViews:
-        """Returns the sessions of the caller's tenant, most recently updated first.
+    async def list(self, principal: Principal, page: Page, wanted: SessionFilter) -> SessionViews:
+        """Returns the sessions of the caller's tenant that pass a filter, in its order; see `TenantStore.sessions`.
 
         A page without size has those that fit into `CoreSettings.max_list_bytes`.
 
         Raises:
             InvalidRequest: the page token is not of this listing.
         """
-        found = await self._of(principal).sessions(self._environment.settings.bounded(page))
+        found = await self._of(principal).sessions(self._environment.settings.bounded(page), wanted)
         views = list[SessionView]()
         for start in range(0, len(found.sessions), VIEWS_AT_ONCE):
             views += map(self._turns.view, found.sessions[start : start + VIEWS_AT_ONCE])
@@ -97,6 +105,36 @@ class Sessions:
             QuotaExceeded: the tenant has stored as much as it may.
         """
         return await self._once(principal, change, lambda: self._update_alone(principal, session_id, change))
+
+    async def mark_archived(
+        self, principal: Principal, session_id: str, request: NamedRequest, *, is_archived: bool
+    ) -> Marked:
+        """Archives a session or takes it out of the archive. Stores nothing when it is so already.
+
+        Idempotent when the request is named: a retry gets the first sequence and the session as it is then.
+
+        Raises:
+            InvalidRequest: the request's name was used for another one.
+        """
+
+        async def carry_out() -> int:
+            async with self._changing:
+                return await self._mark(principal, session_id, request, is_archived=is_archived)
+
+        made = await self._requests.once(principal, request, self._uncancelled, carry_out)
+        sequence = made.sequence if isinstance(made, Receipt) else made
+        return Marked(sequence, await self.get(principal, session_id))
+
+    async def _mark(self, principal: Principal, session_id: str, request: NamedRequest, *, is_archived: bool) -> int:
+        session = await self._of(principal).session(session_id)
+        work = receipt_record(principal, request, Receipt(session_id=session_id))
+        if is_archived != (session.archived_at is not None):
+            view = self._turns.view(session)
+            work += Work((MarkArchived(is_archived, view.active_turn_id, view.queue, view.open_requests),))
+        if not work.changes:
+            return session.head_sequence
+        committed = await asyncio.shield(self._environment.commit(session_id, work, self._environment.clock()))
+        return committed.before_sequence
 
     async def _once(
         self, principal: Principal, change: SessionChange, carry_out: Callable[[], Coroutine[Any, Any, SessionView]]

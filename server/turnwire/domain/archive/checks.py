@@ -111,7 +111,7 @@ def _check_session(session: Session) -> None:
     _count("session.budget.max_cost_pico_usd", session.budget.max_cost_pico_usd, MAX_MONEY, least=1)
     _options("session.options", session.options)
     _names("session.origin", session.origin)
-    _times("session", session.created_at, session.updated_at)
+    _times("session", session.created_at, session.updated_at, session.archived_at)
 
 
 def _check_turn(turn: Turn) -> None:

@@ -1,6 +1,7 @@
 """Sessions: conversations and their settings."""
 
 from datetime import datetime
+from enum import StrEnum
 
 from msgspec import Struct
 
@@ -62,3 +63,38 @@ class Session(SessionSettings, frozen=True, kw_only=True, omit_defaults=True):
     """Sequence of the newest durable event. Assigned by the store; ignored when a session is written."""
     origin: Origin | None = None
     """The session that it is a copy of; None when it is no copy."""
+    archived_at: datetime | None = None
+    """When it was archived; None when it is not. Assigned by the store; ignored when a session is written."""
+
+
+class SessionOrder(StrEnum):
+    """Orders sessions; ids order those that are equal otherwise."""
+
+    UPDATED = "updated"
+    """Most recently updated first."""
+    CREATED = "created"
+    """Most recently created first."""
+    TITLE = "title"
+    """From A to Z, without regard to upper and lower case."""
+
+
+class SessionFilter(Struct, frozen=True, kw_only=True):
+    """Which sessions a list has, and in which order: those that pass all of it."""
+
+    archived: bool | None = None
+    """Whether they are archived; None: both."""
+    directory: str | None = None
+    """Their working directory, exactly; None: any."""
+    labels: dict[str, str] = {}
+    """Labels that they have, among others."""
+    updated_since: datetime | None = None
+    """They were last changed then or later; None: ever."""
+    title_text: str = ""
+    """Their title has it somewhere, without regard to upper and lower case."""
+    order: SessionOrder = SessionOrder.UPDATED
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether a list that goes through its order may come upon sessions that do not pass."""
+        is_since = self.updated_since is not None and self.order is not SessionOrder.UPDATED
+        return self.directory is not None or bool(self.labels or self.title_text) or is_since

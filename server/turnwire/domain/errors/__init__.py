@@ -12,7 +12,7 @@
     |   +-- SessionNotFound  MessageNotFound  TurnNotFound  ToolCallNotFound  PermissionRequestNotFound
     |   +-- StoredFileNotFound  UploadNotFound
     +-- WrongState
-    |   +-- TurnInProgress  TurnExists  MessageNotWaiting  NothingToRestore  ImportRunning
+    |   +-- TurnInProgress  TurnNotRunning  TurnExists  MessageNotWaiting  NothingToRestore  ImportRunning
     |   +-- ToolCallAlreadySettled  ToolCallNotReady  LeaseLost  LeaseHeld  PermissionAlreadyAnswered
     +-- PositionUnavailable
     |   +-- EventsCompacted  SequenceInFuture  ExportChanged
@@ -87,6 +87,7 @@ from turnwire.domain.errors.requests import (
     TurnExists,
     TurnInProgress,
     TurnNotFound,
+    TurnNotRunning,
     UnknownModel,
     UploadNotFound,
     UploadOffsetOutOfRange,
@@ -155,6 +156,7 @@ __all__ = [
     "TurnExists",
     "TurnInProgress",
     "TurnNotFound",
+    "TurnNotRunning",
     "Unauthenticated",
     "UnknownModel",
     "UploadNotFound",

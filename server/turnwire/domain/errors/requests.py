@@ -147,6 +147,12 @@ class TurnInProgress(WrongState):
     reason = "TURN_IN_PROGRESS"
 
 
+class TurnNotRunning(WrongState):
+    """The turn that the caller expects to run does not run."""
+
+    reason = "TURN_NOT_RUNNING"
+
+
 class ImportRunning(WrongState):
     """The tenant may have one import at a time."""
 

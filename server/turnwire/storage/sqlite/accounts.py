@@ -1,6 +1,7 @@
 """The accounts of tenants as SQL: adding to the usage, and reading what is stored at the start."""
 
 import sqlite3
+from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 
 from turnwire.domain.accounts import QUARTER_SECONDS, Spending
@@ -8,8 +9,6 @@ from turnwire.domain.money import Consumption, Usage
 from turnwire.domain.principal import is_staging
 from turnwire.storage.accounts import KEPT_DAYS, Delta
 from turnwire.storage.sqlite.uploads import changes as uploads
-
-QUARTERS_OF_A_DAY = 86_400 // QUARTER_SECONDS
 
 KNOWN = (
     "input_tokens",
@@ -36,23 +35,16 @@ _ADD = (
     + ", ".join(f"{name} = {name} + excluded.{name}" for name in COUNTS)
 )
 
-_TENANTS = """
-WITH RECURSIVE found (tenant) AS (
-    SELECT min(tenant) FROM usage
-    UNION ALL SELECT (SELECT min(tenant) FROM usage WHERE tenant > found.tenant) FROM found WHERE tenant IS NOT NULL
-) SELECT tenant FROM found WHERE tenant IS NOT NULL
-"""
-"""A look into the index for each tenant; DISTINCT would read all rows."""
-
-_SPENT = f"""
-SELECT quarter / {QUARTERS_OF_A_DAY}, sum(coalesce(input_tokens, 0) + coalesce(cache_read_tokens, 0)
-        + coalesce(cache_write_tokens, 0) + coalesce(output_tokens, 0) + coalesce(reasoning_tokens, 0)),
-    sum(coalesce(cost_pico_usd, 0))
-FROM usage
-WHERE tenant = ?1
-    AND quarter > (SELECT max(quarter) FROM usage WHERE tenant = ?1) - {KEPT_DAYS * QUARTERS_OF_A_DAY}
-GROUP BY 1
-"""
+_ADD_TOTAL = (
+    "INSERT INTO tenant_totals (tenant, sessions, stored_bytes) VALUES (?, ?, ?) ON CONFLICT (tenant) DO UPDATE"
+    " SET sessions = sessions + excluded.sessions, stored_bytes = stored_bytes + excluded.stored_bytes"
+)
+_ADD_DAY = (
+    "INSERT INTO usage_days (tenant, day, tokens, cost_pico_usd) VALUES (?, ?, ?, ?) ON CONFLICT (tenant, day)"
+    " DO UPDATE SET tokens = tokens + excluded.tokens, cost_pico_usd = cost_pico_usd + excluded.cost_pico_usd"
+)
+_FORGET_DAYS = f"DELETE FROM usage_days WHERE tenant = ?1 AND day <= ?2 - {KEPT_DAYS}"
+_FIRST_DAY = date(1970, 1, 1)
 
 
 def add_spending(db: sqlite3.Connection, spending: Spending) -> tuple[date, Consumption]:
@@ -72,16 +64,50 @@ def add_spending(db: sqlite3.Connection, spending: Spending) -> tuple[date, Cons
     return spending.at.astimezone(UTC).date(), spending.consumption
 
 
-def stored_accounts(db: sqlite3.Connection) -> list[Delta]:
-    """Returns what all tenants have stored, and their usage of the newest days, as additions to empty accounts."""
+def add_to_totals(db: sqlite3.Connection, deltas: Iterable[Delta]) -> None:
+    """Adds what the units of a transaction have changed. Costs a statement for each tenant, and for each of its days.
+
+    A total tells the next start what would be counted over all sessions otherwise.
+    """
+    changed: dict[str, tuple[int, int]] = {}
+    spent: dict[tuple[str, date], Consumption] = {}
+    for delta in deltas:
+        if is_staging(delta.tenant):
+            continue
+        sessions, stored_bytes = changed.get(delta.tenant, (0, 0))
+        changed[delta.tenant] = sessions + delta.sessions, stored_bytes + delta.stored_bytes
+        for day, used in delta.spent:
+            spent[delta.tenant, day] = spent.get((delta.tenant, day), Consumption()) + used
+    for tenant, added in changed.items():
+        if any(added):
+            db.execute(_ADD_TOTAL, (tenant, *added))
+    for (tenant, day), used in spent.items():
+        number = (day - _FIRST_DAY).days
+        db.execute(_ADD_DAY, (tenant, number, used.tokens, used.cost_pico_usd))
+        db.execute(_FORGET_DAYS, (tenant, number))
+
+
+def count_totals(db: sqlite3.Connection) -> None:
+    """Counts what all tenants have anew: for what was changed outside of commits. Reads all sessions."""
+    db.execute("DELETE FROM tenant_totals")
+    add_to_totals(db, counted_totals(db))
+
+
+def counted_totals(db: sqlite3.Connection) -> list[Delta]:
+    """Returns what all tenants have stored, as it is, as additions to empty accounts. Reads all sessions."""
     sessions = db.execute("SELECT tenant, count(*), sum(stored_bytes) FROM sessions GROUP BY tenant")
     found = [Delta(tenant, count, stored) for tenant, count, stored in sessions if not is_staging(tenant)]
     files = db.execute("SELECT tenant, sum(length(content)) FROM files GROUP BY tenant")
     found += [Delta(tenant, stored_bytes=stored) for tenant, stored in files if not is_staging(tenant)]
-    found += uploads.stored_bytes(db)
-    for (tenant,) in db.execute(_TENANTS).fetchall():
-        days = ((_day(number), Consumption(tokens, cost)) for number, tokens, cost in db.execute(_SPENT, (tenant,)))
-        found.append(Delta(tenant, spent=tuple(days)))
+    return found + uploads.stored_bytes(db)
+
+
+def stored_accounts(db: sqlite3.Connection) -> list[Delta]:
+    """Returns what all tenants have stored, and their usage of the newest days, as additions to empty accounts."""
+    totals = db.execute("SELECT tenant, sessions, stored_bytes FROM tenant_totals")
+    found = [Delta(*total) for total in totals]
+    days = db.execute("SELECT tenant, day, tokens, cost_pico_usd FROM usage_days ORDER BY tenant, day")
+    found += [Delta(tenant, spent=((_day(day), Consumption(tokens, cost)),)) for tenant, day, tokens, cost in days]
     return found
 
 
@@ -91,4 +117,4 @@ def quarter(at: datetime) -> int:
 
 
 def _day(number: int) -> date:
-    return date(1970, 1, 1) + timedelta(days=number)
+    return _FIRST_DAY + timedelta(days=number)

@@ -7,6 +7,7 @@ import aiosqlite
 
 from turnwire.domain.errors import StorageError
 from turnwire.ports.codec import Codec
+from turnwire.storage.sqlite.accounts import count_totals
 from turnwire.storage.sqlite.connection import run, transaction
 from turnwire.storage.sqlite.reading.displays import outdated
 from turnwire.storage.sqlite.reading.fitting import fitting
@@ -81,6 +82,7 @@ def _drop_events(db: sqlite3.Connection) -> None:
         "UPDATE log_state SET pruned_through = max(pruned_through, coalesce((SELECT max(position) FROM events), 0))"
     )
     db.execute("DELETE FROM events")
+    count_totals(db)
 
 
 def _any_outdated(db: sqlite3.Connection, version: int) -> bool:

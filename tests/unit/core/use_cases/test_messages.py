@@ -23,6 +23,7 @@ from turnwire.core.quotas.reservations import Reservations
 from turnwire.core.settings import Limits
 from turnwire.core.use_cases.messages import Conversations
 from turnwire.core.use_cases.tool_results import ToolResults
+from turnwire.core.work import Work
 from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType, Text, ToolResult, ToolUse
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import InvalidRequest, MessageTooLarge, SessionNotFound
@@ -44,6 +45,10 @@ class FakeTurns:
     def live(self, session_id: str) -> SimpleNamespace | None:
         """Returns the turn; None when it waits for nothing."""
         return self._live if self._live.awaited_call_ids else None
+
+    def unarchiving(self, session_id: str) -> Work:
+        """Returns nothing: the session is not archived."""
+        return Work()
 
 
 def _conversations(

@@ -1,9 +1,5 @@
 """opencode.search.SearchService."""
 
-from datetime import UTC, datetime
-
-from google.protobuf.timestamp_pb2 import Timestamp
-
 from opencode.message import content_pb2
 from opencode.search import search_pb2 as pb
 from turnwire.api.wire.answers import times
@@ -56,20 +52,12 @@ def _asked(request: pb.SearchMessagesRequest) -> SearchAsked:
         session_ids=tuple(request.session_ids),
         types=tuple(_TYPES[number] for number in request.types if number in _TYPES),
         senders=tuple(request.senders),
-        start=_moment(checks, "start_time", request.start_time) if request.HasField("start_time") else None,
-        end=_moment(checks, "end_time", request.end_time) if request.HasField("end_time") else None,
+        start=checks.moment("start_time", request.start_time) if request.HasField("start_time") else None,
+        end=checks.moment("end_time", request.end_time) if request.HasField("end_time") else None,
         order=_ORDERS.get(request.order, SearchOrder.RANK),
     )
     checks.done()
     return asked
-
-
-def _moment(checks: Checks, field: str, sent: Timestamp) -> datetime | None:
-    try:
-        return sent.ToDatetime(UTC)
-    except (ValueError, OverflowError):
-        checks.fail(field, "is not a moment from the years 1 to 9999", "OUT_OF_RANGE")
-        return None
 
 
 def _hit(hit: SearchHit) -> pb.SearchHit:

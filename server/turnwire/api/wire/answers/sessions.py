@@ -2,7 +2,7 @@
 
 from opencode.session import session_pb2
 from turnwire.api.wire.answers.models import model_name
-from turnwire.api.wire.answers.times import milliseconds
+from turnwire.api.wire.answers.times import milliseconds, timestamp
 from turnwire.api.wire.answers.tools import tool_definition
 from turnwire.api.wire.answers.turns import options
 from turnwire.domain.conversation.events import SessionView
@@ -32,6 +32,7 @@ def session(view: SessionView, *, with_tools: bool = False) -> session_pb2.Sessi
         active_turn_id=view.active_turn_id or None,
         queued_messages=len(view.queue),
         open_requests=view.open_requests,
+        archive_time=None if value.archived_at is None else timestamp(value.archived_at),
         origin=_origin(value.origin),
     )
 

@@ -1,8 +1,10 @@
 """Checking the form of requests: collects every field that is wrong, so that one answer names them all."""
 
 from collections.abc import Container
+from datetime import UTC, datetime
 
 import msgspec
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from turnwire.domain.conversation.limits import MAX_METADATA_BYTES, TOOL_NAME
 from turnwire.domain.errors import FieldViolation, InvalidRequest
@@ -48,6 +50,14 @@ class Checks:
         if value not in allowed:
             self.fail(field, f"is not one of {names}")
         return value
+
+    def moment(self, field: str, sent: Timestamp) -> datetime | None:
+        """Notes a violation, and returns None, when a moment is none of the years 1 to 9999. Returns it in UTC."""
+        try:
+            return sent.ToDatetime(UTC)
+        except (ValueError, OverflowError):
+            self.fail(field, "is not a moment from the years 1 to 9999", "OUT_OF_RANGE")
+            return None
 
     def json_object(self, field: str, text: str) -> str:
         """Notes a violation unless the text is "" or a JSON object within the limit. Returns it."""

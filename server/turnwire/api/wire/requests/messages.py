@@ -10,6 +10,7 @@ from turnwire.api.wire.requests.turns import busy_policy, new_turn
 from turnwire.core.intake.inputs import NewMessage, NewTurn
 from turnwire.core.use_cases.explanation import ExplainRequest
 from turnwire.domain.conversation.messages import MessageType
+from turnwire.domain.conversation.turns import BusyPolicy
 
 _APPENDABLE = {
     content_pb2.MESSAGE_TYPE_USER: MessageType.USER,
@@ -33,8 +34,11 @@ def send_request(request: message_pb2.SendMessageRequest) -> tuple[NewMessage, N
         sender_name=checks.at_most("sender_name", request.sender_name, 1024),
     )
     turn = new_turn(checks, request)
+    expected = checks.at_most("expected_turn_id", request.expected_turn_id, 256)
+    if expected and when_busy not in (BusyPolicy.INTERRUPT, BusyPolicy.STEER):
+        checks.fail("expected_turn_id", "needs a busy_policy that acts on a turn")
     checks.done()
-    return message, msgspec.structs.replace(turn, when_busy=when_busy)
+    return message, msgspec.structs.replace(turn, when_busy=when_busy, expected_turn_id=expected)
 
 
 def append_request(request: message_pb2.AppendMessageRequest) -> NewMessage:

@@ -14,7 +14,7 @@ from turnwire.domain.conversation.limits import (
     MAX_LABELS,
     MAX_SESSION_SYSTEM_CHARACTERS,
 )
-from turnwire.domain.conversation.sessions import SessionSettings
+from turnwire.domain.conversation.sessions import SessionFilter, SessionOrder, SessionSettings
 
 _FIELDS = session_pb2.SessionSettings.DESCRIPTOR.fields_by_name
 _WHOLE = ("model",)
@@ -24,6 +24,14 @@ _COMPACTION = {
     session_pb2.COMPACTION_MODE_ON: True,
     session_pb2.COMPACTION_MODE_OFF: False,
 }
+_ORDERS = {
+    session_pb2.SESSION_ORDER_UNSPECIFIED: SessionOrder.UPDATED,
+    session_pb2.SESSION_ORDER_UPDATED: SessionOrder.UPDATED,
+    session_pb2.SESSION_ORDER_CREATED: SessionOrder.CREATED,
+    session_pb2.SESSION_ORDER_TITLE: SessionOrder.TITLE,
+}
+MAX_LISTED_LABELS = 8
+"""Of a filter; each costs a look at every session that the others let pass."""
 
 
 def create_session_request(request: session_pb2.CreateSessionRequest) -> SessionChange:
@@ -93,6 +101,39 @@ def rewind_request(
     return named
 
 
+def archive_request(request: session_pb2.ArchiveSessionRequest | session_pb2.UnarchiveSessionRequest) -> NamedRequest:
+    """Returns the name of a request to archive a session or to undo that. Raises InvalidRequest, as the others do."""
+    checks = Checks()
+    checks.required("session_id", request.session_id)
+    named = NamedRequest(
+        request_id=checks.at_most("request_id", request.request_id, 128),
+        fingerprint=fingerprint(request.DESCRIPTOR.name, request),
+    )
+    checks.done()
+    return named
+
+
+def session_filter(request: session_pb2.ListSessionsRequest) -> SessionFilter:
+    """Returns which sessions to list. Raises InvalidRequest naming every wrong field."""
+    checks = Checks()
+    if len(request.labels) > MAX_LISTED_LABELS:
+        checks.fail("labels", f"more than {MAX_LISTED_LABELS} labels", "TOO_MANY")
+    if request.order not in _ORDERS:
+        checks.fail("order", "is not an order of this server")
+    wanted = SessionFilter(
+        archived=request.archived if request.HasField("archived") else None,
+        directory=checks.at_most("directory", request.directory, 4096) if request.HasField("directory") else None,
+        labels=_labels(checks, request),
+        updated_since=checks.moment("min_update_time", request.min_update_time)
+        if request.HasField("min_update_time")
+        else None,
+        title_text=checks.at_most("title_text", request.title_text, 256),
+        order=_ORDERS.get(request.order, SessionOrder.UPDATED),
+    )
+    checks.done()
+    return wanted
+
+
 def update_directory_request(request: session_pb2.UpdateDirectoryRequest) -> SessionChange:
     """Returns the directory to set. Raises InvalidRequest naming every wrong field."""
     checks = Checks()
@@ -153,7 +194,7 @@ def _settings(checks: Checks, sent: session_pb2.SessionSettings) -> SessionSetti
     )
 
 
-def _labels(checks: Checks, sent: session_pb2.SessionSettings) -> dict[str, str]:
+def _labels(checks: Checks, sent: session_pb2.SessionSettings | session_pb2.ListSessionsRequest) -> dict[str, str]:
     if len(sent.labels) > MAX_LABELS:
         checks.fail("labels", f"more than {MAX_LABELS} labels", "TOO_MANY")
     for key, value in sorted(sent.labels.items()):

@@ -109,6 +109,7 @@ class SessionForks:
             revision=1,
             queue_revision=0,
             head_sequence=0,
+            archived_at=None,
             origin=Origin(session_id=session_id, message_id=copied.last_id),
         )
         record = receipt_record(principal, change, Receipt(session_id=copy_id))

@@ -2,7 +2,6 @@
 
 import sqlite3
 from collections.abc import Iterable
-from datetime import UTC, datetime
 
 import msgspec
 
@@ -21,51 +20,36 @@ from turnwire.domain.money import Usage, add_known, add_usage
 from turnwire.domain.pages import decode_token, encode_token, wrong_token
 from turnwire.domain.principal import Principal
 from turnwire.ports.conversations import Conversation, StoredQuestion
-from turnwire.ports.pages import Bounds, EventPage, MessagePage, Page, PrunedSession, SessionPage, TurnPage
+from turnwire.ports.pages import Bounds, EventPage, MessagePage, Page, PrunedSession, TurnPage
 from turnwire.ports.store import Spent, StoredRequest
 from turnwire.storage.sqlite.hiding.alternatives import with_alternatives
 from turnwire.storage.sqlite.reading.fitting import MAX_PAGE_BYTES, fitting
 from turnwire.storage.sqlite.reading.pages import after_token, cut, limit_of, listing, order_of
-from turnwire.storage.sqlite.reading.rows import EVENTS_OF_TENANT, ONE_SESSION, read_messages, session_row
+from turnwire.storage.sqlite.reading.rows import (
+    EVENTS_OF_TENANT,
+    ONE_SESSION,
+    SESSION_COLUMNS,
+    read_messages,
+    session_of,
+    session_row,
+)
 
 EVENT_PAGE_BYTES = 64 * 1024
 """About what one write to a watcher carries; more would only wait in memory."""
 
 _permission = msgspec.json.Decoder(PermissionRequest).decode
-_session = msgspec.json.Decoder(Session).decode
 _turn = msgspec.json.Decoder(Turn).decode
 _usage = msgspec.json.Decoder(Usage).decode
 
-_SESSION_COLUMNS = "body, head_sequence, queue_revision, updated_at_us"
 _TURN_COLUMNS = "body, start_sequence, end_sequence"
 
 
 def session(db: sqlite3.Connection, tenant: str, session_id: str) -> Session:
     """Returns a session; see `TenantStore.session`."""
-    row = db.execute(f"SELECT {_SESSION_COLUMNS} {ONE_SESSION}", (tenant, session_id)).fetchone()
+    row = db.execute(f"SELECT {SESSION_COLUMNS} {ONE_SESSION}", (tenant, session_id)).fetchone()
     if row is None:
         raise SessionNotFound(session_id)
-    return _session_of(*row)
-
-
-def sessions(db: sqlite3.Connection, tenant: str, page: Page) -> SessionPage:
-    """Returns a page of sessions; see `TenantStore.sessions`."""
-    sessions_listed = f"sessions of {tenant}"
-    where, parameters = "WHERE tenant = ?", [tenant]
-    if page.token:
-        where += " AND (updated_at_us, session_id) < (?, ?)"
-        parameters += decode_token(page.token, sessions_listed, int, str)
-    shown = "length(CAST(json_remove(body, '$.tools') AS BLOB))"  # lists leave tools out, which may be large
-    found = db.execute(
-        f"SELECT updated_at_us, session_id, {shown}, {_SESSION_COLUMNS} FROM sessions {where}"
-        " ORDER BY updated_at_us DESC, session_id DESC LIMIT ?",
-        (*parameters, limit_of(page)),
-    )
-    room, is_whole = (page.max_bytes, True) if page.size is None else (MAX_PAGE_BYTES, False)
-    rows, left_out = fitting(found, lambda row: row[2], room, refuses=is_whole)
-    rows, more = cut(rows, page, left_out)
-    token = encode_token(sessions_listed, rows[-1][0], rows[-1][1]) if more else ""
-    return SessionPage(tuple(_session_of(*row[3:]) for row in rows), token, is_whole and left_out)
+    return session_of(*row)
 
 
 def message(db: sqlite3.Connection, tenant: str, session_id: str, message_id: str) -> Message:
@@ -345,15 +329,6 @@ def _event_page(
     finally:
         db.execute("COMMIT")
     return EventPage(tuple(frames), last, pruned[0] if pruned else 0, lost)
-
-
-def _session_of(body: str, head_sequence: int, queue_revision: int, updated_at_us: int) -> Session:
-    return msgspec.structs.replace(
-        _session(body),
-        head_sequence=head_sequence,
-        queue_revision=queue_revision,
-        updated_at=datetime.fromtimestamp(updated_at_us / 1_000_000, UTC),
-    )
 
 
 def _turn_row(db: sqlite3.Connection, session_row: int, turn_id: str) -> int:

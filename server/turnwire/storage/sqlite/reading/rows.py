@@ -2,21 +2,38 @@
 
 import itertools
 import sqlite3
+from datetime import UTC, datetime
 
 import msgspec
 
 from turnwire.domain.conversation.messages import Message, Part
+from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import SessionNotFound
 
 _message = msgspec.json.Decoder(Message).decode
 _part = msgspec.json.Decoder(Part).decode
-
+_session = msgspec.json.Decoder(Session).decode
 
 ONE_SESSION = "FROM sessions INDEXED BY sessions_of_tenants WHERE tenant = ? AND session_id = ?"
 """The row of a session. In this index the session of another tenant is as absent as one that never was."""
 
 EVENTS_OF_TENANT = "FROM events INDEXED BY events_of_tenants WHERE tenant = ?"
 """A tenant's events by position. SQLite must not choose the table instead, which has those of all tenants."""
+
+
+SESSION_COLUMNS = "body, head_sequence, queue_revision, updated_at_us, archived_at_us"
+"""What `session_of` makes a session of."""
+
+
+def session_of(body: str, head_sequence: int, queue_revision: int, updated_at_us: int, archived_at_us: int) -> Session:
+    """Returns a session from its row."""
+    return msgspec.structs.replace(
+        _session(body),
+        head_sequence=head_sequence,
+        queue_revision=queue_revision,
+        updated_at=moment(updated_at_us),
+        archived_at=moment(archived_at_us) if archived_at_us else None,
+    )
 
 
 def session_row(db: sqlite3.Connection, tenant: str, session_id: str) -> int:
@@ -42,3 +59,8 @@ def read_messages(
         parts = tuple(_part(body) for *_, body in group if body is not None)
         found.append(msgspec.structs.replace(_message(header), parts=parts, previous_message_id=previous))
     return tuple(found)
+
+
+def moment(microseconds: int) -> datetime:
+    """Returns the time of a column."""
+    return datetime.fromtimestamp(microseconds / 1_000_000, UTC)

@@ -13,7 +13,7 @@ import aiosqlite
 from turnwire.domain.accounts import Account, UsagePage, UsageQuery
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.permissions import PermissionRequest
-from turnwire.domain.conversation.sessions import Session
+from turnwire.domain.conversation.sessions import Session, SessionFilter
 from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.domain.searching.hits import Search, SearchPage
 from turnwire.ports.codec import Codec
@@ -31,11 +31,13 @@ from turnwire.ports.pages import (
     SessionPage,
     TurnPage,
 )
-from turnwire.ports.store import Spent
+from turnwire.ports.store import ALL_SESSIONS, Spent
 from turnwire.storage.accounts import Accounts
 from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.connection import run
 from turnwire.storage.sqlite.hiding.alternatives import alternatives_of
+from turnwire.storage.sqlite.listing.pages import session_page
+from turnwire.storage.sqlite.listing.queries import Place, Room, Step, step
 from turnwire.storage.sqlite.long_reads import LongReads, unless_long
 from turnwire.storage.sqlite.open_calls import listing
 from turnwire.storage.sqlite.reading import archives, displays, queries, usage, waiting
@@ -100,11 +102,15 @@ class TenantReads:
 
         return await usage.usage(read, self._tenant, query, page)
 
-    async def sessions(self, page: Page) -> SessionPage:
+    async def sessions(self, page: Page, wanted: SessionFilter = ALL_SESSIONS) -> SessionPage:
         """Returns a page of sessions."""
-        if page.size is None:
-            return await self._reads.long.read(queries.sessions, self._tenant, page)
-        return await run(self._reads.connection, queries.sessions, self._tenant, page)
+
+        async def look(wanted: SessionFilter, place: Place | None, room: Room) -> Step:
+            if page.size is None:
+                return await self._reads.long.read(step, self._tenant, wanted, place, room)
+            return await run(self._reads.connection, step, self._tenant, wanted, place, room)
+
+        return await session_page(look, self._tenant, wanted, page)
 
     async def session_ids(self) -> tuple[str, ...]:
         """Returns the ids of all sessions."""

@@ -5,8 +5,10 @@ new one. `tests/contract` keeps a database file of every released version.
 """
 
 import sqlite3
+from datetime import datetime
 
 from turnwire.domain.errors import StorageCorrupt, StorageSchemaTooNew
+from turnwire.domain.text import folded
 from turnwire.storage.sqlite.schema import version_1, version_2, version_3, version_4, version_5, version_6, version_7
 
 MIGRATIONS: tuple[str, ...] = (
@@ -53,6 +55,8 @@ def migrate(connection: sqlite3.Connection) -> None:
         "CREATE TABLE IF NOT EXISTS schema_migrations ("
         "version INTEGER PRIMARY KEY, applied_at TEXT NOT NULL DEFAULT (datetime('now'))) STRICT"
     )
+    connection.create_function("folded", 1, folded, deterministic=True)
+    connection.create_function("microseconds", 1, _microseconds, deterministic=True)
     for number in range(version + 1, len(MIGRATIONS) + 1):
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -63,6 +67,11 @@ def migrate(connection: sqlite3.Connection) -> None:
             connection.execute("ROLLBACK")
             raise
         connection.execute("COMMIT")
+
+
+def _microseconds(at: str) -> int:
+    """Returns a time of a body as columns have it."""
+    return round(datetime.fromisoformat(at).timestamp() * 1_000_000)
 
 
 def _statements(script: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Version 7: alternatives of messages; open calls of client tools."""
+"""Version 7: alternatives of messages, open calls of client tools, lists of sessions with filters, totals of tenants."""
 
 _BRANCHES = """
 -- the sequence of the last change of the path; 0: it never changed, and no message has alternatives
@@ -37,4 +37,62 @@ WHERE turns.ended = 0 AND messages.turn_id <> '' AND parts.tool_call_id IS NOT N
     AND instr(json_extract(parts.body, '$.content.name'), '.') = 0;
 """
 
-MIGRATION = _BRANCHES + _LEASES
+_SESSION_LISTS = """
+-- archived: 1 when it is archived. archived_at_us: since when, in microseconds since 1970; else 0. created_at_us and
+-- title_key, which has no upper case, repeat what the body says, because lists are ordered by them
+ALTER TABLE sessions ADD COLUMN archived_at_us INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sessions ADD COLUMN archived INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sessions ADD COLUMN created_at_us INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sessions ADD COLUMN title_key TEXT NOT NULL DEFAULT '';
+UPDATE sessions SET title_key = folded(coalesce(json_extract(body, '$.title'), '')),
+    created_at_us = microseconds(json_extract(body, '$.created_at'));
+DROP INDEX sessions_by_update;
+CREATE INDEX sessions_by_update ON sessions (tenant, archived, updated_at_us, session_id);
+CREATE INDEX sessions_by_creation ON sessions (tenant, archived, created_at_us, session_id);
+CREATE INDEX sessions_by_title ON sessions (tenant, archived, title_key, session_id);
+
+-- by what sessions are found: their labels, as key=value, and their directory, as @path. See storage/sqlite/listing/
+CREATE TABLE session_facets (
+    tenant   TEXT NOT NULL,
+    facet    TEXT NOT NULL,
+    session  INTEGER NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+    PRIMARY KEY (tenant, facet, session)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX session_facets_of_sessions ON session_facets (session);
+INSERT INTO session_facets (tenant, facet, session)
+SELECT tenant, '@' || coalesce(json_extract(body, '$.directory'), ''), id FROM sessions;
+INSERT INTO session_facets (tenant, facet, session)
+SELECT tenant, label.key || '=' || label.value, sessions.id FROM sessions, json_each(body, '$.labels') AS label;
+"""
+
+_TOTALS = """
+-- what each tenant has, so that a start need not read all that it has. Staged sessions count for nobody
+CREATE TABLE tenant_totals (
+    tenant        TEXT PRIMARY KEY,
+    sessions      INTEGER NOT NULL,
+    stored_bytes  INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+INSERT INTO tenant_totals (tenant, sessions, stored_bytes)
+SELECT tenant, sum(sessions), sum(stored_bytes) FROM (
+    SELECT tenant, count(*) AS sessions, sum(stored_bytes) AS stored_bytes FROM sessions GROUP BY tenant
+    UNION ALL SELECT tenant, 0, sum(length(content)) FROM files GROUP BY tenant
+    UNION ALL SELECT tenant, 0, sum(received_bytes) FROM uploads WHERE removed = 0 GROUP BY tenant
+) WHERE substr(tenant, 1, 1) <> '*' GROUP BY tenant;
+
+-- what each tenant has used on the newest days (UTC, counted since 1970), as it counts towards quotas
+CREATE TABLE usage_days (
+    tenant         TEXT NOT NULL,
+    day            INTEGER NOT NULL,
+    tokens         INTEGER NOT NULL,
+    cost_pico_usd  INTEGER NOT NULL,
+    PRIMARY KEY (tenant, day)
+) STRICT, WITHOUT ROWID;
+INSERT INTO usage_days (tenant, day, tokens, cost_pico_usd)
+SELECT tenant, quarter / 96, sum(coalesce(input_tokens, 0) + coalesce(cache_read_tokens, 0)
+        + coalesce(cache_write_tokens, 0) + coalesce(output_tokens, 0) + coalesce(reasoning_tokens, 0)),
+    sum(coalesce(cost_pico_usd, 0))
+FROM usage GROUP BY 1, 2;
+"""
+
+MIGRATION = _BRANCHES + _LEASES + _SESSION_LISTS + _TOTALS
+"""To this version from the one before. `folded` and `microseconds` are functions that `migrate` gives to SQLite."""

@@ -6,7 +6,8 @@ from turnwire.domain.errors import SessionNotFound, StorageError
 from turnwire.domain.principal import is_staging
 from turnwire.ports.commit import AdoptSession, DropStaged, MoveFiles
 from turnwire.storage.accounts import Delta
-from turnwire.storage.sqlite.writing.unit import SessionRow, Unit, text
+from turnwire.storage.sqlite.listing.entries import list_session
+from turnwire.storage.sqlite.writing.unit import SessionRow, Unit, microseconds, session_text
 
 
 def adopt(db: sqlite3.Connection, change: AdoptSession) -> SessionRow:
@@ -30,12 +31,24 @@ def adopt(db: sqlite3.Connection, change: AdoptSession) -> SessionRow:
         (session.session_id,),
     ).fetchone()
     pruned = max(last - 1, 0)
+    archived_at_us = microseconds(session.archived_at) if session.archived_at else 0
+    archived = archived_at_us > 0, archived_at_us
     db.execute(
-        "UPDATE sessions SET session_id = ?, tenant = ?, body = ?, head_sequence = ?, pruned_through = ? WHERE id = ?",
-        (session.session_id, session.tenant, text(session), last, pruned, row[0]),
+        "UPDATE sessions SET session_id = ?, tenant = ?, body = ?, head_sequence = ?, pruned_through = ?,"
+        " archived = ?, archived_at_us = ? WHERE id = ?",
+        (
+            session.session_id,
+            session.tenant,
+            session_text(session),
+            last,
+            pruned,
+            *archived,
+            row[0],
+        ),
     )
+    list_session(db, row[0], session, session.tenant)
     db.execute("UPDATE sessions SET stored_bytes = stored_bytes + ? WHERE id = ?", (kept_bytes, row[0]))
-    return SessionRow(row[0], session.tenant, last, pruned, 0, row[2], is_new=True)
+    return SessionRow(row[0], session.tenant, last, pruned, 0, row[2], archived_at_us, is_new=True)
 
 
 def move_files(unit: Unit, change: MoveFiles) -> None:

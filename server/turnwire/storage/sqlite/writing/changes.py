@@ -18,6 +18,7 @@ from turnwire.ports.commit import (
     Committed,
     DropStaged,
     HideMessages,
+    MarkArchived,
     MoveFiles,
     OrderQueue,
     PutFile,
@@ -39,12 +40,14 @@ from turnwire.storage.sqlite.accounts import add_spending
 from turnwire.storage.sqlite.hiding.alternatives import alternatives
 from turnwire.storage.sqlite.hiding.changes import rewind
 from turnwire.storage.sqlite.hiding.paths import select_path
+from turnwire.storage.sqlite.listing.entries import list_session
 from turnwire.storage.sqlite.reading.rows import read_messages
 from turnwire.storage.sqlite.staging.changes import adopt, drop_some, move_files
+from turnwire.storage.sqlite.writing.archived import mark_archived
 from turnwire.storage.sqlite.writing.events import PRUNE_SLACK, append_events, prune
 from turnwire.storage.sqlite.writing.messages import put_file, put_message, remove_message, remove_session
 from turnwire.storage.sqlite.writing.queue import order_queue, require_revision
-from turnwire.storage.sqlite.writing.unit import SessionRow, Unit, microseconds, text
+from turnwire.storage.sqlite.writing.unit import SessionRow, Unit, microseconds, session_text, text
 
 
 class CommitWriter:
@@ -71,11 +74,13 @@ class CommitWriter:
             sqlite3.Error: the database failed.
         """
         row = _session_row(db, commit)
-        unit = Unit(db, row, commit.session_id, is_branched=row.branched_at > 0)
+        unit = Unit(db, row, commit.session_id, is_branched=row.branched_at > 0, archived_at_us=row.archived_at_us)
         before, stored_bytes, removed = row.head_sequence, 0, False
         for change in commit.changes:
             if isinstance(change, RemoveSession):
                 removed = True
+            elif isinstance(change, MarkArchived):
+                mark_archived(unit, change, commit)
             else:
                 self._carry_out(unit, change)
         if removed:
@@ -120,7 +125,7 @@ class CommitWriter:
             case PutTurn(turn):
                 _put_turn(db, session, turn)
             case PutSession(value):
-                _put_session(db, session, value)
+                _put_session(unit, value)
             case RemoveMessage(message_id):
                 remove_message(unit, message_id)
             case PutPermission(permission):
@@ -163,7 +168,7 @@ class CommitWriter:
 
 
 def _session_row(db: sqlite3.Connection, commit: Commit) -> SessionRow:
-    columns = "id, tenant, head_sequence, pruned_through, stored_bytes, branched_at"
+    columns = "id, tenant, head_sequence, pruned_through, stored_bytes, branched_at, archived_at_us"
     row = db.execute(f"SELECT {columns} FROM sessions WHERE session_id = ?", (commit.session_id,)).fetchone()
     if row is not None:
         return SessionRow(*row)
@@ -171,11 +176,14 @@ def _session_row(db: sqlite3.Connection, commit: Commit) -> SessionRow:
         if isinstance(change, AdoptSession):
             return adopt(db, change)
         if isinstance(change, PutSession) and change.session.revision == 1:
+            session, tenant = change.session, change.session.tenant
             cursor = db.execute(
                 "INSERT INTO sessions (session_id, tenant, body, updated_at_us) VALUES (?, ?, ?, ?)",
-                (commit.session_id, change.session.tenant, text(change.session), microseconds(commit.at)),
+                (commit.session_id, tenant, session_text(session), microseconds(commit.at)),
             )
-            return SessionRow(cursor.lastrowid or 0, change.session.tenant, 0, 0, 0, 0, is_new=True)
+            row_id = cursor.lastrowid or 0
+            list_session(db, row_id, session, tenant)
+            return SessionRow(row_id, tenant, 0, 0, 0, 0, is_new=True)
     raise SessionNotFound(commit.session_id)
 
 
@@ -212,13 +220,16 @@ def _put_turn(db: sqlite3.Connection, session: int, turn: Turn) -> None:
         raise StorageError(f"turn {turn.turn_id} belongs to another session", {"id": turn.turn_id})
 
 
-def _put_session(db: sqlite3.Connection, session: int, value: Session) -> None:
+def _put_session(unit: Unit, value: Session) -> None:
     if value.revision == 1:  # inserted when the commit began
         return
+    db, session = unit.db, unit.session.id
     before = "coalesce(json_extract(body, '$.revision'), 1)"
     updated = db.execute(
-        f"UPDATE sessions SET body = ? WHERE id = ? AND {before} = ?", (text(value), session, value.revision - 1)
+        f"UPDATE sessions SET body = ? WHERE id = ? AND {before} = ?",
+        (session_text(value), session, value.revision - 1),
     )
     if updated.rowcount == 0:
         (revision,) = db.execute(f"SELECT {before} FROM sessions WHERE id = ?", (session,)).fetchone()
         raise StaleVersion(f"the session has revision {revision}", {"currentRevision": str(revision)})
+    list_session(db, session, value, unit.session.tenant)

@@ -14,6 +14,8 @@ from turnwire.domain.conversation.events import (
     MessageFinished,
     MessageReplaced,
     QueueChanged,
+    SessionUpdated,
+    SessionView,
     TurnEnded,
     TurnStarted,
     TurnSteered,
@@ -21,6 +23,8 @@ from turnwire.domain.conversation.events import (
 from turnwire.ports.codec import Codec
 from turnwire.ports.commit import Commit, NewEvent, PutMessage
 from turnwire.ports.store import StoredEvent
+from turnwire.storage.sqlite.reading.rows import moment
+from turnwire.storage.sqlite.writing.archived import mark_told
 from turnwire.storage.sqlite.writing.queue import queue_changed
 from turnwire.storage.sqlite.writing.unit import Unit
 
@@ -39,7 +43,7 @@ def append_events(unit: Unit, commit: Commit, codec: Codec, position: int) -> li
     """
     stored = []
     rows = []
-    for number, new in enumerate(_told(unit, commit)):
+    for number, new in enumerate((*_told(unit, commit), *mark_told(unit, commit))):
         sequence = unit.session.head_sequence + 1 + number
         event = Event(
             session_id=commit.session_id,
@@ -108,6 +112,8 @@ def _numbered(unit: Unit, kind: DurableKind, sequence: int) -> DurableKind:
             row = db.execute(update, (sequence, turn.turn_id)).fetchone()
             start = row[0] if row else 0
             return TurnEnded(msgspec.structs.replace(turn, start_sequence=start, end_sequence=sequence))
+        case SessionUpdated(view):
+            return SessionUpdated(_with_mark(unit, view))
         case QueueChanged(known):
             return queue_changed(unit, known)
         case _:
@@ -128,3 +134,9 @@ def _placed(unit: Unit, kind: DurableKind) -> DurableKind:
             kind.message, previous_message_id=before_it, alternative_count=count, alternative_index=index
         )
     )
+
+
+def _with_mark(unit: Unit, view: SessionView) -> SessionView:
+    """Returns a view of the session as archived as it is now: a message may have changed that since it was read."""
+    archived_at = moment(unit.archived_at_us) if unit.archived_at_us else None
+    return msgspec.structs.replace(view, session=msgspec.structs.replace(view.session, archived_at=archived_at))

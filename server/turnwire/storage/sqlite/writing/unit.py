@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.money import Consumption
-from turnwire.ports.commit import Rewound
+from turnwire.ports.commit import MarkArchived, Rewound
 from turnwire.storage.accounts import Delta
 
 _encode_json = msgspec.json.Encoder().encode
@@ -24,6 +25,7 @@ class SessionRow(NamedTuple):
     stored_bytes: int
     branched_at: int
     """The sequence of the last change of its path; 0 when there was none."""
+    archived_at_us: int = 0
     is_new: bool = False
 
 
@@ -51,8 +53,17 @@ class Unit:
     """Whether messages of the session may be off its path."""
     alternatives: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Of the messages that were written: how many alternatives each has, and its place among them."""
+    archived_at_us: int = 0
+    """When the session was archived, as of the changes so far; 0 when it is not."""
+    marked: MarkArchived | None = None
+    """The change that has marked it otherwise than before."""
     queue_revision: int = 0
     """That of the queue after its last change in the commit; 0 when it was not changed."""
+
+
+def session_text(session: Session) -> str:
+    """Returns the body of a session: without what has a column of its own."""
+    return text(msgspec.structs.replace(session, archived_at=None))
 
 
 def text(value: msgspec.Struct) -> str:

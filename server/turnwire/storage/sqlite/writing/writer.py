@@ -21,6 +21,7 @@ from turnwire.ports.store import Publisher, StoredEvent
 from turnwire.ports.telemetry.observer import BatchEnd, Observer
 from turnwire.storage.accounts import Accounts, Delta
 from turnwire.storage.cache import SessionCache
+from turnwire.storage.sqlite.accounts import add_to_totals
 from turnwire.storage.sqlite.connection import run, translate
 from turnwire.storage.sqlite.files import DatabaseFiles
 from turnwire.storage.sqlite.searching.upkeep import any_work
@@ -230,6 +231,7 @@ class GroupWriter:
                 outcome, events = apply(db, unit)
                 outcomes.append(outcome)
                 stored += events
+            add_to_totals(db, self._changes.deltas)
             leaves_upkeep = any_work(db)
             self._check_files()
             db.execute("COMMIT")

@@ -65,6 +65,9 @@ def check_references(db: sqlite3.Connection) -> Iterator[Finding]:
         subject = f"{table} {row}"
         if parent == "files":
             yield Finding(LOST_FILE, subject)
+        elif row is None:  # of session_facets, whose rows have no number
+            remove = f'DELETE FROM "{table}" WHERE session NOT IN (SELECT id FROM sessions)'
+            yield Finding(LOST_OWNER, subject, (Statement(remove),))
         else:
             yield Finding(LOST_OWNER, subject, (Statement(f'DELETE FROM "{table}" WHERE rowid = ?', (row,)),))
 

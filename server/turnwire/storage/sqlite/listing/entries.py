@@ -1,0 +1,36 @@
+"""What lists of sessions are ordered and filtered by. Runs inside the writer's transaction."""
+
+import sqlite3
+from collections.abc import Iterator
+
+from turnwire.domain.conversation.sessions import Session
+from turnwire.domain.principal import is_staging
+from turnwire.domain.text import folded
+from turnwire.storage.sqlite.writing.unit import microseconds
+
+
+def list_session(db: sqlite3.Connection, row: int, session: Session, tenant: str) -> None:
+    """Keeps columns and facets of a session in step with its settings. A staged session has no facets yet.
+
+    Args:
+        db: The writing connection.
+        row: The row of the session.
+        session: Its settings.
+        tenant: Under which it is filed.
+    """
+    db.execute(
+        "UPDATE sessions SET title_key = ?, created_at_us = ? WHERE id = ?",
+        (folded(session.title), microseconds(session.created_at), row),
+    )
+    db.execute("DELETE FROM session_facets WHERE session = ?", (row,))
+    if not is_staging(tenant):
+        values = [(tenant, facet, row) for facet in facets_of(session.directory, session.labels)]
+        db.executemany("INSERT INTO session_facets (tenant, facet, session) VALUES (?, ?, ?)", values)
+
+
+def facets_of(directory: str | None, labels: dict[str, str]) -> Iterator[str]:
+    """Yields the facets of a session, or of a filter; no key of a label has the characters "@" and "="."""
+    if directory is not None:
+        yield f"@{directory}"
+    for key, value in labels.items():
+        yield f"{key}={value}"

@@ -1,4 +1,4 @@
-"""Version 7: alternatives of messages, open calls of client tools, lists of sessions with filters, totals of tenants."""
+"""Version 7: alternatives of messages, open calls of client tools, lists with filters, and totals of tenants."""
 
 _BRANCHES = """
 -- the sequence of the last change of the path; 0: it never changed, and no message has alternatives

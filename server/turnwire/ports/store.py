@@ -154,7 +154,10 @@ class TenantStore(ArchivableStore, Protocol):
         ...
 
     async def history(self, session_id: str) -> tuple[Message, ...]:
-        """Returns all messages of the conversation in order, without queued ones."""
+        """Returns all messages of the conversation in order, without queued ones, as of one moment.
+
+        Those that are the same as in an earlier call are mostly the same objects, and are not read again.
+        """
         ...
 
     async def conversation(self, session_id: str) -> Conversation:

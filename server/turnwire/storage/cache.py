@@ -1,10 +1,11 @@
 """Session settings in memory: every message needs those of its session, and a query costs two thread switches."""
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from turnwire.domain.conversation.sessions import Session
 from turnwire.ports.commit import Commit, PutSession, RemoveSession
+from turnwire.storage.histories import HistoryCache
 
 MAX_SESSIONS = 4096
 """Sessions in use at the same time on a busy server; each takes about a kilobyte."""
@@ -19,6 +20,8 @@ class SessionCache:
 
     def __init__(self) -> None:
         """Starts empty."""
+        self.histories = HistoryCache()
+        """Their conversations."""
         self._sessions: OrderedDict[str, Session] = OrderedDict()
         self._changes = 0
 
@@ -41,8 +44,9 @@ class SessionCache:
             if len(self._sessions) > MAX_SESSIONS:
                 self._sessions.popitem(last=False)
 
-    def forget_changed(self, commits: Iterable[Commit]) -> None:
-        """Forgets the sessions whose settings these commits changed."""
+    def forget_changed(self, commits: Sequence[Commit]) -> None:
+        """Forgets the sessions whose settings these commits changed, and notes what they did to conversations."""
+        self.histories.note_changed(commits)
         for commit in commits:
             if any(isinstance(change, PutSession | RemoveSession) for change in commit.changes):
                 self._changes += 1

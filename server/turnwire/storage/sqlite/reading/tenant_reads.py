@@ -36,6 +36,7 @@ from turnwire.storage.accounts import Accounts
 from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.connection import run
 from turnwire.storage.sqlite.hiding.alternatives import alternatives_of
+from turnwire.storage.sqlite.histories.reading import Conversations
 from turnwire.storage.sqlite.listing.pages import session_page
 from turnwire.storage.sqlite.listing.queries import Place, Room, Step, step
 from turnwire.storage.sqlite.long_reads import LongReads, unless_long
@@ -138,7 +139,9 @@ class TenantReads:
 
     async def history(self, session_id: str) -> tuple[Message, ...]:
         """Returns the conversation."""
-        return await self._by_length(queries.history, session_id)
+        reads = self._reads
+        conversations = Conversations(reads.connection, reads.long, reads.writer, reads.cache.histories)
+        return await conversations.history(self._tenant, session_id)
 
     async def conversation(self, session_id: str) -> Conversation:
         """Returns a session with its whole conversation."""

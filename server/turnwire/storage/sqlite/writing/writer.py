@@ -184,7 +184,7 @@ class GroupWriter:
             self._on_loss(self._loss)
         if leaves_upkeep:
             self._on_upkeep()
-        self._sessions.forget_changed(unit for unit, *_ in batch if isinstance(unit, Commit))
+        self._sessions.forget_changed([unit for unit, *_ in batch if isinstance(unit, Commit)])
         self._accounts.add(deltas)
         if stored:
             self._publish(stored)

@@ -1,0 +1,159 @@
+"""Store, reading: conversations are kept in memory, and are what the database has."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.support.fakes.domain_values import NOW, adding, creating, make_message, removing
+from tests.support.fakes.opened_store import OpenedStore, opened_store
+from turnwire.domain.conversation.events import ConversationChange, ConversationChanged
+from turnwire.domain.conversation.messages import Message, MessageStatus, Text
+from turnwire.domain.errors import SessionNotFound
+from turnwire.domain.principal import DEFAULT_TENANT
+from turnwire.ports.commit import (
+    Change,
+    Commit,
+    HideMessages,
+    NewEvent,
+    OrderQueue,
+    PathEnd,
+    PutMessage,
+    RemoveMessage,
+    SelectPath,
+    ShowMessages,
+)
+from turnwire.storage.sqlite.connection import run
+from turnwire.storage.sqlite.histories import reading as conversations
+from turnwire.storage.sqlite.reading import queries
+
+TOLD = NewEvent(ConversationChanged(ConversationChange.REVERTED, "anything"))
+
+
+@pytest.fixture
+async def opened(tmp_path: Path) -> AsyncIterator[OpenedStore]:
+    """A store with a session of 300 messages, more than a page."""
+    async with opened_store(tmp_path) as running:
+        await running.store.commit(creating())
+        changes = tuple(PutMessage.whole(make_message(f"msg_{n}", f"text {n}")) for n in range(300))
+        await running.store.commit(Commit(session_id="ses_1", at=NOW, changes=changes))
+        yield running
+
+
+async def kept(opened: OpenedStore) -> tuple[Message, ...]:
+    """Returns the conversation."""
+    return await opened.store.of(DEFAULT_TENANT).history("ses_1")
+
+
+async def stored(opened: OpenedStore) -> tuple[Message, ...]:
+    """Returns the conversation as the database has it."""
+    return await run(opened.store._reading, queries.history, DEFAULT_TENANT, "ses_1")
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many messages each read of the database has found."""
+    counts = list[int]()
+    original = conversations.read_messages
+
+    def counting(*args: object) -> tuple[Message, ...]:
+        found = original(*args)  # type: ignore[arg-type]
+        counts.append(len(found))
+        return found
+
+    monkeypatch.setattr(conversations, "read_messages", counting)
+    return counts
+
+
+async def test_a_second_read_costs_what_is_new(opened: OpenedStore, read: list[int]) -> None:
+    """The first one is in pages; then only messages that were stored since are read, and the others are the same."""
+    first = await kept(opened)
+    assert (len(first), read) == (300, [128, 128, 44])
+    assert await kept(opened) == first
+    await opened.store.commit(adding(make_message("msg_new", "new")))
+    changed = msgspec.structs.replace(first[7], parts=(msgspec.structs.replace(first[7].parts[0], content=Text("x")),))
+    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutMessage.whole(changed),)))
+    second = await kept(opened)
+    assert read[3:] == [2]
+    assert second == await stored(opened)
+    assert [at for at in range(300) if second[at] is not first[at]] == [7]
+
+
+async def test_what_is_equal_stays_the_same_object_after_a_revert(opened: OpenedStore) -> None:
+    """All is read again, and whoever compares by identity sees where the conversation has changed."""
+    first = await kept(opened)
+    events = (TOLD,)
+    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(HideMessages("msg_250"),), events=events))
+    second = await kept(opened)
+    assert len(second) == 250
+    assert all(one is other for one, other in zip(first, second, strict=False))
+
+
+async def test_sessions_that_are_gone_or_of_others_are_not_found(opened: OpenedStore) -> None:
+    """Also when the conversation is in memory."""
+    await kept(opened)
+    with pytest.raises(SessionNotFound):
+        await opened.store.of("other").history("ses_1")
+    assert len(await kept(opened)) == 300
+    await opened.store.commit(removing())
+    with pytest.raises(SessionNotFound):
+        await kept(opened)
+    with pytest.raises(SessionNotFound):
+        await opened.store.of("other").history("ses_unknown")
+    assert opened.store._reads.cache.histories._histories == {}
+
+
+async def test_a_read_that_is_cancelled_loses_nothing(opened: OpenedStore) -> None:
+    """The next one reads what it did not take."""
+    await kept(opened)
+    for number in range(20):
+        await opened.store.commit(adding(make_message(f"msg_new{number}", "new")))
+        reading = asyncio.create_task(kept(opened))
+        for _ in range(number % 4):
+            await asyncio.sleep(0)
+        reading.cancel()
+        await asyncio.wait((reading,))
+    assert await kept(opened) == await stored(opened)
+
+
+def any_changes(chance: random.Random, number: int, ids: list[str]) -> tuple[Change, ...]:
+    """Returns changes of one commit."""
+    one, other = chance.choice(ids), chance.choice(ids)
+    new = make_message(f"msg_{number}", f"text {number}")
+    queued = msgspec.structs.replace(new, status=MessageStatus.QUEUED)
+    again = make_message(one, f"again {number}")
+    return chance.choice(
+        [
+            (PutMessage.whole(new),),
+            (PutMessage.whole(new), PutMessage.whole(again)),
+            (PutMessage.whole(again),),
+            (PutMessage(again, (0,), at_end=True),),
+            (PutMessage.whole(queued),),
+            (PutMessage(new, (0,), is_hidden=True),),
+            (OrderQueue((one, other)),),
+            (RemoveMessage(one),),
+            (HideMessages(one),),
+            (ShowMessages(),),
+            (SelectPath(one, chance.choice(list(PathEnd))),),
+        ]
+    )
+
+
+async def test_a_kept_conversation_is_what_is_stored(opened: OpenedStore) -> None:
+    """After any commits, whether they succeed or not, and however many reads there are meanwhile."""
+    chance = random.Random(7)
+    ids = [f"msg_{n}" for n in range(0, 300, 10)]
+    for number in range(300, 700):
+        ids.append(f"msg_{number}")
+        changes = any_changes(chance, number, ids)
+        rewinds = any(isinstance(change, HideMessages | ShowMessages | SelectPath) for change in changes)
+        events = (TOLD,) if rewinds else ()
+        commit = opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=changes, events=events))
+        meanwhile = asyncio.gather(*(kept(opened) for _ in range(chance.randrange(3))))
+        await asyncio.wait((commit,))
+        commit.exception()
+        await meanwhile
+        assert await kept(opened) == await stored(opened)

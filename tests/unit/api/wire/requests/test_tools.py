@@ -37,8 +37,8 @@ def test_tool_results_name_session_and_call() -> None:
     assert _violations(tool_result_request, wrong) == [
         ("session_id", "REQUIRED"),
         ("tool_call_id", "REQUIRED"),
-        ("lease_id", "TOO_LONG"),
         ("output", "REQUIRED"),
+        ("lease_id", "TOO_LONG"),
         ("metadata_json", "BAD_JSON"),
     ]
 

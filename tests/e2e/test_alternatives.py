@@ -7,6 +7,7 @@ import pytest
 
 from opencode.event.session_event_pb2 import CONVERSATION_CHANGE_ALTERNATIVE_SELECTED, EVENT_KIND_TURN_ENDED
 from opencode.message.content_pb2 import (
+    CONTEXT_BREAK_UNSPECIFIED,
     FINISH_REASON_ABORTED,
     MESSAGE_TYPE_HOST,
     MESSAGE_TYPE_USER,
@@ -50,6 +51,7 @@ from tests.support.clients.conversation import (
     refused,
     talk,
     text,
+    turn_ended,
     watching,
     words_of,
 )
@@ -436,3 +438,57 @@ async def test_messages_off_the_path_are_read_by_id_alone(client: Client) -> Non
     assert found.reason == "MESSAGE_NOT_FOUND"
     await select(client, session_id, question.message_id)
     assert len((await client.search.SearchMessages(search)).hits) == 2
+
+
+async def test_a_question_that_waits_itself_is_not_answered_again(client: Client) -> None:
+    """A turn that was to answer it again ends as ABORTED; nothing of it stays."""
+    session_id = await new_session(client)
+    question = await append(client, session_id, "one")
+    running = await client.messages.SendMessage(ask(FOREVER, session_id))
+    made = await regenerate(client, session_id, question)
+    started = await client.turns.StartTurn(StartTurnRequest(session_id=session_id, user_message_id=question))
+    await client.messages.AbortSession(AbortSessionRequest(session_id=session_id, keep_queue=True))
+    await ended(client, session_id, started)
+    turn = (await client.turns.GetTurn(GetTurnRequest(session_id=session_id, turn_id=made.turn.turn_id))).turn
+    assert (turn.finish_reason, turn.start_sequence) == (FINISH_REASON_ABORTED, 0)
+    listed = await messages_of(client, session_id)
+    assert [message.message_id for message in listed if message.type == MESSAGE_TYPE_USER] == [
+        running.message_id,
+        question,
+    ]
+    missing = GetMessageRequest(session_id=session_id, message_id=made.queued_message_id)
+    assert (await refused(client.messages.GetMessage(missing))).reason == "MESSAGE_NOT_FOUND"
+
+
+async def test_a_message_that_joined_a_turn_is_answered_again(client: Client) -> None:
+    """What followed it leaves the path; chosen again, it belongs to its own turn, which joined the other, as before."""
+    session_id = await new_session(client)
+    running = await client.messages.SendMessage(ask("/sleep 0.3\n/tool nothing {}\n/step\ndone", session_id))
+    joined = await client.messages.SendMessage(ask("and this", session_id, busy_policy=BUSY_POLICY_STEER))
+    await turn_ended(client, running)
+    before = await messages_of(client, session_id)
+    assert [message.message_id for message in before].index(joined.message_id) == 2
+    made = await regenerated(client, session_id, joined.message_id)
+    after = await messages_of(client, session_id)
+    assert comparable(after[:2]) == comparable(before[:2])
+    assert [words_of(message) for message in after[2:]] == ["and this", "and this"]
+    assert (after[2].turn_id, made.turn.replaces_turn_id) == (made.turn.turn_id, joined.turn_id)
+    await select(client, session_id, before[3].message_id)
+    again = await messages_of(client, session_id)
+    assert [(m.message_id, m.turn_id) for m in again] == [(m.message_id, m.turn_id) for m in before]
+
+
+async def test_a_new_answer_is_asked_for_with_the_words_before_it(client: Client) -> None:
+    """Its request extends that of the answer before, and is the one that the former answer was given to."""
+    session_id = (await talk(client, "one")).session_id
+    await talk(client, "two", session_id)
+    before = await messages_of(client, session_id)
+    await regenerated(client, session_id, before[3].message_id)
+    again = (await messages_of(client, session_id))[3].sent_context
+    assert (again.prefix_hash, again.message_count) == (before[3].sent_context.prefix_hash, 3)
+    assert again.break_reason == CONTEXT_BREAK_UNSPECIFIED
+    await regenerated(client, session_id, before[0].message_id, "uno")
+    await select(client, session_id, before[3].message_id)
+    await talk(client, "three", session_id)
+    latest = (await messages_of(client, session_id))[-1].sent_context
+    assert (latest.message_count, latest.break_reason) == (5, CONTEXT_BREAK_UNSPECIFIED)

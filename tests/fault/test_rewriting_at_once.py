@@ -26,7 +26,13 @@ from opencode.session.session_pb2 import (
     RestoreSessionRequest,
     RevertSessionRequest,
 )
-from opencode.turn.turn_service_pb2 import StartTurnRequest
+from opencode.turn.turn_pb2 import BUSY_POLICY_INTERRUPT, BUSY_POLICY_QUEUE
+from opencode.turn.turn_service_pb2 import (
+    ListAlternativesRequest,
+    RegenerateMessageRequest,
+    SelectAlternativeRequest,
+    StartTurnRequest,
+)
 from tests.support.clients.conversation import (
     file,
     messages_of,
@@ -47,6 +53,7 @@ EXPECTED = {
     "SESSION_NOT_FOUND",
     "MESSAGE_NOT_FOUND",
     "STALE_VERSION",
+    "INVALID_REQUEST",  # the server's own note of an abort cannot be answered again
 }
 """Why a call may be refused: another one came first."""
 
@@ -67,6 +74,7 @@ class Rewriters:
         session_id = self._random.choice(self.sessions)
         acts = [self._append, self._send, self._send, self._clear, self._restore, self._restore]
         acts += [self._revert, self._revert, self._start, self._start, self._fork, self._abort, self._delete]
+        acts += [self._regenerate, self._regenerate, self._regenerate, self._select, self._select]
         try:
             await self._random.choice(acts)(session_id)
         except grpc.aio.AioRpcError as error:
@@ -99,6 +107,21 @@ class Rewriters:
         if message is not None and message.type == MESSAGE_TYPE_USER:
             start = StartTurnRequest(session_id=session_id, user_message_id=message.message_id)
             await self._client.turns.StartTurn(start)
+
+    async def _regenerate(self, session_id: str) -> None:
+        if message := await self._any(session_id):
+            request = RegenerateMessageRequest(session_id=session_id, message_id=message.message_id)
+            request.busy_policy = self._random.choice((BUSY_POLICY_QUEUE, BUSY_POLICY_INTERRUPT))
+            if self._random.random() < 0.4:
+                request.new_parts.append(text(self._random.choice(WORDS)))
+            await self._client.turns.RegenerateMessage(request)
+
+    async def _select(self, session_id: str) -> None:
+        if message := await self._any(session_id):
+            asked = ListAlternativesRequest(session_id=session_id, message_id=message.message_id)
+            among = (await self._client.turns.ListAlternatives(asked)).messages
+            chosen = SelectAlternativeRequest(session_id=session_id, message_id=self._random.choice(among).message_id)
+            await self._client.turns.SelectAlternative(chosen)
 
     async def _fork(self, session_id: str) -> None:
         message = await self._any(session_id)

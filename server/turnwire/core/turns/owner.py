@@ -259,27 +259,47 @@ class SessionTurns:
             return durable
         if not durable:
             return False
-        question = await self._question(place)
+        if place.turn.regenerates:
+            return await self._start_again(place, run)
         now = self._environment.clock()
-        if question is None and place.turn.regenerates:
-            await self._commit_surely(dropping_work(place, now) + self.queue.changed())
-            return False
         place.turn = run.turn = msgspec.structs.replace(place.turn, status=TurnStatus.RUNNING, started_at=now)
-        work = Work()
-        if question is not None:
-            place.turn = run.turn = msgspec.structs.replace(place.turn, replaces_turn_id=question.turn_id)
-            work += leading_work(place.turn, now, question, place.message.message_id)
-        if place.turn.user_message_id == place.message.message_id:
-            message = msgspec.structs.replace(place.message, status=MessageStatus.COMPLETE, updated_at=now)
-            work += Work((PutMessage(message, ()),))
-        work += Work((PutTurn(place.turn),), self._start_events(place.turn))
+        message = msgspec.structs.replace(place.message, status=MessageStatus.COMPLETE, updated_at=now)
+        work = Work(
+            (PutTurn(place.turn), PutMessage(message, ())),
+            self._start_events(place.turn),
+        )
         return await self._commit_surely(work + self.queue.changed())
 
-    async def _question(self, place: Place) -> Message | None:
-        """Returns the message that a turn answers again; None when it answers its own, or that one was taken back."""
-        turn, store = place.turn, self._environment.store.of(place.turn.tenant)
-        if not turn.regenerates:
-            return None
+    async def _start_again(self, place: Place, run: TurnRun) -> bool:
+        """As `_start` for a turn that answers a message again; ends it when that message waits or was taken back."""
+        waiting, message_id = place.turn, place.message.message_id
+        for _ in range(2):  # once more when the message began to wait between reading and storing
+            try:
+                question, now = await self._question(waiting), self._environment.clock()
+            except StorageError as error:  # it waits for the next start
+                log.error("turn_not_read", session_id=self._session_id, reason=error.reason)
+                return False
+            if question is None:
+                await self._commit_surely(dropping_work(place, now) + self.queue.changed())
+                return False
+            turn = msgspec.structs.replace(
+                waiting, status=TurnStatus.RUNNING, started_at=now, replaces_turn_id=question.turn_id
+            )
+            work = leading_work(turn, now, question, message_id)
+            if turn.user_message_id == message_id:
+                edited = msgspec.structs.replace(place.message, status=MessageStatus.COMPLETE, updated_at=now)
+                work += Work((PutMessage(edited, ()),))
+            announced = self._is_announced
+            work += Work((PutTurn(turn),), self._start_events(turn)) + self.queue.changed()
+            if await self._commit_surely(work):
+                place.turn = run.turn = turn
+                return True
+            self._is_announced = announced
+        return False
+
+    async def _question(self, turn: Turn) -> Message | None:
+        """Returns the message that a turn answers again; None when it waits or was taken back."""
+        store = self._environment.store.of(turn.tenant)
         try:
             await store.alternatives(turn.session_id, AlternativesOf(turn.regenerates), Page(size=1))
             return await store.message(turn.session_id, turn.regenerates)
@@ -329,6 +349,8 @@ class SessionTurns:
                 with contextlib.suppress(TimeoutError):
                     pause = RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)]
                     await asyncio.wait_for(self._stopping.wait(), pause)
+            except MessageNotFound:  # what a turn answers again
+                return False
             except Exception as error:
                 log.error("turn_not_saved", session_id=self._session_id, exc_info=error)
                 return False

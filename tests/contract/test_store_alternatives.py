@@ -1,0 +1,144 @@
+"""Paths through a session in the store: what leaves, what joins, and what that costs."""
+
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.support.fakes.domain_values import NOW, adding, creating, make_answer, make_message
+from tests.support.fakes.opened_store import OpenedStore, opened_store
+from turnwire.domain.conversation.events import ConversationChange, ConversationChanged
+from turnwire.domain.conversation.messages import Branch, MessageStatus
+from turnwire.domain.errors import MessageNotFound
+from turnwire.domain.principal import DEFAULT_TENANT
+from turnwire.ports.commit import (
+    Commit,
+    HideMessages,
+    NewEvent,
+    PathEnd,
+    PutMessage,
+    Rewound,
+    SelectPath,
+)
+from turnwire.ports.conversations import AlternativesOf
+from turnwire.ports.pages import Page
+from turnwire.storage.sqlite.hiding.paths import select_path
+
+
+@pytest.fixture
+async def opened(tmp_path: Path) -> AsyncIterator[OpenedStore]:
+    """A store with four messages, and one that waits."""
+    async with opened_store(tmp_path) as store:
+        await store.store.commit(creating())
+        for number in range(4):
+            await store.store.commit(adding(make_message(f"msg_{number}", f"number {number}")))
+        await store.store.commit(adding(make_message("msg_q", "later", status=MessageStatus.QUEUED)))
+        yield store
+
+
+def selecting(message_id: str, end: PathEnd = PathEnd.NEWEST) -> Commit:
+    """Returns a commit that leads the path through a message."""
+    told = NewEvent(ConversationChanged(ConversationChange.ALTERNATIVE_SELECTED, None))
+    return Commit(session_id="ses_1", at=NOW, changes=(SelectPath(message_id, end),), events=(told,))
+
+
+async def shown(opened: OpenedStore) -> list[str]:
+    """Returns the ids of the listed messages."""
+    found = await opened.store.of(DEFAULT_TENANT).messages("ses_1", Page())
+    return [message.message_id for message in found.messages]
+
+
+async def test_a_path_is_led_on_and_back(opened: OpenedStore) -> None:
+    """The last message that stays is told, and what came; waiting messages stay; of nothing, nothing is told."""
+    cut = await opened.store.commit(selecting("msg_1", PathEnd.HERE))
+    assert cut.rewound == Rewound(2, "msg_1", 0)
+    added = await opened.store.commit(adding(make_answer("msg_new")))
+    assert added.previous_message_ids == {"msg_new": "msg_1"}
+    assert added.alternatives == {"msg_new": (2, 1)}
+    assert await shown(opened) == ["msg_0", "msg_1", "msg_new", "msg_q"]
+    back = await opened.store.commit(selecting("msg_2"))
+    assert back.rewound == Rewound(3, "msg_1", 2)
+    assert await shown(opened) == ["msg_0", "msg_1", "msg_2", "msg_3", "msg_q"]
+    again = await opened.store.commit(selecting("msg_0"))
+    assert (again.sequence, again.rewound) == (again.before_sequence, Rewound(0, "msg_0"))
+    empty = await opened.store.commit(selecting("msg_0", PathEnd.BEFORE))
+    assert empty.rewound == Rewound(4, None)
+    assert await shown(opened) == ["msg_q"]
+    whole = await opened.store.commit(selecting("msg_0"))
+    assert whole.rewound == Rewound(3, None, 3)
+    assert await shown(opened) == ["msg_0", "msg_1", "msg_new", "msg_q"]
+
+
+@pytest.mark.parametrize("message_id", ["msg_q", "msg_unknown", "msg_2", "msg_3"])
+async def test_only_what_can_be_on_the_path_is_selected(opened: OpenedStore, message_id: str) -> None:
+    """Nothing that waits, that there is not, that was taken back, or that stands behind what was taken back."""
+    await opened.store.commit(selecting("msg_2", PathEnd.HERE))
+    hide = Commit(
+        session_id="ses_1",
+        at=NOW,
+        changes=(HideMessages("msg_2"),),
+        events=(NewEvent(ConversationChanged(ConversationChange.REVERTED, None)),),
+    )
+    await opened.store.commit(hide)
+    for end in PathEnd:
+        with pytest.raises(MessageNotFound):
+            await opened.store.commit(selecting(message_id, end))
+    with pytest.raises(MessageNotFound):
+        await opened.store.of(DEFAULT_TENANT).alternatives("ses_1", AlternativesOf(message_id), Page())
+    assert await shown(opened) == ["msg_0", "msg_1", "msg_q"]
+
+
+async def test_a_message_is_stored_off_the_path(opened: OpenedStore) -> None:
+    """As an import does: it is an alternative that can be selected."""
+    put = PutMessage(make_message("msg_off", "off"), (0,), branch=Branch(previous_message_id="msg_1"))
+    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(put,)))
+    assert await shown(opened) == ["msg_0", "msg_1", "msg_2", "msg_3", "msg_q"]
+    found = await opened.store.of(DEFAULT_TENANT).alternatives("ses_1", AlternativesOf("msg_2"), Page())
+    assert [one.message_id for one in found.messages] == ["msg_2", "msg_off"]
+    assert found.selected_message_id == "msg_2"
+    await opened.store.commit(selecting("msg_off"))
+    assert await shown(opened) == ["msg_0", "msg_1", "msg_off", "msg_q"]
+
+
+async def test_a_path_costs_what_changes(tmp_path: Path) -> None:
+    """No text is written again, and the messages that stay are not touched, however many there are."""
+    async with opened_store(tmp_path) as opened:
+        await opened.store.commit(creating())
+        for number in range(300):
+            await opened.store.commit(adding(make_message(f"msg_{number}", "x")))
+        for number in range(300, 310):
+            await opened.store.commit(adding(make_message(f"msg_{number}", "x" * 1_000_000)))
+        wal = opened.path.with_name(f"{opened.path.name}-wal")
+        with closing(sqlite3.connect(opened.path, timeout=30)) as db:
+            for commit, most in (
+                (selecting("msg_299", PathEnd.HERE), 500_000),
+                (selecting("msg_300"), 500_000),
+                (selecting("msg_308", PathEnd.HERE), 150_000),
+                (selecting("msg_309"), 150_000),
+            ):
+                assert db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone() == (0, 0, 0)
+                await opened.store.commit(commit)
+                assert wal.stat().st_size < most
+        assert len(await shown(opened)) == 310
+        steps = await _steps_of_a_short_branch(opened)
+        assert steps < 2_000
+
+
+async def _steps_of_a_short_branch(opened: OpenedStore) -> int:
+    """Returns how many steps of SQLite's machine the choice between two short ends takes."""
+    await opened.store.commit(selecting("msg_308", PathEnd.HERE))
+    await opened.store.commit(adding(make_message("msg_other", "y")))
+    counted = 0
+
+    def count() -> int:
+        nonlocal counted
+        counted += 1
+        return 0
+
+    with closing(sqlite3.connect(opened.path, timeout=30)) as db:
+        db.set_progress_handler(count, 1)
+        select_path(db, 1, SelectPath("msg_309", PathEnd.NEWEST))
+        db.rollback()
+    return counted

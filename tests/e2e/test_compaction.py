@@ -25,7 +25,7 @@ from opencode.message.message_pb2 import AbortSessionRequest, AppendMessageReque
 from opencode.session.session_pb2 import COMPACTION_MODE_OFF, SessionSettings, UpdateSessionRequest
 from opencode.tool.tool_pb2 import SubmitToolResultRequest
 from opencode.turn.turn_pb2 import BUSY_POLICY_STEER, TurnSettings
-from opencode.turn.turn_service_pb2 import StartTurnRequest
+from opencode.turn.turn_service_pb2 import RegenerateMessageRequest, SelectAlternativeRequest, StartTurnRequest
 from tests.support.clients.conversation import (
     ask,
     displayed,
@@ -184,6 +184,30 @@ async def test_a_summarised_message_that_is_answered_late_is_sent(tmp_path: Path
         assert SUMMARY in sent
         assert len(w.summarised()) == 2
         assert all(f"long-{number} " in w.summarised()[1] for number in range(4) if f"long-{number} " not in words)
+
+
+async def test_a_summary_counts_on_its_path(tmp_path: Path) -> None:
+    """An earlier question that is answered again is sent in its own words; chosen again, the summary counts again."""
+    async with world(tmp_path) as w:
+        session_id = await w.fill()
+        await talk(w.client, f"long-3 {LONG}", session_id, model=MODEL)
+        before = await messages_of(w.client, session_id)
+        [question] = [message for message in before if words_of(message).startswith("long-1 ")]
+        settings = TurnSettings(model=model_name("m", "mine"))
+        again = RegenerateMessageRequest(session_id=session_id, message_id=question.message_id, settings=settings)
+        made = await w.client.turns.RegenerateMessage(again)
+        async with watching(w.client, session_id, resume_token=made.resume_token) as watch:
+            await watch.until_turn_ended(made.turn.turn_id)
+        sent = w.answered()[-1]
+        assert SUMMARY not in sent
+        assert [f"long-{number} " in sent for number in range(4)] == [True, True, False, False]
+        select = SelectAlternativeRequest(session_id=session_id, message_id=before[-1].message_id)
+        await w.client.turns.SelectAlternative(select)
+        await talk(w.client, "short", session_id, model=MODEL)
+        assert SUMMARY in w.answered()[-1]
+        assert len(w.summarised()) == 1
+        latest = (await messages_of(w.client, session_id))[-1]
+        assert latest.sent_context.break_reason == CONTEXT_BREAK_UNSPECIFIED
 
 
 async def test_the_start_is_told_while_the_summary_is_written(tmp_path: Path) -> None:

@@ -23,9 +23,10 @@ from opencode.session.session_pb2 import (
 )
 from opencode.tool.tool_pb2 import ToolDefinition
 from opencode.turn.turn_pb2 import BUSY_POLICY_REJECT, TurnSettings
-from opencode.turn.turn_service_pb2 import StartTurnRequest
+from opencode.turn.turn_service_pb2 import RegenerateMessageRequest, StartTurnRequest
 from opencode.usage.usage_pb2 import ListQuotasRequest, Quota
 from tests.support.clients.conversation import (
+    FOREVER,
     Refusal,
     ask,
     file,
@@ -327,3 +328,23 @@ async def test_a_new_day_brings_new_tokens(tmp_path: Path, monkeypatch: pytest.M
         present += timedelta(days=1)
         assert ((await quota(acme, "tokens_per_month")).used, (await quota(acme, "tokens_per_day")).used) == (0, 0)
         await talk(acme, "hi", model=MODEL)
+
+
+async def test_what_is_off_the_path_is_stored(tmp_path: Path) -> None:
+    """It counts as stored bytes; a new answer is refused when nothing more may be stored, or wait."""
+    async with tenants(tmp_path, "max_stored_bytes = 60000\nmax_waiting_messages = 1") as (acme, _):
+        session_id = (await talk(acme, "x" * 3_000)).session_id
+        question = (await messages_of(acme, session_id))[0].message_id
+        request = RegenerateMessageRequest(session_id=session_id, message_id=question)
+        before = (await quota(acme, "stored_bytes")).used
+        made = await acme.turns.RegenerateMessage(request)
+        async with watching(acme, session_id, resume_token=made.resume_token) as watch:
+            await watch.until_turn_ended(made.turn.turn_id)
+        assert (await quota(acme, "stored_bytes")).used > before + 3_000
+        await acme.messages.SendMessage(ask(FOREVER, session_id))
+        await acme.turns.RegenerateMessage(request)
+        found = await refused(acme.turns.RegenerateMessage(request))
+        assert (found.code, found.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUOTA_EXCEEDED")
+        await acme.messages.AbortSession(AbortSessionRequest(session_id=session_id))
+        request.new_parts.append(text("x" * 60_000))
+        assert (await refused(acme.turns.RegenerateMessage(request))).reason == "QUOTA_EXCEEDED"

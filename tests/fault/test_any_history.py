@@ -39,7 +39,9 @@ from opencode.turn.turn_pb2 import (
     BUSY_POLICY_QUEUE,
     BUSY_POLICY_STEER,
     GenerationOptions,
+    TurnSettings,
 )
+from opencode.turn.turn_service_pb2 import RegenerateMessageRequest
 from tests.support.clients.conversation import model, model_name, text, tool
 from tests.support.clients.followed_session import SETTLED, Followed
 from tests.support.models.odd_answers import ENDINGS, STATUSES, Reply
@@ -285,6 +287,25 @@ class AnyHistory(RuleBasedStateMachine):
         else:
             before = "" if other is None else one.fold.queue[other % len(one.fold.queue)]
             self._do(self._world.move(one, message_id, before if before != message_id else ""))
+
+    @rule(script=scripts, number=places, chosen=st.sampled_from(MODELS), words=st.sampled_from(("", "other words")))
+    def answer_again(self, script: list[Reply], number: int, chosen: tuple[str, str], words: str) -> None:
+        """A user wants another answer, of another model perhaps, or asks in other words; a turn that runs is ended."""
+        one = self._one
+        asked = [m.message_id for m in one.fold.listed() if m.type == MESSAGE_TYPE_USER]
+        if not asked or one.fold.queue:
+            return
+        one.script.clear()
+        one.script.extend(script)
+        request = RegenerateMessageRequest(
+            session_id=one.session_id,
+            message_id=asked[number % len(asked)],
+            new_parts=[text(one.mark(words))] if words else [],
+            settings=TurnSettings(model=model_name(chosen[1], chosen[0]), tools=TOOLS),
+            busy_policy=BUSY_POLICY_INTERRUPT,
+            request_id=f"{one.tag}-again-{next(self._names)}",
+        )
+        self._do(self._world.regenerate(one, request))
 
     @rule(script=scripts, policy=policies, times=st.integers(1, 3))
     def add(self, script: list[Reply], policy: int, times: int) -> None:

@@ -33,6 +33,7 @@ from opencode.turn.turn_pb2 import BUSY_POLICY_INTERRUPT, TurnSettings
 from opencode.turn.turn_service_pb2 import (
     EditQueuedMessageRequest,
     MoveQueuedMessageRequest,
+    RegenerateMessageRequest,
     RemoveQueuedMessageRequest,
 )
 from tests.support.clients.conversation import (
@@ -223,6 +224,15 @@ class World:
             return set()
         one.cut_off()
         return set(one.fold.open_turns)
+
+    async def regenerate(self, one: Followed, request: RegenerateMessageRequest) -> None:
+        """Answers a message again, at once or when the running turn is interrupted."""
+        ended = self._interrupted(one, request.busy_policy)
+        one.paused, one.open_call = False, ""  # the answer that left it so is not in the next request
+        made = await self.client.turns.RegenerateMessage(request)
+        again = await self.client.turns.RegenerateMessage(request)
+        assert (again.disposition, again.turn.turn_id) == (DISPOSITION_DUPLICATE, made.turn.turn_id)
+        await self.rest(one, ended)
 
     async def edit(self, one: Followed, message_id: str, words: str, policy: int) -> None:
         """Changes a waiting message."""

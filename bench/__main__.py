@@ -8,11 +8,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from bench import (
+    crowd,
     delta_cpu,
     delta_latency,
     endurance,
     fan_out,
     first_token,
+    first_use,
+    flood,
     gate,
     get_messages,
     migration,
@@ -29,6 +32,9 @@ from bench.loop import run
 MEASUREMENTS: Mapping[str, Callable[[Path, bool], Awaitable[None]]] = {
     "latency": delta_latency.measure,
     "first_token": first_token.measure,
+    "first_use": first_use.measure,
+    "flood": flood.measure,
+    "crowd": crowd.measure,
     "fan_out": fan_out.measure,
     "gate": gate.measure,
     "get_messages": get_messages.measure,

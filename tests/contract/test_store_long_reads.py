@@ -14,6 +14,7 @@ from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.pages import Page
 from turnwire.storage.sqlite import long_reads
 from turnwire.storage.sqlite.long_reads import LongReads
+from turnwire.storage.sqlite.writing.writer import Other
 
 
 @pytest.fixture
@@ -108,3 +109,26 @@ async def test_an_error_of_a_long_read_is_its_callers(opened: OpenedStore) -> No
     with pytest.raises(LookupError):
         await failing
     assert await next_one == "t"
+
+
+async def test_readers_wait_for_the_events_of_their_session_only(opened: OpenedStore) -> None:
+    """A transaction that takes long and tells nobody of a session keeps no reader of that session waiting."""
+    store, may_end = opened.store, threading.Event()
+
+    def write(_: sqlite3.Connection, __: object) -> None:
+        assert may_end.wait(20)
+
+    stuck = store._writer.carry_out(Other(write))
+    told = store.commit(adding(make_message("told", "text", session_id="long")))
+    await asyncio.sleep(0)
+    waiting = asyncio.create_task(store.moment_after_reads(DEFAULT_TENANT, "long"))
+    of_all = asyncio.create_task(store.of(DEFAULT_TENANT).log_bounds())
+    before = await store.moment_after_reads(DEFAULT_TENANT, "short")
+    assert (await store.of(DEFAULT_TENANT).session_bounds("short")).head == 4
+    assert (await store.of(DEFAULT_TENANT).session_events("short", 0, None)).last == 4
+    assert not waiting.done()
+    assert not of_all.done()
+    may_end.set()
+    await asyncio.gather(stuck, told)
+    assert (await waiting).position == before.position + 1
+    assert (await of_all).head == before.position

@@ -350,8 +350,8 @@ class Store(StagingStore, Protocol):
         """
         ...
 
-    async def moment_after_reads(self, tenant: str) -> Moment:
-        """Like `moment`, for all that a read for the tenant has answered by now, published or not."""
+    async def moment_after_reads(self, tenant: str, session_id: str) -> Moment:
+        """Like `moment`, for all that a read of the tenant's session has answered by now, published or not."""
         ...
 
     def standing(self, moment: Moment) -> Standing:

@@ -184,7 +184,7 @@ class FakeStore:
         """Returns the end of the log, in the only timeline."""
         return Moment(self.timeline, self._head())
 
-    async def moment_after_reads(self, tenant: str) -> Moment:
+    async def moment_after_reads(self, tenant: str, session_id: str) -> Moment:
         """Returns the same."""
         return self.moment(tenant)
 

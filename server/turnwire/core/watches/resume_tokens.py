@@ -63,7 +63,7 @@ class ResumeTokens:
 
     async def give_reader(self, tenant: str, session_id: str, sequence: int) -> str:
         """Returns the token for a holder of a session as it was just read, at this sequence."""
-        return self._make(tenant, session_id, sequence, await self._store.moment_after_reads(tenant))
+        return self._make(tenant, session_id, sequence, await self._store.moment_after_reads(tenant, session_id))
 
     def read(self, token: str, tenant: str, session_id: str | None) -> TokenPlace:
         """Returns the content of a token. That of another tenant, or of another database, is unknown.

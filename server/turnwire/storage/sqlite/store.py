@@ -190,9 +190,9 @@ class SqliteStore:
         """Returns the moment of the tenant's newest event; that of the start when it had none in this run."""
         return Moment(self._timelines.current, self._writer.published_of(tenant))
 
-    async def moment_after_reads(self, tenant: str) -> Moment:
-        """Returns a moment that no read was after."""
-        await self._writer.published()
+    async def moment_after_reads(self, tenant: str, session_id: str) -> Moment:
+        """Returns a moment that no read of the session was after."""
+        await self._writer.published(session_id)
         return self.moment(tenant)
 
     def standing(self, moment: Moment) -> Standing:

@@ -48,7 +48,7 @@ async def test_a_reader_gets_a_token_of_after_its_read() -> None:
     """The position in it is one by which all was published that the read may have seen."""
     log = Log()
 
-    async def publish(tenant: str) -> Moment:
+    async def publish(tenant: str, session_id: str) -> Moment:
         log.position = 9
         return log.moment(tenant)
 

@@ -1,12 +1,11 @@
 """What one tenant has, as the store reads it."""
 
-import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import aiosqlite
 
@@ -208,29 +207,29 @@ class TenantReads:
 
     async def session_bounds(self, session_id: str) -> Bounds:
         """Returns which sequences are kept."""
-        return await self._published(queries.session_bounds, self._tenant, session_id)
+        bounds = await run(self._reads.connection, queries.session_bounds, self._tenant, session_id)
+        await self._reads.writer.published(session_id)
+        return bounds
 
     async def log_bounds(self) -> Bounds:
         """Returns which positions are kept."""
-        return await self._published(queries.log_bounds, self._tenant)
+        bounds = await run(self._reads.connection, queries.log_bounds, self._tenant)
+        await self._reads.writer.published()
+        return bounds
 
     async def session_events(self, session_id: str, after: int, kinds: frozenset[str] | None) -> EventPage:
         """Returns a page of a session's events."""
-        return await self._published(queries.session_events, self._tenant, session_id, after, kinds)
+        page = await run(self._reads.connection, queries.session_events, self._tenant, session_id, after, kinds)
+        await self._reads.writer.published(session_id)
+        return page
 
     async def log_events(self, after: int, kinds: frozenset[str] | None) -> EventPage:
         """Returns a page of all events."""
-        return await self._published(queries.log_events, self._tenant, after, kinds)
+        page = await run(self._reads.connection, queries.log_events, self._tenant, after, kinds)
+        await self._reads.writer.published()
+        return page
 
     async def _by_length(self, query: Callable[..., T], session_id: str, *args: object) -> T:
         """Reads a whole conversation: a short one as all else is read, a long one beside it."""
         found = await run(self._reads.connection, unless_long, query, self._tenant, session_id, *args)
         return await self._reads.long.read(query, self._tenant, session_id, *args) if found is None else found
-
-    async def _published(
-        self, query: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Runs a query on the log and returns once everything it saw is published."""
-        result = await run(self._reads.connection, query, *args, **kwargs)
-        await self._reads.writer.published()
-        return result

@@ -102,6 +102,7 @@ class GroupWriter:
         self._waiting: deque[Waiting] = deque()
         self._wake = asyncio.Event()
         self._batch: asyncio.Future[None] | None = None  # done when the current batch is published
+        self._told: frozenset[str] = frozenset()  # the sessions of which the current batch has events
         self._closing = False
         self.published_position = 0
         """Position of the newest event that was published; of the newest in the log when none was yet."""
@@ -137,9 +138,16 @@ class GroupWriter:
         """Returns the position of a tenant's newest event that was published; that of the start when none was yet."""
         return self._published.get(tenant, self._start_position)
 
-    async def published(self) -> None:
-        """Returns when everything that a reader may have seen so far is published. Safe to cancel."""
-        if self._batch is not None:
+    async def published(self, session_id: str | None = None) -> None:
+        """Returns when all events that a reader may have seen so far are published. Safe to cancel.
+
+        A transaction without events is not waited for: growing text may take long to write, and is told to nobody.
+
+        Args:
+            session_id: Whose events the reader may have seen; None for those of all sessions.
+        """
+        told = self._told
+        if self._batch is not None and (session_id in told if session_id is not None else told):
             await asyncio.shield(self._batch)
 
     async def aclose(self) -> None:
@@ -155,6 +163,7 @@ class GroupWriter:
             self._wake.clear()
             while self._waiting:
                 batch = self._next_batch()
+                self._told = frozenset(u.session_id for u, *_ in batch if isinstance(u, Commit) and u.events)
                 self._batch = asyncio.get_running_loop().create_future()
                 await self._write_batch(batch)
                 self._batch.set_result(None)

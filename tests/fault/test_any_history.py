@@ -339,6 +339,11 @@ class AnyHistory(RuleBasedStateMachine):
             elif one.open_calls():
                 self._do(self._world.submit(one, number, **result))
 
+    @rule(how=st.sampled_from(("claim", "claim", "renew", "release")), number=places)
+    def lease(self, how: str, number: int) -> None:
+        """A client claims a call before it runs it, is still at it, or gives it up."""
+        self._do(self._world.lease(self._one, how, number))
+
     @rule(messages=st.lists(appended, min_size=1, max_size=3))
     def append(self, messages: list[Any]) -> None:
         """Another server's conversation is brought in, or the host notes something."""

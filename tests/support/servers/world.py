@@ -14,6 +14,9 @@ from collections.abc import Set
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
+
+from google.protobuf.duration_pb2 import Duration
 
 from opencode.message.content_pb2 import FINISH_REASON_STOP, SessionMessage
 from opencode.message.message_pb2 import (
@@ -25,9 +28,11 @@ from opencode.message.message_pb2 import (
 )
 from opencode.session.session_pb2 import CreateSessionRequest, DeleteSessionRequest, SessionSettings
 from opencode.tool.tool_pb2 import (
+    ListOpenToolCallsRequest,
     ListPermissionsRequest,
     PermissionResponse,
     SubmitToolResultRequest,
+    ToolCallLease,
 )
 from opencode.turn.turn_pb2 import BUSY_POLICY_INTERRUPT, TurnSettings
 from opencode.turn.turn_service_pb2 import (
@@ -50,6 +55,7 @@ from tests.support.clients.conversation import (
     words_of,
 )
 from tests.support.clients.followed_session import SETTLED, Followed, told
+from tests.support.clients.tool_calls import claim, release, renew
 from tests.support.models.odd_answers import Hold, Reply, open_hosted_call, with_own_ids
 from tests.support.models.scripts import API_OF_PATH, CHECKS, Say
 from tests.support.oracles.fold import SessionFold
@@ -311,14 +317,43 @@ class World:
         calls = one.open_calls()
         if not calls:
             return False
-        call_id = calls[number % len(calls)].id
-        request = SubmitToolResultRequest(session_id=one.session_id, tool_call_id=call_id, **result)
+        call = calls[number % len(calls)]
+        request = SubmitToolResultRequest(session_id=one.session_id, tool_call_id=call.id, **result)
+        if call.HasField("lease"):
+            assert (await refused(self.client.tools.SubmitToolResult(request))).reason == "LEASE_HELD"
+            request.lease_id = call.lease.lease_id
         first = await self.client.tools.SubmitToolResult(request)
         again = await self.client.tools.SubmitToolResult(request)
         assert first.tool_call.output == again.tool_call.output
         assert first.tool_call.status in SETTLED
         await self.rest(one)
         return True
+
+    async def lease(self, one: Followed, how: str, number: int) -> None:
+        """Claims an open call, or changes its lease; who has none is refused. Leases last longer than a history."""
+        calls = one.open_calls()
+        if not calls:
+            return
+        call = calls[number % len(calls)]
+        ids, tools = (one.session_id, call.id), self.client.tools
+        if how == "claim":
+            claiming = tools.ClaimToolCall(claim(*ids, duration=Duration(seconds=3600), request_id=uuid4().hex))
+            if call.HasField("lease"):
+                assert (await refused(claiming)).reason == "LEASE_HELD"
+            else:
+                assert (await claiming).lease.holder == "one"
+        else:
+            lease = call.lease if call.HasField("lease") else ToolCallLease(lease_id="lse_never")
+            changing = tools.ReleaseToolCall(release(*ids, lease))
+            if how == "renew":
+                changing = tools.RenewToolCall(renew(*ids, lease, "a line", duration=Duration(seconds=3600)))
+            if call.HasField("lease"):
+                await changing
+            else:
+                assert (await refused(changing)).reason == "LEASE_LOST"
+        await self.rest(one)
+        listed = await tools.ListOpenToolCalls(ListOpenToolCallsRequest(session_id=one.session_id))
+        assert [found.tool_call for found in listed.calls] == one.open_calls()
 
     # What must hold.
 

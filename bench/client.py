@@ -53,6 +53,7 @@ class Client:
         self._create = channel.unary_unary("/opencode.session.SessionService/CreateSession")
         self._get = channel.unary_unary("/opencode.session.SessionService/GetSession")
         self._start = channel.unary_unary("/opencode.turn.TurnService/StartTurn")
+        self._explain = self._message("ExplainContext")
         self._watch = channel.unary_stream("/opencode.event.EventService/WatchEvents")
 
     def _message(self, name: str) -> Callable[[bytes], Awaitable[bytes]]:
@@ -97,6 +98,11 @@ class Client:
         return self._watch(
             WatchEventsRequest(session_id=session_id, resume_token=started.resume_token).SerializeToString()
         )
+
+    async def explain(self, request: bytes) -> bytes:
+        """Calls ExplainContext, unparsed."""
+        answer: bytes = await self._explain(request)
+        return answer
 
     async def messages(self, session_id: str) -> bytes:
         """Reads all display messages of a session, unparsed."""

@@ -19,7 +19,7 @@ def usd(pico_usd: int) -> str:
     return f"{whole}.{rest:012d}".rstrip("0").rstrip(".")
 
 
-class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Usage(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Token counts in buckets that do not overlap. None: the provider did not report it."""
 
     input_tokens: int | None = None
@@ -73,7 +73,7 @@ def add_usage(a: Usage | None, b: Usage | None) -> Usage | None:
     )
 
 
-class Estimate(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Estimate(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What a model call has used as far as can be told without its provider's report."""
 
     usage: Usage

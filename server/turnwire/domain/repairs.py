@@ -123,7 +123,7 @@ _EXPLANATIONS: Mapping[RepairReason, str] = {
 """One sentence for each reason; `explain` fills in the details."""
 
 
-class Repair(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Repair(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """One difference between what is stored and what is sent."""
 
     action: RepairAction

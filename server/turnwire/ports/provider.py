@@ -152,8 +152,10 @@ class RequestWriter(Protocol):
     interruption or an error it starts afresh.
     """
 
-    size_bytes: int
-    """About how much memory it takes."""
+    @property
+    def size_bytes(self) -> int:
+        """About how much memory it takes."""
+        ...
 
     def missing_files(self, request: ProviderRequest) -> Sliced[frozenset[str]]:
         """Returns the hashes of the files whose bytes `prepare` needs: those of messages that are not written yet."""

@@ -1,6 +1,7 @@
 """The halves (call, result) of provider-run calls: Anthropic refuses one without the other."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from turnwire.domain.incremental.growing import Growing, Mark
@@ -21,6 +22,12 @@ class Shape(NamedTuple):
     is_paused: bool
     has_only_results: bool
     """Of the client's tools."""
+
+
+@cache
+def shape_of(is_answer: bool, is_paused: bool, has_only_results: bool) -> Shape:
+    """Returns a shape. There are few different ones, and each is made once."""
+    return Shape(is_answer, is_paused, has_only_results)
 
 
 class LeftOut(NamedTuple):

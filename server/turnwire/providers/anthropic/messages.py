@@ -18,7 +18,7 @@ from turnwire.domain.conversation.messages import (
 )
 from turnwire.domain.incremental.slices import Sliced
 from turnwire.domain.repairs import RepairReason
-from turnwire.providers.anthropic.hosted import Half, HostedCalls, LeftOut, Shape, first_that_goes_on, half_of
+from turnwire.providers.anthropic.hosted import Half, HostedCalls, LeftOut, Shape, first_that_goes_on, half_of, shape_of
 from turnwire.providers.anthropic.wire import Block, WireMessages
 from turnwire.providers.request.content import base64_text
 from turnwire.providers.request.history import HistoryWriter
@@ -52,7 +52,8 @@ class _Said(Struct, frozen=True):
     @property
     def shape(self) -> Shape:
         """What it is, as far as hosted tools are concerned."""
-        return Shape(self.is_answer, self.is_paused, all(block["type"] == "tool_result" for block, _ in self.blocks))
+        has_only_results = all(block["type"] == "tool_result" for block, _ in self.blocks)
+        return shape_of(self.is_answer, self.is_paused, has_only_results)
 
 
 class AnthropicMessages(HistoryWriter):

@@ -55,14 +55,22 @@ class HistoryWriter(ABC):
         """
         self.reader = reader
         self.pieces = pieces
-        self._state = Growing((*reader.grown, self.pieces, *grown))
+        self._weights: list[int] = []
+        """Of the messages up to each, in bytes."""
+        self._state = Growing((*reader.grown, self.pieces, self._weights, *grown))
+        self._first_piece = 0
+        """Of the message that is being written."""
         self._messages: list[Message] = []
         self._marks: list[Mark] = []
         self._settled = 0
         self._asked: object = None
         self._changed = frozenset[str]()
         self._tools: dict[ToolDefinition, bytes] = {}
-        self.size_bytes = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """See `RequestWriter.size_bytes`."""
+        return self._weights[-1] if self._weights else 0
 
     def missing_files(self, request: ProviderRequest) -> Sliced[frozenset[str]]:
         """See `RequestWriter.missing_files`."""
@@ -86,7 +94,6 @@ class HistoryWriter(ABC):
             pieces = yield from self._body(request)
             prepared = PreparedRequest(request=request, pieces=pieces, repairs=self.reader.repairs.in_order())
             self._state.go_back(end)
-            self.size_bytes = sum(map(len, self.pieces)) + _BOOKKEEPING_BYTES * len(self._marks)
             is_whole = True
         finally:
             self.reader.repairs.of_request.clear()
@@ -115,9 +122,12 @@ class HistoryWriter(ABC):
         self._marks.append(self._state.mark())
         self._messages.append(message)
         self.reader.begin(len(self._messages) - 1)
+        self._first_piece = len(self.pieces)
 
     def _end(self) -> None:
         self.reader.end()
+        added = sum(map(len, self.pieces[self._first_piece :]))
+        self._weights.append(self.size_bytes + _BOOKKEEPING_BYTES + added)
 
     def _go_back(self, kept: int) -> None:
         """Forgets all but the first messages."""

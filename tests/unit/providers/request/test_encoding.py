@@ -1,0 +1,27 @@
+"""JSON in pieces."""
+
+import json
+from base64 import b64encode
+
+import pytest
+
+from turnwire.domain.incremental.slices import at_once
+from turnwire.providers.request.encoding import Base64File, encoded, encoded_in_pieces
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 393_216, 393_217, 1_000_000])
+def test_files_are_strings_in_base64(size: int) -> None:
+    """Whatever their size is, and however many there are."""
+    data = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    value = {"a": "é\n", "url": Base64File("data:image/png;base64,", data), "list": [Base64File("", data), 1.0]}
+    pieces = at_once(encoded_in_pieces(value))
+    text = b64encode(data).decode()
+    whole = {"a": "é\n", "url": f"data:image/png;base64,{text}", "list": [text, 1.0]}
+    assert b"".join(pieces) == encoded(whole)
+    assert json.loads(b"".join(pieces)) == whole
+
+
+def test_what_has_no_form_is_an_error() -> None:
+    """And not a text."""
+    with pytest.raises(TypeError, match="object has no form"):
+        at_once(encoded_in_pieces({"a": object()}))

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from opencode.message.content_pb2 import MESSAGE_TYPE_USER
 from opencode.message.message_pb2 import AppendMessageRequest
 from opencode.session.session_pb2 import RevertSessionRequest
-from opencode.turn.turn_service_pb2 import StartTurnRequest
+from opencode.turn.turn_service_pb2 import RegenerateMessageRequest, StartTurnRequest
 from tests.support.clients.conversation import (
     FOREVER,
     ask,
@@ -85,6 +85,33 @@ async def test_a_hidden_message_may_follow_one_that_has_moved(tmp_path: Path, wa
         db.execute("UPDATE messages SET previous = 'msg_gone' WHERE hidden = 1")
         db.commit()
     assert found(doctor(tmp_path / "turnwire.db")[1]) == {"messages.previous": 1}
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem", "is_repaired"),
+    [
+        ("UPDATE messages SET place = place - 100 WHERE hidden = 1", "messages.previous", False),
+        ("UPDATE sessions SET branched_at = 0", "messages.hidden", True),
+    ],
+)
+async def test_alternatives_stand_behind_what_they_follow(
+    tmp_path: Path, damage: str, problem: str, is_repaired: bool
+) -> None:
+    """And their session knows that it has some."""
+    async with running_server(tmp_path) as server, connect(server.address) as client:
+        accepted = await talk(client, "one")
+        again = RegenerateMessageRequest(session_id=accepted.session_id, message_id=accepted.message_id)
+        made = await client.turns.RegenerateMessage(again)
+        async with watching(client, accepted.session_id, resume_token=made.resume_token) as watch:
+            await watch.until_turn_ended(made.turn.turn_id)
+    path = tmp_path / "turnwire.db"
+    assert found(doctor(path)[1]) == {}
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(damage)
+        db.commit()
+    assert found(doctor(path)[1]) == {problem: 1}
+    doctor(path, "--fix")
+    assert (found(doctor(path)[1]) == {}) is is_repaired
 
 
 def test_whole_database_is_clean(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from turnwire.domain.conversation.messages import File, Message, MessageStatus, 
 from turnwire.domain.principal import is_staging
 from turnwire.storage.sqlite.care.findings import Finding, Problem, Severity, Statement
 from turnwire.storage.sqlite.care.inspection import Inspection
-from turnwire.storage.sqlite.hiding.marks import NEVER_HIDDEN
+from turnwire.storage.sqlite.hiding.marks import NEVER_HIDDEN, OFF_PATH
 from turnwire.storage.sqlite.writing.unit import microseconds
 
 UNREADABLE_MESSAGE = Problem("messages.body", Severity.ERROR, "a message cannot be read, or is not of its place")
@@ -95,30 +95,37 @@ def check_messages(inspection: Inspection) -> Iterator[Finding]:
 def check_order(inspection: Inspection) -> Iterator[Finding]:
     """Follows the chain of messages of each conversation.
 
-    What came before a hidden message may be hidden too, have moved behind it since, or wait to be answered.
+    What came before a hidden message may be hidden too, have moved behind it since, or wait to be answered. What is off
+    the path comes behind what it follows, unless that waits.
     """
     rows = inspection.db.execute(
-        "SELECT id, session, queued, hidden, hidden_at, message_id, previous FROM messages"
-        " ORDER BY session, queued, place"
+        "SELECT messages.id, session, branched_at, queued, hidden, hidden_at, message_id, previous"
+        " FROM messages JOIN sessions ON sessions.id = messages.session ORDER BY session, queued, place"
     )
-    for _, group in itertools.groupby(rows, key=lambda row: row[1]):
-        before, known = "", {""}
-        not_yet_known = list[tuple[str, Finding]]()
-        for row, _, queued, hidden, hidden_at, message_id, previous in group:
+    for (session, branched_at), group in itertools.groupby(rows, key=lambda row: row[1:3]):
+        before, known, waiting = "", {""}, set[str]()
+        not_yet_known = list[tuple[str, Finding, set[str]]]()
+        for row, _, _, queued, hidden, hidden_at, message_id, previous in group:
             if hidden != (hidden_at % NEVER_HIDDEN > 0) or (hidden and queued):
                 yield Finding(WRONG_HIDDEN, message_id)
+            elif hidden_at == OFF_PATH and not branched_at:
+                repair = Statement("UPDATE sessions SET branched_at = 1 WHERE id = ?", (session,))
+                yield Finding(WRONG_HIDDEN, message_id, (repair,))
             right = "" if queued else before
             if (previous not in known) if hidden else previous != right:
                 repair = Statement("UPDATE messages SET previous = ? WHERE id = ?", (right, row))
-                wrong = Finding(WRONG_PREVIOUS, message_id, (repair,))
+                is_off_path = hidden_at == OFF_PATH  # then nothing else says what it follows
+                wrong = Finding(WRONG_PREVIOUS, message_id, () if is_off_path else (repair,))
                 if hidden:
-                    not_yet_known.append((previous, wrong))
+                    not_yet_known.append((previous, wrong, waiting if is_off_path else known))
                 else:
                     yield wrong
             known.add(message_id)
+            if queued:
+                waiting.add(message_id)
             if not hidden and not queued:
                 before = message_id
-        yield from (wrong for previous, wrong in not_yet_known if previous not in known)
+        yield from (wrong for previous, wrong, among in not_yet_known if previous not in among)
 
 
 def _check_message(inspection: Inspection, row: _Row, rows: list[_Row]) -> Iterator[Finding]:

@@ -1,32 +1,55 @@
 """Formats of other systems by name, as an import reads and an export writes them.
 
-`READERS` and `WRITERS` make an adapter for each archive. The server's own format is not among them.
+`READERS` and `WRITERS` make an adapter for each archive. Its module is imported when it is used, not at the start of a
+server. The server's own format is not among them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from importlib import import_module
+from typing import Any, BinaryIO
 
+from turnwire.domain.archive.records import ImportProblem, Record
 from turnwire.interop.archive.bounds import Bounds
-from turnwire.interop.chatgpt.reading import ChatGPTReader
-from turnwire.interop.claude.reading import ClaudeReader
-from turnwire.interop.ikigai.archive import RowsReader
-from turnwire.interop.openai.reading import OpenAIReader
-from turnwire.interop.openai.writing import OpenAIWriter
-from turnwire.interop.opencode.reading import OpenCodeReader
-from turnwire.interop.opencode.writing import OpenCodeWriter
 from turnwire.ports.clock import Clock
 from turnwire.ports.moving.archives import ArchiveReader, ArchiveWriter
 
+
+class _Reader:
+    """Reads a format of another system. Implements `ports.moving.archives.ArchiveReader`."""
+
+    keeps_ids = False
+
+    def __init__(self, module: str, name: str, clock: Clock, bounds: Bounds) -> None:
+        """Takes where the reader is, and what it is made of."""
+        self._module = module
+        self._name = name
+        self._clock = clock
+        self._bounds = bounds
+
+    def read(self, source: BinaryIO, options: Mapping[str, str]) -> Iterator[Record | ImportProblem]:
+        """Yields the records of an archive."""
+        make: Any = getattr(import_module(f"turnwire.interop.{self._module}"), self._name)
+        reader: ArchiveReader = make(self._bounds) if self._name == "RowsReader" else make(self._clock, self._bounds)
+        return reader.read(source, options)
+
+
+def _writer(module: str, name: str) -> ArchiveWriter:
+    made: ArchiveWriter = getattr(import_module(f"turnwire.interop.{module}"), name)()
+    return made
+
+
 READERS: Mapping[str, Callable[[Clock, Bounds], ArchiveReader]] = {
-    "chatgpt": ChatGPTReader,
-    "claude": ClaudeReader,
-    "ikigai": lambda _, bounds: RowsReader(bounds),
-    "openai": OpenAIReader,
-    "opencode": OpenCodeReader,
+    "chatgpt": partial(_Reader, "chatgpt.reading", "ChatGPTReader"),
+    "claude": partial(_Reader, "claude.reading", "ClaudeReader"),
+    "ikigai": partial(_Reader, "ikigai.archive", "RowsReader"),
+    "openai": partial(_Reader, "openai.reading", "OpenAIReader"),
+    "opencode": partial(_Reader, "opencode.reading", "OpenCodeReader"),
 }
 """Makers of readers by the name of the format."""
 
 WRITERS: Mapping[str, Callable[[], ArchiveWriter]] = {
-    "openai": OpenAIWriter,
-    "opencode": OpenCodeWriter,
+    "openai": partial(_writer, "openai.writing", "OpenAIWriter"),
+    "opencode": partial(_writer, "opencode.writing", "OpenCodeWriter"),
 }
 """Makers of writers by the name of the format."""

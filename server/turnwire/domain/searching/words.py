@@ -52,10 +52,17 @@ def _marks() -> str:
     return "".join(f"{first}-{last}" for first, last in ranges)
 
 
-_MARK = f"{_marks()}\u00ad\u200c\u200d\u2060"
-_LETTER = rf"[^\W_{_RUN}]"
-_PIECE = re.compile(rf"([{_RUN}][{_RUN}{_MARK}]*)|({_LETTER}+(?:[{_MARK}]+{_LETTER}*)*|[{_EMOJI}])")
-"""Its groups: a run, or anything else."""
+@lru_cache(maxsize=1)
+def _piece() -> re.Pattern[str]:
+    """Returns what finds the pieces of a text. Its groups: a run, or anything else.
+
+    Made at its first use: looking at each mark of Unicode takes longer than importing most modules.
+    """
+    mark = f"{_marks()}\u00ad\u200c\u200d\u2060"
+    letter = rf"[^\W_{_RUN}]"
+    return re.compile(rf"([{_RUN}][{_RUN}{mark}]*)|({letter}+(?:[{mark}]+{letter}*)*|[{_EMOJI}])")
+
+
 _ASCII_WORD = re.compile(rf"([a-z0-9]{{1,{MAX_WORD_CHARACTERS}}})[a-z0-9]*")
 _STRIP = re.compile(f"[{_IGNORED}]+")
 _ASCII_FOLDED = "".join(chr(code).lower() if chr(code).isalnum() else " " for code in range(128))
@@ -84,7 +91,7 @@ def words(text: str) -> list[Word]:
     if text.isascii():
         return [Word(match[1], *match.span()) for match in _ASCII_WORD.finditer(text.lower())]
     found: list[Word] = []
-    for match in _PIECE.finditer(text):
+    for match in _piece().finditer(text):
         start, end = match.span()
         for piece in _pieces_of(match.group()):
             if not piece.is_run:
@@ -104,7 +111,7 @@ def tokens(text: str) -> list[str]:
         has_long = len(text) > MAX_WORD_CHARACTERS and max(map(len, found), default=0) > MAX_WORD_CHARACTERS
         return [word[:MAX_WORD_CHARACTERS] for word in found] if has_long else found
     found = []
-    for run, word in _PIECE.findall(text):
+    for run, word in _piece().findall(text):
         if word.isascii() and word:
             found.append(word[:MAX_WORD_CHARACTERS].lower())
             continue
@@ -118,7 +125,7 @@ def tokens(text: str) -> list[str]:
 
 def pieces(text: str) -> list[Piece]:
     """Returns the pieces of a text in their order."""
-    return [piece for match in _PIECE.finditer(text) for piece in _pieces_of(match.group())]
+    return [piece for match in _piece().finditer(text) for piece in _pieces_of(match.group())]
 
 
 def pairs(run: str) -> list[str]:
@@ -144,7 +151,7 @@ def _folded_pieces(found: str) -> list[Piece]:
     folded = unicodedata.normalize("NFC", _STRIP.sub("", decomposed))
     return [
         Piece(run, is_run=True) if run else Piece(word[:MAX_WORD_CHARACTERS], is_run=False)
-        for run, word in _PIECE.findall(folded)
+        for run, word in _piece().findall(folded)
     ]
 
 

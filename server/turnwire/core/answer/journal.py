@@ -31,10 +31,10 @@ log = structlog.get_logger()
 class StepJournal:
     """Saves one message while it streams.
 
-    `_in_flight` holds the unfinished commits; the store keeps their order. `_timer` is set while text is unsaved,
-    `_is_soon` while it waits for an ended part. `_unchecked` holds complete calls in the order in which they ended; one
-    task at a time, `_checking`, checks them. `_ended` has the parts whose end is not on its way to the store. All are
-    empty after `settle`, all but `_ended` after `finish`. Used on the event loop only.
+    `_in_flight` holds the unfinished commits; the store keeps their order. `_timer` is set while text is unsaved and no
+    commit is under way, `_is_soon` while it waits for an ended part. `_unchecked` holds complete calls in the order in
+    which they ended; one task at a time, `_checking`, checks them. `_ended` has the parts whose end is not on its way
+    to the store. All are empty after `settle`, all but `_ended` after `finish`. Used on the event loop only.
     """
 
     def __init__(self, environment: Environment, stream: MessageStream, check: CallCheck) -> None:
@@ -49,6 +49,7 @@ class StepJournal:
         self._is_soon = False
         self._ended: list[int] = []
         self._is_finishing = False
+        self._is_over = False  # growing text is saved no more
         self._interval = environment.settings.limits.flush_interval.total_seconds()
 
     def note_change(self) -> None:
@@ -66,8 +67,8 @@ class StepJournal:
                 self._cancel_timer()
                 self._is_soon = True
                 self._timer = asyncio.get_running_loop().call_later(ENDED_SECONDS, self._save)
-        elif self._timer is None and self._stream.has_unsaved:
-            self._timer = asyncio.get_running_loop().call_later(self._interval, self._save)
+        else:
+            self._plan_text()
 
     async def flush(self) -> None:
         """Saves unsaved changes and returns when all saves are durable. Safe to cancel."""
@@ -85,7 +86,7 @@ class StepJournal:
         """
         if self._checking is not None:
             await self._checking
-        self._is_finishing = True
+        self._is_finishing = self._is_over = True
         self._cancel_timer()
         await self._wait()
 
@@ -98,7 +99,7 @@ class StepJournal:
 
         What could not be saved counts as unsaved again. Unchecked calls stay open; the end of the message ends them.
         """
-        self._is_finishing = False
+        self._is_finishing, self._is_over = False, True
         self._unchecked.clear()
         if self._checking is not None:
             self._checking.cancel()
@@ -121,6 +122,14 @@ class StepJournal:
     async def _wait(self) -> None:
         while self._in_flight:  # the end of one save starts the next while ended parts wait
             await asyncio.wait(tuple(self._in_flight))
+
+    def _plan_text(self) -> None:
+        """Begins the interval of growing text, if no save is under way.
+
+        A long text takes long to save. Were its saves not to wait for each other, nobody else could store anything.
+        """
+        if self._timer is None and not self._in_flight and not self._is_over and self._stream.has_unsaved:
+            self._timer = asyncio.get_running_loop().call_later(self._interval, self._save)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
@@ -154,3 +163,5 @@ class StepJournal:
             self._stream.give_back(unsaved, ended)
         if self._ended and not self._in_flight and not self._is_finishing:
             self._save()
+        else:
+            self._plan_text()

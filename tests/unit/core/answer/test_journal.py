@@ -123,6 +123,25 @@ async def test_growing_text_is_saved_within_the_interval() -> None:
     await step.journal.settle()
 
 
+async def test_growing_text_waits_for_the_save_before_it() -> None:
+    """A save that takes longer than the interval is followed by one with all that came meanwhile, an interval later."""
+    step = Step(timedelta(seconds=0.2))
+    step.take(TextDelta(0, "a"))
+    await elapse(timedelta(seconds=0.2))
+    for word in "bcd":
+        step.take(TextDelta(0, word))
+        await elapse(timedelta(seconds=0.2))
+    assert step.saved_parts() == [(0,)]
+    await step.stored()
+    await elapse(timedelta(seconds=0.2))
+    assert step.saved_parts() == [(0,), (0,)]
+    ending = asyncio.create_task(step.journal.settle())
+    step.take(TextDelta(0, "e"))
+    await step.all_stored(ending)
+    await elapse(timedelta(seconds=1))
+    assert len(step.store.commits) == 2
+
+
 async def test_a_flush_returns_when_all_is_durable() -> None:
     """It saves what is unsaved and waits for that and for what was under way."""
     step = Step()

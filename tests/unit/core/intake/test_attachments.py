@@ -4,11 +4,15 @@ import asyncio
 import base64
 import hashlib
 import os
+import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from turnwire.core.intake.attachments import LoadedFile, NewFile, decode_data_uri, load_file
+from turnwire.core.intake import attachments
+from turnwire.core.intake.attachments import LARGE_BYTES, LoadedFile, NewFile, decode_data_uri, load_file
 from turnwire.core.intake.languages import language_of
 from turnwire.core.intake.readable_files import ReadableFiles
 from turnwire.domain.conversation.messages import File
@@ -130,6 +134,40 @@ def test_data_uris_are_read_as_rfc_2397_says(url: str, expected: tuple[str, byte
 def test_anything_but_strict_base64_is_refused(url: str, reason: str) -> None:
     """Nothing is guessed: other schemes, other encodings, missing or excess padding, blanks, other alphabets."""
     assert _violation(NewFile(url=url)) == (f"{FIELD}.url", reason)
+
+
+@pytest.mark.parametrize("size", [LARGE_BYTES - 1, 3 * LARGE_BYTES, 3 * LARGE_BYTES + 1, 3 * LARGE_BYTES + 2])
+def test_large_files_are_decoded_in_pieces(size: int) -> None:
+    """The bytes are those of one piece."""
+    content = os.urandom(size)
+    assert decode_data_uri(_uri(content), "f", size) == ("text/plain", content)
+
+
+@pytest.mark.parametrize("padded", ["=", "=="])
+def test_padding_between_pieces_is_refused(padded: str) -> None:
+    """Padding ends base64, wherever a piece of it ends."""
+    first = "A" * (LARGE_BYTES - len(padded)) + padded
+    with pytest.raises(InvalidRequest):
+        decode_data_uri(f"data:;base64,{first}AAAA", "f", LARGE_BYTES * 2)
+
+
+@pytest.mark.parametrize(("size", "is_on_loop"), [(10, True), (LARGE_BYTES + 1, False)])
+async def test_large_files_are_hashed_beside_the_loop(
+    size: int, is_on_loop: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decoding and hashing 20 MB takes longer than anybody may hold the event loop."""
+    threads = []
+
+    def noted(function: Callable[..., object], *arguments: object) -> object:
+        threads.append(threading.get_ident())
+        return function(*arguments)
+
+    for name in ("decode_data_uri", "reference_to"):
+        monkeypatch.setattr(attachments, name, partial(noted, getattr(attachments, name)))
+    readable = ReadableFiles(directory="", roots=(), max_bytes=size)
+    loaded = await load_file(NewFile(url=_uri(bytes(size))), FIELD, readable)
+    assert loaded.reference.sha256 == hashlib.sha256(bytes(size)).hexdigest()
+    assert [thread == threading.get_ident() for thread in threads] == [is_on_loop] * 2
 
 
 @pytest.mark.parametrize("mime", ["image", "text plain", "a/b/c", "/", "text/\nplain", "é/x"])

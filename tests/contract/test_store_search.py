@@ -41,7 +41,7 @@ from turnwire.domain.conversation.messages import (
     ToolStatus,
     ToolUse,
 )
-from turnwire.domain.errors import InvalidRequest, SearchTooCostly, SessionNotFound, TooManySearches
+from turnwire.domain.errors import InvalidRequest, SearchTooCostly, SessionNotFound, StaleVersion, TooManySearches
 from turnwire.domain.principal import DEFAULT_TENANT, staging_name
 from turnwire.domain.searching import words
 from turnwire.domain.searching.content import MAX_SEARCHED_CHARACTERS
@@ -56,6 +56,7 @@ from turnwire.ports.commit import (
     PutMessage,
     PutSession,
     RemoveMessage,
+    RequireHead,
     ShowMessages,
 )
 from turnwire.storage.sqlite.connection import run
@@ -106,6 +107,11 @@ def rows(path: Path, query: str) -> list[tuple]:
     """Returns the rows of a query on a database."""
     with closing(sqlite3.connect(path)) as db:
         return db.execute(query).fetchall()
+
+
+def pieces(opened: OpenedStore) -> set[tuple]:
+    """Returns the segments of the index."""
+    return set(rows(opened.path, "SELECT DISTINCT segid FROM search_index_idx"))
 
 
 def hiding(first: str = "", session_id: str = "ses_1") -> Commit:
@@ -165,6 +171,27 @@ async def test_a_file_is_found_by_its_name(opened: OpenedStore) -> None:
     await opened.store.commit(adding(make_message("msg_1", file), NOW, (PutFile(file.sha256, content),)))
     assert await ids(opened, "plan pdf") == ["msg_1"]
     assert await ids(opened, "needle") == []
+
+
+async def test_messages_of_one_transaction_are_written_to_the_index_together(opened: OpenedStore) -> None:
+    """One piece of the index for all of them: FTS5 writes a piece of its own before each statement with a trigger."""
+    before = pieces(opened)
+    told = [adding(make_message(f"msg_{n}", f"word{n}", created_at=later(-n))) for n in range(8)]
+    await asyncio.gather(*(opened.store.commit(one) for one in told))
+    assert [await ids(opened, f"word{n}") for n in range(8)] == [[f"msg_{n}"] for n in range(8)]
+    assert len(pieces(opened) - before) == 1
+
+
+async def test_a_commit_that_fails_leaves_nothing_in_the_index(opened: OpenedStore) -> None:
+    """The others of its transaction are found."""
+    failing = Commit(session_id="ses_1", at=NOW, changes=(PutMessage.whole(make_message("msg_2", "nowhere")),))
+    failing = msgspec.structs.replace(failing, changes=(*failing.changes, RequireHead(99)))
+    told = (adding(make_message("msg_1", "first")), failing, adding(make_message("msg_3", "third")))
+    outcomes = await asyncio.gather(*(opened.store.commit(one) for one in told), return_exceptions=True)
+    assert [isinstance(one, StaleVersion) for one in outcomes] == [False, True, False]
+    assert [await ids(opened, word) for word in ("first", "nowhere", "third")] == [["msg_1"], [], ["msg_3"]]
+    entered = rows(opened.path, "SELECT id FROM search_entries")
+    assert rows(opened.path, "SELECT id FROM search_index_docsize") == entered
 
 
 async def test_a_streaming_answer_is_found_when_it_is_complete(opened: OpenedStore) -> None:

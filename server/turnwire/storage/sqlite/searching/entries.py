@@ -1,6 +1,7 @@
 """Adding to the index and removing from it. Everything here runs inside a transaction of the writing connection."""
 
 import sqlite3
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 import msgspec
@@ -25,6 +26,9 @@ _FINAL = frozenset(MessageStatus) - {MessageStatus.QUEUED, MessageStatus.STREAMI
 
 _part = msgspec.json.Decoder(Part).decode
 
+IndexRow = tuple[int, str]
+"""A row of the index: its id, and its words."""
+
 _ADD = "INSERT INTO search_entries (id, part, message, at_us, words, facets, excerpt) VALUES (?, ?, ?, ?, ?, ?, ?)"
 
 _NEWEST = (
@@ -43,11 +47,14 @@ def is_final(status: MessageStatus) -> bool:
     return status in _FINAL
 
 
-def index_message(db: sqlite3.Connection, tenant: str, session: int, message_row: int, message: Message) -> None:
-    """Adds the parts of a message that are not in the index, unless the message waits or streams. Idempotent.
+def index_message(
+    db: sqlite3.Connection, tenant: str, session: int, message_row: int, message: Message
+) -> Iterator[IndexRow]:
+    """Enters the parts of a message that are not in the index, unless the message waits or streams. Idempotent.
 
-    A part that was rewritten has left the index (`part_rewritten`). That of a session that is stored in parts is filed
-    for the tenant that is to own it; no search shows it before.
+    Yields the rows for `add_rows`, which the same transaction has to add. A part that was rewritten has left the index
+    (`part_rewritten`). That of a session that is stored in parts is filed for the tenant that is to own it; no search
+    shows it before.
 
     Args:
         db: The writing connection.
@@ -68,7 +75,16 @@ def index_message(db: sqlite3.Connection, tenant: str, session: int, message_row
         entry, at_us, words = _free_id(db, message.created_at), _microseconds(message.created_at), tokens(text)
         excerpt = text if size > MAX_BODY_CHARACTERS else None
         db.execute(_ADD, (entry, part, message_row, at_us, len(words), facets, excerpt))
-        db.execute("INSERT INTO search_index (rowid, terms) VALUES (?, ?)", (entry, indexed_words(facets, words)))
+        yield entry, indexed_words(facets, words)
+
+
+def add_rows(db: sqlite3.Connection, rows: Iterable[IndexRow]) -> None:
+    """Adds rows to the index. Call it once in a transaction, last.
+
+    FTS5 collects words in memory and writes them together. It writes them at once before each statement that SQLite may
+    have to take back, as one with a trigger or RETURNING, and before a row with a lower id than the last one.
+    """
+    db.executemany("INSERT INTO search_index (rowid, terms) VALUES (?, ?)", sorted(rows))
 
 
 def remove_some(db: sqlite3.Connection, count: int, characters: int) -> bool:

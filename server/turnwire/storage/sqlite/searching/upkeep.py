@@ -1,6 +1,7 @@
 """Upkeep of the index while the server runs: removes what is gone, adds what an older version has left."""
 
 import sqlite3
+from collections.abc import Iterable
 
 import aiosqlite
 import msgspec
@@ -9,7 +10,7 @@ from turnwire.domain.searching.words import VERSION
 from turnwire.storage.sqlite.connection import transaction
 from turnwire.storage.sqlite.reading.fitting import fitting
 from turnwire.storage.sqlite.reading.rows import read_messages
-from turnwire.storage.sqlite.searching.entries import index_message, remove_some
+from turnwire.storage.sqlite.searching.entries import IndexRow, add_rows, index_message, remove_some
 from turnwire.storage.sqlite.steps import Steps
 
 STEP_MESSAGES = 32
@@ -75,18 +76,19 @@ def _index_some(db: sqlite3.Connection) -> None:
         db.execute("DELETE FROM search_backlog WHERE id = ?", (backlog,))
         return
     ids = [row for row, _ in rows]
-    for row in ids:
-        _index_one(db, row)
+    entered = [index_row for row in ids for index_row in _index_one(db, row)]
     db.execute("UPDATE search_backlog SET below = ? WHERE id = ?", (ids[-1], backlog))
+    add_rows(db, entered)
 
 
-def _index_one(db: sqlite3.Connection, row: int) -> None:
-    """Indexes a message. One that cannot be read is left out; `turnwire doctor` finds it."""
+def _index_one(db: sqlite3.Connection, row: int) -> Iterable[IndexRow]:
+    """Enters a message; see `index_message`. One that cannot be read is left out; `turnwire doctor` finds it."""
     query = "SELECT tenant, session FROM messages JOIN sessions ON sessions.id = session WHERE messages.id = ?"
     tenant, session = db.execute(query, (row,)).fetchone()
     try:
         [message] = read_messages(db, "messages.id = ?", (row,), "place")
     except msgspec.DecodeError:
-        return
-    if [part.index for part in message.parts] == list(range(len(message.parts))):
-        index_message(db, tenant, session, row, message)
+        return ()
+    if [part.index for part in message.parts] != list(range(len(message.parts))):
+        return ()
+    return index_message(db, tenant, session, row, message)

@@ -42,6 +42,7 @@ from turnwire.storage.sqlite.hiding.changes import rewind
 from turnwire.storage.sqlite.hiding.paths import select_path
 from turnwire.storage.sqlite.listing.entries import list_session
 from turnwire.storage.sqlite.reading.rows import read_messages
+from turnwire.storage.sqlite.searching.entries import IndexRow, add_rows
 from turnwire.storage.sqlite.staging.changes import adopt, drop_some, move_files
 from turnwire.storage.sqlite.writing.archived import mark_archived
 from turnwire.storage.sqlite.writing.events import PRUNE_SLACK, append_events, prune
@@ -64,6 +65,8 @@ class CommitWriter:
         """Position of the next event. The writer sets it before a transaction and restores it after a rollback."""
         self.deltas: list[Delta] = []
         """What the commits have changed in the accounts. The writer empties it, and cuts it after a rollback."""
+        self.index_rows: list[IndexRow] = []
+        """What they add to the index of words, for `finish`. The writer empties it, and cuts it after a rollback."""
 
     def apply(self, db: sqlite3.Connection, commit: Commit) -> tuple[Committed, list[StoredEvent]]:
         """Applies one commit inside the open transaction.
@@ -74,7 +77,14 @@ class CommitWriter:
             sqlite3.Error: the database failed.
         """
         row = _session_row(db, commit)
-        unit = Unit(db, row, commit.session_id, is_branched=row.branched_at > 0, archived_at_us=row.archived_at_us)
+        unit = Unit(
+            db,
+            row,
+            commit.session_id,
+            is_branched=row.branched_at > 0,
+            archived_at_us=row.archived_at_us,
+            index_rows=self.index_rows,
+        )
         before, stored_bytes, removed = row.head_sequence, 0, False
         for change in commit.changes:
             if isinstance(change, RemoveSession):
@@ -104,6 +114,12 @@ class CommitWriter:
             before, head, known, unit.rewound, unit.alternatives, unit.queue_revision, unit.is_unfinished
         )
         return committed, stored
+
+    def finish(self, db: sqlite3.Connection) -> None:
+        """Adds the words of all messages of the transaction to the index. Called once before its end, last."""
+        if self.index_rows:
+            add_rows(db, self.index_rows)
+            self.index_rows = []
 
     def _note_delta(self, unit: Unit, stored_bytes: int, *, is_removed: bool) -> None:
         row = unit.session

@@ -53,7 +53,7 @@ def put_message(unit: Unit, change: PutMessage, codec: Codec) -> None:
         _put_off_path(unit, row[0], change.branch)
     elif unit.is_branched:
         carry_branches(unit.db, session.id, message.message_id)
-    index_message(unit.db, session.tenant, session.id, row[0], message)
+    unit.index_rows += index_message(unit.db, session.tenant, session.id, row[0], message)
     unit.previous[message.message_id] = str(row[1])
 
 

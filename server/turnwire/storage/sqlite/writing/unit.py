@@ -36,6 +36,8 @@ class Unit:
     db: sqlite3.Connection
     session: SessionRow
     session_id: str
+    index_rows: list[tuple[int, str]] = field(default_factory=list)
+    """What the transaction has to add to the index of words before its end; see `searching.entries.add_rows`."""
     file_bytes: int = 0
     """Of the files that were added, less those that were removed."""
     spent: list[tuple[date, Consumption]] = field(default_factory=list)

@@ -231,7 +231,7 @@ class GroupWriter:
 
     def _try(self, db: sqlite3.Connection, units: list[Unit], apply: Apply) -> _Written:
         first_position = self._changes.next_position
-        self._changes.deltas = []
+        self._changes.deltas, self._changes.index_rows = [], []
         outcomes: list[Outcome] = []
         stored: list[StoredEvent] = []
         db.execute("BEGIN IMMEDIATE")
@@ -242,6 +242,7 @@ class GroupWriter:
                 stored += events
             add_to_totals(db, self._changes.deltas)
             leaves_upkeep = any_work(db)
+            self._changes.finish(db)
             self._check_files()
             db.execute("COMMIT")
         except BaseException:
@@ -263,7 +264,7 @@ class GroupWriter:
         return unit.apply(db, self._changes.deltas), []
 
     def _apply_alone(self, db: sqlite3.Connection, unit: Unit) -> tuple[Outcome, list[StoredEvent]]:
-        position, deltas = self._changes.next_position, len(self._changes.deltas)
+        position, deltas, rows = self._changes.next_position, len(self._changes.deltas), len(self._changes.index_rows)
         db.execute("SAVEPOINT unit")
         try:
             result = self._apply(db, unit)
@@ -272,6 +273,7 @@ class GroupWriter:
                 raise
             self._changes.next_position = position
             del self._changes.deltas[deltas:]
+            del self._changes.index_rows[rows:]
             db.execute("ROLLBACK TO unit")
             db.execute("RELEASE unit")
             return translate(error) if isinstance(error, sqlite3.Error) else error, []

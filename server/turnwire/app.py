@@ -31,7 +31,8 @@ from turnwire.core.environment import Environment
 from turnwire.core.intake.once import NamedRequests
 from turnwire.core.quotas.rates import RequestRates
 from turnwire.core.quotas.reservations import Reservations
-from turnwire.core.turns.registry import LeftTurns, TurnCounts, Turns
+from turnwire.core.turns.live import LeftTurns, TurnCounts
+from turnwire.core.turns.registry import Turns
 from turnwire.core.use_cases import UseCases
 from turnwire.core.use_cases.accounts.usage import UsageReports
 from turnwire.core.use_cases.catalog import Catalog
@@ -52,6 +53,7 @@ from turnwire.core.use_cases.rewriting.rewinds import Rewinds
 from turnwire.core.use_cases.rewriting.waiting_messages import WaitingMessages
 from turnwire.core.use_cases.searching.searches import MessageSearches
 from turnwire.core.use_cases.sessions import Sessions
+from turnwire.core.use_cases.titling.titles import Titles
 from turnwire.core.use_cases.tool_results import ToolResults
 from turnwire.core.use_cases.turns import TurnRecords
 from turnwire.core.use_cases.uploads.expiry import UploadExpiry
@@ -172,7 +174,8 @@ class Server:
         rates = RequestRates(environment.settings)
         use_cases = _use_cases(environment, turns, staging=staging, rates=rates, codec=codec, config=config)
         # after the turns: a deletion waits for the end of one, which is written again and again until the turns stop
-        stack.push_async_callback(use_cases.sessions.aclose)
+        for ending in (use_cases.sessions, use_cases.titles):
+            stack.push_async_callback(ending.aclose)
         stack.push_async_callback(self._stop_turns, turns)
         await turns.recover()
         stack.push_async_callback(staging.aclose)
@@ -180,9 +183,8 @@ class Server:
         stack.push_async_callback(use_cases.imports.aclose)
         for rewriting in (use_cases.forks, use_cases.rewinds, use_cases.regenerations, use_cases.alternatives):
             stack.push_async_callback(rewriting.aclose)
-        for acting in (use_cases.conversations, use_cases.late_turns, use_cases.tool_leases):
+        for acting in (use_cases.conversations, use_cases.late_turns, use_cases.tool_leases, use_cases.uploads):
             stack.push_async_callback(acting.aclose)
-        stack.push_async_callback(use_cases.uploads.aclose)
         expiry = UploadExpiry(environment)
         stack.push_async_callback(expiry.aclose)
         expiry.start()
@@ -272,11 +274,16 @@ def _use_cases(
     heartbeat = timedelta(seconds=config.server.heartbeat_seconds)
     tool_results, requests = ToolResults(environment, turns), NamedRequests(environment.store)
     reservations, formats = Reservations(environment), _formats(config)
+    sessions = Sessions(environment, turns, requests, reservations)
+    titles = Titles(environment, sessions.give_title)
+    sessions.before_removal = titles.cancel
+    turns.when_ended(titles.note_ended)
     return UseCases(
         conversations=Conversations(environment, turns, tool_results, requests, reservations),
         tool_results=tool_results,
         tool_leases=ToolLeases(environment, turns, requests, reservations),
-        sessions=Sessions(environment, turns, requests, reservations),
+        sessions=sessions,
+        titles=titles,
         forks=SessionForks(environment, turns, requests, reservations, staging),
         rewinds=Rewinds(environment, turns, requests),
         late_turns=LateTurns(environment, turns, requests, reservations),

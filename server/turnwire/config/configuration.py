@@ -40,6 +40,7 @@ from turnwire.core.settings import (
     QuotaLimits,
     Retries,
     TenantSettings,
+    TitleSettings,
 )
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.providers.settings import ModelSettings, ProviderSettings
@@ -77,6 +78,7 @@ class Config(Struct, frozen=True, kw_only=True):
     retries: Retries = Retries()
     fallback_models: tuple[ModelRef, ...] = ()
     compaction: CompactionSettings = CompactionSettings()
+    titles: TitleSettings = TitleSettings()
     host_messages: bool = True
     mcp: Mapping[str, McpSettings] = {}
 
@@ -117,6 +119,7 @@ class Config(Struct, frozen=True, kw_only=True):
             fallback_models=self.fallback_models,
             permissions=self.permissions,
             compaction=self.compaction,
+            titles=self.titles,
             host_messages=self.host_messages,
             max_list_bytes=self.server.max_list_bytes,
         )
@@ -173,6 +176,7 @@ def read_config(document: Document) -> Config:
         retries=document.section("retries", Retries),
         fallback_models=models.refs("defaults.fallback_models", defaults.fallback_models),
         compaction=_compaction(document, models),
+        titles=document.convert("titles", models.resolve("titles", document.table("titles")), TitleSettings),
         host_messages=defaults.host_messages,
         mcp=read_mcp(document),
     )

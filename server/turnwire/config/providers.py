@@ -49,7 +49,7 @@ class ConfiguredModels(Struct, frozen=True):
         return tuple(self.ref(f"{key}[{index}]", text) for index, text in enumerate(texts))
 
     def resolve(self, key: str, table: object) -> object:
-        """Returns a table with `model` and `fallback_models` as references instead of texts; "" becomes no model.
+        """Returns a table with models as references instead of texts; "" as `model` becomes no model.
 
         Args:
             key: Path of the table.
@@ -64,9 +64,9 @@ class ConfiguredModels(Struct, frozen=True):
         if "model" in table:
             text = self.document.convert(f"{key}.model", table["model"], str)
             found["model"] = self.ref(f"{key}.model", text) if text else None
-        if "fallback_models" in table:
-            texts = self.document.convert(f"{key}.fallback_models", table["fallback_models"], list[str])
-            found["fallback_models"] = self.refs(f"{key}.fallback_models", texts)
+        for name in {"fallback_models", "models"} & table.keys():
+            texts = self.document.convert(f"{key}.{name}", table[name], list[str])
+            found[name] = self.refs(f"{key}.{name}", texts)
         return found
 
 

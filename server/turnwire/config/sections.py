@@ -19,6 +19,7 @@ from turnwire.core.settings import (
     QuotaLimits,
     Retries,
     TenantSettings,
+    TitleSettings,
 )
 from turnwire.domain.bounds import Count, Seconds, Share
 from turnwire.domain.money import MAX_USD, PICO_USD, PicoUsd
@@ -191,6 +192,7 @@ SECTIONS: Mapping[str, type[Struct]] = {
     "quotas": QuotaLimits,
     "retries": Retries,
     "compaction": CompactionSettings,
+    "titles": TitleSettings,
     "log": LogConfig,
     "metrics": MetricsConfig,
     "tracing": TracingConfig,

@@ -258,6 +258,26 @@ class CompactionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Writes the summaries. If omitted or "": the model of the turn."""
 
 
+class TitleSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Titles that a model gives to sessions without one, when an answer has ended."""
+
+    enabled: bool = False
+    """Whether such calls are made: one for each session, whose tokens and money count as others do."""
+    model: ModelRef | None = None
+    """Writes all titles. If omitted or "": one of `models`, or else the model that answered. A model of `offline`
+    writes titles only where it is named here."""
+    models: tuple[ModelRef, ...] = ()
+    """Cheap models, one for each provider: writes the titles of sessions that this provider has answered."""
+    max_seconds: Seconds = 20.0
+    """Time for the call."""
+    max_input_characters: Annotated[int, Meta(ge=2, le=100_000)] = 4000
+    """Characters of the question and the answer that the model gets, half of them of each."""
+    max_output_tokens: Annotated[int, Meta(ge=16, le=100_000)] = 512
+    """Tokens that the model may write. Models that reason need some hundred before they write anything."""
+    max_title_characters: Annotated[int, Meta(ge=8, le=1024)] = 60
+    """Longest title; a longer one is cut at a word."""
+
+
 class CoreSettings(Struct, frozen=True, kw_only=True):
     """All settings of the core."""
 
@@ -277,6 +297,7 @@ class CoreSettings(Struct, frozen=True, kw_only=True):
     permissions: tuple[PermissionRule, ...] = ()
     """For all agents. The last matching rule applies; a call that no rule matches is allowed."""
     compaction: CompactionSettings = CompactionSettings()
+    titles: TitleSettings = TitleSettings()
     host_messages: bool = True
     """Whether errors, aborts and compactions leave a HOST message in the conversation."""
     max_list_bytes: int = 32 * 2**20

@@ -1,6 +1,8 @@
-"""Read access to a running turn."""
+"""Read access to running turns, and what is told of them."""
 
 from typing import Protocol
+
+import msgspec
 
 from turnwire.domain.conversation.events import CompactionStarted, RetryScheduled
 from turnwire.domain.conversation.messages import Message, Part
@@ -43,3 +45,30 @@ class LiveTurn(Protocol):
     def open_part(self, message_id: str, index: int) -> Part | None:
         """Returns one part of the open message, which costs less than the message. None when it is no longer open."""
         ...
+
+
+class Aborted(msgspec.Struct, frozen=True):
+    """What an abort did."""
+
+    turn_id: str = ""
+    """The turn that was ended; "" when none ran."""
+    dropped_message_ids: tuple[str, ...] = ()
+    """Waiting messages that were dropped, in queue order."""
+
+
+class TurnCounts(msgspec.Struct, frozen=True):
+    """Turns and messages of all tenants at one moment."""
+
+    running: int
+    """Turns that run, the waiting ones included."""
+    waiting: int
+    """Running turns that wait for a person or for a tool of the client."""
+    queued: int
+    """Messages that wait behind a running turn."""
+
+
+class LeftTurns(msgspec.Struct, frozen=True):
+    """What the next start continues."""
+
+    running: int
+    queued: int

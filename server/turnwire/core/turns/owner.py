@@ -62,18 +62,25 @@ class SessionTurns:
     """
 
     def __init__(
-        self, environment: Environment, session_id: str, slots: asyncio.Semaphore, forget: Callable[[str], None]
+        self,
+        environment: Environment,
+        session_id: str,
+        slots: asyncio.Semaphore,
+        forget: Callable[[str], None],
+        on_ended: Callable[[Turn], None],
     ) -> None:
         """Args:
         environment: Ports and settings.
         session_id: The session.
         slots: Bounds the turns whose model is asked at the same time, on the whole server.
         forget: Called when nothing runs or waits any more.
+        on_ended: Called when the end of a turn is stored.
         """
         self._environment = environment
         self._session_id = session_id
         self._slots = slots
         self._forget = forget
+        self._on_ended = on_ended
         self._task: asyncio.Task[None] | None = None
         self._reserved: Place | None = None
         self._is_announced = False
@@ -360,6 +367,7 @@ class SessionTurns:
         for turn in ended_turns(work):
             run = self.run if self.run is not None and self.run.turn.turn_id == turn.turn_id else None
             self._environment.observer.turn_ended(turn, run.first_output_seconds if run is not None else None)
+            self._on_ended(turn)
 
     def _start_events(self, turn: Turn) -> tuple[NewEvent, ...]:
         events = [NewEvent(TurnStarted(turn), turn.turn_id)]

@@ -8,10 +8,8 @@ import asyncio
 import contextlib
 from asyncio import Future
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-
-import msgspec
 
 from turnwire.core.ending.closing import Ending
 from turnwire.core.environment import Environment
@@ -19,7 +17,7 @@ from turnwire.core.quotas.checks import SOON, check_count
 from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.permission_requests import other_answer
 from turnwire.core.tools.results import CallResult
-from turnwire.core.turns.live import LiveTurn
+from turnwire.core.turns.live import Aborted, LeftTurns, LiveTurn, TurnCounts
 from turnwire.core.turns.owner import UNARCHIVING, SessionTurns
 from turnwire.core.turns.recovery import RESTARTED, resume_or_end
 from turnwire.core.turns.run import TurnRun
@@ -47,33 +45,6 @@ from turnwire.ports.pages import Page
 from turnwire.ports.store import TenantStore
 
 
-class Aborted(msgspec.Struct, frozen=True):
-    """What an abort did."""
-
-    turn_id: str = ""
-    """The turn that was ended; "" when none ran."""
-    dropped_message_ids: tuple[str, ...] = ()
-    """Waiting messages that were dropped, in queue order."""
-
-
-class TurnCounts(msgspec.Struct, frozen=True):
-    """Turns and messages of all tenants at one moment."""
-
-    running: int
-    """Turns that run, the waiting ones included."""
-    waiting: int
-    """Running turns that wait for a person or for a tool of the client."""
-    queued: int
-    """Messages that wait behind a running turn."""
-
-
-class LeftTurns(msgspec.Struct, frozen=True):
-    """What the next start continues."""
-
-    running: int
-    queued: int
-
-
 class Turns:
     """All sessions that have a turn running or waiting. Used on the event loop only.
 
@@ -91,6 +62,11 @@ class Turns:
         self._uncancelled = Uncancelled()
         self._slots = asyncio.Semaphore(environment.settings.limits.max_running_turns)
         self._is_closing = False
+        self._on_ended: Callable[[Turn], None] = lambda _: None
+
+    def when_ended(self, call: Callable[[Turn], None]) -> None:
+        """Lets a function be called whenever the end of a turn is stored; it must not raise. Call before `recover`."""
+        self._on_ended = call
 
     @contextlib.contextmanager
     def reserve(self, turn: Turn, message: Message, when_busy: BusyPolicy) -> Iterator[Place]:
@@ -367,7 +343,9 @@ class Turns:
         owner = self._owners.get(session_id)
         if owner is None:
             forget = partial(self._forget, tenant)
-            owner = self._owners[session_id] = SessionTurns(self._environment, session_id, self._slots, forget)
+            owner = self._owners[session_id] = SessionTurns(
+                self._environment, session_id, self._slots, forget, self._on_ended
+            )
             self._tenants.setdefault(tenant, {})[session_id] = owner
         return owner
 

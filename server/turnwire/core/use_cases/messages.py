@@ -13,7 +13,8 @@ from turnwire.core.intake.readable_files import readable_files
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.quotas.reservations import Reservations
 from turnwire.core.spans.turns import note_accepted
-from turnwire.core.turns.registry import Aborted, Turns
+from turnwire.core.turns.live import Aborted
+from turnwire.core.turns.registry import Turns
 from turnwire.core.uncancelled import Uncancelled
 from turnwire.core.use_cases.choices import check_schemas, check_spending, choose_turn
 from turnwire.core.use_cases.tool_results import ToolResults

@@ -1,7 +1,7 @@
 """Sessions: creating, listing, changing and deleting conversations."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ from turnwire.core.use_cases.choices import changed_session, check_settings
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import SessionCreated, SessionDeleted, SessionUpdated, SessionView
 from turnwire.domain.conversation.sessions import Session, SessionFilter
+from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import StaleVersion
 from turnwire.domain.principal import Principal
 from turnwire.ports.commit import MarkArchived, NewEvent, PutSession, RemoveSession
@@ -58,6 +59,8 @@ class Sessions:
         self._requests = requests
         self._reservations = reservations
         self._uncancelled = Uncancelled()
+        self.before_removal: Callable[[str], Awaitable[None]] = _nothing
+        """What ends all else that happens in a session before it is removed."""
         self._changing = asyncio.Lock()  # from reading settings to storing the changed ones; held for one commit
 
     async def create(self, principal: Principal, new: SessionChange) -> SessionView:
@@ -168,6 +171,28 @@ class Sessions:
         await self._of(principal).session(session_id)
         await self._uncancelled.run(self._delete(session_id))
 
+    async def give_title(self, turn: Turn, title: str, spent: Work) -> bool:
+        """Stores the title that a model made, unless the session has one by now, and what that has used in any case.
+
+        Returns:
+            Whether the session has this title now. Continues when it is cancelled.
+
+        Raises:
+            SessionNotFound: the session was deleted meanwhile; nothing is stored.
+        """
+        return await self._uncancelled.run(self._give_title(turn, title, spent))
+
+    async def _give_title(self, turn: Turn, title: str, spent: Work) -> bool:
+        async with self._changing:
+            session = await self._environment.store.of(turn.tenant).session(turn.session_id)
+            now, work = self._environment.clock(), spent
+            if not session.title:
+                titled = msgspec.structs.replace(session, title=title, revision=session.revision + 1, updated_at=now)
+                work += Work((PutSession(titled),), (NewEvent(SessionUpdated(self._turns.view(titled))),))
+            if work.changes:
+                await self._environment.commit(turn.session_id, work, now)
+            return not session.title
+
     async def aclose(self) -> None:
         """Waits for changes and deletions whose callers are gone. Idempotent."""
         await self._uncancelled.settle()
@@ -179,6 +204,7 @@ class Sessions:
         self._turns.refuse_messages(session_id)
         try:
             await self._turns.end_turns(session_id)
+            await self.before_removal(session_id)
             work = Work((RemoveSession(),), (NewEvent(SessionDeleted()),))
             await self._environment.commit(session_id, work, self._environment.clock())
         finally:
@@ -204,3 +230,7 @@ class Sessions:
             reserved.until(storing)
         committed = await asyncio.shield(storing)
         return self._turns.view(msgspec.structs.replace(changed, head_sequence=committed.sequence))
+
+
+async def _nothing(_session_id: str) -> None:
+    """Ends nothing."""

@@ -87,7 +87,7 @@ class Observer(Protocol):
         ...
 
     def answer_ended(self, turn: Turn, message: Message, *, is_summary: bool) -> None:
-        """A model's answer ended in any way: the answer of a step, or a summary of older messages.
+        """A model's answer ended in any way: the answer of a step, or a summary of older messages or a title.
 
         The message has its usage and cost as far as they are known. It is STREAMING when its turn was stopped.
         """

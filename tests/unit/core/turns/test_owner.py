@@ -10,8 +10,9 @@ from tests.support.fakes.core import FakeProvider, FakeProviders, FakeStore, Rec
 from tests.support.fakes.domain_values import make_message, make_session, make_turn
 from tests.support.fakes.loop import elapse, settled
 from turnwire.core.settings import Limits
+from turnwire.core.turns.live import LeftTurns, TurnCounts
 from turnwire.core.turns.owner import RETRY_SECONDS
-from turnwire.core.turns.registry import LeftTurns, TurnCounts, Turns
+from turnwire.core.turns.registry import Turns
 from turnwire.core.turns.waiting.places import Place
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import QueueChanged, SessionStatusChanged, TurnStarted

@@ -1,0 +1,1 @@
+"""Titles that a model gives to sessions which nobody has given one."""

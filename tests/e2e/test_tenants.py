@@ -184,6 +184,7 @@ def _expected(make: Make) -> str:
     request = make(sample("x"))
     message = getattr(request, "message", None)
     refused = isinstance(message, SendMessageRequest) and message.busy_policy == BUSY_POLICY_REJECT
+    refused |= isinstance(message, SendMessageRequest) and bool(message.expected_turn_id)  # no session, so no turn
     rewinding = ClearSessionRequest | RevertSessionRequest | RestoreSessionRequest | StartTurnRequest
     rewinding |= RegenerateMessageRequest | SelectAlternativeRequest
     refused |= isinstance(request, rewinding)  # a turn runs

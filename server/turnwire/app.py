@@ -215,7 +215,11 @@ class Server:
 
     async def _open_store(self, codec: Codec, feed: LiveFeed, observer: Observer, stack: AsyncExitStack) -> SqliteStore:
         config = self._config.storage
-        settings = StorageSettings(path=config.path, retained_events_per_session=config.retained_events_per_session)
+        settings = StorageSettings(
+            path=config.path,
+            retained_events_per_session=config.retained_events_per_session,
+            retained_events_days=config.retained_events_days,
+        )
         store = await SqliteStore.open(settings, codec, feed.publish_stored, self._fail, observer)
         stack.push_async_callback(store.aclose)
         if found := store.files_open_to_others():

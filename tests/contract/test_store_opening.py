@@ -25,8 +25,8 @@ from turnwire.domain.principal import BUILT_IN, DEFAULT_TENANT
 from turnwire.ports.commit import Commit, Committed, NewEvent, PutTurn, RecordRequest
 from turnwire.ports.pages import Bounds, Page
 from turnwire.storage.sqlite.connection import run
+from turnwire.storage.sqlite.log.pruning import PRUNE_SLACK
 from turnwire.storage.sqlite.schema import migrations
-from turnwire.storage.sqlite.writing.events import PRUNE_SLACK
 
 
 def _schema(path: Path) -> list[tuple[str, str]]:

@@ -28,8 +28,8 @@ from turnwire.domain.errors import AnswerTooLarge, InvalidRequest, SessionNotFou
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import Commit, NewEvent, PutMessage, PutSession
 from turnwire.ports.pages import Bounds, EventPage, Page, PrunedSession
+from turnwire.storage.sqlite.log.pruning import PRUNE_SLACK
 from turnwire.storage.sqlite.reading import queries
-from turnwire.storage.sqlite.writing.events import PRUNE_SLACK
 
 IDS = [f"msg_{i}" for i in range(5)] + ["msg_q0", "msg_q1"]
 """The messages of the conversation below, in its order: the last two wait."""

@@ -16,10 +16,12 @@ from turnwire.api.wire.codec import ProtoCodec
 from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType, ToolResult, ToolUse
 from turnwire.domain.errors import StorageError
 from turnwire.domain.principal import DEFAULT_TENANT
+from turnwire.ports.codec import DisplayForm
 from turnwire.ports.commit import Commit, PutMessage
 from turnwire.ports.pages import Bounds, DisplayPage, Page
-from turnwire.storage.sqlite import renewal
+from turnwire.storage.sqlite import renewal, steps
 from turnwire.storage.sqlite.connection import run
+from turnwire.storage.sqlite.log.counted_steps import CountedSteps
 
 NEVER = 1e6
 """Seconds."""
@@ -33,6 +35,10 @@ class NextCodec(ProtoCodec):
     def encode_display(self, message: Message) -> bytes:
         """Returns the display form with the version as the sender's name."""
         return super().encode_display(msgspec.structs.replace(message, sender_name=f"version {self.version}"))
+
+    def display_form(self, message: Message) -> DisplayForm:
+        """Returns the same in pieces."""
+        return super().display_form(msgspec.structs.replace(message, sender_name=f"version {self.version}"))
 
 
 OLD, NEW = ProtoCodec(), NextCodec()
@@ -75,7 +81,7 @@ def _versions(path: Path) -> dict[str, int]:
 
 
 async def _finished(opened: OpenedStore) -> None:
-    while not opened.store._renewal.is_done:
+    while not opened.store._reads.renewal.is_done:
         await asyncio.sleep(0.001)
 
 
@@ -98,7 +104,9 @@ async def test_reading_shows_the_new_forms_at_once(folder: Path) -> None:
             frames, token = frames + page.frames, page.next_token
         assert frames == made
         newest = await opened.store.of(DEFAULT_TENANT).display("ses_1", Page(size=1, newest_first=True))
-        assert [(d.message_id, d.sender_name) for d in displays_in(newest.frames)] == [("msg_6", "version 3")]
+        assert [(d.message_id, d.sender_name) for d in displays_in(newest.frames)] == [
+            ("msg_6", f"version {NEW.version}")
+        ]
         assert set(_versions(opened.path).values()) == {OLD.version}
 
 
@@ -124,7 +132,7 @@ async def test_all_forms_are_made_anew_without_a_commit(folder: Path, unhurried:
         assert await opened.store.of(DEFAULT_TENANT).sessions(Page()) == before
         assert opened.published == []
     async with opened_store(folder, codec=NEW) as opened:
-        assert opened.store._renewal.is_done
+        assert opened.store._reads.renewal.is_done
 
 
 async def test_a_crash_between_steps_loses_nothing(
@@ -136,7 +144,7 @@ async def test_a_crash_between_steps_loses_nothing(
     async with opened_store(folder, codec=NEW) as opened:
         while len(set(_versions(opened.path).values())) == 1:
             await asyncio.sleep(0)
-        await opened.store._renewal.aclose()
+        await opened.store._reads.renewal.aclose()
         await opened.store.commit(adding(make_message("msg_8", "later")))  # a step before it is over
         unhurried(NEVER)
         for file in (opened.path, opened.path.with_name("turnwire.db-wal")):
@@ -171,7 +179,7 @@ async def test_changes_meanwhile_win(folder: Path, unhurried: Callable[[float], 
                 await opened.store.commit(Commit(session_id="ses_1", at=at, changes=(PutMessage(started, ()),)))
                 await opened.store.commit(removing("ses_2"))
             shown = displays_in((await opened.store.of(DEFAULT_TENANT).display("ses_1", Page())).frames)
-            assert {d.sender_name for d in shown} == {"version 3"}
+            assert {d.sender_name for d in shown} == {f"version {NEW.version}"}
             assert {d.sender for d in shown if d.message_id in ("msg_0", "msg_3")} == {f"sender {second}"}
         await _finished(opened)
         assert (await opened.store.of(DEFAULT_TENANT).display("ses_1", Page())).frames == await _made(opened, NEW)
@@ -183,23 +191,23 @@ async def test_a_step_that_fails_is_repeated(
 ) -> None:
     """While nothing can be written, reading shows the new forms; then they are stored."""
     failed = asyncio.Event()
-    step = renewal._renew_some
+    carry_out = CountedSteps._carry_out
 
-    def watched(db: sqlite3.Connection, codec: ProtoCodec) -> bool:
+    async def watched(work: CountedSteps) -> bool:
         try:
-            return step(db, codec)
-        except sqlite3.Error:
-            loop.call_soon_threadsafe(failed.set)
+            return await carry_out(work)
+        except StorageError:
+            failed.set()
             raise
 
-    loop = asyncio.get_running_loop()
-    monkeypatch.setattr(renewal, "_renew_some", watched)
-    monkeypatch.setattr(renewal, "RETRY_SECONDS", 0)
+    monkeypatch.setattr(CountedSteps, "_carry_out", watched)
+    monkeypatch.setattr(steps, "RETRY_SECONDS", 0)
     async with opened_store(folder, codec=NEW) as opened:
         unhurried(0)
-        await opened.store._renewal.aclose()
+        await opened.store._reads.renewal.aclose()
         await run(opened.store._writing, lambda db: db.execute("PRAGMA query_only=ON").close())
-        await opened.store._renewal.start()
+        opened.store._reads.renewal._pause_seconds = 0
+        opened.store._reads.renewal.start()
         await failed.wait()
         with pytest.raises(StorageError):
             await opened.store.commit(creating("ses_3"))
@@ -232,7 +240,6 @@ async def test_an_older_server_keeps_what_a_newer_one_made(folder: Path) -> None
     async with opened_store(folder, codec=NEW) as opened:
         await opened.store.commit(adding(make_message("msg_8", "a")))
     async with opened_store(folder, codec=OLD) as opened:
-        assert opened.store._renewal.is_done
         kept = (await opened.store.of(DEFAULT_TENANT).session_events("ses_1", 8, None)).frames
         assert len(kept) == 1
         await opened.store.commit(adding(make_message("msg_9", "b")))
@@ -242,25 +249,29 @@ async def test_an_older_server_keeps_what_a_newer_one_made(folder: Path) -> None
         assert (await opened.store.of(DEFAULT_TENANT).display("ses_1", Page())).frames == await _made(opened, NEW)
 
 
-async def test_what_is_outdated_is_found_by_an_index(folder: Path) -> None:
-    """A start, and a step, cost as little in a large database; an index of none costs commits nothing."""
-    async with opened_store(folder, codec=NEW) as opened:
+async def test_a_start_reads_no_messages_and_a_step_a_few(folder: Path) -> None:
+    """A large database starts as quickly as a small one: what is left to renew is known by one number."""
+    async with opened_store(folder, codec=OLD) as opened:
         statements: list[str] = []
-        await run(opened.store._writing, lambda db: db.set_trace_callback(statements.append))
-        await run(opened.store._writing, renewal._any_outdated, NEW.version)
-        await run(opened.store._writing, renewal._renew_some, NEW)
-    found = [statement for statement in statements if "display_version <" in statement]
-    assert len(found) == 2
-    with closing(sqlite3.connect(opened.path)) as db:
-        for statement in found:
-            plan = " ".join(row[-1] for row in db.execute(f"EXPLAIN QUERY PLAN {statement}"))
-            assert "messages_outdated" in plan
-            assert "TEMP B-TREE" not in plan
+        with closing(sqlite3.connect(opened.path, isolation_level=None)) as db:
+            db.set_trace_callback(statements.append)
+            renewal.adopt_codec(db, NEW.version)
+            db.set_trace_callback(None)
+            plans = [
+                " ".join(row[-1] for row in db.execute(f"EXPLAIN QUERY PLAN {statement}"))
+                for statement in statements
+                if "FROM messages" in statement or "FROM events" in statement
+            ]
+            assert plans
+            assert not any(f"SCAN {table}" in plan for plan in plans for table in ("messages", "events", "parts"))
+            for below in (7, 5, 3, 1):
+                assert db.execute("SELECT below FROM renewal_backlog").fetchone() == (below + 2,)
+                renewal.renew_some(db, NEW, [])
 
 
 async def test_the_same_version_changes_nothing(folder: Path) -> None:
     """Events stay, and nothing is made anew."""
     async with opened_store(folder, codec=OLD) as opened:
-        assert opened.store._renewal.is_done
+        assert opened.store._reads.renewal.is_done
         assert (await opened.store.of(DEFAULT_TENANT).session_bounds("ses_1")).earliest == 0
         assert len((await opened.store.of(DEFAULT_TENANT).session_events("ses_1", 0, None)).frames) == 8

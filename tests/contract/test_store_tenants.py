@@ -21,6 +21,7 @@ from tests.support.fakes.domain_values import (
     removing,
 )
 from tests.support.fakes.opened_store import OpenedStore, events_in, opened_store
+from turnwire.api.wire.codec import ProtoCodec
 from turnwire.domain.conversation.events import QueueChanged, SessionCreated, SessionView
 from turnwire.domain.conversation.sessions import SessionFilter, SessionOrder
 from turnwire.domain.conversation.turns import TurnStatus
@@ -29,8 +30,9 @@ from turnwire.ports.commit import Commit, NewEvent, PutFile, PutPermission, PutS
 from turnwire.ports.pages import Bounds, Page
 from turnwire.ports.store import TenantStore
 from turnwire.storage.sqlite.listing.queries import Room, step
+from turnwire.storage.sqlite.log import replay
+from turnwire.storage.sqlite.log.pruning import PRUNE_SLACK
 from turnwire.storage.sqlite.reading import queries
-from turnwire.storage.sqlite.writing.events import PRUNE_SLACK
 
 BYTES = b"the same bytes"
 FILE = make_file(BYTES)
@@ -199,8 +201,8 @@ STATEMENTS: dict[str, Callable[[sqlite3.Connection], object]] = {
     "sessions_by_title": lambda db: step(db, "a", SessionFilter(order=SessionOrder.TITLE), None, Room(1, None)),
     "sessions_of_tenants": lambda db: queries.session(db, "a", "ses_a"),
     "permissions_open": lambda db: queries.open_permissions(db, "a", None),
-    "sessions_pruned": lambda db: queries.log_events(db, "a", 5, None),
-    "events_of_tenants": lambda db: queries.log_events(db, "a", 5, None),
+    "sessions_pruned": lambda db: replay.log_events(db, ProtoCodec(), "a", 5, kinds=None),
+    "events_of_tenants": lambda db: replay.log_events(db, ProtoCodec(), "a", 5, kinds=None),
     "sqlite_autoindex_files": lambda db: queries.files(db, "a", [FILE.sha256]),
 }
 

@@ -13,11 +13,11 @@ import pytest
 
 from tests.support.fakes.domain_values import NOW, adding, creating, make_message
 from tests.support.fakes.opened_store import OpenedStore, opened_store
+from tests.support.oracles.totals import count_totals
 from turnwire.domain.errors import InvalidRequest, TooManyUploads, UploadNotFound, UploadOffsetOutOfRange
 from turnwire.domain.principal import Principal, Role
 from turnwire.ports.commit import RecordRequest
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
-from turnwire.storage.sqlite.accounts import count_totals
 from turnwire.storage.sqlite.connection import run
 from turnwire.storage.sqlite.uploads.blocks import BLOCK_BYTES
 from turnwire.storage.sqlite.writing.writer import MAX_BATCH_BYTES

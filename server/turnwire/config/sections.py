@@ -97,6 +97,8 @@ class StorageConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """The SQLite file."""
     retained_events_per_session: Count = 10_000
     """Events that a session keeps, the newest ones; a watcher that asks for older events gets `resync`."""
+    retained_events_days: Count = 30
+    """Days after which events are dropped, however few a session has; those of a turn that runs stay."""
 
 
 class LogConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -5,10 +5,44 @@ pages and batches are assembled without parsing. The core and the store treat fr
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from turnwire.domain.conversation.events import Event
 from turnwire.domain.conversation.messages import Message
+from turnwire.domain.conversation.turns import Turn
+
+
+class ShownPart(NamedTuple):
+    """What a part adds to a display form, without its texts (`domain.conversation.texts`)."""
+
+    before: bytes = b""
+    """Goes before the text."""
+    between: bytes = b""
+    """Goes between the text and the output of a tool call; empty when there is no output."""
+
+
+class DisplayForm(NamedTuple):
+    """The display form of a message without the texts of its parts.
+
+    The frame is `head`, and then of each part: `before`, its text in UTF-8, `between`, its output in UTF-8.
+    """
+
+    head: bytes
+    """Empty when the message has no display form of its own."""
+    parts: tuple[ShownPart, ...]
+    size_bytes: int
+    """Of the whole frame."""
+
+
+class Subject(NamedTuple):
+    """What a short event leaves out: a message, one of its parts, or a turn; no id when nothing."""
+
+    message_id: str = ""
+    part_index: int | None = None
+    """The only part that is needed; None for none, or all."""
+    has_parts: bool = False
+    """Whether all parts of the message are needed."""
+    turn_id: str = ""
 
 
 class Codec(Protocol):
@@ -24,6 +58,33 @@ class Codec(Protocol):
 
     def encode_event(self, event: Event) -> bytes:
         """Returns the event as one frame of a batch of events."""
+        ...
+
+    def shorten_event(self, event: Event) -> bytes:
+        """Returns the durable event as it is stored: without its session and what its subject tells.
+
+        Two short events are not to be joined, and never begin as a frame does.
+        """
+        ...
+
+    def subject_of(self, short: bytes) -> Subject:
+        """Returns what a short event leaves out. Raises ValueError when it is not one."""
+        ...
+
+    def fill_event(self, short: bytes, session_id: str, found: Message | Turn | None) -> bytes:
+        """Returns a short event as a frame, which shows its subject as it is now.
+
+        Args:
+            short: What `shorten_event` returned.
+            session_id: Its session.
+            found: Its subject: a message with the parts that `Subject` names, or a turn. None when that is gone.
+
+        Returns:
+            b"" when nothing can be told without the subject.
+
+        Raises:
+            ValueError: it is no short event.
+        """
         ...
 
     def decode_events(self, frames: bytes) -> Sequence[Event]:
@@ -46,4 +107,8 @@ class Codec(Protocol):
 
         Empty bytes when the message has no display form of its own.
         """
+        ...
+
+    def display_form(self, message: Message) -> DisplayForm:
+        """Returns the display form in pieces: joined with the texts, they are what `encode_display` returns."""
         ...

@@ -22,6 +22,7 @@ from tests.support.fakes.domain_values import (
     open_part,
     removing,
 )
+from tests.support.oracles.totals import count_totals
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.domain.conversation.events import PermissionAsked, QueueChanged, TurnStarted
 from turnwire.domain.conversation.messages import File, MessageStatus, Text, ToolStatus, ToolUse
@@ -31,7 +32,6 @@ from turnwire.domain.principal import BUILT_IN
 from turnwire.ports.commit import Commit, NewEvent, PutFile, PutMessage, PutPermission, PutTurn, RecordRequest
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
 from turnwire.storage.accounts import Delta
-from turnwire.storage.sqlite.accounts import count_totals
 from turnwire.storage.sqlite.renewal import adopt_codec
 from turnwire.storage.sqlite.schema.migrations import migrate
 from turnwire.storage.sqlite.searching.upkeep import adopt_words

@@ -5,7 +5,8 @@ from collections.abc import AsyncGenerator, Iterable, Iterator
 
 from opencode.event import event_pb2
 from opencode.event import session_event_pb2 as pb
-from turnwire.api.wire.codec import frame, resume_token
+from turnwire.api.wire.codec import resume_token
+from turnwire.api.wire.framing import frame
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.use_cases.turns import TurnWatch
 from turnwire.core.watches.watch import Watches, WatchRequest

@@ -4,33 +4,19 @@ from opencode.event import event_pb2
 from opencode.event import session_event_pb2 as pb
 from opencode.message import message_pb2
 from opencode.session import session_pb2
+from turnwire.api.wire import short_events
 from turnwire.api.wire.answers import messages, models, outcomes, sessions, times, tools, turns
 from turnwire.api.wire.decoding import decoded_events
+from turnwire.api.wire.display import display_form, encoded_display
+from turnwire.api.wire.framing import frame
 from turnwire.domain.conversation import events as e
-from turnwire.domain.conversation.display import project
 from turnwire.domain.conversation.messages import Message, ModelRun
+from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.text import utf8_bytes
+from turnwire.ports.codec import DisplayForm, Subject
 
-FRAME_TAG = b"\x0a"
-"""Field 1, length-delimited: `events` of the batches and `messages` of MessageList are both field 1."""
-
-VERSION = 2
+VERSION = 3
 """Version of the stored frames. Raise it when a display form or a durable event comes out differently."""
-
-_FRAME_TAG_BYTE = FRAME_TAG[0]
-
-
-def frame(body: bytes) -> bytes:
-    """Returns the bytes as an element of a repeated field 1."""
-    length = len(body)
-    if length < 0x80:  # nearly all deltas
-        return bytes((_FRAME_TAG_BYTE, length)) + body
-    prefix = bytearray(FRAME_TAG)
-    while length > 0x7F:
-        prefix.append(length & 0x7F | 0x80)
-        length >>= 7
-    prefix.append(length)
-    return bytes(prefix) + body
 
 
 def resume_token(token: str) -> bytes:
@@ -69,6 +55,18 @@ class ProtoCodec:
         _fill_kind(result, event)
         return frame(result.SerializeToString())
 
+    def shorten_event(self, event: e.Event) -> bytes:
+        """Returns the event without what its subject tells."""
+        return short_events.shortened(event, _fill_kind)
+
+    def subject_of(self, short: bytes) -> Subject:
+        """Returns what a short event leaves out."""
+        return short_events.subject_of(short)
+
+    def fill_event(self, short: bytes, session_id: str, found: Message | Turn | None) -> bytes:
+        """Returns a short event as a frame."""
+        return short_events.filled(short, session_id, found)
+
     def decode_events(self, frames: bytes) -> list[e.Event]:
         """Returns the events of joined frames."""
         return decoded_events(frames)
@@ -79,8 +77,11 @@ class ProtoCodec:
 
     def encode_display(self, message: Message) -> bytes:
         """Returns the display form as a frame of a MessageList; empty when there is none."""
-        shown = project(message)
-        return frame(messages.display(shown).SerializeToString()) if shown is not None else b""
+        return encoded_display(message)
+
+    def display_form(self, message: Message) -> DisplayForm:
+        """Returns the display form without the texts."""
+        return display_form(message)
 
 
 def _fill_kind(result: pb.SessionEvent, event: e.Event) -> None:

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 
-from turnwire.api.wire.codec import frame
+from turnwire.api.wire.framing import frame
 
 ELEMENTS_AT_ONCE = 32
 """Converting one takes 10 to 50 microseconds."""

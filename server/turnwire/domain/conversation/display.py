@@ -35,9 +35,14 @@ class DisplayMessage(Struct, frozen=True, kw_only=True):
     files: tuple[File, ...]
 
 
+def is_shown(message: Message) -> bool:
+    """Returns whether a message has a display form: a tool result that is shown with its call has none."""
+    return message.type is not MessageType.TOOL_RESULT or not message.answers_message_id
+
+
 def project(message: Message) -> DisplayMessage | None:
     """Returns the display form; None for a tool result that is shown with its call (it names the calling message)."""
-    if message.type is MessageType.TOOL_RESULT and message.answers_message_id:
+    if not is_shown(message):
         return None
     contents = [part.content for part in message.parts]
     return DisplayMessage(

@@ -87,12 +87,6 @@ def add_to_totals(db: sqlite3.Connection, deltas: Iterable[Delta]) -> None:
         db.execute(_FORGET_DAYS, (tenant, number))
 
 
-def count_totals(db: sqlite3.Connection) -> None:
-    """Counts what all tenants have anew: for what was changed outside of commits. Reads all sessions."""
-    db.execute("DELETE FROM tenant_totals")
-    add_to_totals(db, counted_totals(db))
-
-
 def counted_totals(db: sqlite3.Connection) -> list[Delta]:
     """Returns what all tenants have stored, as it is, as additions to empty accounts. Reads all sessions."""
     sessions = db.execute("SELECT tenant, count(*), sum(stored_bytes) FROM sessions GROUP BY tenant")

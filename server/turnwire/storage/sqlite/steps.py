@@ -1,6 +1,7 @@
 """Work that a task carries out in small steps while the server runs, so that it holds no commit up for long."""
 
 import asyncio
+import contextlib
 import sqlite3
 from collections.abc import Callable
 
@@ -26,6 +27,8 @@ class Steps:
         step: Callable[[sqlite3.Connection], bool],
         pause_seconds: float,
         name: str,
+        *,
+        idle_seconds: float | None = None,
     ) -> None:
         """Args:
         connection: The writing connection, which the caller closes after `aclose`.
@@ -33,11 +36,13 @@ class Steps:
             StorageError; what it had begun is rolled back then.
         pause_seconds: Between steps, for commits.
         name: Of the task.
+        idle_seconds: After this time it looks again, though nobody has woken it. None: it waits to be woken.
         """
         self._connection = connection
         self._step = step
         self._pause_seconds = pause_seconds
         self._name = name
+        self._idle_seconds = idle_seconds
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -59,11 +64,15 @@ class Steps:
         while True:
             self._wake.clear()
             try:
-                is_more = await run(self._connection, self._step)
+                is_more = await self._carry_out()
             except StorageError:
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             if is_more:
                 await asyncio.sleep(self._pause_seconds)
             else:
-                await self._wake.wait()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), self._idle_seconds)
+
+    async def _carry_out(self) -> bool:
+        return await run(self._connection, self._step)

@@ -3,6 +3,7 @@
 import sqlite3
 from asyncio import Future
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -28,10 +29,11 @@ from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.accounts import stored_accounts
 from turnwire.storage.sqlite.connection import ProcessLock, open_connection, run
 from turnwire.storage.sqlite.files import DatabaseFiles
+from turnwire.storage.sqlite.log.retention import retaining
 from turnwire.storage.sqlite.long_reads import LongReads
 from turnwire.storage.sqlite.reading import queries
 from turnwire.storage.sqlite.reading.tenant_reads import Reads, TenantReads
-from turnwire.storage.sqlite.renewal import Renewal, adopt_codec
+from turnwire.storage.sqlite.renewal import Renewal, adopt_codec, is_renewed
 from turnwire.storage.sqlite.schema.migrations import migrate
 from turnwire.storage.sqlite.searching.reader import Searches
 from turnwire.storage.sqlite.searching.upkeep import adopt_words, upkeep
@@ -54,6 +56,8 @@ class StorageSettings(Struct, frozen=True, kw_only=True):
     """The database file; its folder must exist."""
     retained_events_per_session: int = 10_000
     """How many of its newest events a session keeps for watchers that reconnect."""
+    retained_events_days: int = 30
+    """How many days events are kept, whatever their number."""
 
 
 class SqliteStore:
@@ -85,7 +89,6 @@ class SqliteStore:
         self._reads = reads
         self._writer = reads.writer
         self._timelines = timelines
-        self._renewal = reads.renewal
         self.uploads = uploads
         self._token_key = token_key
         self._closed = False
@@ -98,6 +101,8 @@ class SqliteStore:
         publish: Publisher,
         on_loss: Callable[[StorageError], None] = lambda _: None,
         observer: Observer = NoObserver(),  # noqa: B008 - has no state
+        *,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> "SqliteStore":
         """Opens the file, creates it if needed, and migrates it to the newest schema. Close with `aclose`.
 
@@ -108,6 +113,7 @@ class SqliteStore:
             on_loss: Called once, on the event loop, when a file of the database was deleted or replaced. Nothing can be
                 stored from then on; closing saves what can be saved.
             observer: Receives a report of each transaction.
+            clock: The time now, for the age of events.
 
         Raises:
             StorageBusy: another server has the file open.
@@ -115,21 +121,19 @@ class SqliteStore:
             StorageCorrupt: it is damaged or not a database.
             StorageError: it cannot be opened.
         """
-        files = DatabaseFiles(settings.path)
-        lock = ProcessLock(files)
-        lock.acquire()
+        files, lock = _locked(settings.path)
         opened: list[aiosqlite.Connection] = []
         try:
             files.create()
             opened.append(writing := await open_connection(settings.path, read_only=False))
-            await run(writing, _bring_up_to_date, codec.version)
+            is_renewing = await run(writing, _bring_up_to_date, codec.version)
             for _ in range(3):
                 opened.append(await open_connection(settings.path, read_only=True))
             reading, long, searching = opened[1:]
             files.remember()
             accounts = Accounts(await run(writing, stored_accounts))
             sessions, changes = SessionCache(), CommitWriter(codec, settings.retained_events_per_session)
-            index_upkeep, removal = upkeep(writing), block_removal(writing)
+            index_upkeep, removal, changes.is_renewing = upkeep(writing), block_removal(writing), is_renewing
             writer = GroupWriter(
                 writing,
                 files,
@@ -144,14 +148,15 @@ class SqliteStore:
             await writer.start()
             timelines = await run(writing, Timelines.begin, writer.published_position)
             key = await run(writing, token_key)
-            renewal = Renewal(writing, codec)
-            await renewal.start()
+            renewal = Renewal(writer, changes, codec)
         except BaseException:
             for connection in opened:
                 await connection.close()
             lock.release()
             raise
-        for work in (steps := [index_upkeep, removal]):
+        retention = retaining(writer, settings.retained_events_per_session, settings.retained_events_days, clock)
+        steps: list[Steps] = [renewal, retention, index_upkeep, removal]
+        for work in steps:
             work.start()
         uploads, aside, searches = SqliteUploads(writer, reading, removal), LongReads(long), Searches(searching)
         reads = Reads(reading, aside, writer, sessions, accounts, renewal, searches, codec, settings.path)
@@ -212,7 +217,6 @@ class SqliteStore:
         if self._closed:
             return
         self._closed = True
-        await self._renewal.aclose()
         for work in self._steps:
             await work.aclose()
         await self._writer.aclose()
@@ -221,7 +225,16 @@ class SqliteStore:
         self._lock.release()
 
 
-def _bring_up_to_date(db: sqlite3.Connection, codec_version: int) -> None:
+def _locked(path: Path) -> tuple[DatabaseFiles, ProcessLock]:
+    files = DatabaseFiles(path)
+    lock = ProcessLock(files)
+    lock.acquire()
+    return files, lock
+
+
+def _bring_up_to_date(db: sqlite3.Connection, codec_version: int) -> bool:
+    """Returns whether messages of an older codec are still to be renewed."""
     migrate(db)
     adopt_codec(db, codec_version)
     adopt_words(db)
+    return not is_renewed(db)

@@ -30,7 +30,8 @@ from tests.support.fakes.domain_values import (
     make_turn,
 )
 from turnwire.api.wire.answers import messages, sessions, times, tools, turns
-from turnwire.api.wire.codec import ProtoCodec, end_of_list, frame
+from turnwire.api.wire.codec import ProtoCodec, end_of_list
+from turnwire.api.wire.framing import frame
 from turnwire.api.wire.requests.watches import KIND_NAMES
 from turnwire.domain.conversation import events as e
 from turnwire.domain.conversation.messages import (

@@ -7,7 +7,8 @@ import pytest
 
 from opencode.event import session_event_pb2 as pb
 from tests.support.fakes.domain_values import NOW, make_answer, make_file, make_message, make_part, make_permission
-from turnwire.api.wire.codec import ProtoCodec, frame
+from turnwire.api.wire.codec import ProtoCodec
+from turnwire.api.wire.framing import frame
 from turnwire.domain.conversation import events as e
 from turnwire.domain.conversation import messages as m
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice

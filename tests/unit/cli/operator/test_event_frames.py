@@ -6,7 +6,8 @@ from opencode.event.session_event_pb2 import SessionEvent
 from opencode.message.content_pb2 import Failure
 from opencode.message.message_pb2 import DisplayMessage, MessageList
 from tests.support.fakes.domain_values import NOW, make_message
-from turnwire.api.wire.codec import ProtoCodec, frame
+from turnwire.api.wire.codec import ProtoCodec
+from turnwire.api.wire.framing import frame
 from turnwire.cli.operator.event_frames import ProtoFrames
 from turnwire.domain.conversation import events as e
 from turnwire.storage.sqlite.care.inspection import EventFacts

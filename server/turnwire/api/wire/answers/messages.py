@@ -8,7 +8,7 @@ from turnwire.api.wire.answers.outcomes import failure, finish_reason, usage
 from turnwire.api.wire.answers.times import milliseconds, timestamp
 from turnwire.api.wire.answers.tools import tool_call
 from turnwire.domain.conversation import messages as m
-from turnwire.domain.conversation.display import DisplayMessage, role_of
+from turnwire.domain.conversation.display import role_of
 from turnwire.domain.money import Usage
 from turnwire.domain.text import utf8_bytes
 
@@ -29,6 +29,11 @@ BREAK_REASONS = {name.removeprefix("CONTEXT_BREAK_"): number for name, number in
 def role(message_type: content.MessageType.ValueType) -> str:
     """Returns who speaks in a message of this type: "user", "assistant" or "system", the last for unknown ones too."""
     return _ROLES.get(message_type, "system")
+
+
+def message_type(value: m.MessageType) -> content.MessageType.ValueType:
+    """Returns the type of a message."""
+    return _TYPES[value]
 
 
 def message_status(status: m.MessageStatus) -> content.MessageStatus.ValueType:
@@ -141,24 +146,19 @@ def sent_context(value: m.SentContext | None) -> content.SentContext | None:
     )
 
 
-def display(value: DisplayMessage) -> message_pb.DisplayMessage:
-    """Returns the display form of a message."""
-    source = value.message
+def display_header(source: m.Message) -> message_pb.DisplayMessage:
+    """Returns the display form of a message without what its parts add to it."""
     tokens = source.usage or Usage()
     return message_pb.DisplayMessage(
         message_id=source.message_id,
-        role=value.role,
-        text_parts=value.text_parts,
-        reasoning_parts=value.reasoning_parts,
+        role=role_of(source.type),
         tokens_input=tokens.prompt_total,
         tokens_output=tokens.shown_output,
         tokens_reasoning=tokens.reasoning_tokens,
-        tool_calls=[tool_call(shown.part_id, shown.call) for shown in value.tool_calls],
         message_type=_TYPES[source.type],
         status=_STATUSES[source.status],
         finish_reason=finish_reason(source.finish_reason),
         provider_finish_reason=source.provider_finish_reason,
-        files=map(file, value.files),
         usage=usage(source.usage),
         cost_pico_usd=source.cost_pico_usd,
         model_run=model_run(source.model_run),

@@ -10,9 +10,10 @@ from turnwire.ports.codec import Codec
 
 
 class EventFacts(Struct, frozen=True):
-    """What the frame of a durable event says about itself."""
+    """What a stored durable event says about itself."""
 
     session_id: str
+    """"" for a short event, which leaves it out."""
     sequence: int
     kind: str
     """The name of the kind's class, such as "MessageAdded"."""
@@ -24,7 +25,7 @@ class FrameReader(Protocol):
     """Reads stored frames, which the store itself treats as opaque. Pure."""
 
     def event(self, frame: bytes) -> EventFacts:
-        """Returns the facts of an event. Raises ValueError when the frame is not one event of a known kind."""
+        """Returns the facts of a short event or a frame. Raises ValueError when it is no event of a known kind."""
         ...
 
     def same_display(self, stored: bytes, made: bytes) -> bool:

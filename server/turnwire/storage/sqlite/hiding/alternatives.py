@@ -12,6 +12,7 @@ from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import AlternativesPage, Page
 from turnwire.storage.sqlite.hiding.marks import OFF, OFF_PATH, OFF_THE_PATH, SHOWN
 from turnwire.storage.sqlite.hiding.paths import branch_of
+from turnwire.storage.sqlite.part_rows import DISPLAY_BYTES
 from turnwire.storage.sqlite.reading.fitting import MAX_PAGE_BYTES, fitting
 from turnwire.storage.sqlite.reading.pages import cut, limit_of
 from turnwire.storage.sqlite.reading.rows import read_messages, session_row
@@ -20,8 +21,8 @@ _BATCH = 500
 """Ids in one statement: SQLite takes 32,766 variables, and long statements are parsed anew."""
 
 _LISTED = f"""
-SELECT place, id, length(display) FROM messages WHERE {OFF} AND previous = :previous AND place > :after
-UNION ALL SELECT place, id, length(display) FROM messages WHERE message_id = :on_path AND place > :after
+SELECT place, id, {DISPLAY_BYTES} FROM messages WHERE {OFF} AND previous = :previous AND place > :after
+UNION ALL SELECT place, id, {DISPLAY_BYTES} FROM messages WHERE message_id = :on_path AND place > :after
 ORDER BY place LIMIT :limit
 """
 

@@ -2,25 +2,21 @@
 
 import sqlite3
 
-import msgspec
-
-from turnwire.domain.conversation.messages import Part
 from turnwire.domain.pages import decode_token, encode_token
 from turnwire.ports.pages import OpenCall, OpenCallPage, Page
+from turnwire.storage.sqlite.part_rows import PART_COLUMNS, part_of
 from turnwire.storage.sqlite.reading.fitting import MAX_PAGE_BYTES, fitting
 from turnwire.storage.sqlite.reading.pages import cut, limit_of
 from turnwire.storage.sqlite.reading.rows import session_row
 
-_part = msgspec.json.Decoder(Part).decode
-
-_CALLS = """
-SELECT sessions.session_id, messages.message_id, messages.turn_id, parts.body, since_us, open_calls.tool_call_id
-FROM open_calls INDEXED BY {index}
+_CALLS = f"""
+SELECT sessions.session_id, messages.message_id, messages.turn_id, {PART_COLUMNS}, since_us, open_calls.tool_call_id
+FROM open_calls INDEXED BY {{index}}
 CROSS JOIN parts ON parts.id = open_calls.part
 CROSS JOIN messages ON messages.id = parts.message
 CROSS JOIN turns ON turns.turn_id = messages.turn_id AND turns.ended = 0
 CROSS JOIN sessions ON sessions.id = open_calls.session
-WHERE {where} AND (since_us, open_calls.tool_call_id) > (?, ?)
+WHERE {{where}} AND (since_us, open_calls.tool_call_id) > (?, ?)
 ORDER BY since_us, open_calls.tool_call_id LIMIT ?
 """
 """A turn whose end could not be stored with its messages has left calls that nobody waits for: `turns.ended`."""
@@ -37,7 +33,7 @@ def open_calls(db: sqlite3.Connection, tenant: str, session_id: str, tools: froz
         where += f" AND tool IN ({','.join('?' * len(names))})"
     index = "open_calls_of_sessions" if session_id else "open_calls_of_tenants"
     rows = db.execute(_CALLS.format(index=index, where=where), (owner, *names, *after, limit_of(page)))
-    found, left_out = fitting(rows, lambda row: len(row[3]), MAX_PAGE_BYTES)
+    found, left_out = fitting(rows, lambda row: len(row[3]) + len(row[4] or b"") + len(row[5] or b""), MAX_PAGE_BYTES)
     found, more = cut(found, page, left_out)
-    calls = tuple(OpenCall(session, message, turn, _part(body)) for session, message, turn, body, *_ in found)
+    calls = tuple(OpenCall(session, message, turn, part_of(*part[:3])) for session, message, turn, *part in found)
     return OpenCallPage(calls, encode_token(listed, *found[-1][-2:]) if more else "")

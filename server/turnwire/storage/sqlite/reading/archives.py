@@ -29,6 +29,7 @@ from turnwire.domain.conversation.messages import Branch, File, FinishReason, Me
 from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.storage.sqlite.connection import open_connection, run
 from turnwire.storage.sqlite.hiding.marks import OFF_PATH
+from turnwire.storage.sqlite.part_rows import PART_COLUMNS, part_of
 from turnwire.storage.sqlite.reading.queries import session
 from turnwire.storage.sqlite.reading.rows import session_row
 
@@ -37,7 +38,6 @@ BATCH_BYTES = 2**20
 """Of the texts of a batch; a record alone may be larger."""
 
 _message = msgspec.json.Decoder(Message).decode
-_part = msgspec.json.Decoder(Part).decode
 _turn = msgspec.json.Decoder(Turn).decode
 _created = msgspec.json.Decoder(datetime).decode
 
@@ -58,7 +58,7 @@ SELECT messages.id, place, messages.body,
             branch_turn, (SELECT turn_id FROM messages AS before WHERE before.message_id = messages.previous)
         )
     ), ''),
-    parts.body
+    {PART_COLUMNS}
 FROM messages LEFT JOIN parts ON parts.message = messages.id
 WHERE messages.session = ? AND messages.hidden = ? AND messages.queued = 0
 ORDER BY place, part_index
@@ -191,10 +191,10 @@ def _messages(db: sqlite3.Connection, row: int) -> Iterator[tuple[Message, bool,
 def _walk(db: sqlite3.Connection, row: int, hidden: bool) -> Iterator[_Found]:
     """Yields what is hidden, or what is not, in order."""
     rows = db.execute(_MESSAGES, (row, hidden))
-    for (_, place, body, ended, previous, turn_id), group in itertools.groupby(rows, key=lambda found: found[:6]):
-        parts = tuple(_part(part) for *_, part in group if part is not None)
+    for (_, place, header, ended, previous, turn_id), group in itertools.groupby(rows, key=lambda found: found[:6]):
+        parts = tuple(part_of(body, text, output) for *_, body, text, output in group if body is not None)
         branch = None if previous is None else Branch(previous_message_id=previous, turn_id=turn_id)
-        yield _Found(place, msgspec.structs.replace(_message(body), parts=parts), hidden, branch, ended)
+        yield _Found(place, msgspec.structs.replace(_message(header), parts=parts), hidden, branch, ended)
 
 
 def _files(message: Message) -> Iterator[str]:

@@ -1,13 +1,23 @@
 """Display forms, joined without parsing them."""
 
 import sqlite3
+from typing import NamedTuple
 
 from turnwire.domain.pages import encode_token
 from turnwire.ports.codec import Codec
 from turnwire.ports.pages import DisplayPage, Page
+from turnwire.storage.sqlite.part_rows import DISPLAY
 from turnwire.storage.sqlite.reading.fitting import MAX_PAGE_BYTES, fitting
 from turnwire.storage.sqlite.reading.pages import after_token, cut, limit_of, listing, order_of
 from turnwire.storage.sqlite.reading.rows import read_messages, session_row
+
+
+class _Shown(NamedTuple):
+    """Display forms as SQL."""
+
+    column: str
+    size: str
+    """Their lengths, which are known without joining them."""
 
 
 def display(
@@ -23,9 +33,10 @@ def display(
         renewing: Makes anew, for this answer alone, what an older version of it has stored. None when all is current.
     """
     row = session_row(db, tenant, session_id)
-    column = "display" if renewing is None else _renewed(db, renewing)
+    column = DISPLAY if renewing is None else _renewed(db, renewing)
+    size = "display_bytes" if renewing is None else f"length({column})"
     if page.size is None:
-        return _whole_display(db, row, page, column)
+        return _whole_display(db, row, page, _Shown(column, size))
     where, parameters = after_token(session_id, page)
     found = db.execute(
         f"SELECT {column}, queued, place FROM messages WHERE session = ? AND hidden = 0 {where}"
@@ -40,7 +51,7 @@ def display(
 
 def outdated(version: int) -> str:
     """Returns the condition, as SQL, that a message's display form is older than a version."""
-    return f"display_version < {version:d}"  # a parameter would keep SQLite from using the index
+    return f"display_version < {version:d}"
 
 
 def _renewed(db: sqlite3.Connection, codec: Codec) -> str:
@@ -54,35 +65,32 @@ def _renewed(db: sqlite3.Connection, codec: Codec) -> str:
         return frames[row]
 
     db.create_function("renewed", 1, renewed)
-    return f"CASE WHEN {outdated(codec.version)} THEN renewed(id) ELSE display END"
+    return f"CASE WHEN {outdated(codec.version)} THEN renewed(id) ELSE {DISPLAY} END"
 
 
-def _whole_display(db: sqlite3.Connection, session_row: int, page: Page, column: str) -> DisplayPage:
+def _whole_display(db: sqlite3.Connection, session_row: int, page: Page, shown: _Shown) -> DisplayPage:
     """Returns all display forms, or the newest that fit."""
-    if page.max_bytes is None or (frames := _all_that_fits(db, session_row, page, column)) is None:
-        return _newest_that_fit(db, session_row, page, column)
+    if page.max_bytes is None or (frames := _all_that_fits(db, session_row, page, shown)) is None:
+        return _newest_that_fit(db, session_row, page, shown)
     return DisplayPage(frames, "")
 
 
-def _all_that_fits(db: sqlite3.Connection, session_row: int, page: Page, column: str) -> bytes | None:
-    """Returns all display forms; None when they do not fit. One statement measures and reads them.
-
-    SQLite knows the length of a BLOB without reading it.
-    """
+def _all_that_fits(db: sqlite3.Connection, session_row: int, page: Page, shown: _Shown) -> bytes | None:
+    """Returns all display forms; None when they do not fit. One statement measures and reads them."""
     found: tuple[bytes | None] = db.execute(
-        f"SELECT CASE WHEN (SELECT total(length({column})) FROM messages WHERE session = ?1 AND hidden = 0) <= ?2 THEN"
-        f" coalesce(({_joined(column, page)}), x'') END",
+        f"SELECT CASE WHEN (SELECT total({shown.size}) FROM messages WHERE session = ?1 AND hidden = 0) <= ?2 THEN"
+        f" coalesce(({_joined(shown.column, page)}), x'') END",
         (session_row, page.max_bytes),
     ).fetchone()
     return found[0]
 
 
-def _newest_that_fit(db: sqlite3.Connection, session_row: int, page: Page, column: str) -> DisplayPage:
+def _newest_that_fit(db: sqlite3.Connection, session_row: int, page: Page, shown: _Shown) -> DisplayPage:
     db.execute("BEGIN")  # so that what was measured is what is read
     try:
-        first = _first_that_fits(db, session_row, page.max_bytes, column)
+        first = _first_that_fits(db, session_row, page.max_bytes, shown.size)
         where = "" if first is None else "AND (queued, place) >= (?2, ?3)"
-        (frames,) = db.execute(_joined(column, page, where), (session_row, *(first or ()))).fetchone()
+        (frames,) = db.execute(_joined(shown.column, page, where), (session_row, *(first or ()))).fetchone()
     finally:
         db.execute("COMMIT")
     return DisplayPage(frames or b"", "", first is not None)
@@ -101,14 +109,13 @@ def _joined(column: str, page: Page, where: str = "") -> str:
 
 
 def _first_that_fits(
-    db: sqlite3.Connection, session_row: int, max_bytes: int | None, column: str
+    db: sqlite3.Connection, session_row: int, max_bytes: int | None, size: str
 ) -> tuple[int, int] | None:
     """Returns the place of the oldest message whose display form fits with all newer ones; None when all fit."""
     if max_bytes is None:
         return None
     rows = db.execute(
-        f"SELECT length({column}), queued, place FROM messages WHERE session = ? AND hidden = 0"
-        " ORDER BY queued DESC, place DESC",
+        f"SELECT {size}, queued, place FROM messages WHERE session = ? AND hidden = 0 ORDER BY queued DESC, place DESC",
         (session_row,),
     )
     fit, left_out = fitting(rows, lambda row: row[0], max_bytes, refuses=True)

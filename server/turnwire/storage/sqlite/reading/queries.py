@@ -20,22 +20,13 @@ from turnwire.domain.money import Usage, add_known, add_usage
 from turnwire.domain.pages import decode_token, encode_token, wrong_token
 from turnwire.domain.principal import Principal
 from turnwire.ports.conversations import Conversation, StoredQuestion
-from turnwire.ports.pages import Bounds, EventPage, MessagePage, Page, PrunedSession, TurnPage
+from turnwire.ports.pages import MessagePage, Page, TurnPage
 from turnwire.ports.store import Spent, StoredRequest
 from turnwire.storage.sqlite.hiding.alternatives import with_alternatives
+from turnwire.storage.sqlite.part_rows import DISPLAY_BYTES
 from turnwire.storage.sqlite.reading.fitting import MAX_PAGE_BYTES, fitting
 from turnwire.storage.sqlite.reading.pages import after_token, cut, limit_of, listing, order_of
-from turnwire.storage.sqlite.reading.rows import (
-    EVENTS_OF_TENANT,
-    ONE_SESSION,
-    SESSION_COLUMNS,
-    read_messages,
-    session_of,
-    session_row,
-)
-
-EVENT_PAGE_BYTES = 64 * 1024
-"""About what one write to a watcher carries; more would only wait in memory."""
+from turnwire.storage.sqlite.reading.rows import ONE_SESSION, SESSION_COLUMNS, read_messages, session_of, session_row
 
 _permission = msgspec.json.Decoder(PermissionRequest).decode
 _turn = msgspec.json.Decoder(Turn).decode
@@ -266,71 +257,6 @@ def files(db: sqlite3.Connection, tenant: str, hashes: Iterable[str]) -> dict[st
     return dict(row for row in found if row)
 
 
-def session_bounds(db: sqlite3.Connection, tenant: str, session_id: str) -> Bounds:
-    """Returns which sequences are kept; see `TenantStore.session_bounds`."""
-    row = db.execute(f"SELECT pruned_through, head_sequence {ONE_SESSION}", (tenant, session_id)).fetchone()
-    if row is None:
-        raise SessionNotFound(session_id)
-    return Bounds(*row)
-
-
-def log_bounds(db: sqlite3.Connection, tenant: str) -> Bounds:
-    """Returns which positions are kept; see `TenantStore.log_bounds`."""
-    newest = f"SELECT position {EVENTS_OF_TENANT} ORDER BY position DESC LIMIT 1"
-    row = db.execute(f"SELECT pruned_through, coalesce(({newest}), 0) FROM log_state", (tenant,)).fetchone()
-    return Bounds(row[0], max(row))
-
-
-def session_events(
-    db: sqlite3.Connection, tenant: str, session_id: str, after: int, kinds: frozenset[str] | None
-) -> EventPage:
-    """Returns a page of a session's events; see `TenantStore.session_events`."""
-    return _event_page(db, tenant, session_id, after, kinds)
-
-
-def log_events(db: sqlite3.Connection, tenant: str, after: int, kinds: frozenset[str] | None) -> EventPage:
-    """Returns a page of all events; see `TenantStore.log_events`."""
-    return _event_page(db, tenant, None, after, kinds)
-
-
-def _event_page(
-    db: sqlite3.Connection, tenant: str, session_id: str | None, after: int, kinds: frozenset[str] | None
-) -> EventPage:
-    """Reads events of all kinds until a page is full, so that a filter does not hold up other readers."""
-    frames: list[bytes] = []
-    size, last = 0, after
-    lost: tuple[PrunedSession, ...] = ()
-    db.execute("BEGIN")  # so that the events and the bound are of the same moment
-    try:
-        if session_id is None:
-            pruned = db.execute("SELECT pruned_through FROM log_state").fetchone()
-            newer = (
-                "SELECT session_id, pruned_through, pruned_position FROM sessions INDEXED BY sessions_pruned"
-                " WHERE tenant = ? AND pruned_position > 0 AND pruned_position > ?"
-            )
-            lost = tuple(PrunedSession(*row) for row in db.execute(newer, (tenant, after)))
-            query = f"SELECT position, kind, frame {EVENTS_OF_TENANT} AND position > ? ORDER BY position"
-            rows = db.execute(query, (tenant, after))
-        else:
-            pruned = db.execute(f"SELECT pruned_through {ONE_SESSION}", (tenant, session_id)).fetchone()
-            query = (
-                "SELECT sequence, kind, frame FROM events INDEXED BY events_in_order"
-                " WHERE session_id = ? AND sequence > ? AND tenant = ? ORDER BY sequence"
-            )
-            rows = db.execute(query, (session_id, after, tenant))
-        for order, kind, frame in rows:
-            last = order
-            size += len(frame)
-            if kinds is None or kind in kinds:
-                frames.append(frame)
-            if size >= EVENT_PAGE_BYTES:
-                break
-        rows.close()
-    finally:
-        db.execute("COMMIT")
-    return EventPage(tuple(frames), last, pruned[0] if pruned else 0, lost)
-
-
 def _turn_row(db: sqlite3.Connection, session_row: int, turn_id: str) -> int:
     """Returns the row of the turn in a page token. The row itself would show how many turns the server has."""
     row = db.execute("SELECT id FROM turns WHERE turn_id = ? AND session = ?", (turn_id, session_row)).fetchone()
@@ -347,7 +273,7 @@ def _page_of_ids(db: sqlite3.Connection, session_id: str, session_row: int, page
     where, parameters = after_token(session_id, page)
     # A display form has about the bytes of its message. A result that is shown with its call has none; it counts there.
     found = db.execute(
-        "SELECT id, queued, place, length(display) FROM messages"
+        f"SELECT id, queued, place, {DISPLAY_BYTES} FROM messages"
         f" WHERE session = ? AND hidden = 0 {where} ORDER BY {order_of(page)} LIMIT ?",
         (session_row, *parameters, limit_of(page)),
     )

@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from turnwire.domain.conversation.messages import Message, Part
+from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import SessionNotFound
+from turnwire.storage.sqlite.part_rows import PART_COLUMNS, part_of
 
 _message = msgspec.json.Decoder(Message).decode
-_part = msgspec.json.Decoder(Part).decode
 _session = msgspec.json.Decoder(Session).decode
 
 ONE_SESSION = "FROM sessions INDEXED BY sessions_of_tenants WHERE tenant = ? AND session_id = ?"
@@ -49,14 +49,14 @@ def read_messages(
 ) -> tuple[Message, ...]:
     """Returns messages with their parts, in one query. `where` and `order` are SQL."""
     rows = db.execute(
-        "SELECT messages.id, messages.body, previous, parts.body"
+        f"SELECT messages.id, messages.body, previous, {PART_COLUMNS}"
         " FROM messages LEFT JOIN parts ON parts.message = messages.id"
         f" WHERE {where} ORDER BY {order}, part_index",
         parameters,
     )
     found = []
     for (_, header, previous), group in itertools.groupby(rows, key=lambda row: row[:3]):
-        parts = tuple(_part(body) for *_, body in group if body is not None)
+        parts = tuple(part_of(body, text, output) for *_, body, text, output in group if body is not None)
         found.append(msgspec.structs.replace(_message(header), parts=parts, previous_message_id=previous))
     return tuple(found)
 

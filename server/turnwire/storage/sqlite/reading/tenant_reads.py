@@ -38,6 +38,7 @@ from turnwire.storage.sqlite.hiding.alternatives import alternatives_of
 from turnwire.storage.sqlite.histories.reading import Conversations
 from turnwire.storage.sqlite.listing.pages import session_page
 from turnwire.storage.sqlite.listing.queries import Place, Room, Step, step
+from turnwire.storage.sqlite.log import replay
 from turnwire.storage.sqlite.long_reads import LongReads, unless_long
 from turnwire.storage.sqlite.open_calls import listing
 from turnwire.storage.sqlite.reading import archives, displays, queries, usage, waiting
@@ -207,26 +208,29 @@ class TenantReads:
 
     async def session_bounds(self, session_id: str) -> Bounds:
         """Returns which sequences are kept."""
-        bounds = await run(self._reads.connection, queries.session_bounds, self._tenant, session_id)
+        bounds = await run(self._reads.connection, replay.session_bounds, self._tenant, session_id)
         await self._reads.writer.published(session_id)
         return bounds
 
     async def log_bounds(self) -> Bounds:
         """Returns which positions are kept."""
-        bounds = await run(self._reads.connection, queries.log_bounds, self._tenant)
+        bounds = await run(self._reads.connection, replay.log_bounds, self._tenant)
         await self._reads.writer.published()
         return bounds
 
     async def session_events(self, session_id: str, after: int, kinds: frozenset[str] | None) -> EventPage:
         """Returns a page of a session's events."""
-        page = await run(self._reads.connection, queries.session_events, self._tenant, session_id, after, kinds)
-        await self._reads.writer.published(session_id)
+        reads = self._reads
+        wanted = (self._tenant, session_id, after)
+        page = await run(reads.connection, replay.session_events, reads.codec, *wanted, kinds=kinds)
+        await reads.writer.published(session_id)
         return page
 
     async def log_events(self, after: int, kinds: frozenset[str] | None) -> EventPage:
         """Returns a page of all events."""
-        page = await run(self._reads.connection, queries.log_events, self._tenant, after, kinds)
-        await self._reads.writer.published()
+        reads = self._reads
+        page = await run(reads.connection, replay.log_events, reads.codec, self._tenant, after, kinds=kinds)
+        await reads.writer.published()
         return page
 
     async def _by_length(self, query: Callable[..., T], session_id: str, *args: object) -> T:

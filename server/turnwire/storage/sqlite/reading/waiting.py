@@ -5,6 +5,7 @@ import sqlite3
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry
 from turnwire.domain.pages import decode_token, encode_token
 from turnwire.ports.pages import Page, QueuePage
+from turnwire.storage.sqlite.part_rows import DISPLAY_BYTES
 from turnwire.storage.sqlite.reading.fitting import MAX_PAGE_BYTES, fitting
 from turnwire.storage.sqlite.reading.pages import cut, limit_of
 from turnwire.storage.sqlite.reading.rows import read_messages, session_row
@@ -19,7 +20,7 @@ def queue(db: sqlite3.Connection, tenant: str, session_id: str, page: Page) -> Q
         [after] = decode_token(page.token, listing, int) if page.token else [0]
         (revision,) = db.execute("SELECT queue_revision FROM sessions WHERE id = ?", (row,)).fetchone()
         found = db.execute(
-            "SELECT id, place, length(display), message_id, turn_id,"
+            f"SELECT id, place, {DISPLAY_BYTES}, message_id, turn_id,"
             " (SELECT json_extract(turns.body, '$.busy_policy') FROM turns WHERE turns.turn_id = messages.turn_id)"
             " FROM messages WHERE session = ? AND hidden = 0 AND queued = 1 AND place > ? ORDER BY place LIMIT ?",
             (row, after, limit_of(page)),

@@ -1,4 +1,4 @@
-"""Version 7: alternatives of messages, open calls of client tools, lists with filters, and totals of tenants."""
+"""Version 7: alternatives, open calls of client tools, lists with filters, totals of tenants, texts stored once."""
 
 _BRANCHES = """
 -- the sequence of the last change of the path; 0: it never changed, and no message has alternatives
@@ -94,5 +94,80 @@ SELECT tenant, quarter / 96, sum(coalesce(input_tokens, 0) + coalesce(cache_read
 FROM usage GROUP BY 1, 2;
 """
 
-MIGRATION = _BRANCHES + _LEASES + _SESSION_LISTS + _TOTALS
+_TEXTS = """
+-- the texts of a part, in UTF-8; body has them when shown is NULL (rows of older versions, until they are renewed).
+-- shown and shown_between: what stands before and between them in the display form; see storage/sqlite/part_rows.py
+ALTER TABLE parts ADD COLUMN text BLOB;
+ALTER TABLE parts ADD COLUMN output BLOB;
+ALTER TABLE parts ADD COLUMN shown BLOB;
+ALTER TABLE parts ADD COLUMN shown_between BLOB;
+-- of the whole display form; messages.display is only its beginning now. 0 in rows of older versions
+ALTER TABLE messages ADD COLUMN display_bytes INTEGER NOT NULL DEFAULT 0;
+-- what is still of an older version of the codec: among the messages with ids below this one
+CREATE TABLE renewal_backlog (
+    id     INTEGER PRIMARY KEY,
+    below  INTEGER NOT NULL
+) STRICT;
+DROP INDEX IF EXISTS messages_outdated;
+"""
+
+_TRIGGERS = """
+DROP TRIGGER part_added;
+DROP TRIGGER part_changed;
+DROP TRIGGER message_removed;
+CREATE TRIGGER part_added AFTER INSERT ON parts BEGIN
+    UPDATE sessions SET stored_bytes = stored_bytes
+        + length(CAST(new.body AS BLOB)) + coalesce(length(new.text), 0) + coalesce(length(new.output), 0)
+    WHERE id = (SELECT session FROM messages WHERE id = new.message);
+END;
+CREATE TRIGGER part_changed AFTER UPDATE OF body, text, output ON parts BEGIN
+    UPDATE sessions SET stored_bytes = stored_bytes
+        + length(CAST(new.body AS BLOB)) + coalesce(length(new.text), 0) + coalesce(length(new.output), 0)
+        - length(CAST(old.body AS BLOB)) - coalesce(length(old.text), 0) - coalesce(length(old.output), 0)
+    WHERE id = (SELECT session FROM messages WHERE id = new.message);
+END;
+CREATE TRIGGER message_removed BEFORE DELETE ON messages BEGIN
+    UPDATE sessions SET stored_bytes = stored_bytes - length(CAST(old.body AS BLOB)) - (
+        SELECT coalesce(sum(
+            length(CAST(body AS BLOB)) + coalesce(length(text), 0) + coalesce(length(output), 0)
+        ), 0) FROM parts WHERE message = old.id
+    ) WHERE id = old.session;
+END;
+
+-- a row that is renewed says what it said before
+ALTER TABLE search_removals ADD COLUMN text BLOB;
+ALTER TABLE search_removals ADD COLUMN output BLOB;
+DROP TRIGGER part_removed;
+DROP TRIGGER part_rewritten;
+CREATE TRIGGER part_removed BEFORE DELETE ON parts BEGIN
+    INSERT INTO search_removals (id, facets, excerpt, body, text, output)
+    SELECT id, facets, excerpt, CASE WHEN excerpt IS NULL THEN old.body END,
+        CASE WHEN excerpt IS NULL THEN old.text END, CASE WHEN excerpt IS NULL THEN old.output END
+    FROM search_entries WHERE part = old.id;
+    DELETE FROM search_entries WHERE part = old.id;
+END;
+CREATE TRIGGER part_rewritten BEFORE UPDATE OF body, text, output ON parts
+WHEN old.shown IS NOT NULL
+    AND (old.body <> new.body OR old.text IS NOT new.text OR old.output IS NOT new.output) BEGIN
+    INSERT INTO search_removals (id, facets, excerpt, body, text, output)
+    SELECT id, facets, excerpt, CASE WHEN excerpt IS NULL THEN old.body END,
+        CASE WHEN excerpt IS NULL THEN old.text END, CASE WHEN excerpt IS NULL THEN old.output END
+    FROM search_entries WHERE part = old.id;
+    DELETE FROM search_entries WHERE part = old.id;
+END;
+"""
+
+_RETENTION = """
+-- the newest position of the log at the beginning of an hour since 1970: events up to it are older
+CREATE TABLE log_hours (
+    hour      INTEGER PRIMARY KEY,
+    position  INTEGER NOT NULL
+) STRICT;
+-- of the first event of a turn; 0 where that was not kept. What a turn has told is kept while it runs
+ALTER TABLE turns ADD COLUMN first_sequence INTEGER NOT NULL DEFAULT 0;
+"""
+
+_LOG = _TEXTS + _TRIGGERS + _RETENTION
+
+MIGRATION = _BRANCHES + _LEASES + _SESSION_LISTS + _TOTALS + _LOG
 """To this version from the one before. `folded` and `microseconds` are functions that `migrate` gives to SQLite."""

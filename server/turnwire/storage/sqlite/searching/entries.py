@@ -4,12 +4,11 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
-import msgspec
-
-from turnwire.domain.conversation.messages import Message, MessageStatus, Part
+from turnwire.domain.conversation.messages import Message, MessageStatus
 from turnwire.domain.principal import staged_for
 from turnwire.domain.searching.content import searched_text
 from turnwire.domain.searching.words import tokens
+from turnwire.storage.sqlite.part_rows import PART_BYTES, part_of
 from turnwire.storage.sqlite.reading.fitting import fitting
 from turnwire.storage.sqlite.searching.facets import facets_of, indexed_words
 
@@ -24,8 +23,6 @@ _LAST_SECOND = 2**38
 
 _FINAL = frozenset(MessageStatus) - {MessageStatus.QUEUED, MessageStatus.STREAMING}
 
-_part = msgspec.json.Decoder(Part).decode
-
 IndexRow = tuple[int, str]
 """A row of the index: its id, and its words."""
 
@@ -37,7 +34,7 @@ _NEWEST = (
 )
 
 _PARTS = (
-    "SELECT part_index, parts.id, facets, length(parts.body), (SELECT id FROM search_tenants WHERE tenant = ?2)"
+    f"SELECT part_index, parts.id, facets, {PART_BYTES}, (SELECT id FROM search_tenants WHERE tenant = ?2)"
     " FROM parts LEFT JOIN search_entries ON search_entries.part = parts.id WHERE parts.message = ?1"
 )
 
@@ -97,12 +94,14 @@ def remove_some(db: sqlite3.Connection, count: int, characters: int) -> bool:
         count: Most entries.
         characters: Of their texts together, but for the last one.
     """
-    found = db.execute("SELECT id, facets, excerpt, body FROM search_removals ORDER BY id LIMIT ?", (count,))
-    rows, _ = fitting(found, lambda row: len(row[2] or row[3]), characters)
-    for entry, facets, excerpt, body in rows:
+    found = db.execute(
+        "SELECT id, facets, excerpt, body, text, output FROM search_removals ORDER BY id LIMIT ?", (count,)
+    )
+    rows, _ = fitting(found, lambda row: len(row[2] or row[3]) + len(row[4] or b"") + len(row[5] or b""), characters)
+    for entry, facets, *stored in rows:
         try:
-            text = entry_text(excerpt, body)
-        except msgspec.DecodeError:
+            text = entry_text(*stored)
+        except ValueError:
             db.execute("UPDATE search_state SET version = ''")
             text = ""
         words = indexed_words(facets, tokens(text))  # FTS5 has to be told the same text again
@@ -111,9 +110,9 @@ def remove_some(db: sqlite3.Connection, count: int, characters: int) -> bool:
     return bool(rows)
 
 
-def entry_text(excerpt: str | None, body: str) -> str:
-    """Returns the text of an entry: its excerpt, or what the body of its part says."""
-    return searched_text(_part(body).content) if excerpt is None else excerpt
+def entry_text(excerpt: str | None, body: str, text: bytes | None, output: bytes | None) -> str:
+    """Returns the text of an entry: its excerpt, or what its part says. Raises ValueError when that is damaged."""
+    return searched_text(part_of(body, text, output).content) if excerpt is None else excerpt
 
 
 def tenant_number(db: sqlite3.Connection, tenant: str) -> int:
@@ -149,8 +148,9 @@ def _free_id(db: sqlite3.Connection, at: datetime) -> int:
 
 def _take_out(db: sqlite3.Connection, part: int) -> None:
     db.execute(
-        "INSERT INTO search_removals (id, facets, excerpt, body)"
-        " SELECT search_entries.id, facets, excerpt, CASE WHEN excerpt IS NULL THEN body END"
+        "INSERT INTO search_removals (id, facets, excerpt, body, text, output)"
+        " SELECT search_entries.id, facets, excerpt, CASE WHEN excerpt IS NULL THEN body END,"
+        " CASE WHEN excerpt IS NULL THEN text END, CASE WHEN excerpt IS NULL THEN output END"
         " FROM search_entries JOIN parts ON parts.id = part WHERE part = ?",
         (part,),
     )

@@ -41,7 +41,8 @@ AND at_us >= :start AND at_us < :end ORDER BY search_index.rowid
 _SHOWN = """
 SELECT session, messages.message_id, json_extract(messages.body, '$.type'),
     coalesce(json_extract(messages.body, '$.sender_name'), ''), at_us, part_index, excerpt,
-    CASE WHEN excerpt IS NULL THEN parts.body END
+    CASE WHEN excerpt IS NULL THEN parts.body END, CASE WHEN excerpt IS NULL THEN parts.text END,
+    CASE WHEN excerpt IS NULL THEN parts.output END
 FROM search_entries JOIN parts ON parts.id = search_entries.part JOIN messages ON messages.id = parts.message
 JOIN sessions ON sessions.id = messages.session
 WHERE search_entries.id = ? AND hidden = 0 AND queued = 0 AND sessions.tenant = ?
@@ -161,7 +162,7 @@ def _hits(db: sqlite3.Connection, tenant: str, search: Search, ids: list[int]) -
         row = db.execute(_SHOWN, (entry, tenant)).fetchone()
         if row is None:  # hidden or removed since the first page
             continue
-        session, message_id, type, sender_name, at_us, part_index, excerpt, body = row
+        session, message_id, type, sender_name, at_us, part_index, *stored = row
         if session not in sessions:
             query = "SELECT session_id, coalesce(json_extract(body, '$.title'), '') FROM sessions WHERE id = ?"
             sessions[session] = db.execute(query, (session,)).fetchone()
@@ -176,7 +177,7 @@ def _hits(db: sqlite3.Connection, tenant: str, search: Search, ids: list[int]) -
                 type=MessageType(type),
                 created_at=datetime.fromtimestamp(at_us / 1_000_000, UTC),
                 sender_name=sender_name,
-                snippet=snippet(entry_text(excerpt, body), search.query),
+                snippet=snippet(entry_text(*stored), search.query),
             )
         )
     return tuple(hits), read

@@ -21,7 +21,8 @@ _SATURATION, _BY_LENGTH = 1.2, 0.75
 """How soon more of the same word says nothing new, and how much a long text counts less: the usual k1 and b."""
 
 _CONTENT = (
-    "SELECT excerpt, CASE WHEN excerpt IS NULL THEN body END FROM search_entries JOIN parts ON parts.id = part"
+    "SELECT excerpt, CASE WHEN excerpt IS NULL THEN body END, CASE WHEN excerpt IS NULL THEN text END,"
+    " CASE WHEN excerpt IS NULL THEN output END FROM search_entries JOIN parts ON parts.id = part"
     " WHERE search_entries.id = ?"
 )
 
@@ -71,5 +72,4 @@ def _weight(all: int, having: int) -> float:
 
 
 def _beginning(db: sqlite3.Connection, entry: int) -> list[str]:
-    excerpt, body = db.execute(_CONTENT, (entry,)).fetchone()
-    return tokens(entry_text(excerpt, body)[:COUNTED_CHARACTERS])
+    return tokens(entry_text(*db.execute(_CONTENT, (entry,)).fetchone())[:COUNTED_CHARACTERS])

@@ -8,6 +8,7 @@ import msgspec
 
 from turnwire.domain.searching.words import VERSION
 from turnwire.storage.sqlite.connection import transaction
+from turnwire.storage.sqlite.part_rows import DISPLAY_BYTES
 from turnwire.storage.sqlite.reading.fitting import fitting
 from turnwire.storage.sqlite.reading.rows import read_messages
 from turnwire.storage.sqlite.searching.entries import IndexRow, add_rows, index_message, remove_some
@@ -69,7 +70,7 @@ def work_some(db: sqlite3.Connection) -> bool:
 def _index_some(db: sqlite3.Connection) -> None:
     """Indexes the newest messages of the backlog, and notes how far that is."""
     backlog, below = db.execute("SELECT id, below FROM search_backlog").fetchone()
-    newest = "SELECT id, length(display) FROM messages WHERE id < ? ORDER BY id DESC LIMIT ?"
+    newest = f"SELECT id, {DISPLAY_BYTES} FROM messages WHERE id < ? ORDER BY id DESC LIMIT ?"
     found = db.execute(newest, (below, STEP_MESSAGES))
     rows, _ = fitting(found, lambda row: row[1], STEP_BYTES)
     if not rows:

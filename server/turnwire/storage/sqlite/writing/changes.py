@@ -41,11 +41,12 @@ from turnwire.storage.sqlite.hiding.alternatives import alternatives
 from turnwire.storage.sqlite.hiding.changes import rewind
 from turnwire.storage.sqlite.hiding.paths import select_path
 from turnwire.storage.sqlite.listing.entries import list_session
+from turnwire.storage.sqlite.log.pruning import MAX_PRUNED, PRUNE_SLACK, prune
 from turnwire.storage.sqlite.reading.rows import read_messages
 from turnwire.storage.sqlite.searching.entries import IndexRow, add_rows
 from turnwire.storage.sqlite.staging.changes import adopt, drop_some, move_files
 from turnwire.storage.sqlite.writing.archived import mark_archived
-from turnwire.storage.sqlite.writing.events import PRUNE_SLACK, append_events, prune
+from turnwire.storage.sqlite.writing.events import append_events
 from turnwire.storage.sqlite.writing.messages import put_file, put_message, remove_message, remove_session
 from turnwire.storage.sqlite.writing.queue import order_queue, require_revision
 from turnwire.storage.sqlite.writing.unit import SessionRow, Unit, microseconds, session_text, text
@@ -61,6 +62,8 @@ class CommitWriter:
         """
         self._codec = codec
         self._retained_events = retained_events
+        self.is_renewing = True
+        """Whether rows of an older version of the codec may be there. Set on the writer's thread, or before it."""
         self.next_position = 0
         """Position of the next event. The writer sets it before a transaction and restores it after a rollback."""
         self.deltas: list[Delta] = []
@@ -83,6 +86,7 @@ class CommitWriter:
             commit.session_id,
             is_branched=row.branched_at > 0,
             archived_at_us=row.archived_at_us,
+            is_renewing=self.is_renewing,
             index_rows=self.index_rows,
         )
         before, stored_bytes, removed = row.head_sequence, 0, False
@@ -103,7 +107,8 @@ class CommitWriter:
         head = before + len(stored)
         if not removed:
             if head - row.pruned_through > self._retained_events + PRUNE_SLACK:
-                prune(db, row.id, commit.session_id, head - self._retained_events)
+                through = min(head - self._retained_events, row.pruned_through + MAX_PRUNED)
+                prune(db, row.id, commit.session_id, through)
             (stored_bytes,) = db.execute(
                 "UPDATE sessions SET head_sequence = ?, updated_at_us = ? WHERE id = ? RETURNING stored_bytes",
                 (head, microseconds(_updated_at(commit)), row.id),
@@ -139,7 +144,7 @@ class CommitWriter:
             case HideMessages() | ShowMessages() | SelectPath():
                 self._change_path(unit, change)
             case PutTurn(turn):
-                _put_turn(db, session, turn)
+                _put_turn(db, row, turn)
             case PutSession(value):
                 _put_session(unit, value)
             case RemoveMessage(message_id):
@@ -225,12 +230,13 @@ def _carry_out_staged(unit: Unit, change: Change) -> None:
         drop_some(unit, change)
 
 
-def _put_turn(db: sqlite3.Connection, session: int, turn: Turn) -> None:
+def _put_turn(db: sqlite3.Connection, session: SessionRow, turn: Turn) -> None:
+    first = session.head_sequence + 1
     done = db.execute(
-        "INSERT INTO turns (turn_id, session, ended, body) VALUES (?, ?, ?, ?)"
+        "INSERT INTO turns (turn_id, session, ended, body, first_sequence) VALUES (?, ?, ?, ?, ?)"
         " ON CONFLICT (turn_id) DO UPDATE SET ended = excluded.ended, body = excluded.body"
         " WHERE turns.session = excluded.session",
-        (turn.turn_id, session, turn.status is TurnStatus.ENDED, text(turn)),
+        (turn.turn_id, session.id, turn.status is TurnStatus.ENDED, text(turn), first),
     )
     if not done.rowcount:
         raise StorageError(f"turn {turn.turn_id} belongs to another session", {"id": turn.turn_id})

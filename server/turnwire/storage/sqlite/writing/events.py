@@ -1,6 +1,5 @@
-"""The events of a commit: their numbers, their frames, and which of them are kept."""
+"""The events of a commit: their numbers and their frames."""
 
-import sqlite3
 from collections.abc import Iterator
 
 import msgspec
@@ -28,9 +27,6 @@ from turnwire.storage.sqlite.writing.archived import mark_told
 from turnwire.storage.sqlite.writing.queue import queue_changed
 from turnwire.storage.sqlite.writing.unit import Unit
 
-PRUNE_SLACK = 256
-"""How many events over the limit a session may have: pruning one at a time would write more than it frees."""
-
 
 def append_events(unit: Unit, commit: Commit, codec: Codec, position: int) -> list[StoredEvent]:
     """Stores the events of a commit, after its changes.
@@ -56,7 +52,8 @@ def append_events(unit: Unit, commit: Commit, codec: Codec, position: int) -> li
         frame = codec.encode_event(event)
         stored.append(StoredEvent(event, frame, unit.session.tenant))
         kind = type(new.kind).__name__
-        rows.append((event.position, commit.session_id, sequence, kind, frame, unit.session.tenant))
+        short = codec.shorten_event(event)
+        rows.append((event.position, commit.session_id, sequence, kind, short, unit.session.tenant))
     if rows:
         columns = "position, session_id, sequence, kind, frame, tenant"
         unit.db.executemany(f"INSERT INTO events ({columns}) VALUES (?, ?, ?, ?, ?, ?)", rows)
@@ -86,18 +83,6 @@ def _told(unit: Unit, commit: Commit) -> Iterator[NewEvent]:
 def _is_same_path(unit: Unit, kind: ConversationChanged) -> bool:
     selected = kind.change is ConversationChange.ALTERNATIVE_SELECTED
     return selected and unit.rewound is not None and not unit.rewound.messages
-
-
-def prune(db: sqlite3.Connection, session: int, session_id: str, through: int) -> None:
-    """Drops a session's events up to a sequence."""
-    (position,) = db.execute(
-        "SELECT max(position) FROM events WHERE session_id = ? AND sequence <= ?", (session_id, through)
-    ).fetchone()
-    db.execute("DELETE FROM events WHERE session_id = ? AND sequence <= ?", (session_id, through))
-    db.execute(
-        "UPDATE sessions SET pruned_through = ?, pruned_position = coalesce(?, pruned_position) WHERE id = ?",
-        (through, position, session),
-    )
 
 
 def _numbered(unit: Unit, kind: DurableKind, sequence: int) -> DurableKind:

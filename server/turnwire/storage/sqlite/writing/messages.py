@@ -9,12 +9,14 @@ import msgspec
 from turnwire.domain.conversation.messages import Branch, File, MessageStatus, Part, ToolUse
 from turnwire.domain.errors import StorageError
 from turnwire.domain.principal import is_staging, staged_for
-from turnwire.ports.codec import Codec
+from turnwire.ports.codec import Codec, ShownPart
 from turnwire.ports.commit import PutFile, PutMessage
 from turnwire.storage.sqlite.hiding.changes import leave_place
 from turnwire.storage.sqlite.hiding.marks import HIDDEN_FOR_EVER, NEVER_HIDDEN, OFF_PATH
 from turnwire.storage.sqlite.hiding.paths import carry_branches, keep_turn
+from turnwire.storage.sqlite.log.renewing import renew_message
 from turnwire.storage.sqlite.open_calls.filing import IS_FILED, file_call
+from turnwire.storage.sqlite.part_rows import part_row
 from turnwire.storage.sqlite.searching.entries import index_message
 from turnwire.storage.sqlite.writing.unit import Unit, text
 
@@ -26,6 +28,9 @@ def put_message(unit: Unit, change: PutMessage, codec: Codec) -> None:
         StorageError: the id is that of a message of another session, or a file is not stored.
     """
     message, session = change.message, unit.session
+    if unit.is_renewing:  # parts that the change does not name may be those of an older version
+        renew_message(unit.db, codec, message.message_id)
+    form = codec.display_form(message)
     if change.at_end:
         leave_place(unit.db, session.id, message.message_id)
     values = {
@@ -36,7 +41,8 @@ def put_message(unit: Unit, change: PutMessage, codec: Codec) -> None:
         "at_end": change.at_end,
         "never_hidden": NEVER_HIDDEN,
         "body": text(msgspec.structs.replace(message, parts=(), **_ASSIGNED)),
-        "display": codec.encode_display(message),
+        "display": form.head,
+        "display_bytes": form.size_bytes,
         "display_version": codec.version,
     }
     if unit.is_branched:
@@ -45,7 +51,7 @@ def put_message(unit: Unit, change: PutMessage, codec: Codec) -> None:
     if row is None:
         raise StorageError(f"message {message.message_id} belongs to another session", {"id": message.message_id})
     for index in change.part_indexes:
-        _put_part(unit, row[0], message.parts[index])
+        _put_part(unit, row[0], message.parts[index], form.parts[index])
     if change.is_hidden:
         hide = "UPDATE messages SET hidden = 1, hidden_at = ? WHERE id = ?"
         unit.db.execute(hide, (HIDDEN_FOR_EVER, row[0]))
@@ -92,23 +98,24 @@ def put_file(unit: Unit, change: PutFile) -> None:
     unit.file_bytes += added * len(change.content)
 
 
-def _put_part(unit: Unit, message_row: int, part: Part) -> None:
+def _put_part(unit: Unit, message_row: int, part: Part, shown: ShownPart) -> None:
+    stored = part_row(part, shown)
     if isinstance(part.content, ToolUse):
-        _put_tool_call(unit, message_row, part, part.content)
+        _put_tool_call(unit, (message_row, part.index, *stored, None, part.part_id), part.part_id, part.content)
         return
     file = _file_row(unit, part.content.sha256) if isinstance(part.content, File) else None
-    unit.db.execute(_PUT_PART, (message_row, part.index, text(part), file, None))
+    unit.db.execute(_PUT_PART, (message_row, part.index, *stored, file, None))
 
 
-def _put_tool_call(unit: Unit, message_row: int, part: Part, call: ToolUse) -> None:
+def _put_tool_call(unit: Unit, values: tuple[object, ...], part_id: str, call: ToolUse) -> None:
     """Writes a tool call and the files of its result.
 
     Only a call that has or had files, or that opens or closes for clients, needs more statements.
     """
     db = unit.db
     query = f"{_PUT_PART} RETURNING id, EXISTS (SELECT 1 FROM part_files WHERE part = parts.id), {IS_FILED}"
-    row, had_files, is_filed = db.execute(query, (message_row, part.index, text(part), None, part.part_id)).fetchone()
-    file_call(unit, row, part.part_id, call, is_filed=bool(is_filed))
+    row, had_files, is_filed = db.execute(query, values).fetchone()
+    file_call(unit, row, part_id, call, is_filed=bool(is_filed))
     hashes = {file.sha256 for file in (*call.files, call.full_output) if file is not None}
     files = {_file_row(unit, sha256) for sha256 in hashes}
     before: set[int] = set()
@@ -160,19 +167,21 @@ _REMOVE_UNUSED = (
 )
 
 _PUT_PART = (
-    "INSERT INTO parts (message, part_index, body, file, tool_call_id) VALUES (?, ?, ?, ?, ?)"
-    " ON CONFLICT (message, part_index) DO UPDATE SET body = excluded.body, file = excluded.file"
+    "INSERT INTO parts (message, part_index, body, text, output, shown, shown_between, file, tool_call_id)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (message, part_index) DO UPDATE SET body = excluded.body,"
+    " text = excluded.text, output = excluded.output, shown = excluded.shown,"
+    " shown_between = excluded.shown_between, file = excluded.file"
 )
 
 _PUT_MESSAGE = """
-INSERT INTO messages (message_id, session, queued, place, turn_id, body, display, display_version, previous,
-                      hidden_at)
+INSERT INTO messages (message_id, session, queued, place, turn_id, body, display, display_bytes, display_version,
+                      previous, hidden_at)
 VALUES (:message_id, :session, :queued,
         1 + max(
             (SELECT coalesce(max(place), 0) FROM messages WHERE session = :session AND hidden = 0 AND queued = :queued),
             (SELECT coalesce(max(place), 0) FROM messages WHERE session = :session AND hidden = 1 AND queued = :queued)
         ),
-        :turn_id, :body, :display, :display_version,
+        :turn_id, :body, :display, :display_bytes, :display_version,
         CASE WHEN :queued THEN '' ELSE coalesce(
             (SELECT message_id FROM messages
              WHERE session = :session AND hidden = 0 AND queued = 0 AND message_id <> :message_id
@@ -185,6 +194,7 @@ ON CONFLICT (message_id) DO UPDATE SET
     turn_id = excluded.turn_id,
     body = excluded.body,
     display = excluded.display,
+    display_bytes = excluded.display_bytes,
     display_version = excluded.display_version
 WHERE messages.session = excluded.session
 RETURNING id, previous

@@ -44,6 +44,8 @@ class Other(Generic[T]):
     """Called inside the transaction, on the writer's thread. Appends what it changes in the accounts."""
     size_bytes: int = 0
     """How much it writes, if that is much."""
+    is_step: bool = False
+    """Whether it is work of the server's own, for which no caller waits: it is not reported."""
 
 
 Unit = Commit | Other[Any]
@@ -95,7 +97,8 @@ class GroupWriter:
         self._loss: StorageError | None = None  # set once, on the writer's thread; read between its batches
         self._sessions = sessions
         self._accounts = accounts
-        self._connection = connection
+        self.connection = self._connection = connection
+        """The writing connection."""
         self._changes = changes
         self._publish = publish
         self._observer = observer
@@ -206,10 +209,15 @@ class GroupWriter:
                 future.set_exception(outcome)
             else:
                 future.set_result(outcome)
+        asked = [not (isinstance(unit, Other) and unit.is_step) for unit, *_ in batch]
+        if not any(asked):
+            return
         self._observer.batch_ended(
             BatchEnd(
-                commits=len(batch),
-                failed=sum(isinstance(outcome, Exception) for outcome in outcomes),
+                commits=sum(asked),
+                failed=sum(
+                    isinstance(one, Exception) and is_asked for one, is_asked in zip(outcomes, asked, strict=True)
+                ),
                 seconds=ended_at - started_at,
                 longest_seconds=ended_at - batch[0][2],
             )

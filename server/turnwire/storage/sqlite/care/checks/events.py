@@ -26,7 +26,9 @@ NEWER_CODEC = Problem(
 _LAST_KIND = "SessionDeleted"
 """The one event that outlives its session."""
 
-_LOG_COLUMNS = "session_id, head_sequence, pruned_through, queue_revision, tenant"
+_LOG_COLUMNS = (
+    "session_id, head_sequence, pruned_through, queue_revision, tenant, (SELECT pruned_through FROM log_state)"
+)
 
 
 class _Log(Struct, frozen=True):
@@ -37,6 +39,8 @@ class _Log(Struct, frozen=True):
     pruned: int
     queue_revision: int
     tenant: str
+    given_up: int
+    """The position up to which the events of all sessions are given up."""
 
 
 class _Row(Struct, frozen=True):
@@ -75,6 +79,8 @@ def _follow(log: _Log, inspection: Inspection, rows: Iterator[_Row]) -> Iterator
     for row in rows:
         inspection.advance("events", 1)
         subject = f"{log.session_id} {row.sequence}"
+        if row.position <= log.given_up:  # servers remove it while they run
+            continue
         if row.sequence <= log.pruned:
             yield Finding(LEFT_OVER, subject, (_deletion(row),))
             continue
@@ -129,7 +135,18 @@ def _facts(inspection: Inspection, row: _Row) -> EventFacts | None:
         facts = inspection.frames.event(row.frame)
     except ValueError:
         return None
-    return facts if (facts.session_id, facts.sequence) == (row.session_id, row.sequence) else None
+    if facts.sequence != row.sequence or facts.session_id not in {"", row.session_id}:
+        return None
+    return facts if facts.session_id or _is_of_session(inspection, row) else None
+
+
+def _is_of_session(inspection: Inspection, row: _Row) -> bool:
+    """Returns whether the subject of a short event is of the event's session. A message may have been removed since."""
+    subject = inspection.codec.subject_of(row.frame)
+    table, name = ("turns", "turn_id") if subject.turn_id else ("messages", "message_id")
+    query = f"SELECT session_id FROM {table} JOIN sessions ON sessions.id = {table}.session WHERE {name} = ?"
+    found = inspection.db.execute(query, (subject.turn_id or subject.message_id,)).fetchone()
+    return found is None or found[0] == row.session_id
 
 
 def _deletion(row: _Row) -> Statement:
@@ -156,9 +173,7 @@ def _dropping(session_id: str, through: int) -> tuple[Statement, ...]:
 
 
 def _log(db: sqlite3.Connection, session_id: str) -> _Log | None:
-    query = (
-        "SELECT session_id, head_sequence, pruned_through, queue_revision, tenant FROM sessions WHERE session_id = ?"
-    )
+    query = f"SELECT {_LOG_COLUMNS} FROM sessions WHERE session_id = ?"
     row = db.execute(query, (session_id,)).fetchone()
     return _Log(*row) if row else None
 

@@ -11,6 +11,7 @@ from turnwire.domain.principal import is_staging
 from turnwire.storage.sqlite.care.findings import Finding, Problem, Severity, Statement
 from turnwire.storage.sqlite.care.inspection import Inspection
 from turnwire.storage.sqlite.hiding.marks import NEVER_HIDDEN, OFF_PATH
+from turnwire.storage.sqlite.part_rows import DISPLAY, PART_COLUMNS, part_of, part_row
 from turnwire.storage.sqlite.writing.unit import microseconds
 
 UNREADABLE_MESSAGE = Problem("messages.body", Severity.ERROR, "a message cannot be read, or is not of its place")
@@ -39,7 +40,6 @@ WRONG_OPEN_CALL = Problem(
 )
 
 _message = msgspec.json.Decoder(Message).decode
-_part = msgspec.json.Decoder(Part).decode
 
 
 class _Row(NamedTuple):
@@ -54,11 +54,16 @@ class _Row(NamedTuple):
     body: str
     previous: str
     display: bytes
+    display_bytes: int
     display_version: int
     unfinished_turn: int
     part: int | None
     part_index: int
     part_body: str
+    text: bytes | None
+    output: bytes | None
+    shown: bytes | None
+    shown_between: bytes | None
     file: int | None
     tool_call_id: str | None
     is_open: int
@@ -66,12 +71,12 @@ class _Row(NamedTuple):
     is_listed: int
 
 
-_ROWS = """
+_ROWS = f"""
 SELECT messages.id, message_id, session_id, sessions.tenant, messages.turn_id, queued, messages.body,
-       previous, display, display_version,
+       previous, {DISPLAY}, display_bytes, display_version,
        EXISTS (SELECT 1 FROM turns WHERE turns.turn_id = messages.turn_id
                AND json_extract(turns.body, '$.status') <> 'ended'),
-       parts.id, part_index, parts.body, file, parts.tool_call_id,
+       parts.id, part_index, {PART_COLUMNS}, shown, shown_between, file, parts.tool_call_id,
        EXISTS (SELECT 1 FROM open_calls AS listed WHERE part = parts.id AND listed.session = messages.session
                AND listed.tenant = sessions.tenant AND listed.tool_call_id = parts.tool_call_id
                AND listed.tool = json_extract(parts.body, '$.content.name')),
@@ -151,7 +156,7 @@ def _check_message(inspection: Inspection, row: _Row, rows: list[_Row]) -> Itera
             return
         parts.append(part)
         yield from _check_part(inspection, found, part)
-    yield from _check_display(inspection, row, msgspec.structs.replace(header, parts=tuple(parts)))
+    yield from _check_display(inspection, row, rows, msgspec.structs.replace(header, parts=tuple(parts)))
 
 
 def _check_part(inspection: Inspection, row: _Row, part: Part) -> Iterator[Finding]:
@@ -198,15 +203,27 @@ def _check_result_files(inspection: Inspection, row: _Row, call: ToolUse) -> Ite
     yield Finding(WRONG_FILES, f"{row.message_id} {row.part_index}", tuple(repair))
 
 
-def _check_display(inspection: Inspection, row: _Row, message: Message) -> Iterator[Finding]:
+def _check_display(inspection: Inspection, row: _Row, rows: list[_Row], message: Message) -> Iterator[Finding]:
     version = inspection.codec.version
     if row.display_version < version:
         yield Finding(OLD_DISPLAY, row.message_id)
     elif row.display_version == version:
         made = inspection.codec.encode_display(message)
-        if made != row.display and not inspection.frames.same_display(row.display, made):
-            update = "UPDATE messages SET display = ?, display_version = ? WHERE id = ?"
-            yield Finding(WRONG_DISPLAY, row.message_id, (Statement(update, (made, version, row.id)),))
+        if made != row.display and not (
+            row.display_bytes == len(row.display) and inspection.frames.same_display(row.display, made)
+        ):
+            yield Finding(WRONG_DISPLAY, row.message_id, _display_anew(inspection, row, rows, message))
+
+
+def _display_anew(inspection: Inspection, row: _Row, rows: list[_Row], message: Message) -> tuple[Statement, ...]:
+    """Returns what stores a display form again, with what the parts add to it."""
+    form = inspection.codec.display_form(message)
+    update = "UPDATE messages SET display = ?, display_bytes = ?, display_version = ? WHERE id = ?"
+    values = (form.head, form.size_bytes, inspection.codec.version, row.id)
+    part = "UPDATE parts SET body = ?, text = ?, output = ?, shown = ?, shown_between = ? WHERE id = ?"
+    stored = (part_row(one, shown) for one, shown in zip(message.parts, form.parts, strict=True))
+    ids = (found.part for found in rows if found.part is not None)
+    return (Statement(update, values), *(Statement(part, (*one, id)) for one, id in zip(stored, ids, strict=True)))
 
 
 def _header(row: _Row) -> Message | None:
@@ -221,8 +238,8 @@ def _header(row: _Row) -> Message | None:
 
 def _read_part(row: _Row) -> Part | None:
     try:
-        part = _part(row.part_body)
-    except msgspec.DecodeError:
+        part = part_of(row.part_body, row.text, row.output)
+    except ValueError:
         return None
     return part if part.index == row.part_index else None
 

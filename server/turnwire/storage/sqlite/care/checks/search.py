@@ -6,12 +6,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from turnwire.domain.conversation.messages import Message, Part
+from turnwire.domain.conversation.messages import Message
 from turnwire.domain.principal import staged_for
 from turnwire.domain.searching.content import searched_text
 from turnwire.domain.searching.words import VERSION, tokens
 from turnwire.storage.sqlite.care.findings import Finding, Problem, Severity, Statement
 from turnwire.storage.sqlite.care.inspection import Inspection
+from turnwire.storage.sqlite.part_rows import PART_COLUMNS, part_of
 from turnwire.storage.sqlite.searching.entries import is_final, known_tenant_number
 from turnwire.storage.sqlite.searching.facets import facets_of
 
@@ -26,7 +27,6 @@ _MAKE_ANEW = (Statement("UPDATE search_state SET version = ''"),)
 """The next start indexes all messages; `adopt_words`."""
 
 _message = msgspec.json.Decoder(Message).decode
-_part = msgspec.json.Decoder(Part).decode
 
 _LEFT_OVER = """
 SELECT 'entry ' || id FROM search_entries WHERE NOT EXISTS (
@@ -36,8 +36,8 @@ WHERE NOT EXISTS (SELECT 1 FROM search_entries WHERE id = found.id)
     AND NOT EXISTS (SELECT 1 FROM search_removals WHERE id = found.id)
 """
 
-_ROWS = """
-SELECT messages.message_id, part_index, sessions.tenant, session, messages.body, parts.body,
+_ROWS = f"""
+SELECT messages.message_id, part_index, sessions.tenant, session, messages.body, {PART_COLUMNS},
     search_entries.id, words, facets
 FROM messages JOIN sessions ON sessions.id = messages.session JOIN parts ON parts.message = messages.id
 LEFT JOIN search_entries ON search_entries.part = parts.id ORDER BY messages.id, part_index
@@ -53,6 +53,8 @@ class _Row(NamedTuple):
     session: int
     header: str
     body: str
+    text: bytes | None
+    output: bytes | None
     entry: int | None
     words: int | None
     facets: str | None
@@ -78,8 +80,8 @@ def check_search(inspection: Inspection) -> Iterator[Finding]:
 def _is_right(db: sqlite3.Connection, row: _Row) -> bool:
     """Returns whether a part has the entry that it should have. What cannot be read is another finding."""
     try:
-        header, text = _message(row.header), searched_text(_part(row.body).content)
-    except msgspec.DecodeError:
+        header, text = _message(row.header), searched_text(part_of(row.body, row.text, row.output).content)
+    except ValueError:
         return True
     if row.entry is None:
         return not (text and is_final(header.status))

@@ -11,6 +11,7 @@ from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.domain.principal import is_staging
 from turnwire.storage.sqlite.care.findings import Finding, Problem, Severity, Statement
 from turnwire.storage.sqlite.care.inspection import Inspection
+from turnwire.storage.sqlite.part_rows import PART_BYTES
 
 UNREADABLE_SESSION = Problem("sessions.body", Severity.ERROR, "the settings of a session cannot be read")
 WRONG_TENANT = Problem(
@@ -41,7 +42,7 @@ _STORED = " + ".join(
     (
         "length(CAST(sessions.body AS BLOB))",
         *(_OWN.format(table) for table in ("turns", "messages", "permissions")),
-        "(SELECT coalesce(sum(length(CAST(parts.body AS BLOB))), 0)"
+        f"(SELECT coalesce(sum({PART_BYTES}), 0)"
         " FROM messages JOIN parts ON parts.message = messages.id WHERE messages.session = sessions.id)",
         "(SELECT coalesce(sum(length(frame)), 0) FROM events WHERE events.session_id = sessions.session_id)",
     )

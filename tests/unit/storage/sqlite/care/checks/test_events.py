@@ -6,8 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.fakes.care import found_by, repair_by, whole_database
+from tests.support.oracles.damaged_database import CODEC
 from turnwire.storage.sqlite.care.checks.events import check_events
-from turnwire.storage.sqlite.reading.queries import log_events, session_events
+from turnwire.storage.sqlite.log.replay import log_events, session_events
 
 
 @pytest.fixture
@@ -35,9 +36,9 @@ def test_gap_drops_what_is_before_it(db: sqlite3.Connection) -> None:
     assert found_by(db, check_events) == [("events.gap", "ses_1 6")]
     repair_by(db, check_events)
     assert bounds(db, "ses_1") == (10, 5, 5)
-    assert session_events(db, "default", "ses_1", 0, None).earliest == 5
-    assert [lost.session_id for lost in log_events(db, "default", 4, None).pruned] == ["ses_1", "ses_2"]
-    assert [lost.session_id for lost in log_events(db, "default", 5, None).pruned] == ["ses_2"]
+    assert session_events(db, CODEC, "default", "ses_1", 0, kinds=None).earliest == 5
+    assert [lost.session_id for lost in log_events(db, CODEC, "default", 4, kinds=None).pruned] == ["ses_1", "ses_2"]
+    assert [lost.session_id for lost in log_events(db, CODEC, "default", 5, kinds=None).pruned] == ["ses_2"]
     assert found_by(db, check_events) == []
 
 

@@ -25,9 +25,12 @@ def test_a_whole_index_has_no_findings(db: sqlite3.Connection) -> None:
 @pytest.mark.parametrize(
     ("damage", "subject"),
     [
-        ("DELETE FROM search_entries WHERE part = (SELECT id FROM parts WHERE body LIKE '%number 3%')", "msg_23 0"),
+        (
+            "DELETE FROM search_entries WHERE part = (SELECT id FROM parts WHERE CAST(text AS TEXT) LIKE '%number 3%')",
+            "msg_23 0",
+        ),
         ("UPDATE search_entries SET words = 9 WHERE part = (SELECT max(id) FROM parts)", "msg_24 0"),
-        ("UPDATE parts SET body = replace(body, 'number 4', 'figure 4')", ""),
+        ("UPDATE parts SET text = CAST(replace(CAST(text AS TEXT), 'number 4', 'figure 4') AS BLOB)", ""),
         ("DELETE FROM search_tenants", "msg_1 0"),
     ],
 )

@@ -1,0 +1,83 @@
+"""Display forms in pieces, so that what is stored of them needs no copy of the texts.
+
+A DisplayMessage is its fields in any order. The header comes first; each part adds one field, whose text is its end.
+"""
+
+import msgspec
+
+from opencode.message.message_pb2 import DisplayMessage
+from opencode.tool.tool_pb2 import ToolCallState
+from turnwire.api.wire.answers.files import file
+from turnwire.api.wire.answers.messages import display_header
+from turnwire.api.wire.answers.tools import tool_call
+from turnwire.api.wire.framing import FRAME_TAG, tag_of, varint
+from turnwire.domain.conversation import messages as m
+from turnwire.domain.conversation.display import is_shown
+from turnwire.domain.conversation.texts import texts_of
+from turnwire.domain.text import utf8_bytes
+from turnwire.ports.codec import DisplayForm, ShownPart
+
+_TEXT, _REASONING, _CALL, _FILE = (
+    tag_of(DisplayMessage.DESCRIPTOR.fields_by_name[name].number)
+    for name in ("text_parts", "reasoning_parts", "tool_calls", "files")
+)
+_INPUT, _OUTPUT = (tag_of(ToolCallState.DESCRIPTOR.fields_by_name[name].number) for name in ("input_json", "output"))
+
+
+def display_form(message: m.Message) -> DisplayForm:
+    """Returns the display form of a message; see `ports.codec.Codec.display_form`."""
+    if not is_shown(message):
+        return DisplayForm(b"", (ShownPart(),) * len(message.parts), 0)
+    header = display_header(message).SerializeToString()
+    size, parts = len(header), list[ShownPart]()
+    for part in message.parts:
+        shown, added = _shown_part(part)
+        parts.append(shown)
+        size += added
+    prefix = FRAME_TAG + varint(size)
+    return DisplayForm(prefix + header, tuple(parts), len(prefix) + size)
+
+
+def encoded_display(message: m.Message) -> bytes:
+    """Returns the whole display form as a frame; empty when there is none."""
+    form = display_form(message)
+    if not form.head:
+        return b""
+    pieces = [form.head]
+    for part, shown in zip(message.parts, form.parts, strict=True):
+        if shown.before:
+            text, output = texts_of(part)
+            pieces += (shown.before, (text or "").encode(), shown.between, (output or "").encode())
+    return b"".join(pieces)
+
+
+def _shown_part(part: m.Part) -> tuple[ShownPart, int]:
+    """Returns what a part adds, and how many bytes that is with its texts."""
+    match part.content:
+        case m.Text(text) | m.Refusal(text) | m.ToolResult(output=text):
+            return _field(_TEXT, text)
+        case m.Reasoning(text):
+            return _field(_REASONING, text) if text else (ShownPart(), 0)
+        case m.ToolUse() as call:
+            return _call(part.part_id, call)
+        case m.File() as reference:
+            encoded = file(reference).SerializeToString()
+            field = _FILE + varint(len(encoded)) + encoded
+            return ShownPart(field), len(field)
+        case _:
+            return ShownPart(), 0
+
+
+def _field(tag: bytes, text: str) -> tuple[ShownPart, int]:
+    size = utf8_bytes(text)
+    before = tag + varint(size)
+    return ShownPart(before), len(before) + size
+
+
+def _call(part_id: str, call: m.ToolUse) -> tuple[ShownPart, int]:
+    rest = tool_call(part_id, msgspec.structs.replace(call, input_json="", output=None)).SerializeToString()
+    arguments, input_size = _field(_INPUT, call.input_json)
+    output, output_size = (ShownPart(), 0) if call.output is None else _field(_OUTPUT, call.output)
+    size = len(rest) + input_size + output_size
+    prefix = _CALL + varint(size)
+    return ShownPart(prefix + rest + arguments.before, output.before), len(prefix) + size

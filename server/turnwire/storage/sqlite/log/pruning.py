@@ -1,0 +1,39 @@
+"""Dropping the oldest events of a session. Runs inside a transaction of the writing connection."""
+
+import sqlite3
+
+PRUNE_SLACK = 64
+"""How many events over the limit a session may have: pruning one at a time would write more than it frees."""
+
+MAX_PRUNED = 96
+"""Dropped at once: more than a commit usually adds, so that a session whose limit was lowered gets there, and so few
+that nobody feels it."""
+
+_KEPT_FROM = (
+    "SELECT min(coalesce(nullif(first_sequence, 0), start_sequence))"
+    " FROM turns INDEXED BY turns_unfinished WHERE ended = 0 AND session = ?"
+)
+"""INDEXED BY: the few turns that have not ended, instead of all of the session. 0 keeps everything: it is not known."""
+
+
+def prune(db: sqlite3.Connection, session: int, session_id: str, through: int) -> int:
+    """Drops a session's events up to a sequence, but for those from the first one of a turn on that has not ended.
+
+    Returns:
+        The sequence up to which it could drop them.
+    """
+    (kept_from,) = db.execute(_KEPT_FROM, (session,)).fetchone()
+    if kept_from is not None:
+        through = min(through, kept_from - 1)
+    last = db.execute(
+        "SELECT sequence, position FROM events WHERE session_id = ? AND sequence <= ? ORDER BY sequence DESC LIMIT 1",
+        (session_id, through),
+    ).fetchone()
+    if last is not None:
+        db.execute("DELETE FROM events WHERE session_id = ? AND sequence <= ?", (session_id, through))
+        db.execute(
+            "UPDATE sessions SET pruned_through = max(pruned_through, ?), pruned_position = max(pruned_position, ?)"
+            " WHERE id = ?",
+            (*last, session),
+        )
+    return through

@@ -1,0 +1,138 @@
+"""Forgetting old events, in small steps between commits: by age, by count, and those that an older codec has made."""
+
+import sqlite3
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from turnwire.storage.accounts import Delta
+from turnwire.storage.sqlite.log.counted_steps import Counted, CountedSteps
+from turnwire.storage.sqlite.log.pruning import MAX_PRUNED, PRUNE_SLACK, prune
+from turnwire.storage.sqlite.writing.writer import GroupWriter, last_position
+
+STEP_EVENTS = 96
+"""Of one step, which holds up commits for some milliseconds."""
+STEP_SESSIONS = 500
+"""Looked at in one step."""
+PAUSE_SECONDS = 0.02
+"""Between steps, for calls. A million events take about four minutes."""
+LOOK_SECONDS = 600.0
+"""Between two looks for events that have become too old. Their age is known to the hour."""
+
+_HOUR = timedelta(hours=1)
+
+
+class Retention:
+    """Which events are too old, and how far the search for them is. Used on the writer's thread.
+
+    Everything of turns that have not ended stays. No order of steps, commits and crashes drops anything else: a step
+    notes in its transaction what it has dropped, and the next start looks through all again.
+    """
+
+    def __init__(self, count: int, age: timedelta, clock: Callable[[], datetime]) -> None:
+        """Args:
+        count: How many of its newest events a session keeps.
+        age: How long events are kept; up to two hours longer, never shorter.
+        clock: The time now.
+        """
+        self._count = count
+        self._age = age
+        self._clock = clock
+        self._session = 0  # sessions up to this row were looked at for their count
+        self._position = 0  # events up to this position were looked at for their age
+        self._boundary = 0  # events up to this position are too old
+        self._is_all_gone = True  # whether nothing up to _position is left
+
+    def step(self, db: sqlite3.Connection, deltas: list[Delta]) -> bool:
+        """Carries out a step. Returns False when nothing is left to do for now."""
+        if self._drop_given_up(db, deltas) or self._drop_over_count(db, deltas):
+            return True
+        if self._position >= self._boundary:  # begin again: what was kept for a turn may be free by now
+            self._position, self._is_all_gone = 0, True
+            self._boundary = self._old_position(db)
+        return self._drop_old(db, deltas)
+
+    def _drop_given_up(self, db: sqlite3.Connection, deltas: list[Delta]) -> bool:
+        """Removes events that `adopt_codec` has given up."""
+        rows = db.execute(
+            "SELECT position, sessions.id FROM events LEFT JOIN sessions USING (session_id)"
+            " WHERE position <= (SELECT pruned_through FROM log_state) ORDER BY position LIMIT ?",
+            (STEP_EVENTS,),
+        ).fetchall()
+        counted = Counted(db, {session for _, session in rows if session is not None})
+        db.executemany("DELETE FROM events WHERE position = ?", [(position,) for position, _ in rows])
+        deltas += counted.deltas()
+        return bool(rows)
+
+    def _drop_over_count(self, db: sqlite3.Connection, deltas: list[Delta]) -> bool:
+        """Looks through all sessions once: commits keep to the count, unless it was lowered."""
+        rows = db.execute(
+            "SELECT id, session_id, head_sequence - ?, pruned_through FROM sessions WHERE id > ? ORDER BY id LIMIT ?",
+            (self._count, self._session, STEP_SESSIONS),
+        ).fetchall()
+        for row, session_id, wanted, pruned in rows:
+            if wanted - pruned > PRUNE_SLACK:
+                counted = Counted(db, {row})
+                through = min(wanted, pruned + MAX_PRUNED)
+                is_more = prune(db, row, session_id, through) == through < wanted
+                deltas += counted.deltas()
+                self._session = row - 1 if is_more else row
+                return True
+            self._session = row
+        return bool(rows)
+
+    def _old_position(self, db: sqlite3.Connection) -> int:
+        """Notes where the log is now, and returns the position up to which events are too old."""
+        now, newest = self._clock(), last_position(db)
+        db.execute(
+            "INSERT INTO log_hours (hour, position) SELECT ?1, ?2"
+            " WHERE ?2 > coalesce((SELECT max(position) FROM log_hours), 0) ON CONFLICT (hour) DO NOTHING",
+            (_hour(now), newest),
+        )
+        # a position was noted some time in its hour: what is before it is older than the end of that hour
+        query = "SELECT hour, position FROM log_hours WHERE hour <= ? ORDER BY hour DESC LIMIT 1"
+        last = db.execute(query, (_hour(now - self._age - _HOUR),)).fetchone()
+        if last is None:
+            return 0
+        db.execute("DELETE FROM log_hours WHERE hour < ?", (last[0],))
+        return int(last[1])
+
+    def _drop_old(self, db: sqlite3.Connection, deltas: list[Delta]) -> bool:
+        rows = db.execute(
+            "SELECT position, session_id, sequence, sessions.id, pruned_through"
+            " FROM events LEFT JOIN sessions USING (session_id)"
+            " WHERE position > ? AND position <= ? ORDER BY position LIMIT ?",
+            (self._position, self._boundary, STEP_EVENTS),
+        ).fetchall()
+        if not rows:
+            self._position = self._boundary
+            return False
+        newest = {  # what was kept for a turn that has ended meanwhile may be more than a step
+            row: (session_id, min(sequence, pruned + MAX_PRUNED))
+            for _, session_id, sequence, row, pruned in rows
+            if row is not None
+        }
+        counted = Counted(db, set(newest))
+        reached = {row: prune(db, row, session_id, sequence) for row, (session_id, sequence) in newest.items()}
+        deltas += counted.deltas()
+        gone_through = 0
+        for position, _, sequence, row, _ in rows:
+            if row is not None:
+                self._is_all_gone = self._is_all_gone and sequence <= reached[row]
+            elif self._is_all_gone:  # told that a session was deleted
+                db.execute("DELETE FROM events WHERE position = ?", (position,))
+            if self._is_all_gone:
+                gone_through = position
+        # nothing is left up to there, so a watch of all sessions that begins before reads all of them anew
+        db.execute("UPDATE log_state SET pruned_through = max(pruned_through, ?)", (gone_through,))
+        self._position = rows[-1][0]
+        return True
+
+
+def retaining(writer: GroupWriter, count: int, days: int, clock: Callable[[], datetime]) -> CountedSteps:
+    """Returns the work that forgets old events; see `Retention`."""
+    retention = Retention(count, timedelta(days=days), clock)
+    return CountedSteps(writer, retention.step, PAUSE_SECONDS, "retention", idle_seconds=LOOK_SECONDS)
+
+
+def _hour(at: datetime) -> int:
+    return int(at.timestamp() // 3600)

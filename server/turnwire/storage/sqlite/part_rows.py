@@ -1,0 +1,57 @@
+"""Parts as rows: their texts stand once, as raw UTF-8 beside the JSON of all else.
+
+A display form is `messages.display` and then of each part `shown`, `text`, `shown_between` and `output`, so that SQLite
+joins it without reading JSON. A row whose `shown` is NULL was written by an older version: its body has the texts.
+"""
+
+from typing import NamedTuple
+
+import msgspec
+
+from turnwire.domain.conversation.messages import Part
+from turnwire.domain.conversation.texts import Texts, set_texts, texts_of, without_texts
+from turnwire.ports.codec import ShownPart
+
+PART_COLUMNS = "parts.body, parts.text, parts.output"
+"""What `part_of` takes."""
+
+PART_BYTES = "length(CAST(parts.body AS BLOB)) + coalesce(length(parts.text), 0) + coalesce(length(parts.output), 0)"
+"""What a part counts in `sessions.stored_bytes`, as SQL."""
+
+DISPLAY_BYTES = "max(messages.display_bytes, length(messages.display))"
+"""Length of a message's whole display form, as SQL, whatever version has made it."""
+
+DISPLAY = (
+    "CASE WHEN length(display) = 0 THEN x'' ELSE CAST(display || coalesce((SELECT group_concat(piece, '') FROM ("
+    "SELECT shown || coalesce(text, x'') || coalesce(shown_between || output, x'') AS piece FROM parts"
+    " WHERE parts.message = messages.id ORDER BY part_index)), '') AS BLOB) END"
+)
+"""A message's whole display form, as SQL. SQLite joins BLOBs unchanged and group_concat keeps the order."""
+
+_encode = msgspec.json.Encoder().encode
+_part = msgspec.json.Decoder(Part).decode
+
+
+class PartRow(NamedTuple):
+    """The columns of a part that say what it is and how it is shown."""
+
+    body: str
+    text: bytes | None
+    output: bytes | None
+    shown: bytes
+    shown_between: bytes | None
+
+
+def part_row(part: Part, shown: ShownPart) -> PartRow:
+    """Returns how a part is stored."""
+    text, output = (None if one is None else one.encode() for one in texts_of(part))
+    body = _encode(without_texts(part)).decode()
+    return PartRow(body, text, output, shown.before, shown.between or None)
+
+
+def part_of(body: str, text: bytes | None, output: bytes | None) -> Part:
+    """Returns a stored part. Raises ValueError (`msgspec.DecodeError`, UnicodeDecodeError) for a damaged one."""
+    part = _part(body)
+    if text is not None:
+        set_texts(part, Texts(text.decode(), None if output is None else output.decode()))
+    return part

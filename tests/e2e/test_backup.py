@@ -184,3 +184,15 @@ def test_a_copy_that_differs_is_no_backup(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(StorageError, match="not the same"):
         back_up(path, tmp_path / "b.db")
     assert not list(tmp_path.glob("*b.db*"))
+
+
+def test_compacting_prints_what_it_has_changed(tmp_path: Path) -> None:
+    """Exit code 1 when there is no such file."""
+    path = tmp_path / "turnwire.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        migrate(db)
+    done = CliRunner().invoke(app, ["compact", "--json", str(path)])
+    assert done.exit_code == 0
+    assert json.loads(done.output)["bytes_after"] == path.stat().st_size
+    assert "now" in CliRunner().invoke(app, ["compact", str(path)]).output
+    assert CliRunner().invoke(app, ["compact", str(tmp_path / "none.db")]).exit_code == 1

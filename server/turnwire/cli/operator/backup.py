@@ -1,4 +1,4 @@
-"""`turnwire backup`: a verified copy of a database, also while its server runs."""
+"""`turnwire backup` and `turnwire compact`: a database written anew, as a verified copy or in its place."""
 
 from pathlib import Path
 
@@ -8,6 +8,7 @@ from turnwire.cli.operator.output import print_error, print_json, print_line
 from turnwire.cli.operator.progress import progress_bar
 from turnwire.domain.errors import StorageError
 from turnwire.storage.sqlite.care.backup import back_up
+from turnwire.storage.sqlite.care.shrinking import compact
 
 
 def run_backup(source: Path, target: Path, *, replace: bool, as_json: bool) -> int:
@@ -24,4 +25,18 @@ def run_backup(source: Path, target: Path, *, replace: bool, as_json: bool) -> i
     else:
         rows = ", ".join(f"{backup.rows[table]} {table}" for table in ("sessions", "messages", "events", "files"))
         print_line(f"{backup.path}: {backup.size_bytes} bytes, schema {backup.schema_version}, {rows}; verified")
+    return 0
+
+
+def run_compact(path: Path, *, as_json: bool) -> int:
+    """Compacts a database and prints how large it was and is. Returns the exit code: 0, or 1 when it is as it was."""
+    try:
+        compacted = compact(path)
+    except StorageError as error:
+        print_error(error.message)
+        return 1
+    if as_json:
+        print_json(msgspec.to_builtins(compacted))
+    else:
+        print_line(f"{compacted.path}: {compacted.bytes_before} bytes before, {compacted.bytes_after} now")
     return 0

@@ -28,6 +28,7 @@ def add_commands(app: typer.Typer) -> None:
     app.add_typer(config, name="config")
     app.command("doctor")(_doctor)
     app.command("backup")(_backup)
+    app.command("compact")(_compact)
     app.command("version")(_version)
     sessions = typer.Typer(help="List, show and delete the sessions of a running server.", no_args_is_help=True)
     sessions.command("list")(_sessions_list)
@@ -86,6 +87,13 @@ def _backup(
     from turnwire.cli.operator.backup import run_backup
 
     raise typer.Exit(run_backup(file, to, replace=replace, as_json=as_json))
+
+
+def _compact(file: Database, as_json: Json = False) -> None:
+    """Give the free space in a database back to the disk, while no server has it open. Needs as much free space."""
+    from turnwire.cli.operator.backup import run_compact
+
+    raise typer.Exit(run_compact(file, as_json=as_json))
 
 
 def _version(as_json: Json = False) -> None:

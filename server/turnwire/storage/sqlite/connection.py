@@ -94,6 +94,7 @@ async def open_connection(path: Path, *, read_only: bool) -> aiosqlite.Connectio
 
 def _configure(connection: sqlite3.Connection, read_only: bool) -> None:
     connection.execute(f"PRAGMA page_size={PAGE_BYTES}")
+    connection.execute("PRAGMA auto_vacuum=INCREMENTAL")  # counts in new files alone, before their first table
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA foreign_keys=ON")

@@ -27,6 +27,7 @@ from turnwire.ports.telemetry.observer import NoObserver, Observer
 from turnwire.storage.accounts import Accounts
 from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.accounts import stored_accounts
+from turnwire.storage.sqlite.care.shrinking import rewrite_if_small, shrinking
 from turnwire.storage.sqlite.connection import ProcessLock, open_connection, run
 from turnwire.storage.sqlite.files import DatabaseFiles
 from turnwire.storage.sqlite.log.retention import retaining
@@ -155,7 +156,7 @@ class SqliteStore:
             lock.release()
             raise
         retention = retaining(writer, settings.retained_events_per_session, settings.retained_events_days, clock)
-        steps: list[Steps] = [renewal, retention, index_upkeep, removal]
+        steps: list[Steps] = [renewal, retention, index_upkeep, removal, shrinking(writing)]
         for work in steps:
             work.start()
         uploads, aside, searches = SqliteUploads(writer, reading, removal), LongReads(long), Searches(searching)
@@ -235,6 +236,7 @@ def _locked(path: Path) -> tuple[DatabaseFiles, ProcessLock]:
 def _bring_up_to_date(db: sqlite3.Connection, codec_version: int) -> bool:
     """Returns whether messages of an older codec are still to be renewed."""
     migrate(db)
+    rewrite_if_small(db)
     adopt_codec(db, codec_version)
     adopt_words(db)
     return not is_renewed(db)

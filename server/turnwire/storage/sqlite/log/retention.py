@@ -39,6 +39,7 @@ class Retention:
         self._clock = clock
         self._session = 0  # sessions up to this row were looked at for their count
         self._position = 0  # events up to this position were looked at for their age
+        self._is_walking = False  # whether this look for old events goes on
         self._boundary = 0  # events up to this position are too old
         self._is_all_gone = True  # whether nothing up to _position is left
 
@@ -46,8 +47,8 @@ class Retention:
         """Carries out a step. Returns False when nothing is left to do for now."""
         if self._drop_given_up(db, deltas) or self._drop_over_count(db, deltas):
             return True
-        if self._position >= self._boundary:  # begin again: what was kept for a turn may be free by now
-            self._position, self._is_all_gone = 0, True
+        if not self._is_walking:  # begin again: what was kept for a turn may be free by now
+            self._position, self._is_all_gone, self._is_walking = 0, True, True
             self._boundary = self._old_position(db)
         return self._drop_old(db, deltas)
 
@@ -104,7 +105,7 @@ class Retention:
             (self._position, self._boundary, STEP_EVENTS),
         ).fetchall()
         if not rows:
-            self._position = self._boundary
+            self._is_walking = False
             return False
         newest = {  # what was kept for a turn that has ended meanwhile may be more than a step
             row: (session_id, min(sequence, pruned + MAX_PRUNED))

@@ -1,0 +1,104 @@
+"""Giving free pages back to the file system: a few at a time while a server runs, or all at once."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import aiosqlite
+from msgspec import Struct
+
+from turnwire.domain.errors import StorageError
+from turnwire.storage.sqlite.care.opening import schema_version, translated
+from turnwire.storage.sqlite.connection import BUSY_TIMEOUT_SECONDS, ProcessLock
+from turnwire.storage.sqlite.files import DatabaseFiles
+from turnwire.storage.sqlite.steps import Steps
+
+INCREMENTAL = 2
+"""`PRAGMA auto_vacuum` of files that can shrink while they are used."""
+
+SMALL_BYTES = 32 * 2**20
+"""A file of before is rewritten when it is opened, which takes some tenths of a second up to this size."""
+
+STEP_PAGES = 16
+"""Given back in one step: 128 KiB, each page of which may be moved first."""
+SPARE_PAGES = 256
+"""Free pages that stay, for what is stored next: 2 MiB."""
+SPARE_SHARE = 20
+"""One page of so many may be free, too."""
+PAUSE_SECONDS = 0.02
+"""Between steps, for calls: 5 MiB in a second."""
+LOOK_SECONDS = 60.0
+"""Between two looks for free pages."""
+
+
+class Compacted(Struct, frozen=True, kw_only=True):
+    """What a compaction has changed."""
+
+    path: str
+    bytes_before: int
+    bytes_after: int
+
+
+def shrinking(connection: aiosqlite.Connection) -> Steps:
+    """Returns the work that gives free pages back, in a file that can shrink while it is used.
+
+    Args:
+        connection: The writing connection.
+    """
+    return Steps(connection, shrink_some, PAUSE_SECONDS, "shrinking", idle_seconds=LOOK_SECONDS)
+
+
+def shrink_some(db: sqlite3.Connection) -> bool:
+    """Carries out a step. Returns False when nothing is to be given back."""
+    free, pages = _number(db, "freelist_count"), _number(db, "page_count")
+    if free <= SPARE_PAGES + pages // SPARE_SHARE or not can_shrink(db):
+        return False
+    db.execute(f"PRAGMA incremental_vacuum({STEP_PAGES})").fetchall()  # a page for each row that is fetched
+    return True
+
+
+def can_shrink(db: sqlite3.Connection) -> bool:
+    """Returns whether the file can shrink while it is used. Those of version 6 and before cannot, until `rewrite`."""
+    return _number(db, "auto_vacuum") == INCREMENTAL
+
+
+def rewrite_if_small(db: sqlite3.Connection) -> None:
+    """Rewrites a file of before, so that it can shrink from now on, unless that would take long."""
+    if not can_shrink(db) and _number(db, "page_count") * _number(db, "page_size") <= SMALL_BYTES:
+        rewrite(db)
+
+
+def rewrite(db: sqlite3.Connection) -> None:
+    """Writes the whole file anew, without free pages. Needs as much free disk again, and holds all else up."""
+    db.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}")
+    db.execute("VACUUM")
+
+
+def compact(path: Path) -> Compacted:
+    """Writes a database anew without free pages. No server can start meanwhile; an interrupted one has changed nothing.
+
+    Args:
+        path: The database.
+
+    Raises:
+        StorageBusy: a server has the database open.
+        StorageError: it cannot be read or written, or is not one of Turnwire.
+    """
+    if not path.is_file():
+        raise StorageError(f"there is no file {path}", {"path": str(path)})
+    lock = ProcessLock(DatabaseFiles(path))
+    lock.acquire()
+    try:
+        with translated(path), closing(sqlite3.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_SECONDS)) as db:
+            schema_version(db)
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            before = path.stat().st_size
+            rewrite(db)
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            return Compacted(path=str(path), bytes_before=before, bytes_after=path.stat().st_size)
+    finally:
+        lock.release()
+
+
+def _number(db: sqlite3.Connection, pragma: str) -> int:
+    return int(db.execute(f"PRAGMA {pragma}").fetchone()[0])

@@ -15,6 +15,7 @@ from opencode.session.session_pb2 import (
     ArchiveSessionRequest,
     ClearSessionRequest,
     CreateSessionRequest,
+    DeleteSessionRequest,
     ForkSessionRequest,
     GetSessionRequest,
     ListSessionsRequest,
@@ -24,6 +25,7 @@ from opencode.session.session_pb2 import (
 )
 from opencode.turn.turn_pb2 import BUSY_POLICY_INTERRUPT, BUSY_POLICY_QUEUE, BUSY_POLICY_STEER
 from opencode.turn.turn_service_pb2 import StartTurnRequest
+from tests.support.clients.archives import bring, export
 from tests.support.clients.conversation import (
     FOREVER,
     ask,
@@ -184,3 +186,20 @@ async def test_archived_sessions_are_kept_over_a_kill(tmp_path: Path) -> None:
     async with server_process(tmp_path) as server, connect(server.address) as client:
         listed = await client.sessions.ListSessions(ListSessionsRequest(archived=True))
         assert [session.id for session in listed.sessions] == [session_id]
+
+
+@pytest.mark.parametrize("format_name", ["turnwire", "opencode"])
+async def test_an_archive_says_that_a_session_is_archived(client: Client, format_name: str) -> None:
+    """A session that is exported, deleted and imported is archived since the same moment, and has its labels."""
+    accepted = await talk(client, "hello")
+    await client.sessions.UpdateSession(change_of(accepted.session_id, labels={"moved": "yes"}))
+    archived = await client.sessions.ArchiveSession(ArchiveSessionRequest(session_id=accepted.session_id))
+    data = await export(client, accepted.session_id, format=format_name)
+    await client.sessions.DeleteSession(DeleteSessionRequest(session_id=accepted.session_id))
+    answers = await bring(client, data, format=format_name)
+    [imported] = [one for answer in answers for one in answer.sessions]
+    moved = await _session(client, imported.session_id)
+    assert moved.archive_time.seconds == archived.session.archive_time.seconds
+    request = ListSessionsRequest(archived=True, labels={"moved": "yes"})
+    listed = [session.id for session in (await client.sessions.ListSessions(request)).sessions]
+    assert (moved.id in listed) == (format_name == "turnwire")

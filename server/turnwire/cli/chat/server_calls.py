@@ -94,8 +94,8 @@ class ServerCalls:
         return (await self._sessions.GetSession(GetSessionRequest(session_id=session_id))).session
 
     async def sessions(self) -> list[SessionInfo]:
-        """Returns the sessions that changed last, newest first."""
-        listed = await self._sessions.ListSessions(ListSessionsRequest(page_size=LISTED_SESSIONS))
+        """Returns the sessions that changed last, newest first, without archived ones."""
+        listed = await self._sessions.ListSessions(ListSessionsRequest(page_size=LISTED_SESSIONS, archived=False))
         return list(listed.sessions)
 
     async def search(self, words: str) -> SearchMessagesResponse:

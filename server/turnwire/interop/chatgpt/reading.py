@@ -83,10 +83,12 @@ class ChatGPTReader:
             refuse("mapping", "is missing" if "mapping" not in value else "must be an object")
         for node in _shown(value, conversation):
             branch.add(node)
+        updated_at = max(at, seconds_at(value, "update_time", "") or at)
         session = Session(
             session_id=source_id,
             created_at=at,
-            updated_at=max(at, seconds_at(value, "update_time", "") or at),
+            updated_at=updated_at,
+            archived_at=updated_at if value.get("is_archived") is True else None,
             title=conversation.title(text_at(value, "title", ""), "title"),
             system=conversation.system(branch.instructions, "mapping"),
         )

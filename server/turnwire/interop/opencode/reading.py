@@ -83,6 +83,7 @@ class OpenCodeReader:
             updated_at=max(at, seconds_at(time, "updated", "info.time", 1000) or at),
             title=conversation.title(text_at(info, "title", "info"), "info.title"),
             directory=_directory(info, conversation),
+            archived_at=seconds_at(time, "archived", "info.time", 1000),
             system=conversation.system(system, "messages"),
         )
         return conversation, session

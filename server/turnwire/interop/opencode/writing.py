@@ -181,7 +181,11 @@ def _info(session: Session, taken_back: str) -> Json:
         "directory": session.directory or "/",
         "title": session.title,
         "version": VERSION,
-        "time": {"created": _ms(session.created_at), "updated": _ms(session.updated_at)},
+        "time": {
+            "created": _ms(session.created_at),
+            "updated": _ms(session.updated_at),
+            **({} if session.archived_at is None else {"archived": _ms(session.archived_at)}),
+        },
         **({"revert": {"messageID": taken_back}} if taken_back else {}),
     }
 

@@ -242,3 +242,11 @@ def test_malformed_conversations_are_refused(value: Any, text: str) -> None:
     with pytest.raises(ArchiveInvalid) as refused:
         records("chatgpt", as_json([value]))
     assert text in refused.value.message
+
+
+def test_an_archived_conversation_stays_archived() -> None:
+    """Since its last change: the export does not say more."""
+    [(session, _)] = sessions_of(records("chatgpt", as_json([{**CHATGPT, "is_archived": True}])))
+    assert session.archived_at == session.updated_at
+    [(session, _)] = sessions_of(records("chatgpt", as_json([{**CHATGPT, "is_archived": "no"}])))
+    assert session.archived_at is None

@@ -225,3 +225,14 @@ def test_malformed_sessions_are_refused(value: Any, text: str) -> None:
         records("opencode", as_lines(opencode(), value), SMALL)
     assert text in refused.value.message
     assert refused.value.metadata["line"] == "2"
+
+
+def test_an_archived_session_stays_archived() -> None:
+    """Since the time that the archive says."""
+    archived = {
+        **OPENCODE,
+        "info": {**OPENCODE["info"], "time": {**OPENCODE["info"]["time"], "archived": 1_700_000_009_000}},
+    }
+    [(session, _)] = sessions_of(records("opencode", as_json(archived)))
+    assert session.archived_at is not None
+    assert session.archived_at.timestamp() == 1_700_000_009

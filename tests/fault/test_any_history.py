@@ -325,8 +325,11 @@ class AnyHistory(RuleBasedStateMachine):
         response=st.sampled_from(("once", "once", "always", "reject")),
         number=st.integers(0, 3),
         times=st.integers(1, 4),
+        leases=st.lists(st.sampled_from(("claim", "claim", "renew", "release")), max_size=2),
     )
-    def help_on(self, ends: bool | None, result: dict[str, Any], response: str, number: int, times: int) -> None:
+    def help_on(
+        self, ends: bool | None, result: dict[str, Any], response: str, number: int, times: int, leases: list[str]
+    ) -> None:
         """An answer that was held back comes, a client tool has run, a person was asked; or the turn is aborted."""
         one = self._one
         if ends is not None:
@@ -337,6 +340,8 @@ class AnyHistory(RuleBasedStateMachine):
             elif one.fold.permissions and (number % 2 or not one.open_calls()):
                 self._do(self._world.answer_permission(one, response, number))
             elif one.open_calls():
+                for how in leases:
+                    self._do(self._world.lease(one, how, number))
                 self._do(self._world.submit(one, number, **result))
 
     @rule(how=st.sampled_from(("claim", "claim", "renew", "release")), number=places)

@@ -344,16 +344,18 @@ class World:
                 assert (await claiming).lease.holder == "one"
         else:
             lease = call.lease if call.HasField("lease") else ToolCallLease(lease_id="lse_never")
-            changing = tools.ReleaseToolCall(release(*ids, lease))
             if how == "renew":
                 changing = tools.RenewToolCall(renew(*ids, lease, "a line", duration=Duration(seconds=3600)))
+            else:
+                changing = tools.ReleaseToolCall(release(*ids, lease))
             if call.HasField("lease"):
                 await changing
             else:
                 assert (await refused(changing)).reason == "LEASE_LOST"
         await self.rest(one)
         listed = await tools.ListOpenToolCalls(ListOpenToolCallsRequest(session_id=one.session_id))
-        assert [found.tool_call for found in listed.calls] == one.open_calls()
+        found = {call.tool_call.id: call.tool_call for call in listed.calls}
+        assert found == {call.id: call for call in one.open_calls()}
 
     # What must hold.
 

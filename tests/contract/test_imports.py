@@ -383,6 +383,20 @@ async def test_requests_are_answered_again(tmp_path: Path) -> None:
             await here.follow(OTHERS, upload_id=upload_id, request_id="r", fingerprint="1")
 
 
+async def test_another_request_of_the_same_name_at_once_is_refused(tmp_path: Path) -> None:
+    """Both look the upload up before either import is known; only an equal request joins."""
+    async with moving(tmp_path) as here:
+        upload_id = await here.upload(lines(golden_records()))
+        asked = [
+            here.follow(MINE, upload_id=upload_id, request_id="r", fingerprint=fingerprint, dry_run=True)
+            for fingerprint in ("1", "1", "2")
+        ]
+        one, same, other = await asyncio.gather(*asked, return_exceptions=True)
+        assert isinstance(other, RequestIdReused)
+        assert not isinstance(one, BaseException)
+        assert one == same
+
+
 async def test_a_folder_without_room_is_a_clean_error(tmp_path: Path) -> None:
     """Copies of archives are beside the database; where none can be made, nothing is stored and the upload stays."""
     gone = CoreSettings(default_model=MODEL, spool_folder=tmp_path / "gone")

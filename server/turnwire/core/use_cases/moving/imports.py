@@ -15,10 +15,9 @@ from turnwire.core.use_cases.moving.formats import OWN, Formats
 from turnwire.core.use_cases.moving.progress import ImportProgress, ImportStatus
 from turnwire.core.use_cases.moving.runs import ImportPlan, ImportRun
 from turnwire.core.use_cases.moving.staging import Staging
-from turnwire.core.use_cases.uploads.spooling import spooled
+from turnwire.core.use_cases.uploads.spooling import complete_upload, spooled
 from turnwire.domain.errors import (
     ImportRunning,
-    InvalidRequest,
     RequestIdReused,
     ShuttingDown,
     TooManyTransfers,
@@ -112,18 +111,12 @@ class Imports:
             stored = await self._environment.store.request(principal, request.request_id)
             if stored is not None:  # of another method: imports are not stored
                 raise RequestIdReused.of("request_id", "was used for another request", requestId=request.request_id)
-        known = self._imports.get(key)
-        if known is not None:
-            if known.fingerprint != request.fingerprint:
-                raise RequestIdReused.of("request_id", "was used for another request", requestId=request.request_id)
-            if not known.progress.has_ended or known.progress.is_final:
-                return known.progress
+        if (known := self._known(key, request)) is not None:
+            return known
         reader = self._formats.reader(request.format)
-        upload = await self._environment.store.uploads.upload(principal.tenant, request.upload_id)
-        if not upload.is_complete:
-            raise InvalidRequest.of("upload_id", "is not complete: send its last bytes first")
-        if (running := self._imports.get(key)) is not None and not running.progress.has_ended:
-            return running.progress  # another call was as quick
+        upload = await complete_upload(self._environment.store.uploads, principal.tenant, request.upload_id)
+        if (known := self._known(key, request)) is not None:  # another call was as quick
+            return known
         self._check_room(principal.tenant, request.upload_id)
         plan = ImportPlan(
             principal=principal, format_name=request.format or OWN, options=request.options, dry_run=request.dry_run
@@ -137,6 +130,15 @@ class Imports:
         self._tasks.add(task)
         task.add_done_callback(self._done)
         return progress
+
+    def _known(self, key: tuple[str, str, str], request: ImportRequest) -> ImportProgress | None:
+        """Returns the import of a name that runs or needs no repetition; None when the request begins a new one."""
+        known = self._imports.get(key)
+        if known is None:
+            return None
+        if known.fingerprint != request.fingerprint:
+            raise RequestIdReused.of("request_id", "was used for another request", requestId=request.request_id)
+        return known.progress if not known.progress.has_ended or known.progress.is_final else None
 
     def _check_room(self, tenant: str, upload_id: str) -> None:
         if self._closing:

@@ -24,6 +24,21 @@ class SpooledUpload(Struct, frozen=True):
     until the context ends; may be closed before that."""
 
 
+async def complete_upload(store: UploadStore, tenant: str, upload_id: str) -> Upload:
+    """Returns an upload that can be used.
+
+    Raises:
+        UploadNotFound: the tenant has no such upload.
+        InvalidRequest: `upload_id` names one that is not complete.
+    """
+    upload = await store.upload(tenant, upload_id)
+    if not upload.is_complete:
+        received = str(upload.received_bytes)
+        text = f"is not complete: {received} bytes came so far, and the last ones are missing"
+        raise InvalidRequest.of("upload_id", text, receivedBytes=received)
+    return upload
+
+
 @contextlib.asynccontextmanager
 async def spooled(
     store: UploadStore, tenant: str, upload_id: str, folder: Path, *, readers: int = 1
@@ -46,10 +61,7 @@ async def spooled(
         StorageFull: no space is left in the folder.
         StorageError: the bytes cannot be read, or the file cannot be written.
     """
-    upload = await store.upload(tenant, upload_id)
-    if not upload.is_complete:
-        received = str(upload.received_bytes)
-        raise InvalidRequest.of("upload_id", f"is not complete: {received} bytes came so far", receivedBytes=received)
+    upload = await complete_upload(store, tenant, upload_id)
     with disk_errors(folder):
         files = await asyncio.to_thread(_created, folder, readers)
     try:

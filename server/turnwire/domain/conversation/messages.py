@@ -150,6 +150,10 @@ class ToolUse(Struct, frozen=True, gc=False, tag="tool_use", kw_only=True, omit_
     lease: Lease | None = None
     """The newest claim of a client, which may have ended; None when there is none. A settled call has none."""
 
+    def stored_files(self) -> tuple[File, ...]:
+        """Returns all files that it refers to: those of the result in order, then the complete output."""
+        return self.files if self.full_output is None else (*self.files, self.full_output)
+
     @property
     def awaits_client(self) -> bool:
         """True when a client may run it: nothing else is missing than its result.

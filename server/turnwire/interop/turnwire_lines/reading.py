@@ -157,7 +157,7 @@ class _Archive:
         for file in message.files():
             self._check_file("message.parts", file, files)
         for _, call in message.tool_calls():
-            for file in (*call.files, *((call.full_output,) if call.full_output else ())):
+            for file in call.stored_files():
                 self._check_file("message.parts", file, files)
 
     def _check_branch(self, line: MessageLine) -> None:

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from tests.support.fakes.domain_values import make_answer, make_message, make_part
+from tests.support.fakes.domain_values import NOW, make_answer, make_message, make_part
 from turnwire.domain.conversation.messages import (
     Content,
     File,
@@ -27,6 +27,24 @@ def test_calls_and_files_come_in_order() -> None:
     message = make_answer("msg_1", first, "text", file, second)
     assert message.tool_calls() == ((message.parts[0], first), (message.parts[3], second))
     assert message.files() == (file,)
+
+
+def test_a_call_names_its_files_before_its_whole_output() -> None:
+    """Those that it has."""
+    plot, log = (File(sha256=name, size_bytes=1, mime="text/plain") for name in ("a", "b"))
+    call = ToolUse(name="draw", files=(plot,))
+    assert (ToolUse(name="draw").stored_files(), call.stored_files()) == ((), (plot,))
+    assert msgspec.structs.replace(call, full_output=log).stored_files() == (plot, log)
+
+
+def test_a_call_awaits_its_client_when_only_its_result_is_missing() -> None:
+    """Its answer has ended, nobody is to be asked, and it is no tool of the server."""
+    call = ToolUse(name="draw", started_at=NOW)
+    assert call.awaits_client
+    for field, value in (("started_at", None), ("permission_id", "per_1"), ("name", "fs.draw")):
+        assert not msgspec.structs.replace(call, **{field: value}).awaits_client
+    for status in set(ToolStatus) - {ToolStatus.PENDING}:
+        assert not msgspec.structs.replace(call, status=status).awaits_client
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """The ids that an imported session gets: its own, or some that are the same at every import."""
 
 import hashlib
-from collections.abc import Iterable
 
 import msgspec
 
@@ -125,5 +124,4 @@ def _with_language(file: File) -> File:
 
 def missing_in(call: ToolUse, available: frozenset[str] | set[str]) -> list[File]:
     """Returns the files of a result that are not among the available ones."""
-    named: Iterable[File | None] = (*call.files, call.full_output)
-    return [file for file in named if file is not None and file.sha256 not in available]
+    return [file for file in call.stored_files() if file.sha256 not in available]

@@ -203,10 +203,7 @@ def _files(message: Message) -> Iterator[str]:
         if isinstance(part.content, File):
             yield part.content.sha256
         elif isinstance(part.content, ToolUse):
-            files = part.content.files
-            yield from (file.sha256 for file in files)
-            if part.content.full_output is not None:
-                yield part.content.full_output.sha256
+            yield from (file.sha256 for file in part.content.stored_files())
 
 
 def _ended(turn: Turn, at: datetime) -> Turn:

@@ -116,7 +116,7 @@ def _put_tool_call(unit: Unit, values: tuple[object, ...], part_id: str, call: T
     query = f"{_PUT_PART} RETURNING id, EXISTS (SELECT 1 FROM part_files WHERE part = parts.id), {IS_FILED}"
     row, had_files, is_filed = db.execute(query, values).fetchone()
     file_call(unit, row, part_id, call, is_filed=bool(is_filed))
-    hashes = {file.sha256 for file in (*call.files, call.full_output) if file is not None}
+    hashes = {file.sha256 for file in call.stored_files()}
     files = {_file_row(unit, sha256) for sha256 in hashes}
     before: set[int] = set()
     if had_files:

@@ -190,7 +190,7 @@ def _listing(row: _Row, part: Part) -> tuple[Statement, ...]:
 
 
 def _check_result_files(inspection: Inspection, row: _Row, call: ToolUse) -> Iterator[Finding]:
-    hashes = {file.sha256 for file in (*call.files, call.full_output) if file is not None}
+    hashes = {file.sha256 for file in call.stored_files()}
     rows = {_file_row(inspection, row, sha256) for sha256 in hashes}
     named = rows - {None}
     filed = {file for (file,) in inspection.db.execute("SELECT file FROM part_files WHERE part = ?", (row.part,))}

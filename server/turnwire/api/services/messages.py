@@ -1,7 +1,9 @@
 """opencode.message.MessageService."""
 
+import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from typing import TypeVar
 
 from opencode.message import message_pb2 as pb
 from turnwire.api.services.turn_events import answered_by, events_of_turn
@@ -18,6 +20,9 @@ from turnwire.core.watches.watch import Watches
 from turnwire.domain.errors import InvalidRequest
 from turnwire.domain.principal import Principal
 
+R = TypeVar("R", pb.SendMessageRequest, pb.AppendMessageRequest)
+T = TypeVar("T")
+
 
 class MessageService:
     """Method by method as the contract describes them."""
@@ -30,7 +35,7 @@ class MessageService:
 
     async def SendMessage(self, principal: Principal, request: pb.SendMessageRequest) -> pb.SendMessageResponse:
         """Accepts a message."""
-        message, turn = send_request(request)
+        message, turn = await _converted(send_request, request)
         return self._accepted(principal, await self._conversations.send(principal, message, turn))
 
     async def StreamMessage(
@@ -38,7 +43,7 @@ class MessageService:
     ) -> AsyncGenerator[pb.StreamMessageResponse | bytes]:
         """Accepts a message and yields the events of its turn."""
         try:
-            message, turn = send_request(request.message)
+            message, turn = await _converted(send_request, request.message)
             receipt = await self._conversations.send(principal, message, turn)
         except InvalidRequest as error:
             raise error.within("message") from error
@@ -87,7 +92,7 @@ class MessageService:
 
     async def AppendMessage(self, principal: Principal, request: pb.AppendMessageRequest) -> pb.AppendMessageResponse:
         """Stores a message without a turn."""
-        receipt = await self._conversations.append(principal, append_request(request))
+        receipt = await self._conversations.append(principal, await _converted(append_request, request))
         return pb.AppendMessageResponse(
             message_id=receipt.message_id, sequence=receipt.sequence, resume_token=self._token(principal, receipt)
         )
@@ -111,3 +116,10 @@ class MessageService:
             sequence=receipt.sequence,
             resume_token=self._token(principal, receipt),
         )
+
+
+async def _converted(convert: Callable[[R], T], request: R) -> T:
+    """Returns the values of a request: on a thread when a digest of files is made, because the request is named."""
+    if request.request_id and any(part.HasField("file") for part in request.parts):
+        return await asyncio.to_thread(convert, request)
+    return convert(request)

@@ -5,8 +5,6 @@ which paths may be read.
 """
 
 import asyncio
-import base64
-import binascii
 import hashlib
 import mimetypes
 import re
@@ -21,15 +19,13 @@ from turnwire.core.intake.readable_files import ReadableFiles, too_large
 from turnwire.domain.conversation.limits import MIME
 from turnwire.domain.conversation.messages import File
 from turnwire.domain.errors import InvalidRequest
+from turnwire.domain.text import decoded_base64
 
 _DATA_URI = re.compile(r"data:(?P<mime>[^;,]*)(?P<parameters>(?:;[^;,]*)*?)(?P<base64>;base64)?,", re.IGNORECASE)
 UNKNOWN_MIME = "application/octet-stream"
 
 LARGE_BYTES = 256 * 1024
 """A larger file is decoded and hashed on a thread: a few of these at a time take well under a millisecond."""
-
-_PIECE_CHARACTERS = 256 * 1024
-"""Of base64 that are decoded at once, as a multiple of 4: other threads wait for one such call."""
 
 
 class NewFile(Struct, frozen=True, kw_only=True):
@@ -120,20 +116,9 @@ def decode_data_uri(url: str, field: str, max_bytes: int) -> tuple[str, bytes]:
     if size > max_bytes + 2:
         raise too_large(field, size, max_bytes)
     try:
-        content = _decoded(url, match.end())
-    except (binascii.Error, ValueError) as error:
+        content = decoded_base64(url, match.end())
+    except ValueError as error:
         raise InvalidRequest.of(field, "the data URI holds malformed base64", "BAD_BASE64") from error
     if len(content) > max_bytes:
         raise too_large(field, len(content), max_bytes)
     return match["mime"], content
-
-
-def _decoded(text: str, start: int) -> bytes:
-    """Returns the bytes of base64 from a place on. Raises ValueError: it is malformed."""
-    pieces = []
-    for first in range(start, len(text), _PIECE_CHARACTERS):
-        piece = text[first : first + _PIECE_CHARACTERS]
-        if piece.endswith("=") and first + _PIECE_CHARACTERS < len(text):
-            raise ValueError("padding before the end")
-        pieces.append(base64.b64decode(piece, validate=True))
-    return b"".join(pieces)

@@ -130,7 +130,8 @@ class McpConnection:
         try:
             arguments = msgspec.json.decode(arguments_json, type=dict[str, Any])
             meta = self._trace_meta()
-            return outcome_of(await self._client.call_tool(tool, arguments, progress_callback=progressed, meta=meta))
+            result = await self._client.call_tool(tool, arguments, progress_callback=progressed, meta=meta)
+            return await asyncio.to_thread(outcome_of, result)  # it may have 20 MB of base64
         except Exception as error:  # the SDK, pydantic and httpx raise their own errors; the model gets all of them
             if self._ready.is_set():
                 self._relist = True  # checks whether the server still works

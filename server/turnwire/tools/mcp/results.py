@@ -1,7 +1,5 @@
 """Results of MCP tools: text for a model, and the files that came with it."""
 
-import base64
-import binascii
 import json
 import mimetypes
 import re
@@ -9,6 +7,7 @@ from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from turnwire.domain.text import decoded_base64
 from turnwire.ports.tools import ToolFile, ToolOutcome
 
 MAX_METADATA_BYTES = 16 * 1024
@@ -80,8 +79,8 @@ class _Files:
         if self._bytes + size > MAX_FILES_BYTES:
             return f"[file left out: {what}, {size} bytes; the files of a result may have {MAX_FILES_BYTES} bytes]"
         try:
-            content = base64.b64decode(data, validate=True)
-        except (binascii.Error, ValueError):
+            content = decoded_base64(data)
+        except ValueError:
             return f"[file left out: {what}; its base64 is broken]"
         if len(content) != size:  # excess padding, which the decoder accepts
             return f"[file left out: {what}; its base64 is broken]"

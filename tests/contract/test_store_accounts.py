@@ -143,6 +143,25 @@ async def test_all_that_is_handed_in_counts(opened: OpenedStore, changes: Callab
     assert before + len(LARGE) <= _stored(opened) < before + len(LARGE) + 2_000
 
 
+async def test_a_turn_counts_as_it_is_stored_last(opened: OpenedStore) -> None:
+    """Longer, shorter, and not at all when its commit fails, as that of another session's turn does."""
+    for turn in (make_turn(), make_turn(user_message_id="msg_" + "x" * 100), make_turn()):
+        await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutTurn(turn),)))
+        _stored(opened)
+    before = _stored(opened)
+    with pytest.raises(StorageError):
+        await opened.store.commit(Commit(session_id="ses_2", at=NOW, changes=(PutTurn(make_turn(session_id="ses_2")),)))
+    assert _stored(opened) == before
+
+
+async def test_events_and_turns_are_written_without_triggers(opened: OpenedStore) -> None:
+    """SQLite copies each page that a statement with a trigger changes; a message brings ten events and a turn."""
+    with closing(sqlite3.connect(opened.path)) as db:
+        found = db.execute("SELECT tbl_name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
+    written = {table for table, sql in found if " DELETE ON " not in sql}
+    assert not written & {"events", "turns"}
+
+
 async def test_events_count_until_they_are_dropped(tmp_path: Path) -> None:
     """What the session was before is still in the log. A message that was removed is not."""
     async with opened_store(tmp_path, retained_events=1) as opened:

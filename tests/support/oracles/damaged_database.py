@@ -183,6 +183,17 @@ def _body(table: str, key: str, value: str, thing: str) -> str:
     return f"UPDATE {table} SET body = json_set(body, '$.{key}', '{value}') WHERE {table[:-1]}_id = '{thing}'"
 
 
+def _turn(key: str, value: str, turn_id: str) -> tuple[str, str]:
+    """Returns what changes one value of a turn, and the count of what is stored with it: no trigger does that."""
+    new = f"json_set(body, '$.{key}', '{value}')"
+    more = f"length(CAST({new} AS BLOB)) - length(CAST(body AS BLOB))"
+    turn = f"FROM turns WHERE turn_id = '{turn_id}'"
+    count = (
+        f"UPDATE sessions SET stored_bytes = stored_bytes + (SELECT {more} {turn}) WHERE id = (SELECT session {turn})"
+    )
+    return count, _body("turns", key, value, turn_id)
+
+
 _OF = "WHERE message = (SELECT id FROM messages WHERE message_id ="
 
 _LAST_BLOCK = "WHERE number = 1 AND upload = (SELECT id FROM uploads WHERE upload_id ="
@@ -212,11 +223,11 @@ DAMAGES = (
     _one("sessions.queue", "UPDATE sessions SET queue_revision = 7 WHERE session_id = 'ses_1'"),
     _never("turns.body", _body("turns", "turn_id", "trn_x", "trn_1")),
     _never("sessions.tenant", "UPDATE sessions SET body = json_set(body, '$.tenant', 'b') WHERE session_id = 'ses_2'"),
-    _never("sessions.tenant", _body("turns", "tenant", "b", "trn_1")),
+    _never("sessions.tenant", *_turn("tenant", "b", "trn_1")),
     _one("turns.ended", "UPDATE turns SET ended = 1 WHERE turn_id = 'trn_2'"),
     _never("turns.sequences", "UPDATE turns SET end_sequence = 99 WHERE turn_id = 'trn_1'"),
-    _never("turns.message", _body("turns", "user_message_id", "no", "trn_q")),
-    _never("turns.several", _body("turns", "status", "running", "trn_q")),
+    _never("turns.message", *_turn("user_message_id", "no", "trn_q")),
+    _never("turns.several", *_turn("status", "running", "trn_q")),
     _never("permissions.body", "UPDATE permissions SET body = '[]' WHERE permission_id = 'per_0'"),
     _one("permissions.tenant", "UPDATE permissions SET tenant = 'b' WHERE permission_id = 'per_1'"),
     _one("permissions.open", "UPDATE permissions SET open = 1 WHERE permission_id = 'per_0'"),

@@ -1,4 +1,4 @@
-"""Version 7: alternatives, open calls of client tools, lists with filters, totals of tenants, texts stored once."""
+"""Version 7: alternatives, open calls of client tools, lists with filters, totals, and texts stored once."""
 
 _BRANCHES = """
 -- the sequence of the last change of the path; 0: it never changed, and no message has alternatives
@@ -169,5 +169,13 @@ ALTER TABLE turns ADD COLUMN first_sequence INTEGER NOT NULL DEFAULT 0;
 
 _LOG = _TEXTS + _TRIGGERS + _RETENTION
 
-MIGRATION = _BRANCHES + _LEASES + _SESSION_LISTS + _TOTALS + _LOG
+_COUNTED_BY_THE_WRITER = """
+-- the writer counts what it adds to sessions.stored_bytes: for a statement with a trigger, SQLite copies each page that
+-- it changes. What is removed, and what is written seldom, is still counted by triggers
+DROP TRIGGER event_added;
+DROP TRIGGER turn_added;
+DROP TRIGGER turn_changed;
+"""
+
+MIGRATION = _BRANCHES + _LEASES + _SESSION_LISTS + _TOTALS + _LOG + _COUNTED_BY_THE_WRITER
 """To this version from the one before. `folded` and `microseconds` are functions that `migrate` gives to SQLite."""

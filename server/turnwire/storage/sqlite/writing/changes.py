@@ -6,8 +6,7 @@ from datetime import datetime
 import msgspec
 
 from turnwire.domain.conversation.sessions import Session
-from turnwire.domain.conversation.turns import Turn, TurnStatus
-from turnwire.domain.errors import SessionNotFound, StaleVersion, StorageError
+from turnwire.domain.errors import SessionNotFound, StaleVersion
 from turnwire.domain.principal import is_staging
 from turnwire.ports.codec import Codec
 from turnwire.ports.commit import (
@@ -49,6 +48,7 @@ from turnwire.storage.sqlite.writing.archived import mark_archived
 from turnwire.storage.sqlite.writing.events import append_events
 from turnwire.storage.sqlite.writing.messages import put_file, put_message, remove_message, remove_session
 from turnwire.storage.sqlite.writing.queue import order_queue, require_revision
+from turnwire.storage.sqlite.writing.turns import put_turn
 from turnwire.storage.sqlite.writing.unit import SessionRow, Unit, microseconds, session_text, text
 
 
@@ -110,8 +110,9 @@ class CommitWriter:
                 through = min(head - self._retained_events, row.pruned_through + MAX_PRUNED)
                 prune(db, row.id, commit.session_id, through)
             (stored_bytes,) = db.execute(
-                "UPDATE sessions SET head_sequence = ?, updated_at_us = ? WHERE id = ? RETURNING stored_bytes",
-                (head, microseconds(_updated_at(commit)), row.id),
+                "UPDATE sessions SET head_sequence = ?, updated_at_us = ?, stored_bytes = stored_bytes + ?"
+                " WHERE id = ? RETURNING stored_bytes",
+                (head, microseconds(_updated_at(commit)), unit.added_bytes, row.id),
             ).fetchone()
         self._note_delta(unit, stored_bytes, is_removed=removed)
         known = {message: other for message, other in unit.previous.items() if other}
@@ -144,7 +145,7 @@ class CommitWriter:
             case HideMessages() | ShowMessages() | SelectPath():
                 self._change_path(unit, change)
             case PutTurn(turn):
-                _put_turn(db, row, turn)
+                put_turn(unit, turn)
             case PutSession(value):
                 _put_session(unit, value)
             case RemoveMessage(message_id):
@@ -228,18 +229,6 @@ def _carry_out_staged(unit: Unit, change: Change) -> None:
         move_files(unit, change)
     elif isinstance(change, DropStaged):
         drop_some(unit, change)
-
-
-def _put_turn(db: sqlite3.Connection, session: SessionRow, turn: Turn) -> None:
-    first = session.head_sequence + 1
-    done = db.execute(
-        "INSERT INTO turns (turn_id, session, ended, body, first_sequence) VALUES (?, ?, ?, ?, ?)"
-        " ON CONFLICT (turn_id) DO UPDATE SET ended = excluded.ended, body = excluded.body"
-        " WHERE turns.session = excluded.session",
-        (turn.turn_id, session.id, turn.status is TurnStatus.ENDED, text(turn), first),
-    )
-    if not done.rowcount:
-        raise StorageError(f"turn {turn.turn_id} belongs to another session", {"id": turn.turn_id})
 
 
 def _put_session(unit: Unit, value: Session) -> None:

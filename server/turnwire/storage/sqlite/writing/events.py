@@ -57,6 +57,7 @@ def append_events(unit: Unit, commit: Commit, codec: Codec, position: int) -> li
     if rows:
         columns = "position, session_id, sequence, kind, frame, tenant"
         unit.db.executemany(f"INSERT INTO events ({columns}) VALUES (?, ?, ?, ?, ?, ?)", rows)
+        unit.added_bytes += sum(len(row[4]) for row in rows)
     return stored
 
 
@@ -91,11 +92,11 @@ def _numbered(unit: Unit, kind: DurableKind, sequence: int) -> DurableKind:
     match kind:
         case TurnStarted(turn):
             db.execute("UPDATE turns SET start_sequence = ? WHERE turn_id = ?", (sequence, turn.turn_id))
+            unit.turn_starts[turn.turn_id] = sequence
             return TurnStarted(msgspec.structs.replace(turn, start_sequence=sequence))
         case TurnEnded(turn):
-            update = "UPDATE turns SET end_sequence = ? WHERE turn_id = ? RETURNING start_sequence"
-            row = db.execute(update, (sequence, turn.turn_id)).fetchone()
-            start = row[0] if row else 0
+            db.execute("UPDATE turns SET end_sequence = ? WHERE turn_id = ?", (sequence, turn.turn_id))
+            start = unit.turn_starts.get(turn.turn_id, 0)
             return TurnEnded(msgspec.structs.replace(turn, start_sequence=start, end_sequence=sequence))
         case SessionUpdated(view):
             return SessionUpdated(_with_mark(unit, view))

@@ -38,6 +38,10 @@ class Unit:
     session_id: str
     index_rows: list[tuple[int, str]] = field(default_factory=list)
     """What the transaction has to add to the index of words before its end; see `searching.entries.add_rows`."""
+    added_bytes: int = 0
+    """What the turns and events that were written add to `sessions.stored_bytes`. Triggers count the rest."""
+    turn_starts: dict[str, int] = field(default_factory=dict)
+    """The sequence at which each turn that was written has started, by its id; 0 while it has not."""
     file_bytes: int = 0
     """Of the files that were added, less those that were removed."""
     spent: list[tuple[date, Consumption]] = field(default_factory=list)

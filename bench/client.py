@@ -23,6 +23,7 @@ from opencode.model.model_pb2 import ModelName
 from opencode.model.selection_pb2 import ModelSelection
 from opencode.provider.provider_pb2 import ProviderInfo
 from opencode.session.session_pb2 import CreateSessionRequest, GetSessionRequest, GetSessionResponse, SessionInfo
+from opencode.tool.tool_pb2 import SubmitToolResultRequest
 from opencode.turn.turn_pb2 import TurnSettings
 from opencode.turn.turn_service_pb2 import StartTurnRequest, StartTurnResponse
 
@@ -54,6 +55,7 @@ class Client:
         self._get = channel.unary_unary("/opencode.session.SessionService/GetSession")
         self._start = channel.unary_unary("/opencode.turn.TurnService/StartTurn")
         self._explain = self._message("ExplainContext")
+        self._submit = channel.unary_unary("/opencode.tool.ToolService/SubmitToolResult")
         self._watch = channel.unary_stream("/opencode.event.EventService/WatchEvents")
 
     def _message(self, name: str) -> Callable[[bytes], Awaitable[bytes]]:
@@ -103,6 +105,11 @@ class Client:
         """Calls ExplainContext, unparsed."""
         answer: bytes = await self._explain(request)
         return answer
+
+    async def submit(self, session_id: str, tool_call_id: str, output: str) -> None:
+        """Gives the result of a tool call."""
+        request = SubmitToolResultRequest(session_id=session_id, tool_call_id=tool_call_id, output=output)
+        await self._submit(request.SerializeToString())
 
     async def messages(self, session_id: str) -> bytes:
         """Reads all display messages of a session, unparsed."""

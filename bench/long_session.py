@@ -13,8 +13,10 @@ from bench.client import Client, connect
 from bench.model_provider import model_name
 from bench.neighbour import SETTLE_SECONDS, Felt, Neighbour, figures, neighbour
 from bench.report import Figure, percentile
-from opencode.message.message_pb2 import ExplainContextRequest
+from opencode.event.event_pb2 import WatchEventsResponse
+from opencode.message.message_pb2 import ExplainContextRequest, MessagePart, SendMessageRequest, TextPart
 from opencode.model.model_pb2 import ModelName
+from opencode.tool.tool_pb2 import ToolDefinition
 from opencode.turn.turn_pb2 import TurnSettings
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.domain.conversation.messages import (
@@ -36,6 +38,7 @@ WANTED_MS = {100: 8.0, 1_000: 8.0, 10_000: 30.0}
 NEIGHBOUR_DELTA_MS, NEIGHBOUR_READ_MS = 10.0, 30.0
 
 EXPLAINED = 100_000
+RESULTS = 1_000
 MANY_TURNS = 200
 MANY_MESSAGES = 1_000
 """Of each of these turns' sessions."""
@@ -70,6 +73,7 @@ async def measure(folder: Path, quick: bool) -> None:
         for length, wanted in WANTED_MS.items():
             await _single(client, other, alone, length=length, wanted=wanted, rounds=rounds)
         await _beside(other, alone, f"ExplainContext of {explained:,}", lambda: _explain(client, "ses_explained"))
+        await _beside(other, alone, f"{RESULTS:,} results of one step", lambda: _results(client, RESULTS))
         sessions = [f"ses_many_{number}" for number in range(many)]
         await _beside(other, alone, f"{many} turns at once, cold", lambda: _all_asked(client, sessions))
         await _beside(other, alone, f"{many} turns at once, again", lambda: _all_asked(client, sessions))
@@ -124,13 +128,14 @@ async def _until_asked(client: Client, session_id: str) -> float:
     watch = await client.watch(session_id)
     begun = time.monotonic_ns()
     await client.send(session_id, "and now?", "local/asked")
-    moment = None
-    while moment is None:
-        moment = _MOMENT.search(await watch.read())
+    moment, is_over = 0, False
+    while not is_over:
+        batch = await watch.read()
+        found = _MOMENT.search(batch)
+        moment = moment or (int(found[1]) if found else 0)
+        is_over = any(event.HasField("turn_ended") for event in WatchEventsResponse.FromString(batch).events)
     watch.cancel()
-    while await client.is_running(session_id):
-        await asyncio.sleep(0.005)
-    return (int(moment[1]) - begun) / 1e6
+    return (moment - begun) / 1e6
 
 
 async def _single(client: Client, other: Neighbour, alone: Felt, *, length: int, wanted: float, rounds: int) -> None:
@@ -173,6 +178,30 @@ def _neighbour(name: str, felt: Felt, alone: Felt) -> list[Figure]:
 
 async def _all_asked(client: Client, sessions: Sequence[str]) -> None:
     await asyncio.gather(*(_until_asked(client, session_id) for session_id in sessions))
+
+
+async def _results(client: Client, count: int) -> None:
+    """Has a model call a tool many times in one step, and gives all results at once."""
+    session_id = await client.create_session()
+    watch = await client.watch(session_id)
+    lines = "\n".join('/tool look {"at": "cellar three"}' for _ in range(count))
+    await client.send_bytes(
+        SendMessageRequest(
+            session_id=session_id,
+            parts=[MessagePart(text=TextPart(text=f"{lines}\n/step\ndone"))],
+            tools=[ToolDefinition(name="look", description="looks")],
+        ).SerializeToString()
+    )
+    given: list[asyncio.Task[None]] = []
+    while True:
+        for event in WatchEventsResponse.FromString(await watch.read()).events:
+            call = event.tool_call_updated.state
+            if call.status == "pending":
+                given.append(asyncio.create_task(client.submit(session_id, call.id, "dry")))
+            if event.HasField("turn_ended"):
+                await asyncio.gather(*given)
+                watch.cancel()
+                return
 
 
 async def _explain(client: Client, session_id: str) -> None:

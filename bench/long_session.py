@@ -40,7 +40,7 @@ NEIGHBOUR_DELTA_MS, NEIGHBOUR_READ_MS = 10.0, 30.0
 EXPLAINED = 100_000
 RESULTS = 1_000
 MANY_TURNS = 200
-MANY_MESSAGES = 1_000
+MANY_MESSAGES = 500
 """Of each of these turns' sessions."""
 
 _MOMENT = re.compile(rb"@(\d+)@")

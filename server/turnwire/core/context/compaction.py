@@ -57,7 +57,7 @@ async def plan_before_step(environment: Environment, draft: Draft) -> Plan | Non
     allowed = allowance(window, draft.turn, environment.settings.compaction)
     if draft.tokens <= allowed.prompt or not await _is_wanted(environment, draft.turn):
         return None
-    cut = choose_cut(draft.request.messages, draft.turn, allowed, draft.fixed_tokens, draft.tokens_of)
+    cut = await asyncio.to_thread(_cut, draft, allowed)
     return Plan(cut, allowed) if cut is not None else None
 
 
@@ -73,14 +73,19 @@ async def plan_after_refusal(environment: Environment, draft: Draft) -> Plan | N
     window = environment.providers.context_window_tokens(draft.turn.model) or draft.tokens
     scale = max(window / max(draft.tokens, 1), 1.0)
     allowed = allowance(window, draft.turn, msgspec.structs.replace(settings, keep=settings.keep / 2))
-    cut = choose_cut(
+    cut = await asyncio.to_thread(_cut, draft, allowed, scale)
+    return Plan(cut, allowed) if cut is not None else None
+
+
+def _cut(draft: Draft, allowed: Allowance, scale: float = 1.0) -> Cut | None:
+    """Returns where to cut. Looks at all messages, so it runs on a thread; a request that is too long is rare."""
+    return choose_cut(
         draft.request.messages,
         draft.turn,
         allowed,
         int(draft.fixed_tokens * scale),
         lambda message: int(draft.tokens_of(message) * scale),
     )
-    return Plan(cut, allowed) if cut is not None else None
 
 
 async def _is_wanted(environment: Environment, turn: Turn) -> bool:

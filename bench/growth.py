@@ -128,7 +128,7 @@ async def _client(folder: Path) -> AsyncIterator[tuple[Child, Client]]:
 async def _messages_in_files(files: dict[int, Path], quick: bool) -> None:
     """Sends to so many sessions all over the file; the servers take turns. Then once to each of many sessions."""
     (few, few_place), (many, many_place) = files.items()
-    count = 200 if quick else 500
+    count = 100 if quick else 200
     async with _client(few_place) as small, _client(many_place) as large:
         values: dict[int, list[float]] = {few: [], many: []}
         for _ in range(ROUNDS):
@@ -164,7 +164,7 @@ async def _messages_in_sessions(folder: Path, sizes: tuple[int, ...], quick: boo
         place = folder / f"long-{size}"
         place.mkdir()
         await asyncio.to_thread(fill, place / "turnwire.db", 1, size)
-    count = 200 if quick else 500
+    count = 100 if quick else 200
     for _ in range(ROUNDS):
         for size in sizes:
             async with _client(folder / f"long-{size}") as (server, client):

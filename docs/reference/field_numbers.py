@@ -23,11 +23,8 @@ starts at 1. Planned numbers are kept for the fields named beside them: nothing 
 
 PLANNED = {
     "opencode.event.SessionEvent": {
-        26: "question_asked",
-        27: "question_answered",
         28: "message_redacted",
         29: "actor",
-        41: "question_snapshot",
     },
     "opencode.event.WatchEventsRequest": {8: "heartbeat_interval", 9: "session_ids"},
     "opencode.file.DownloadFileRequest": {3: "offset", 4: "size"},

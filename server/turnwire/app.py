@@ -35,6 +35,7 @@ from turnwire.core.turns.live import LeftTurns, TurnCounts
 from turnwire.core.turns.registry import Turns
 from turnwire.core.use_cases import UseCases
 from turnwire.core.use_cases.accounts.usage import UsageReports
+from turnwire.core.use_cases.asking.questions import Questions
 from turnwire.core.use_cases.catalog import Catalog
 from turnwire.core.use_cases.explanation import ContextExplainer
 from turnwire.core.use_cases.files import Files
@@ -183,12 +184,12 @@ class Server:
         stack.push_async_callback(use_cases.imports.aclose)
         for rewriting in (use_cases.forks, use_cases.rewinds, use_cases.regenerations, use_cases.alternatives):
             stack.push_async_callback(rewriting.aclose)
-        for acting in (use_cases.conversations, use_cases.late_turns, use_cases.tool_leases, use_cases.uploads):
+        closing = (use_cases.conversations, use_cases.late_turns, use_cases.tool_leases, use_cases.questions)
+        for acting in (*closing, use_cases.uploads):
             stack.push_async_callback(acting.aclose)
         expiry = UploadExpiry(environment)
         stack.push_async_callback(expiry.aclose)
         expiry.start()
-        stack.push_async_callback(use_cases.waiting_messages.aclose)
         authenticator = await _open_authenticator(config, stack)
         services = all_services(use_cases, authenticator.offered)
         await listener.start(services, Gate(authenticator, rates.admit, observer))
@@ -296,6 +297,7 @@ def _use_cases(
         waiting_messages=WaitingMessages(environment, turns, requests, reservations),
         turns=TurnRecords(environment, turns),
         permissions=Permissions(environment, turns),
+        questions=Questions(environment, turns, requests),
         explainer=ContextExplainer(environment),
         catalog=Catalog(environment, config.shown_limits()),
         files=Files(environment),

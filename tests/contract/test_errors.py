@@ -40,6 +40,8 @@ TABLE: dict[type[e.DomainError], tuple[int, str, str]] = {
     e.MessageNotFound: (code_pb2.NOT_FOUND, "MESSAGE_NOT_FOUND", "ResourceInfo"),
     e.TurnNotFound: (code_pb2.NOT_FOUND, "TURN_NOT_FOUND", "ResourceInfo"),
     e.ToolCallNotFound: (code_pb2.NOT_FOUND, "TOOL_CALL_NOT_FOUND", "ResourceInfo"),
+    e.QuestionNotFound: (code_pb2.NOT_FOUND, "QUESTION_NOT_FOUND", "ResourceInfo"),
+    e.QuestionAlreadyAnswered: (code_pb2.FAILED_PRECONDITION, "QUESTION_ALREADY_ANSWERED", "PreconditionFailure"),
     e.PermissionRequestNotFound: (code_pb2.NOT_FOUND, "PERMISSION_REQUEST_NOT_FOUND", "ResourceInfo"),
     e.StoredFileNotFound: (code_pb2.NOT_FOUND, "FILE_NOT_FOUND", "ResourceInfo"),
     e.UploadNotFound: (code_pb2.NOT_FOUND, "UPLOAD_NOT_FOUND", "ResourceInfo"),
@@ -204,6 +206,7 @@ def test_a_too_large_message_tells_both_sizes() -> None:
         (e.TurnNotFound("id_1"), "turn"),
         (e.ToolCallNotFound("id_1"), "tool call"),
         (e.PermissionRequestNotFound("id_1"), "permission request"),
+        (e.QuestionNotFound("id_1"), "question"),
     ],
 )
 def test_what_was_not_found_is_named(error: e.NotFound, resource_type: str) -> None:

@@ -30,7 +30,17 @@ from tests.support.oracles.damaged_database import DAMAGES, Damage, damage_index
 from tests.support.servers.process import server_process
 from tests.support.servers.running import connect, running_server
 from turnwire.cli.commands import app
-from turnwire.storage.sqlite.care.checks import events, files, listing, messages, search, sessions, structure, uploads
+from turnwire.storage.sqlite.care.checks import (
+    events,
+    files,
+    listing,
+    messages,
+    questions,
+    search,
+    sessions,
+    structure,
+    uploads,
+)
 from turnwire.storage.sqlite.care.findings import Problem, Severity
 from turnwire.storage.sqlite.schema.migrations import MIGRATIONS
 
@@ -53,7 +63,7 @@ def found(report: dict[str, Any], *, notes: bool = False) -> dict[str, int]:
 
 def test_every_problem_has_a_case() -> None:
     """Also in the table of docs/operations.md."""
-    modules = (structure, sessions, messages, events, files, uploads, search, listing)
+    modules = (structure, sessions, messages, events, files, uploads, search, listing, questions)
     problems = [value for module in modules for value in vars(module).values() if isinstance(value, Problem)]
     names = {problem.name for problem in problems if problem.severity is not Severity.NOTE}
     assert {damage.finding for damage in DAMAGES} | BY_SQLITE == names

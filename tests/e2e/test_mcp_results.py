@@ -9,7 +9,8 @@ import pytest
 
 from tests.support.servers.mcp import PROGRAM, ROOT, http_server, own_port, until
 from tests.support.servers.mcp_program import PICTURE
-from turnwire.ports.tools import SourceState, ToolFile, ToolOutcome
+from turnwire.domain.conversation.questions import QuestionReply
+from turnwire.ports.tools import NewQuestion, QuestionRefused, SourceState, ToolFile, ToolOutcome
 from turnwire.tools.mcp.servers import McpServers
 from turnwire.tools.settings import McpSettings
 
@@ -41,9 +42,14 @@ async def servers(request: pytest.FixtureRequest) -> AsyncIterator[McpServers]:
             await connected.aclose()
 
 
+async def refuse(question: NewQuestion) -> QuestionReply:
+    """Asks nobody."""
+    raise QuestionRefused(question.prompt)
+
+
 async def test_a_picture_is_a_file_and_a_line(servers: McpServers) -> None:
     """Byte for byte as the server made it."""
-    outcome = await servers.call("test.picture", "{}", print)
+    outcome = await servers.call("test.picture", "{}", print, refuse)
     assert outcome == ToolOutcome(
         output=f"a red square\n[file 1: image/png, {len(PICTURE)} bytes]",
         files=(ToolFile(content=PICTURE, mime="image/png"),),
@@ -52,7 +58,7 @@ async def test_a_picture_is_a_file_and_a_line(servers: McpServers) -> None:
 
 async def test_very_long_text_comes_whole(servers: McpServers) -> None:
     """It is for the core to say how much of it a model gets."""
-    outcome = await servers.call("test.story", '{"lines": 100000}', print)
+    outcome = await servers.call("test.story", '{"lines": 100000}', print, refuse)
     lines = outcome.output.splitlines()
     assert (len(lines), lines[0], lines[-1]) == (100_000, "line 1 of 100000", "line 100000 of 100000")
     assert (outcome.is_error, outcome.metadata_json, outcome.files) == (False, "", ())

@@ -17,6 +17,7 @@ SERVICES = {
     "opencode.file.UploadService",
     "opencode.message.MessageService",
     "opencode.provider.ProviderService",
+    "opencode.question.QuestionService",
     "opencode.search.SearchService",
     "opencode.server.ServerService",
     "opencode.session.SessionService",

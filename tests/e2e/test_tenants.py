@@ -125,6 +125,7 @@ class Neighbours:
             "upload_blocks": "upload IN (SELECT id FROM uploads WHERE tenant = 'alice')",
             "open_calls": "tenant = 'alice'",
             "permissions": f"session IN ({sessions})",
+            "questions": f"session IN ({sessions})",
             "turns": f"session IN ({sessions})",
             "messages": f"session IN ({sessions})",
             "requests": f"session IN ({sessions}) OR tenant = 'alice'",
@@ -259,7 +260,7 @@ def _json(answers: Sequence[Message]) -> str:
     return "\n".join(json.dumps(json.loads(MessageToJson(answer)), sort_keys=True, indent=1) for answer in answers)
 
 
-_OWN = re.compile(r"\b(ses|msg|trn|prt|per|evt|rpc|nod|upl|lse)_[0-9a-f]{32}\b")
+_OWN = re.compile(r"\b(ses|msg|trn|prt|per|que|evt|rpc|nod|upl|lse)_[0-9a-f]{32}\b")
 _TIMES = re.compile(r"\d{4}-\d\d-\d\dT[0-9:.]+Z|\"1\d{12}\"")
 _TOKENS = re.compile(r'("(?:resumeToken|nextPageToken|prefixHash)": )"[^"]+"')
 

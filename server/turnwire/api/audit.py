@@ -10,6 +10,7 @@ from typing import Any
 
 import structlog
 
+from opencode.question.question_pb2 import QuestionAction
 from turnwire.domain.principal import Principal
 
 log = structlog.get_logger()
@@ -19,7 +20,13 @@ def _answered_permission(request: Any) -> dict[str, str]:
     return {"permission_id": printable(request.permission_id), "response": printable(request.response)}
 
 
+def _answered_question(request: Any) -> dict[str, str]:
+    action = QuestionAction.Name(request.action).removeprefix("QUESTION_ACTION_").lower()
+    return {"question_id": printable(request.question_id), "response": action}
+
+
 AUDITED: Mapping[str, tuple[str, Callable[[Any], dict[str, str]]]] = {
+    "opencode.question.QuestionService.AnswerQuestion": ("question_answered", _answered_question),
     "opencode.session.SessionService.DeleteSession": ("session_deleted", lambda _request: {}),
     "opencode.tool.PermissionService.RespondToPermission": ("permission_answered", _answered_permission),
 }

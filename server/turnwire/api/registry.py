@@ -11,6 +11,7 @@ from opencode.event import event_pb2
 from opencode.file import file_pb2, upload_pb2
 from opencode.message import message_pb2
 from opencode.provider import provider_pb2
+from opencode.question import question_pb2
 from opencode.search import search_pb2
 from opencode.server import server_pb2
 from opencode.session import session_pb2
@@ -21,6 +22,7 @@ from opencode.usage import usage_pb2
 from turnwire.api.gate import StreamingMethod, UnaryMethod
 from turnwire.api.rights import LEAST_ROLE
 from turnwire.api.services.accounts.usage import UsageService
+from turnwire.api.services.asking.questions import QuestionService
 from turnwire.api.services.catalog import AgentService, ProviderService, ServerService
 from turnwire.api.services.events import EventService
 from turnwire.api.services.files import FileService, UploadService
@@ -78,6 +80,7 @@ def all_services(use: UseCases, offered_auth: Sequence[str]) -> tuple[Service, .
         Service(event_pb2.DESCRIPTOR.services_by_name["EventService"], EventService(use.watches, use.conflated)),
         Service(tool["ToolService"], ToolService(use.tool_results, use.tool_leases, use.catalog, tokens)),
         Service(tool["PermissionService"], PermissionService(use.permissions)),
+        Service(question_pb2.DESCRIPTOR.services_by_name["QuestionService"], QuestionService(use.questions, tokens)),
         Service(transfer_pb2.DESCRIPTOR.services_by_name["TransferService"], TransferService(use.exports, use.imports)),
         Service(usage_pb2.DESCRIPTOR.services_by_name["UsageService"], UsageService(use.usage)),
         Service(search_pb2.DESCRIPTOR.services_by_name["SearchService"], SearchService(use.searches)),

@@ -25,6 +25,8 @@ LEAST_ROLE: Mapping[str, Role] = {
     "opencode.message.MessageService.SendMessage": Role.WRITER,
     "opencode.message.MessageService.StreamMessage": Role.WRITER,
     "opencode.provider.ProviderService.GetProviders": Role.READER,
+    "opencode.question.QuestionService.AnswerQuestion": Role.WRITER,
+    "opencode.question.QuestionService.ListQuestions": Role.READER,
     "opencode.search.SearchService.SearchMessages": Role.READER,
     "opencode.server.ServerService.GetServerInfo": Role.NOBODY,
     "opencode.session.SessionService.ArchiveSession": Role.WRITER,

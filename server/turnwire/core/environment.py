@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from turnwire.core.keeping import KeptSessions
+from turnwire.core.open_questions import OpenQuestions
 from turnwire.core.settings import CoreSettings
 from turnwire.core.slices import Slices
 from turnwire.core.work import Work
@@ -38,6 +39,8 @@ class Environment:
     tracer: Tracer = NO_TRACER
     slices: Slices = field(default_factory=Slices)
     kept: KeptSessions = field(default_factory=KeptSessions)
+    open_questions: OpenQuestions = field(default_factory=OpenQuestions)
+    """Of the turns that run; shared by them."""
 
     async def session(self, principal: Principal, session_id: str) -> Session:
         """Returns a caller's session. Every use case and watch of one session calls this before anything else.

@@ -12,6 +12,7 @@ FEATURES: Mapping[str, str] = {
     "messages.alternatives": "`RegenerateMessage` answers a message again, `SelectAlternative` chooses between answers",
     "messages.append": "`AppendMessage` stores messages without a turn",
     "permissions": "tool calls may ask a person first",
+    "questions": "tools of the server ask a person while they run",
     "queue": "messages wait while a turn runs",
     "queue.edit": "`ListQueue` shows waiting messages, which can be edited, moved and removed",
     "queue.interrupt": "`BUSY_POLICY_INTERRUPT` ends the running turn; the message is answered next",

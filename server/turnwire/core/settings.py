@@ -105,6 +105,9 @@ class Limits(
     leased_tool_timeout_seconds: Seconds = 86_400.0
     """How long a call of a client tool waits for its result at most, however often it is claimed and its leases are
     renewed."""
+    question_timeout_seconds: Seconds = 540.0
+    """How long a question of a tool waits for its answer; then it expires. MCP servers commonly forget after ten
+    minutes what they have asked."""
     max_parallel_tool_calls: Count = 8
     """Calls of the server's tools that run at the same time in one turn."""
     max_tool_output_bytes: Count = 256 * 1024
@@ -134,6 +137,11 @@ class Limits(
     def leased_tool_timeout(self) -> timedelta:
         """How long a call of a client tool waits for its result at most, whoever holds it."""
         return timedelta(seconds=self.leased_tool_timeout_seconds)
+
+    @property
+    def question_timeout(self) -> timedelta:
+        """How long a question of a tool waits for its answer."""
+        return timedelta(seconds=self.question_timeout_seconds)
 
     @property
     def turn_budget(self) -> Budget:

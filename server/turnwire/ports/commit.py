@@ -9,6 +9,7 @@ from turnwire.domain.accounts import Spending
 from turnwire.domain.conversation.events import DurableKind
 from turnwire.domain.conversation.messages import Branch, Message
 from turnwire.domain.conversation.permissions import PermissionRequest
+from turnwire.domain.conversation.questions import Question, QuestionHold
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import QueueEntry, Turn
 from turnwire.domain.principal import Principal
@@ -159,6 +160,14 @@ class PutPermission(Struct, frozen=True):
     permission: PermissionRequest
 
 
+class PutQuestion(Struct, frozen=True):
+    """Creates or replaces a question."""
+
+    question: Question
+    hold: QuestionHold | None = None
+    """What its call needs to go on after it. None keeps nothing, and drops what was kept."""
+
+
 class AddSpending(Struct, frozen=True):
     """Adds to the account of the session's tenant. Stays when the session is removed."""
 
@@ -210,6 +219,7 @@ Change = (
     | PutFile
     | RecordRequest
     | PutPermission
+    | PutQuestion
     | AddSpending
     | AdoptSession
     | MoveFiles

@@ -21,6 +21,7 @@ from turnwire.domain.accounts import Account, UsagePage, UsageQuery
 from turnwire.domain.conversation.events import Event
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.permissions import PermissionRequest
+from turnwire.domain.conversation.questions import HeldQuestion, Question
 from turnwire.domain.conversation.sessions import Session, SessionFilter
 from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.domain.money import Usage
@@ -38,6 +39,7 @@ from turnwire.ports.pages import (
     MessagePage,
     OpenCallPage,
     Page,
+    QuestionPage,
     QueuePage,
     SessionPage,
     TurnPage,
@@ -266,6 +268,31 @@ class TenantStore(ArchivableStore, Protocol):
 
     async def always_allowed(self, session_id: str) -> frozenset[str]:
         """Returns the patterns that were allowed for the rest of a session; empty for an unknown one."""
+        ...
+
+    async def asked_question(self, session_id: str, question_id: str) -> Question:
+        """Returns a question, open or not.
+
+        Raises:
+            QuestionNotFound: there is no such session, or it has no such question.
+        """
+        ...
+
+    async def open_questions(self, session_id: str | None, page: Page) -> QuestionPage:
+        """Returns the open questions of a session, or of all the tenant's when None, oldest first.
+
+        Raises:
+            SessionNotFound: the tenant has no such session.
+            InvalidRequest: the token is not from this listing.
+        """
+        ...
+
+    async def pending_questions(self, session_id: str) -> tuple[HeldQuestion, ...]:
+        """Returns the questions of a session that are open or whose call has yet to go on, oldest first.
+
+        Raises:
+            SessionNotFound: the tenant has no such session.
+        """
         ...
 
     async def session_file(self, session_id: str, sha256: str) -> bytes | None:

@@ -1,10 +1,13 @@
 """Tools that the server runs: what the core needs from their sources."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from typing import Protocol
 
 from msgspec import Struct
+
+from turnwire.domain.conversation.questions import LinkForm, QuestionReply, SchemaForm
 
 
 class SourceState(StrEnum):
@@ -56,6 +59,44 @@ class ToolOutcome(Struct, frozen=True, kw_only=True):
     files: tuple[ToolFile, ...] = ()
 
 
+class NewQuestion(Struct, frozen=True, kw_only=True):
+    """What a tool wants to ask a person. Nothing of it is checked yet."""
+
+    prompt: str
+    form: SchemaForm | LinkForm
+    completed: asyncio.Event | None = None
+    """Set when the source learns that the person has done what the link is for; None when it would not learn it."""
+
+
+class QuestionRefused(Exception):
+    """A question cannot be asked; the text says why, for the author of the tool."""
+
+
+class ToolPause(Struct, frozen=True, kw_only=True):
+    """A call that has ended with questions, and goes on as a new one when they are closed."""
+
+    questions: tuple[tuple[str, NewQuestion], ...]
+    """At least one, each with the tool's own name for it."""
+    state: str
+    """What the source needs to go on; opaque."""
+
+
+class ToolResumption(Struct, frozen=True):
+    """What a call that has paused goes on with."""
+
+    state: str
+    """Of the pause."""
+    replies: tuple[tuple[str, QuestionReply], ...]
+    """By the tool's own names of the questions."""
+
+
+Ask = Callable[[NewQuestion], Awaitable[QuestionReply]]
+"""Asks a person and returns the reply, which may take long. Cancelling withdraws the question.
+
+Raises QuestionRefused, and StorageError.
+"""
+
+
 class ServerTools(Protocol):
     """All tools that the server runs. Used on the event loop only."""
 
@@ -77,7 +118,14 @@ class ServerTools(Protocol):
         """
         ...
 
-    async def call(self, name: str, arguments_json: str, log: Callable[[str], None]) -> ToolOutcome:
+    async def call(
+        self,
+        name: str,
+        arguments_json: str,
+        log: Callable[[str], None],
+        ask: Ask,
+        resumption: ToolResumption | None = None,
+    ) -> ToolOutcome | ToolPause:
         """Runs a tool once, without retries.
 
         Never raises: every failure, a timeout included, is an outcome with is_error that a model can read.
@@ -87,6 +135,8 @@ class ServerTools(Protocol):
             name: Name of the tool.
             arguments_json: A JSON object.
             log: Takes a line that the tool logs while it runs; must not block.
+            ask: Asks a person while the tool runs. That time does not count as the tool's.
+            resumption: What a call that has paused goes on with; None begins one.
         """
         ...
 
@@ -105,6 +155,13 @@ class NoServerTools:
     async def wait_discovered(self) -> None:
         """Returns at once."""
 
-    async def call(self, name: str, arguments_json: str, log: Callable[[str], None]) -> ToolOutcome:
+    async def call(
+        self,
+        name: str,
+        arguments_json: str,
+        log: Callable[[str], None],
+        ask: Ask,
+        resumption: ToolResumption | None = None,
+    ) -> ToolOutcome | ToolPause:
         """Answers that there is no such tool."""
         return ToolOutcome(output=f"there is no tool named {name!r}", is_error=True)

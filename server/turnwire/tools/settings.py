@@ -7,6 +7,7 @@ reference of the keys (docs/configuration.md).
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
+from typing import Literal
 
 from msgspec import Struct
 
@@ -36,7 +37,16 @@ class McpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """True sends the place in the trace with each call, as `traceparent` in `_meta`, so that the server's own traces
     join ours. Needs `tracing.enabled`."""
     timeout_seconds: Seconds = 60.0
-    """Time limit of one call."""
+    """Time limit of one call, without the time in which it waits for a person's answer."""
+    questions: bool = True
+    """False does not offer the server to ask people while a call runs."""
+    one_call_at_a_time: bool = False
+    """True lets calls of all sessions wait for each other. Needed where a program that speaks version 2025-11-25 or
+    before asks questions and gets several calls at once: nothing says which of them asks, so such questions are
+    refused."""
+    protocol: Literal["auto", "handshake"] = "auto"
+    """"auto" takes the newest version that the server speaks; "handshake" begins as servers of version 2025-11-25 and
+    before expect it, without trying a newer one first."""
     start_timeout_seconds: Seconds = 30.0
     """Time limit from the start of a connection to its list of tools; then the server tries again. Programs that
     install themselves take long."""

@@ -6,6 +6,7 @@ from uuid import uuid4
 from opencode.file.upload_pb2 import CreateUploadRequest, WriteUploadRequest
 from opencode.message.content_pb2 import MESSAGE_TYPE_USER
 from opencode.message.message_pb2 import AppendMessageRequest, GetMessagesRequest, ListMessagesRequest
+from opencode.question.question_pb2 import ListQuestionsRequest
 from opencode.search.search_pb2 import SEARCH_ORDER_NEWEST, SearchMessagesRequest
 from opencode.session.session_pb2 import ListSessionsRequest
 from opencode.tool.tool_pb2 import ClaimToolCallRequest, ListOpenToolCallsRequest, ListPermissionsRequest
@@ -26,6 +27,7 @@ from tests.support.clients.conversation import (
     turn_ended,
     watching,
 )
+from tests.support.servers.mcp import asker
 from tests.support.servers.running import Client
 
 RULES = """
@@ -34,7 +36,8 @@ roots = ["/tmp"]
 
 [permissions]
 "danger" = "ask"
-"""
+
+""" + asker()
 """What the server must be configured with."""
 
 SECRET = "the words of"
@@ -62,6 +65,7 @@ class Belongings:
     ended_call_id: str = ""
     """A tool call of an ended turn."""
     permission_id: str = ""
+    question_id: str = ""
     queued_id: str = ""
     """A message that waits."""
     last_queued_id: str = ""
@@ -77,7 +81,8 @@ class Belongings:
         """Returns texts that nobody else may be shown."""
         named = [self.session_id, self.message_id, self.turn_id, self.waiting_call_id, self.ended_call_id]
         named += [self.leased_call_id, self.lease_id, f"of {self.name}"]
-        named += [self.permission_id, self.ended_turn_id, self.upload_id, self.queued_id, self.last_queued_id]
+        named += [self.permission_id, self.question_id, self.ended_turn_id, self.upload_id]
+        named += [self.queued_id, self.last_queued_id]
         return [*named, f"{SECRET} {self.name}", f"Plans of {self.name}"]
 
 
@@ -101,8 +106,9 @@ async def acquire(client: Client, tenant: str, name: str) -> Belongings:
     appended.parts.extend([text(words), file(data=words.encode(), filename="plan.txt", mime="text/plain")])
     mine.message_id = (await client.messages.AppendMessage(appended)).message_id
     calls = '/tool danger {"a": 1}\n/tool danger {"a": 2}\n/tool look {}\n/tool hold {}'
+    paint = f'/tool ask.paint {{"what": "{words}"}}'
     waiting = ask(
-        f"{words}\n{calls}\n/step\nIt is done.",
+        f"{words}\n{calls}\n{paint}\n{paint}\n/step\nIt is done.",
         mine.session_id,
         tools=[tool("danger"), tool("look"), tool("hold")],
     )
@@ -110,7 +116,8 @@ async def acquire(client: Client, tenant: str, name: str) -> Belongings:
     mine.turn_id = accepted.turn_id
     async with watching(client, mine.session_id, after_sequence=accepted.sequence) as watch:
         asked = (await watch.until_kind("permission_asked", 2)).permission_asked.permission
-    mine.permission_id = asked.id
+        question = (await watch.until_kind("question_asked", 2)).question_asked.question
+    mine.permission_id, mine.question_id = asked.id, question.question_id
     for message in await messages_of(client, mine.session_id):
         for part in message.parts:
             if part.HasField("tool_use"):
@@ -139,6 +146,7 @@ async def _take_tokens(client: Client, mine: Belongings) -> None:
     displayed = await client.messages.GetMessages(GetMessagesRequest(session_id=mine.session_id, page_size=1))
     permissions = await client.permissions.ListPermissions(ListPermissionsRequest(page_size=1))
     calls = await client.tools.ListOpenToolCalls(ListOpenToolCallsRequest(page_size=1))
+    questions = await client.questions.ListQuestions(ListQuestionsRequest(page_size=1))
     turns = await client.turns.ListTurns(ListTurnsRequest(session_id=mine.session_id, page_size=1))
     queue = await client.turns.ListQueue(ListQueueRequest(session_id=mine.session_id, page_size=1))
     alternatives = await client.turns.ListAlternatives(
@@ -157,6 +165,7 @@ async def _take_tokens(client: Client, mine: Belongings) -> None:
         "GetMessages": displayed.next_page_token,
         "ListPermissions": permissions.next_page_token,
         "ListOpenToolCalls": calls.next_page_token,
+        "ListQuestions": questions.next_page_token,
         "ListTurns": turns.next_page_token,
         "ListQueue": queue.next_page_token,
         "ListAlternatives": alternatives.next_page_token,

@@ -25,6 +25,11 @@ from opencode.message.message_pb2 import (
 )
 from opencode.model.model_pb2 import ModelName
 from opencode.provider.provider_pb2 import GetProvidersRequest
+from opencode.question.question_pb2 import (
+    QUESTION_ACTION_DECLINE,
+    AnswerQuestionRequest,
+    ListQuestionsRequest,
+)
 from opencode.search.search_pb2 import SEARCH_ORDER_NEWEST, SearchMessagesRequest
 from opencode.server.server_pb2 import GetServerInfoRequest
 from opencode.session.session_pb2 import (
@@ -162,6 +167,19 @@ REQUESTS: dict[str, tuple[Make, ...]] = {
     "session.SessionService.ClearSession": (
         lambda b: ClearSessionRequest(session_id=b.session_id, request_id=b.request_id),
     ),
+    "question.QuestionService.AnswerQuestion": (
+        lambda b: AnswerQuestionRequest(
+            session_id=b.session_id,
+            question_id=b.question_id,
+            action=QUESTION_ACTION_DECLINE,
+            request_id=b.request_id,
+        ),
+    ),
+    "question.QuestionService.ListQuestions": (
+        lambda b: ListQuestionsRequest(page_size=1, page_token=b.tokens["ListQuestions"]),
+        lambda b: ListQuestionsRequest(session_id=b.session_id),
+        lambda _: ListQuestionsRequest(),
+    ),
     "session.SessionService.ForkSession": (
         lambda b: ForkSessionRequest(session_id=b.session_id, through_message_id=b.message_id, request_id=b.request_id),
         lambda b: ForkSessionRequest(session_id=b.session_id),
@@ -286,7 +304,16 @@ REQUESTS: dict[str, tuple[Make, ...]] = {
 """Requests with everything that a method takes of what belongs to a tenant, by method."""
 
 ID_FIELDS = {
-    *("session_id", "session_ids", "message_id", "turn_id", "expected_turn_id", "tool_call_id", "permission_id"),
+    "question_id",
+    *(
+        "session_id",
+        "session_ids",
+        "message_id",
+        "turn_id",
+        "expected_turn_id",
+        "tool_call_id",
+        "permission_id",
+    ),
     *(
         "through_message_id",
         "before_message_id",
@@ -360,6 +387,7 @@ def sample(mark: str) -> Belongings:
         "ListMessages",
         "GetMessages",
         "ListPermissions",
+        "ListQuestions",
         "ListTurns",
         "ListQueue",
         "ListAlternatives",

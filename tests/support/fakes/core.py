@@ -18,6 +18,7 @@ from turnwire.domain.accounts import Account
 from turnwire.domain.conversation.events import Event
 from turnwire.domain.conversation.messages import Message, ModelRef
 from turnwire.domain.conversation.permissions import PermissionChoice, PermissionRequest
+from turnwire.domain.conversation.questions import HeldQuestion
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import QueueEntry, Turn
 from turnwire.domain.errors import SessionNotFound, ToolCallNotFound
@@ -31,7 +32,17 @@ from turnwire.ports.pages import Bounds, EventPage, Page, PrunedSession, QueuePa
 from turnwire.ports.provider import PreparedRequest, ProviderRequest, StreamItem
 from turnwire.ports.store import FileIdentity, Moment, Standing, StoredEvent, StoredRequest
 from turnwire.ports.telemetry.observer import BatchEnd, ModelCallEnd, NoObserver, Observer, ToolCallEnd
-from turnwire.ports.tools import NoServerTools, ServerTool, ServerTools, SourceState, ToolOutcome, ToolSource
+from turnwire.ports.tools import (
+    Ask,
+    NoServerTools,
+    ServerTool,
+    ServerTools,
+    SourceState,
+    ToolOutcome,
+    ToolPause,
+    ToolResumption,
+    ToolSource,
+)
 
 
 class ManualClock:
@@ -155,6 +166,10 @@ class FakeStore:
     async def turn_messages(self, turn_id: str) -> tuple[Message, ...]:
         """Returns those of the conversation."""
         return tuple(message for message in self.conversation if message.turn_id == turn_id)
+
+    async def pending_questions(self, session_id: str) -> tuple[HeldQuestion, ...]:
+        """Returns nothing."""
+        return ()
 
     async def open_permissions(self, session_id: str | None) -> tuple[PermissionRequest, ...]:
         """Returns those that were stored and have no answer."""
@@ -309,7 +324,11 @@ class FakeServerTools:
     def __init__(self, *tools: ServerTool) -> None:
         """Takes the tools."""
         self._tools = tools
-        self.calls: list[tuple[str, str, Callable[[str], None], asyncio.Future[ToolOutcome]]] = []
+        self.calls: list[tuple[str, str, Callable[[str], None], asyncio.Future[ToolOutcome | ToolPause]]] = []
+        self.asks: list[Ask] = []
+        """What each call may ask with, in the order of the calls."""
+        self.resumptions: list[ToolResumption | None] = []
+        """What each call went on with."""
 
     async def until_called(self, times: int) -> None:
         """Returns once nothing is ready to run; so many calls run then, or have run."""
@@ -327,9 +346,18 @@ class FakeServerTools:
     async def wait_discovered(self) -> None:
         """Returns at once."""
 
-    async def call(self, name: str, arguments_json: str, log: Callable[[str], None]) -> ToolOutcome:
+    async def call(
+        self,
+        name: str,
+        arguments_json: str,
+        log: Callable[[str], None],
+        ask: Ask,
+        resumption: ToolResumption | None = None,
+    ) -> ToolOutcome | ToolPause:
         """Waits for the outcome."""
-        future: asyncio.Future[ToolOutcome] = asyncio.get_running_loop().create_future()
+        self.asks.append(ask)
+        self.resumptions.append(resumption)
+        future: asyncio.Future[ToolOutcome | ToolPause] = asyncio.get_running_loop().create_future()
         self.calls.append((name, arguments_json, log, future))
         return await future
 

@@ -26,6 +26,7 @@ from turnwire.domain.conversation.messages import (
     Text,
 )
 from turnwire.domain.conversation.permissions import PermissionRequest
+from turnwire.domain.conversation.questions import Question, SchemaForm
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.ports.commit import Change, Commit, NewEvent, PutFile, PutMessage, PutSession, RemoveSession
@@ -85,6 +86,25 @@ def make_permission(permission_id: str = "per_1", session_id: str = "ses_1", **f
         "created_at": NOW,
     }
     return PermissionRequest(**{**defaults, **fields})
+
+
+def make_question(question_id: str = "que_1", session_id: str = "ses_1", **fields: object) -> Question:
+    """Returns an open question of the tool fs.write."""
+    defaults = {
+        "question_id": question_id,
+        "session_id": session_id,
+        "turn_id": "trn_1",
+        "message_id": "msg_1",
+        "part_index": 0,
+        "tool_call_id": "prt_0",
+        "source": "fs",
+        "tool": "fs.write",
+        "prompt": "Which file?",
+        "form": SchemaForm('{"type":"object","properties":{"name":{"type":"string"}}}'),
+        "created_at": NOW,
+        "expires_at": NOW + timedelta(minutes=10),
+    }
+    return Question(**{**defaults, **fields})
 
 
 def make_file(content: bytes, filename: str = "a.txt", mime: str = "text/plain") -> File:

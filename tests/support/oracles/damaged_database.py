@@ -18,6 +18,7 @@ from tests.support.fakes.domain_values import (
     make_message,
     make_part,
     make_permission,
+    make_question,
     make_turn,
     open_part,
     removing,
@@ -27,9 +28,19 @@ from turnwire.api.wire.codec import ProtoCodec
 from turnwire.domain.conversation.events import PermissionAsked, QueueChanged, TurnStarted
 from turnwire.domain.conversation.messages import File, MessageStatus, Text, ToolStatus, ToolUse
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice
+from turnwire.domain.conversation.questions import QuestionAction, QuestionAnswer, QuestionHold
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry, TurnStatus
 from turnwire.domain.principal import BUILT_IN
-from turnwire.ports.commit import Commit, NewEvent, PutFile, PutMessage, PutPermission, PutTurn, RecordRequest
+from turnwire.ports.commit import (
+    Commit,
+    NewEvent,
+    PutFile,
+    PutMessage,
+    PutPermission,
+    PutQuestion,
+    PutTurn,
+    RecordRequest,
+)
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
 from turnwire.storage.accounts import Delta
 from turnwire.storage.sqlite.renewal import adopt_codec
@@ -50,6 +61,10 @@ _ENDED = make_end("trn_1").turn
 _QUEUED_TURN = make_turn("trn_q", status=TurnStatus.QUEUED, user_message_id="msg_q")
 _ANSWERED = make_permission("per_0", message_id="msg_2", answer=PermissionAnswer(PermissionChoice.ONCE))
 _OPEN = make_permission("per_1", turn_id="trn_2", message_id="msg_4")
+
+_REPLIED = make_question("que_0", message_id="msg_2", answer=QuestionAnswer(QuestionAction.ACCEPT))
+_ASKED = make_question("que_1", turn_id="trn_2", message_id="msg_4")
+_HOLD = QuestionHold(key="file", state='"abc"')
 
 
 def _stored(*files: tuple[File, bytes]) -> tuple[PutFile, ...]:
@@ -72,7 +87,7 @@ COMMITS = (
     Commit(
         session_id="ses_1",
         at=NOW,
-        changes=(PutPermission(_ANSWERED), PutTurn(_ENDED)),
+        changes=(PutPermission(_ANSWERED), PutQuestion(_REPLIED), PutTurn(_ENDED)),
         events=(NewEvent(make_end("trn_1"), "trn_1"),),
     ),
     adding(make_message("msg_3", "again"), NOW, (), PutTurn(make_turn("trn_2", user_message_id="msg_3"))),
@@ -84,6 +99,7 @@ COMMITS = (
                 make_answer("msg_4", open_part(0, Text("half")), turn_id="trn_2", status=MessageStatus.STREAMING)
             ),
             PutPermission(_OPEN),
+            PutQuestion(_ASKED, _HOLD),
         ),
         events=(
             added(make_answer("msg_4", open_part(0, Text("half")), turn_id="trn_2", status=MessageStatus.STREAMING)),
@@ -232,6 +248,12 @@ DAMAGES = (
     _one("permissions.tenant", "UPDATE permissions SET tenant = 'b' WHERE permission_id = 'per_1'"),
     _one("permissions.open", "UPDATE permissions SET open = 1 WHERE permission_id = 'per_0'"),
     _one("permissions.ended", _body("permissions", "turn_id", "trn_1", "per_1")),
+    _never("questions.body", "UPDATE questions SET body = '[]' WHERE question_id = 'que_0'"),
+    _one("questions.tenant", "UPDATE questions SET tenant = 'b' WHERE question_id = 'que_1'"),
+    _one("questions.open", "UPDATE questions SET open = 1 WHERE question_id = 'que_0'"),
+    _one("questions.ended", _body("questions", "turn_id", "trn_1", "que_1"), also=frozenset({"questions.hold"})),
+    _one("questions.hold", "UPDATE questions SET hold = '{}' WHERE question_id = 'que_1'"),
+    _one("questions.hold", "UPDATE questions SET hold = 'x' WHERE question_id = 'que_0'"),
     _never("messages.body", "UPDATE messages SET body = '7' WHERE message_id = 'msg_1'"),
     _one("messages.turn", "UPDATE messages SET turn_id = '' WHERE message_id = 'msg_2'"),
     _never(

@@ -14,6 +14,7 @@ from opencode.message.content_pb2 import (
     Part,
     SessionMessage,
 )
+from opencode.question.question_pb2 import Question
 from opencode.session.session_pb2 import SESSION_STATUS_IDLE, SESSION_STATUS_UNSPECIFIED
 from opencode.tool.tool_pb2 import PermissionRequest
 
@@ -70,6 +71,7 @@ class SessionFold:
         self.deltas = 0
         self.deleted = False
         self.permissions: dict[str, PermissionRequest] = {}
+        self.questions: dict[str, Question] = {}
         """The open permission requests."""
 
     def apply(self, event: SessionEvent) -> None:
@@ -300,6 +302,15 @@ class SessionFold:
     def _on_permission_replied(self, _: SessionEvent, replied: object) -> None:
         self.permissions.pop(replied.permission_id, None)
 
+    def _on_question_asked(self, _: SessionEvent, asked: object) -> None:
+        self.questions[asked.question.question_id] = asked.question
+
+    def _on_question_snapshot(self, _: SessionEvent, snapshot: object) -> None:
+        self.questions[snapshot.question.question_id] = snapshot.question
+
+    def _on_question_answered(self, _: SessionEvent, answered: object) -> None:
+        self.questions.pop(answered.question_id, None)
+
     def _on_retry_scheduled(self, _: SessionEvent, scheduled: object) -> None:
         if scheduled.attempt < 1:
             raise ContractBroken("a retry before the first attempt")
@@ -320,7 +331,7 @@ class SessionFold:
 
     def _drop_all(self, reason: int) -> None:
         self.resyncs.append(reason)
-        self.permissions, self.messages, self.queue = {}, {}, []
+        self.permissions, self.questions, self.messages, self.queue = {}, {}, {}, []
         self.open_turns, self.status = set(), SESSION_STATUS_UNSPECIFIED
         self._growing.clear()
 

@@ -17,6 +17,7 @@ from tests.support.servers.running import Client, connect, running_server
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = ("-m", "tests.support.servers.mcp_program")
+ASKER = ("-m", "tests.support.servers.mcp_asker")
 ENVIRON = {**os.environ, "MCP_TEST_TOKEN": "secret words"}
 """What the Turnwire server sees as its environment."""
 
@@ -32,6 +33,13 @@ def stdio(folder: Path, name: str = "test", *more: str) -> str:
     lines = [f"[mcp.{name}]", f"command = {json.dumps(sys.executable)}"]
     lines += [f"args = {json.dumps([*PROGRAM, 'stdio', str(folder)])}", f"cwd = {json.dumps(str(ROOT))}"]
     return "\n".join([*lines, 'env = ["PYTHONPATH", "MCP_TEST_TOKEN"]', *more, ""])
+
+
+def asker(name: str = "ask", *more: str) -> str:
+    """Returns the configuration of the program that asks people, as a child."""
+    lines = [f"[mcp.{name}]", f"command = {json.dumps(sys.executable)}"]
+    lines += [f"args = {json.dumps([*ASKER, 'stdio'])}", f"cwd = {json.dumps(str(ROOT))}"]
+    return "\n".join([*lines, 'env = ["PYTHONPATH"]', *more, ""])
 
 
 @contextlib.asynccontextmanager
@@ -55,10 +63,12 @@ def own_port() -> Iterator[int]:
 
 
 @contextlib.asynccontextmanager
-async def http_server(port: int, *folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Runs the program over HTTP."""
+async def http_server(
+    port: int, *folder: Path, program: tuple[str, ...] = PROGRAM
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Runs the program, or another one, over HTTP."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, *PROGRAM, "http", str(port), *map(str, folder)),
+        *(sys.executable, *program, "http", str(port), *map(str, folder)),
         cwd=ROOT,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,

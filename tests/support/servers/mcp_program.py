@@ -126,7 +126,8 @@ def place(ctx: Context) -> str:
 async def grow(ctx: Context) -> str:
     """Adds a tool and says so."""
     server.add_tool(lambda: "new", name="grown", description="a new tool")
-    await ctx.session.send_tool_list_changed()
+    await ctx.session.send_tool_list_changed()  # up to 2025-11-25
+    await ctx.notify_tools_changed()
     return "grown"
 
 

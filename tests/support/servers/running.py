@@ -13,6 +13,7 @@ from opencode.file.file_pb2_grpc import FileServiceStub
 from opencode.file.upload_pb2_grpc import UploadServiceStub
 from opencode.message.message_pb2_grpc import MessageServiceStub
 from opencode.provider.provider_pb2_grpc import ProviderServiceStub
+from opencode.question.question_pb2_grpc import QuestionServiceStub
 from opencode.search.search_pb2_grpc import SearchServiceStub
 from opencode.server.server_pb2_grpc import ServerServiceStub
 from opencode.session.session_pb2_grpc import SessionServiceStub
@@ -41,6 +42,7 @@ class Client:
         self.events = EventServiceStub(channel)
         self.tools = ToolServiceStub(channel)
         self.permissions = PermissionServiceStub(channel)
+        self.questions = QuestionServiceStub(channel)
         self.providers = ProviderServiceStub(channel)
         self.agents = AgentServiceStub(channel)
         self.server = ServerServiceStub(channel)

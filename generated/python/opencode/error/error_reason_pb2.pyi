@@ -142,6 +142,13 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The answer failed in the system that it was imported from. Metadata: reason (that system's own word)."""
     TURN_NOT_RUNNING: _ErrorReason.ValueType  # 55
     """The turn that a message is to act on does not run (any more); nothing was stored."""
+    QUESTION_NOT_FOUND: _ErrorReason.ValueType  # 53
+    """Errors of calls about questions.
+
+    The session has no such question.
+    """
+    QUESTION_ALREADY_ANSWERED: _ErrorReason.ValueType  # 54
+    """The question has another answer already, or its time, its call or its turn has ended."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Lists every word of google.rpc.ErrorInfo.reason (domain "turnwire") and of Failure.reason, so that a client compares
@@ -269,4 +276,11 @@ FAILED_ELSEWHERE: ErrorReason.ValueType  # 50
 """The answer failed in the system that it was imported from. Metadata: reason (that system's own word)."""
 TURN_NOT_RUNNING: ErrorReason.ValueType  # 55
 """The turn that a message is to act on does not run (any more); nothing was stored."""
+QUESTION_NOT_FOUND: ErrorReason.ValueType  # 53
+"""Errors of calls about questions.
+
+The session has no such question.
+"""
+QUESTION_ALREADY_ANSWERED: ErrorReason.ValueType  # 54
+"""The question has another answer already, or its time, its call or its turn has ended."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -25,12 +25,13 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from opencode.message import content_pb2 as opencode_dot_message_dot_content__pb2
+from opencode.question import question_pb2 as opencode_dot_question_dot_question__pb2
 from opencode.session import session_pb2 as opencode_dot_session_dot_session__pb2
 from opencode.tool import tool_pb2 as opencode_dot_tool_dot_tool__pb2
 from opencode.turn import turn_pb2 as opencode_dot_turn_dot_turn__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"opencode/event/session_event.proto\x12\x0eopencode.event\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eopencode/message/content.proto\x1a\x1eopencode/session/session.proto\x1a\x18opencode/tool/tool.proto\x1a\x18opencode/turn/turn.proto\"\x9b\x0e\n\x0cSessionEvent\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x0f\n\x07turn_id\x18\x03 \x01(\t\x12\x19\n\x11reread_if_unknown\x18\x13 \x01(\x08\x12/\n\npart_delta\x18\x04 \x01(\x0b\x32\x19.opencode.event.PartDeltaH\x00\x12\x33\n\x0cpart_started\x18\x05 \x01(\x0b\x32\x1b.opencode.event.PartStartedH\x00\x12\x35\n\rpart_finished\x18\x06 \x01(\x0b\x32\x1c.opencode.event.PartFinishedH\x00\x12\x35\n\rmessage_added\x18\x07 \x01(\x0b\x32\x1c.opencode.event.MessageAddedH\x00\x12;\n\x10message_finished\x18\x08 \x01(\x0b\x32\x1f.opencode.event.MessageFinishedH\x00\x12<\n\x11tool_call_updated\x18\t \x01(\x0b\x32\x1f.opencode.event.ToolCallUpdatedH\x00\x12\x33\n\x0cturn_started\x18\n \x01(\x0b\x32\x1b.opencode.event.TurnStartedH\x00\x12/\n\nturn_ended\x18\x0b \x01(\x0b\x32\x19.opencode.event.TurnEndedH\x00\x12\x46\n\x16session_status_changed\x18\x0c \x01(\x0b\x32$.opencode.event.SessionStatusChangedH\x00\x12\x39\n\x0fsession_created\x18\r \x01(\x0b\x32\x1e.opencode.event.SessionCreatedH\x00\x12\x39\n\x0fsession_updated\x18\x0e \x01(\x0b\x32\x1e.opencode.event.SessionUpdatedH\x00\x12\x39\n\x0fsession_deleted\x18\x0f \x01(\x0b\x32\x1e.opencode.event.SessionDeletedH\x00\x12\x39\n\x0fmessage_removed\x18\x10 \x01(\x0b\x32\x1e.opencode.event.MessageRemovedH\x00\x12\x35\n\rqueue_changed\x18\x11 \x01(\x0b\x32\x1c.opencode.event.QueueChangedH\x00\x12;\n\x10permission_asked\x18\x14 \x01(\x0b\x32\x1f.opencode.event.PermissionAskedH\x00\x12?\n\x12permission_replied\x18\x15 \x01(\x0b\x32!.opencode.event.PermissionRepliedH\x00\x12=\n\x11\x63ontext_compacted\x18\x16 \x01(\x0b\x32 .opencode.event.ContextCompactedH\x00\x12;\n\x10message_replaced\x18\x17 \x01(\x0b\x32\x1f.opencode.event.MessageReplacedH\x00\x12\x43\n\x14\x63onversation_changed\x18\x18 \x01(\x0b\x32#.opencode.event.ConversationChangedH\x00\x12\x33\n\x0cturn_steered\x18\x19 \x01(\x0b\x32\x1b.opencode.event.TurnSteeredH\x00\x12;\n\x10message_snapshot\x18  \x01(\x0b\x32\x1f.opencode.event.MessageSnapshotH\x00\x12;\n\x10session_snapshot\x18! \x01(\x0b\x32\x1f.opencode.event.SessionSnapshotH\x00\x12-\n\tcaught_up\x18\" \x01(\x0b\x32\x18.opencode.event.CaughtUpH\x00\x12.\n\theartbeat\x18# \x01(\x0b\x32\x19.opencode.event.HeartbeatH\x00\x12\x39\n\x0fretry_scheduled\x18& \x01(\x0b\x32\x1e.opencode.event.RetryScheduledH\x00\x12(\n\x06resync\x18$ \x01(\x0b\x32\x16.opencode.event.ResyncH\x00\x12+\n\x08tool_log\x18% \x01(\x0b\x32\x17.opencode.event.ToolLogH\x00\x12?\n\x12\x63ompaction_started\x18\' \x01(\x0b\x32!.opencode.event.CompactionStartedH\x00\x12\x41\n\x13permission_snapshot\x18( \x01(\x0b\x32\".opencode.event.PermissionSnapshotH\x00\x12.\n\nevent_time\x18\x12 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x06\n\x04kind\"e\n\tPartDelta\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x12\n\npart_index\x18\x02 \x01(\r\x12\x0e\n\x06offset\x18\x03 \x01(\r\x12\x0c\n\x04text\x18\x04 \x01(\t\x12\x12\n\nend_offset\x18\x05 \x01(\r\"G\n\x0bPartStarted\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12$\n\x04part\x18\x02 \x01(\x0b\x32\x16.opencode.message.Part\"H\n\x0cPartFinished\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12$\n\x04part\x18\x02 \x01(\x0b\x32\x16.opencode.message.Part\"A\n\x0cMessageAdded\x12\x31\n\x07message\x18\x01 \x01(\x0b\x32 .opencode.message.SessionMessage\"D\n\x0fMessageFinished\x12\x31\n\x07message\x18\x01 \x01(\x0b\x32 .opencode.message.SessionMessage\"f\n\x0fToolCallUpdated\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x12\n\npart_index\x18\x02 \x01(\r\x12+\n\x05state\x18\x03 \x01(\x0b\x32\x1c.opencode.tool.ToolCallState\"S\n\x07ToolLog\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x12\n\npart_index\x18\x02 \x01(\r\x12\x12\n\nline_index\x18\x03 \x01(\r\x12\x0c\n\x04text\x18\x04 \x01(\t\"0\n\x0bTurnStarted\x12!\n\x04turn\x18\x01 \x01(\x0b\x32\x13.opencode.turn.Turn\".\n\tTurnEnded\x12!\n\x04turn\x18\x01 \x01(\x0b\x32\x13.opencode.turn.Turn\"G\n\x0fPermissionAsked\x12\x34\n\npermission\x18\x01 \x01(\x0b\x32 .opencode.tool.PermissionRequest\"\x82\x01\n\x11PermissionReplied\x12\x15\n\rpermission_id\x18\x01 \x01(\t\x12\x30\n\x08response\x18\x02 \x01(\x0e\x32\x1e.opencode.tool.PermissionReply\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x14\n\x0ctool_call_id\x18\x04 \x01(\t\"J\n\x12PermissionSnapshot\x12\x34\n\npermission\x18\x01 \x01(\x0b\x32 .opencode.tool.PermissionRequest\"c\n\x11\x43ompactionStarted\x12\x15\n\rmessage_count\x18\x01 \x01(\r\x12\x18\n\x10\x65stimated_tokens\x18\x02 \x01(\r\x12\x1d\n\x15\x63ontext_window_tokens\x18\x03 \x01(\r\"X\n\x10\x43ontextCompacted\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x30\n\ncompaction\x18\x02 \x01(\x0b\x32\x1c.opencode.message.Compaction\"G\n\x14SessionStatusChanged\x12/\n\x06status\x18\x01 \x01(\x0e\x32\x1f.opencode.session.SessionStatus\"@\n\x0eSessionCreated\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x1d.opencode.session.SessionInfo\"@\n\x0eSessionUpdated\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x1d.opencode.session.SessionInfo\"\x10\n\x0eSessionDeleted\"$\n\x0eMessageRemoved\x12\x12\n\nmessage_id\x18\x01 \x01(\t\"L\n\x0cQueueChanged\x12*\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x19.opencode.turn.QueueEntry\x12\x10\n\x08revision\x18\x02 \x01(\x04\"D\n\x0fMessageSnapshot\x12\x31\n\x07message\x18\x01 \x01(\x0b\x32 .opencode.message.SessionMessage\"\xba\x01\n\x0eRetryScheduled\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12*\n\x07\x66\x61ilure\x18\x02 \x01(\x0b\x32\x19.opencode.message.Failure\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\x12(\n\x05\x64\x65lay\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12-\n\tmodel_run\x18\x05 \x01(\x0b\x32\x1a.opencode.message.ModelRun\"\x83\x01\n\x0fSessionSnapshot\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x1d.opencode.session.SessionInfo\x12(\n\x05queue\x18\x02 \x03(\x0b\x32\x19.opencode.turn.QueueEntry\x12\x16\n\x0equeue_revision\x18\x03 \x01(\x04\"D\n\x0fMessageReplaced\x12\x31\n\x07message\x18\x01 \x01(\x0b\x32 .opencode.message.SessionMessage\"\x9b\x01\n\x13\x43onversationChanged\x12\x32\n\x06\x63hange\x18\x01 \x01(\x0e\x32\".opencode.event.ConversationChange\x12$\n\x17kept_through_message_id\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x0e\n\x06reread\x18\x03 \x01(\x08\x42\x1a\n\x18_kept_through_message_id\"<\n\x0bTurnSteered\x12\x17\n\x0fuser_message_id\x18\x01 \x01(\t\x12\x14\n\x0cinto_turn_id\x18\x02 \x01(\t\"8\n\x08\x43\x61ughtUp\x12\x1a\n\rhead_sequence\x18\x01 \x01(\x04H\x00\x88\x01\x01\x42\x10\n\x0e_head_sequence\"9\n\tHeartbeat\x12\x1a\n\rhead_sequence\x18\x01 \x01(\x04H\x00\x88\x01\x01\x42\x10\n\x0e_head_sequence\"l\n\x06Resync\x12\x1e\n\x11\x65\x61rliest_sequence\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12,\n\x06reason\x18\x02 \x01(\x0e\x32\x1c.opencode.event.ResyncReasonB\x14\n\x12_earliest_sequence*\xec\x04\n\tEventKind\x12\x1a\n\x16\x45VENT_KIND_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x45VENT_KIND_PART_FINISHED\x10\x06\x12\x1c\n\x18\x45VENT_KIND_MESSAGE_ADDED\x10\x07\x12\x1f\n\x1b\x45VENT_KIND_MESSAGE_FINISHED\x10\x08\x12 \n\x1c\x45VENT_KIND_TOOL_CALL_UPDATED\x10\t\x12\x1b\n\x17\x45VENT_KIND_TURN_STARTED\x10\n\x12\x19\n\x15\x45VENT_KIND_TURN_ENDED\x10\x0b\x12%\n!EVENT_KIND_SESSION_STATUS_CHANGED\x10\x0c\x12\x1e\n\x1a\x45VENT_KIND_SESSION_CREATED\x10\r\x12\x1e\n\x1a\x45VENT_KIND_SESSION_UPDATED\x10\x0e\x12\x1e\n\x1a\x45VENT_KIND_SESSION_DELETED\x10\x0f\x12\x1e\n\x1a\x45VENT_KIND_MESSAGE_REMOVED\x10\x10\x12\x1c\n\x18\x45VENT_KIND_QUEUE_CHANGED\x10\x11\x12\x1f\n\x1b\x45VENT_KIND_PERMISSION_ASKED\x10\x14\x12!\n\x1d\x45VENT_KIND_PERMISSION_REPLIED\x10\x15\x12 \n\x1c\x45VENT_KIND_CONTEXT_COMPACTED\x10\x16\x12\x1f\n\x1b\x45VENT_KIND_MESSAGE_REPLACED\x10\x17\x12#\n\x1f\x45VENT_KIND_CONVERSATION_CHANGED\x10\x18\x12\x1b\n\x17\x45VENT_KIND_TURN_STEERED\x10\x19*\x8e\x02\n\x12\x43onversationChange\x12#\n\x1f\x43ONVERSATION_CHANGE_UNSPECIFIED\x10\x00\x12\x1f\n\x1b\x43ONVERSATION_CHANGE_CLEARED\x10\x01\x12 \n\x1c\x43ONVERSATION_CHANGE_REVERTED\x10\x02\x12 \n\x1c\x43ONVERSATION_CHANGE_RESTORED\x10\x03\x12,\n(CONVERSATION_CHANGE_ALTERNATIVE_SELECTED\x10\x04\x12\x1e\n\x1a\x43ONVERSATION_CHANGE_FORKED\x10\x05\x12 \n\x1c\x43ONVERSATION_CHANGE_IMPORTED\x10\x06*\x88\x01\n\x0cResyncReason\x12\x1d\n\x19RESYNC_REASON_UNSPECIFIED\x10\x00\x12\x18\n\x14RESYNC_REASON_PRUNED\x10\x01\x12\"\n\x1eRESYNC_REASON_HISTORY_REPLACED\x10\x02\x12\x1b\n\x17RESYNC_REASON_NOT_KNOWN\x10\x03\x42\x8f\x01\n!io.github.turnwire.opencode.eventB\x11SessionEventProtoP\x01Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\xa2\x02\x03TWR\xaa\x02\x11Turnwire.Opencodeb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"opencode/event/session_event.proto\x12\x0eopencode.event\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eopencode/message/content.proto\x1a opencode/question/question.proto\x1a\x1eopencode/session/session.proto\x1a\x18opencode/tool/tool.proto\x1a\x18opencode/turn/turn.proto\"\xd2\x0f\n\x0cSessionEvent\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x0f\n\x07turn_id\x18\x03 \x01(\t\x12\x19\n\x11reread_if_unknown\x18\x13 \x01(\x08\x12/\n\npart_delta\x18\x04 \x01(\x0b\x32\x19.opencode.event.PartDeltaH\x00\x12\x33\n\x0cpart_started\x18\x05 \x01(\x0b\x32\x1b.opencode.event.PartStartedH\x00\x12\x35\n\rpart_finished\x18\x06 \x01(\x0b\x32\x1c.opencode.event.PartFinishedH\x00\x12\x35\n\rmessage_added\x18\x07 \x01(\x0b\x32\x1c.opencode.event.MessageAddedH\x00\x12;\n\x10message_finished\x18\x08 \x01(\x0b\x32\x1f.opencode.event.MessageFinishedH\x00\x12<\n\x11tool_call_updated\x18\t \x01(\x0b\x32\x1f.opencode.event.ToolCallUpdatedH\x00\x12\x33\n\x0cturn_started\x18\n \x01(\x0b\x32\x1b.opencode.event.TurnStartedH\x00\x12/\n\nturn_ended\x18\x0b \x01(\x0b\x32\x19.opencode.event.TurnEndedH\x00\x12\x46\n\x16session_status_changed\x18\x0c \x01(\x0b\x32$.opencode.event.SessionStatusChangedH\x00\x12\x39\n\x0fsession_created\x18\r \x01(\x0b\x32\x1e.opencode.event.SessionCreatedH\x00\x12\x39\n\x0fsession_updated\x18\x0e \x01(\x0b\x32\x1e.opencode.event.SessionUpdatedH\x00\x12\x39\n\x0fsession_deleted\x18\x0f \x01(\x0b\x32\x1e.opencode.event.SessionDeletedH\x00\x12\x39\n\x0fmessage_removed\x18\x10 \x01(\x0b\x32\x1e.opencode.event.MessageRemovedH\x00\x12\x35\n\rqueue_changed\x18\x11 \x01(\x0b\x32\x1c.opencode.event.QueueChangedH\x00\x12;\n\x10permission_asked\x18\x14 \x01(\x0b\x32\x1f.opencode.event.PermissionAskedH\x00\x12?\n\x12permission_replied\x18\x15 \x01(\x0b\x32!.opencode.event.PermissionRepliedH\x00\x12=\n\x11\x63ontext_compacted\x18\x16 \x01(\x0b\x32 .opencode.event.ContextCompactedH\x00\x12;\n\x10message_replaced\x18\x17 \x01(\x0b\x32\x1f.opencode.event.MessageReplacedH\x00\x12\x43\n\x14\x63onversation_changed\x18\x18 \x01(\x0b\x32#.opencode.event.ConversationChangedH\x00\x12\x33\n\x0cturn_steered\x18\x19 \x01(\x0b\x32\x1b.opencode.event.TurnSteeredH\x00\x12\x37\n\x0equestion_asked\x18\x1a \x01(\x0b\x32\x1d.opencode.event.QuestionAskedH\x00\x12=\n\x11question_answered\x18\x1b \x01(\x0b\x32 .opencode.event.QuestionAnsweredH\x00\x12;\n\x10message_snapshot\x18  \x01(\x0b\x32\x1f.opencode.event.MessageSnapshotH\x00\x12;\n\x10session_snapshot\x18! \x01(\x0b\x32\x1f.opencode.event.SessionSnapshotH\x00\x12-\n\tcaught_up\x18\" \x01(\x0b\x32\x18.opencode.event.CaughtUpH\x00\x12.\n\theartbeat\x18# \x01(\x0b\x32\x19.opencode.event.HeartbeatH\x00\x12\x39\n\x0fretry_scheduled\x18& \x01(\x0b\x32\x1e.opencode.event.RetryScheduledH\x00\x12(\n\x06resync\x18$ \x01(\x0b\x32\x16.opencode.event.ResyncH\x00\x12+\n\x08tool_log\x18% \x01(\x0b\x32\x17.opencode.event.ToolLogH\x00\x12?\n\x12\x63ompaction_started\x18\' \x01(\x0b\x32!.opencode.event.CompactionStartedH\x00\x12\x41\n\x13permission_snapshot\x18( \x01(\x0b\x32\".opencode.event.PermissionSnapshotH\x00\x12=\n\x11question_snapshot\x18) \x01(\x0b\x32 .opencode.event.QuestionSnapshotH\x00\x12.\n\nevent_time\x18\x12 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x06\n\x04kind\"e\n\tPartDelta\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x12\n\npart_index\x18\x02 \x01(\r\x12\x0e\n\x06offset\x18\x03 \x01(\r\x12\x0c\n\x04text\x18\x04 \x01(\t\x12\x12\n\nend_offset\x18\x05 \x01(\r\"G\n\x0bPartStarted\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12$\n\x04part\x18\x02 \x01(\x0b\x32\x16.opencode.message.Part\"H\n\x0cPartFinished\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12$\n\x04part\x18\x02 \x01(\x0b\x32\x16.opencode.message.Part\"A\n\x0cMessageAdded\x12\x31\n\x07message\x18\x01 \x01(\x0b\x32 .opencode.message.SessionMessage\"D\n\x0fMessageFinished\x12\x31\n\x07message\x18\x01 \x01(\x0b\x32 .opencode.message.SessionMessage\"f\n\x0fToolCallUpdated\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x12\n\npart_index\x18\x02 \x01(\r\x12+\n\x05state\x18\x03 \x01(\x0b\x32\x1c.opencode.tool.ToolCallState\"S\n\x07ToolLog\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x12\n\npart_index\x18\x02 \x01(\r\x12\x12\n\nline_index\x18\x03 \x01(\r\x12\x0c\n\x04text\x18\x04 \x01(\t\"0\n\x0bTurnStarted\x12!\n\x04turn\x18\x01 \x01(\x0b\x32\x13.opencode.turn.Turn\".\n\tTurnEnded\x12!\n\x04turn\x18\x01 \x01(\x0b\x32\x13.opencode.turn.Turn\"G\n\x0fPermissionAsked\x12\x34\n\npermission\x18\x01 \x01(\x0b\x32 .opencode.tool.PermissionRequest\"\x82\x01\n\x11PermissionReplied\x12\x15\n\rpermission_id\x18\x01 \x01(\t\x12\x30\n\x08response\x18\x02 \x01(\x0e\x32\x1e.opencode.tool.PermissionReply\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x14\n\x0ctool_call_id\x18\x04 \x01(\t\"J\n\x12PermissionSnapshot\x12\x34\n\npermission\x18\x01 \x01(\x0b\x32 .opencode.tool.PermissionRequest\">\n\rQuestionAsked\x12-\n\x08question\x18\x01 \x01(\x0b\x32\x1b.opencode.question.Question\"\x80\x01\n\x10QuestionAnswered\x12\x13\n\x0bquestion_id\x18\x01 \x01(\t\x12\x31\n\x06\x61\x63tion\x18\x02 \x01(\x0e\x32!.opencode.question.QuestionAction\x12\x14\n\x0ctool_call_id\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\"A\n\x10QuestionSnapshot\x12-\n\x08question\x18\x01 \x01(\x0b\x32\x1b.opencode.question.Question\"c\n\x11\x43ompactionStarted\x12\x15\n\rmessage_count\x18\x01 \x01(\r\x12\x18\n\x10\x65stimated_tokens\x18\x02 \x01(\r\x12\x1d\n\x15\x63ontext_window_tokens\x18\x03 \x01(\r\"X\n\x10\x43ontextCompacted\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x30\n\ncompaction\x18\x02 \x01(\x0b\x32\x1c.opencode.message.Compaction\"G\n\x14SessionStatusChanged\x12/\n\x06status\x18\x01 \x01(\x0e\x32\x1f.opencode.session.SessionStatus\"@\n\x0eSessionCreated\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x1d.opencode.session.SessionInfo\"@\n\x0eSessionUpdated\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x1d.opencode.session.SessionInfo\"\x10\n\x0eSessionDeleted\"$\n\x0eMessageRemoved\x12\x12\n\nmessage_id\x18\x01 \x01(\t\"L\n\x0cQueueChanged\x12*\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x19.opencode.turn.QueueEntry\x12\x10\n\x08revision\x18\x02 \x01(\x04\"D\n\x0fMessageSnapshot\x12\x31\n\x07message\x18\x01 \x01(\x0b\x32 .opencode.message.SessionMessage\"\xba\x01\n\x0eRetryScheduled\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12*\n\x07\x66\x61ilure\x18\x02 \x01(\x0b\x32\x19.opencode.message.Failure\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\x12(\n\x05\x64\x65lay\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12-\n\tmodel_run\x18\x05 \x01(\x0b\x32\x1a.opencode.message.ModelRun\"\x83\x01\n\x0fSessionSnapshot\x12.\n\x07session\x18\x01 \x01(\x0b\x32\x1d.opencode.session.SessionInfo\x12(\n\x05queue\x18\x02 \x03(\x0b\x32\x19.opencode.turn.QueueEntry\x12\x16\n\x0equeue_revision\x18\x03 \x01(\x04\"D\n\x0fMessageReplaced\x12\x31\n\x07message\x18\x01 \x01(\x0b\x32 .opencode.message.SessionMessage\"\x9b\x01\n\x13\x43onversationChanged\x12\x32\n\x06\x63hange\x18\x01 \x01(\x0e\x32\".opencode.event.ConversationChange\x12$\n\x17kept_through_message_id\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x0e\n\x06reread\x18\x03 \x01(\x08\x42\x1a\n\x18_kept_through_message_id\"<\n\x0bTurnSteered\x12\x17\n\x0fuser_message_id\x18\x01 \x01(\t\x12\x14\n\x0cinto_turn_id\x18\x02 \x01(\t\"8\n\x08\x43\x61ughtUp\x12\x1a\n\rhead_sequence\x18\x01 \x01(\x04H\x00\x88\x01\x01\x42\x10\n\x0e_head_sequence\"9\n\tHeartbeat\x12\x1a\n\rhead_sequence\x18\x01 \x01(\x04H\x00\x88\x01\x01\x42\x10\n\x0e_head_sequence\"l\n\x06Resync\x12\x1e\n\x11\x65\x61rliest_sequence\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12,\n\x06reason\x18\x02 \x01(\x0e\x32\x1c.opencode.event.ResyncReasonB\x14\n\x12_earliest_sequence*\xad\x05\n\tEventKind\x12\x1a\n\x16\x45VENT_KIND_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x45VENT_KIND_PART_FINISHED\x10\x06\x12\x1c\n\x18\x45VENT_KIND_MESSAGE_ADDED\x10\x07\x12\x1f\n\x1b\x45VENT_KIND_MESSAGE_FINISHED\x10\x08\x12 \n\x1c\x45VENT_KIND_TOOL_CALL_UPDATED\x10\t\x12\x1b\n\x17\x45VENT_KIND_TURN_STARTED\x10\n\x12\x19\n\x15\x45VENT_KIND_TURN_ENDED\x10\x0b\x12%\n!EVENT_KIND_SESSION_STATUS_CHANGED\x10\x0c\x12\x1e\n\x1a\x45VENT_KIND_SESSION_CREATED\x10\r\x12\x1e\n\x1a\x45VENT_KIND_SESSION_UPDATED\x10\x0e\x12\x1e\n\x1a\x45VENT_KIND_SESSION_DELETED\x10\x0f\x12\x1e\n\x1a\x45VENT_KIND_MESSAGE_REMOVED\x10\x10\x12\x1c\n\x18\x45VENT_KIND_QUEUE_CHANGED\x10\x11\x12\x1f\n\x1b\x45VENT_KIND_PERMISSION_ASKED\x10\x14\x12!\n\x1d\x45VENT_KIND_PERMISSION_REPLIED\x10\x15\x12 \n\x1c\x45VENT_KIND_CONTEXT_COMPACTED\x10\x16\x12\x1f\n\x1b\x45VENT_KIND_MESSAGE_REPLACED\x10\x17\x12#\n\x1f\x45VENT_KIND_CONVERSATION_CHANGED\x10\x18\x12\x1b\n\x17\x45VENT_KIND_TURN_STEERED\x10\x19\x12\x1d\n\x19\x45VENT_KIND_QUESTION_ASKED\x10\x1a\x12 \n\x1c\x45VENT_KIND_QUESTION_ANSWERED\x10\x1b*\x8e\x02\n\x12\x43onversationChange\x12#\n\x1f\x43ONVERSATION_CHANGE_UNSPECIFIED\x10\x00\x12\x1f\n\x1b\x43ONVERSATION_CHANGE_CLEARED\x10\x01\x12 \n\x1c\x43ONVERSATION_CHANGE_REVERTED\x10\x02\x12 \n\x1c\x43ONVERSATION_CHANGE_RESTORED\x10\x03\x12,\n(CONVERSATION_CHANGE_ALTERNATIVE_SELECTED\x10\x04\x12\x1e\n\x1a\x43ONVERSATION_CHANGE_FORKED\x10\x05\x12 \n\x1c\x43ONVERSATION_CHANGE_IMPORTED\x10\x06*\x88\x01\n\x0cResyncReason\x12\x1d\n\x19RESYNC_REASON_UNSPECIFIED\x10\x00\x12\x18\n\x14RESYNC_REASON_PRUNED\x10\x01\x12\"\n\x1eRESYNC_REASON_HISTORY_REPLACED\x10\x02\x12\x1b\n\x17RESYNC_REASON_NOT_KNOWN\x10\x03\x42\x8f\x01\n!io.github.turnwire.opencode.eventB\x11SessionEventProtoP\x01Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\xa2\x02\x03TWR\xaa\x02\x11Turnwire.Opencodeb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,70 +39,76 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'opencode.event.session_even
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n!io.github.turnwire.opencode.eventB\021SessionEventProtoP\001Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\242\002\003TWR\252\002\021Turnwire.Opencode'
-  _globals['_EVENTKIND']._serialized_start=4454
-  _globals['_EVENTKIND']._serialized_end=5074
-  _globals['_CONVERSATIONCHANGE']._serialized_start=5077
-  _globals['_CONVERSATIONCHANGE']._serialized_end=5347
-  _globals['_RESYNCREASON']._serialized_start=5350
-  _globals['_RESYNCREASON']._serialized_end=5486
-  _globals['_SESSIONEVENT']._serialized_start=236
-  _globals['_SESSIONEVENT']._serialized_end=2055
-  _globals['_PARTDELTA']._serialized_start=2057
-  _globals['_PARTDELTA']._serialized_end=2158
-  _globals['_PARTSTARTED']._serialized_start=2160
-  _globals['_PARTSTARTED']._serialized_end=2231
-  _globals['_PARTFINISHED']._serialized_start=2233
-  _globals['_PARTFINISHED']._serialized_end=2305
-  _globals['_MESSAGEADDED']._serialized_start=2307
-  _globals['_MESSAGEADDED']._serialized_end=2372
-  _globals['_MESSAGEFINISHED']._serialized_start=2374
-  _globals['_MESSAGEFINISHED']._serialized_end=2442
-  _globals['_TOOLCALLUPDATED']._serialized_start=2444
-  _globals['_TOOLCALLUPDATED']._serialized_end=2546
-  _globals['_TOOLLOG']._serialized_start=2548
-  _globals['_TOOLLOG']._serialized_end=2631
-  _globals['_TURNSTARTED']._serialized_start=2633
-  _globals['_TURNSTARTED']._serialized_end=2681
-  _globals['_TURNENDED']._serialized_start=2683
-  _globals['_TURNENDED']._serialized_end=2729
-  _globals['_PERMISSIONASKED']._serialized_start=2731
-  _globals['_PERMISSIONASKED']._serialized_end=2802
-  _globals['_PERMISSIONREPLIED']._serialized_start=2805
-  _globals['_PERMISSIONREPLIED']._serialized_end=2935
-  _globals['_PERMISSIONSNAPSHOT']._serialized_start=2937
-  _globals['_PERMISSIONSNAPSHOT']._serialized_end=3011
-  _globals['_COMPACTIONSTARTED']._serialized_start=3013
-  _globals['_COMPACTIONSTARTED']._serialized_end=3112
-  _globals['_CONTEXTCOMPACTED']._serialized_start=3114
-  _globals['_CONTEXTCOMPACTED']._serialized_end=3202
-  _globals['_SESSIONSTATUSCHANGED']._serialized_start=3204
-  _globals['_SESSIONSTATUSCHANGED']._serialized_end=3275
-  _globals['_SESSIONCREATED']._serialized_start=3277
-  _globals['_SESSIONCREATED']._serialized_end=3341
-  _globals['_SESSIONUPDATED']._serialized_start=3343
-  _globals['_SESSIONUPDATED']._serialized_end=3407
-  _globals['_SESSIONDELETED']._serialized_start=3409
-  _globals['_SESSIONDELETED']._serialized_end=3425
-  _globals['_MESSAGEREMOVED']._serialized_start=3427
-  _globals['_MESSAGEREMOVED']._serialized_end=3463
-  _globals['_QUEUECHANGED']._serialized_start=3465
-  _globals['_QUEUECHANGED']._serialized_end=3541
-  _globals['_MESSAGESNAPSHOT']._serialized_start=3543
-  _globals['_MESSAGESNAPSHOT']._serialized_end=3611
-  _globals['_RETRYSCHEDULED']._serialized_start=3614
-  _globals['_RETRYSCHEDULED']._serialized_end=3800
-  _globals['_SESSIONSNAPSHOT']._serialized_start=3803
-  _globals['_SESSIONSNAPSHOT']._serialized_end=3934
-  _globals['_MESSAGEREPLACED']._serialized_start=3936
-  _globals['_MESSAGEREPLACED']._serialized_end=4004
-  _globals['_CONVERSATIONCHANGED']._serialized_start=4007
-  _globals['_CONVERSATIONCHANGED']._serialized_end=4162
-  _globals['_TURNSTEERED']._serialized_start=4164
-  _globals['_TURNSTEERED']._serialized_end=4224
-  _globals['_CAUGHTUP']._serialized_start=4226
-  _globals['_CAUGHTUP']._serialized_end=4282
-  _globals['_HEARTBEAT']._serialized_start=4284
-  _globals['_HEARTBEAT']._serialized_end=4341
-  _globals['_RESYNC']._serialized_start=4343
-  _globals['_RESYNC']._serialized_end=4451
+  _globals['_EVENTKIND']._serialized_start=4933
+  _globals['_EVENTKIND']._serialized_end=5618
+  _globals['_CONVERSATIONCHANGE']._serialized_start=5621
+  _globals['_CONVERSATIONCHANGE']._serialized_end=5891
+  _globals['_RESYNCREASON']._serialized_start=5894
+  _globals['_RESYNCREASON']._serialized_end=6030
+  _globals['_SESSIONEVENT']._serialized_start=270
+  _globals['_SESSIONEVENT']._serialized_end=2272
+  _globals['_PARTDELTA']._serialized_start=2274
+  _globals['_PARTDELTA']._serialized_end=2375
+  _globals['_PARTSTARTED']._serialized_start=2377
+  _globals['_PARTSTARTED']._serialized_end=2448
+  _globals['_PARTFINISHED']._serialized_start=2450
+  _globals['_PARTFINISHED']._serialized_end=2522
+  _globals['_MESSAGEADDED']._serialized_start=2524
+  _globals['_MESSAGEADDED']._serialized_end=2589
+  _globals['_MESSAGEFINISHED']._serialized_start=2591
+  _globals['_MESSAGEFINISHED']._serialized_end=2659
+  _globals['_TOOLCALLUPDATED']._serialized_start=2661
+  _globals['_TOOLCALLUPDATED']._serialized_end=2763
+  _globals['_TOOLLOG']._serialized_start=2765
+  _globals['_TOOLLOG']._serialized_end=2848
+  _globals['_TURNSTARTED']._serialized_start=2850
+  _globals['_TURNSTARTED']._serialized_end=2898
+  _globals['_TURNENDED']._serialized_start=2900
+  _globals['_TURNENDED']._serialized_end=2946
+  _globals['_PERMISSIONASKED']._serialized_start=2948
+  _globals['_PERMISSIONASKED']._serialized_end=3019
+  _globals['_PERMISSIONREPLIED']._serialized_start=3022
+  _globals['_PERMISSIONREPLIED']._serialized_end=3152
+  _globals['_PERMISSIONSNAPSHOT']._serialized_start=3154
+  _globals['_PERMISSIONSNAPSHOT']._serialized_end=3228
+  _globals['_QUESTIONASKED']._serialized_start=3230
+  _globals['_QUESTIONASKED']._serialized_end=3292
+  _globals['_QUESTIONANSWERED']._serialized_start=3295
+  _globals['_QUESTIONANSWERED']._serialized_end=3423
+  _globals['_QUESTIONSNAPSHOT']._serialized_start=3425
+  _globals['_QUESTIONSNAPSHOT']._serialized_end=3490
+  _globals['_COMPACTIONSTARTED']._serialized_start=3492
+  _globals['_COMPACTIONSTARTED']._serialized_end=3591
+  _globals['_CONTEXTCOMPACTED']._serialized_start=3593
+  _globals['_CONTEXTCOMPACTED']._serialized_end=3681
+  _globals['_SESSIONSTATUSCHANGED']._serialized_start=3683
+  _globals['_SESSIONSTATUSCHANGED']._serialized_end=3754
+  _globals['_SESSIONCREATED']._serialized_start=3756
+  _globals['_SESSIONCREATED']._serialized_end=3820
+  _globals['_SESSIONUPDATED']._serialized_start=3822
+  _globals['_SESSIONUPDATED']._serialized_end=3886
+  _globals['_SESSIONDELETED']._serialized_start=3888
+  _globals['_SESSIONDELETED']._serialized_end=3904
+  _globals['_MESSAGEREMOVED']._serialized_start=3906
+  _globals['_MESSAGEREMOVED']._serialized_end=3942
+  _globals['_QUEUECHANGED']._serialized_start=3944
+  _globals['_QUEUECHANGED']._serialized_end=4020
+  _globals['_MESSAGESNAPSHOT']._serialized_start=4022
+  _globals['_MESSAGESNAPSHOT']._serialized_end=4090
+  _globals['_RETRYSCHEDULED']._serialized_start=4093
+  _globals['_RETRYSCHEDULED']._serialized_end=4279
+  _globals['_SESSIONSNAPSHOT']._serialized_start=4282
+  _globals['_SESSIONSNAPSHOT']._serialized_end=4413
+  _globals['_MESSAGEREPLACED']._serialized_start=4415
+  _globals['_MESSAGEREPLACED']._serialized_end=4483
+  _globals['_CONVERSATIONCHANGED']._serialized_start=4486
+  _globals['_CONVERSATIONCHANGED']._serialized_end=4641
+  _globals['_TURNSTEERED']._serialized_start=4643
+  _globals['_TURNSTEERED']._serialized_end=4703
+  _globals['_CAUGHTUP']._serialized_start=4705
+  _globals['_CAUGHTUP']._serialized_end=4761
+  _globals['_HEARTBEAT']._serialized_start=4763
+  _globals['_HEARTBEAT']._serialized_end=4820
+  _globals['_RESYNC']._serialized_start=4822
+  _globals['_RESYNC']._serialized_end=4930
 # @@protoc_insertion_point(module_scope)

@@ -11,6 +11,7 @@ from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from opencode.message import content_pb2 as _content_pb2
+from opencode.question import question_pb2 as _question_pb2
 from opencode.session import session_pb2 as _session_pb2
 from opencode.tool import tool_pb2 as _tool_pb2
 from opencode.turn import turn_pb2 as _turn_pb2
@@ -69,6 +70,10 @@ class _EventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventKind.V
     """conversation_changed."""
     EVENT_KIND_TURN_STEERED: _EventKind.ValueType  # 25
     """turn_steered."""
+    EVENT_KIND_QUESTION_ASKED: _EventKind.ValueType  # 26
+    """question_asked."""
+    EVENT_KIND_QUESTION_ANSWERED: _EventKind.ValueType  # 27
+    """question_answered."""
 
 class EventKind(_EventKind, metaclass=_EventKindEnumTypeWrapper):
     """Names the durable kinds of SessionEvent: the value is the number of the kind's field. A kind is durable when its number
@@ -113,6 +118,10 @@ EVENT_KIND_CONVERSATION_CHANGED: EventKind.ValueType  # 24
 """conversation_changed."""
 EVENT_KIND_TURN_STEERED: EventKind.ValueType  # 25
 """turn_steered."""
+EVENT_KIND_QUESTION_ASKED: EventKind.ValueType  # 26
+"""question_asked."""
+EVENT_KIND_QUESTION_ANSWERED: EventKind.ValueType  # 27
+"""question_answered."""
 Global___EventKind: _TypeAlias = EventKind  # noqa: Y015
 
 class _ConversationChange:
@@ -219,6 +228,8 @@ class SessionEvent(_message.Message):
     MESSAGE_REPLACED_FIELD_NUMBER: _builtins.int
     CONVERSATION_CHANGED_FIELD_NUMBER: _builtins.int
     TURN_STEERED_FIELD_NUMBER: _builtins.int
+    QUESTION_ASKED_FIELD_NUMBER: _builtins.int
+    QUESTION_ANSWERED_FIELD_NUMBER: _builtins.int
     MESSAGE_SNAPSHOT_FIELD_NUMBER: _builtins.int
     SESSION_SNAPSHOT_FIELD_NUMBER: _builtins.int
     CAUGHT_UP_FIELD_NUMBER: _builtins.int
@@ -228,6 +239,7 @@ class SessionEvent(_message.Message):
     TOOL_LOG_FIELD_NUMBER: _builtins.int
     COMPACTION_STARTED_FIELD_NUMBER: _builtins.int
     PERMISSION_SNAPSHOT_FIELD_NUMBER: _builtins.int
+    QUESTION_SNAPSHOT_FIELD_NUMBER: _builtins.int
     EVENT_TIME_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Place in the session: 1, 2, 3 …, given without gaps in commit order, never reused, and delivered in growing order. A
@@ -326,9 +338,16 @@ class SessionEvent(_message.Message):
         """A waiting message went into the running turn."""
 
     @_builtins.property
+    def question_asked(self) -> Global___QuestionAsked:
+        """A running tool call asks a person."""
+
+    @_builtins.property
+    def question_answered(self) -> Global___QuestionAnswered:
+        """A question was answered, expired, or ended with its call."""
+
+    @_builtins.property
     def message_snapshot(self) -> Global___MessageSnapshot:
-        """Kept for durable kinds: 26 question_asked, 27 question_answered, 28 message_redacted, 30, 31. Kept for others: 41
-        question_snapshot, 42. Kept for a field: 29 actor.
+        """Kept for durable kinds: 28 message_redacted, 30, 31. Kept for others: 42. Kept for a field: 29 actor.
 
         A message that is streaming now, as far as it has come, or whose tool calls wait for results. Not durable.
         """
@@ -366,6 +385,10 @@ class SessionEvent(_message.Message):
         """A permission request that is open now. Not durable."""
 
     @_builtins.property
+    def question_snapshot(self) -> Global___QuestionSnapshot:
+        """A question that is open now. Not durable."""
+
+    @_builtins.property
     def event_time(self) -> _timestamp_pb2.Timestamp:
         """When it happened. Absent in part_delta, and it may be absent in part_started and tool_log."""
 
@@ -396,6 +419,8 @@ class SessionEvent(_message.Message):
         message_replaced: Global___MessageReplaced | None = ...,
         conversation_changed: Global___ConversationChanged | None = ...,
         turn_steered: Global___TurnSteered | None = ...,
+        question_asked: Global___QuestionAsked | None = ...,
+        question_answered: Global___QuestionAnswered | None = ...,
         message_snapshot: Global___MessageSnapshot | None = ...,
         session_snapshot: Global___SessionSnapshot | None = ...,
         caught_up: Global___CaughtUp | None = ...,
@@ -405,13 +430,14 @@ class SessionEvent(_message.Message):
         tool_log: Global___ToolLog | None = ...,
         compaction_started: Global___CompactionStarted | None = ...,
         permission_snapshot: Global___PermissionSnapshot | None = ...,
+        question_snapshot: Global___QuestionSnapshot | None = ...,
         event_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "compaction_started", b"compaction_started", "context_compacted", b"context_compacted", "conversation_changed", b"conversation_changed", "event_time", b"event_time", "heartbeat", b"heartbeat", "kind", b"kind", "message_added", b"message_added", "message_finished", b"message_finished", "message_removed", b"message_removed", "message_replaced", b"message_replaced", "message_snapshot", b"message_snapshot", "part_delta", b"part_delta", "part_finished", b"part_finished", "part_started", b"part_started", "permission_asked", b"permission_asked", "permission_replied", b"permission_replied", "permission_snapshot", b"permission_snapshot", "queue_changed", b"queue_changed", "resync", b"resync", "retry_scheduled", b"retry_scheduled", "session_created", b"session_created", "session_deleted", b"session_deleted", "session_snapshot", b"session_snapshot", "session_status_changed", b"session_status_changed", "session_updated", b"session_updated", "tool_call_updated", b"tool_call_updated", "tool_log", b"tool_log", "turn_ended", b"turn_ended", "turn_started", b"turn_started", "turn_steered", b"turn_steered"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "compaction_started", b"compaction_started", "context_compacted", b"context_compacted", "conversation_changed", b"conversation_changed", "event_time", b"event_time", "heartbeat", b"heartbeat", "kind", b"kind", "message_added", b"message_added", "message_finished", b"message_finished", "message_removed", b"message_removed", "message_replaced", b"message_replaced", "message_snapshot", b"message_snapshot", "part_delta", b"part_delta", "part_finished", b"part_finished", "part_started", b"part_started", "permission_asked", b"permission_asked", "permission_replied", b"permission_replied", "permission_snapshot", b"permission_snapshot", "question_answered", b"question_answered", "question_asked", b"question_asked", "question_snapshot", b"question_snapshot", "queue_changed", b"queue_changed", "resync", b"resync", "retry_scheduled", b"retry_scheduled", "session_created", b"session_created", "session_deleted", b"session_deleted", "session_snapshot", b"session_snapshot", "session_status_changed", b"session_status_changed", "session_updated", b"session_updated", "tool_call_updated", b"tool_call_updated", "tool_log", b"tool_log", "turn_ended", b"turn_ended", "turn_started", b"turn_started", "turn_steered", b"turn_steered"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "compaction_started", b"compaction_started", "context_compacted", b"context_compacted", "conversation_changed", b"conversation_changed", "event_time", b"event_time", "heartbeat", b"heartbeat", "kind", b"kind", "message_added", b"message_added", "message_finished", b"message_finished", "message_removed", b"message_removed", "message_replaced", b"message_replaced", "message_snapshot", b"message_snapshot", "part_delta", b"part_delta", "part_finished", b"part_finished", "part_started", b"part_started", "permission_asked", b"permission_asked", "permission_replied", b"permission_replied", "permission_snapshot", b"permission_snapshot", "queue_changed", b"queue_changed", "reread_if_unknown", b"reread_if_unknown", "resync", b"resync", "retry_scheduled", b"retry_scheduled", "sequence", b"sequence", "session_created", b"session_created", "session_deleted", b"session_deleted", "session_id", b"session_id", "session_snapshot", b"session_snapshot", "session_status_changed", b"session_status_changed", "session_updated", b"session_updated", "tool_call_updated", b"tool_call_updated", "tool_log", b"tool_log", "turn_ended", b"turn_ended", "turn_id", b"turn_id", "turn_started", b"turn_started", "turn_steered", b"turn_steered"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "compaction_started", b"compaction_started", "context_compacted", b"context_compacted", "conversation_changed", b"conversation_changed", "event_time", b"event_time", "heartbeat", b"heartbeat", "kind", b"kind", "message_added", b"message_added", "message_finished", b"message_finished", "message_removed", b"message_removed", "message_replaced", b"message_replaced", "message_snapshot", b"message_snapshot", "part_delta", b"part_delta", "part_finished", b"part_finished", "part_started", b"part_started", "permission_asked", b"permission_asked", "permission_replied", b"permission_replied", "permission_snapshot", b"permission_snapshot", "question_answered", b"question_answered", "question_asked", b"question_asked", "question_snapshot", b"question_snapshot", "queue_changed", b"queue_changed", "reread_if_unknown", b"reread_if_unknown", "resync", b"resync", "retry_scheduled", b"retry_scheduled", "sequence", b"sequence", "session_created", b"session_created", "session_deleted", b"session_deleted", "session_id", b"session_id", "session_snapshot", b"session_snapshot", "session_status_changed", b"session_status_changed", "session_updated", b"session_updated", "tool_call_updated", b"tool_call_updated", "tool_log", b"tool_log", "turn_ended", b"turn_ended", "turn_id", b"turn_id", "turn_started", b"turn_started", "turn_steered", b"turn_steered"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["part_delta", "part_started", "part_finished", "message_added", "message_finished", "tool_call_updated", "turn_started", "turn_ended", "session_status_changed", "session_created", "session_updated", "session_deleted", "message_removed", "queue_changed", "permission_asked", "permission_replied", "context_compacted", "message_replaced", "conversation_changed", "turn_steered", "message_snapshot", "session_snapshot", "caught_up", "heartbeat", "retry_scheduled", "resync", "tool_log", "compaction_started", "permission_snapshot"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["part_delta", "part_started", "part_finished", "message_added", "message_finished", "tool_call_updated", "turn_started", "turn_ended", "session_status_changed", "session_created", "session_updated", "session_deleted", "message_removed", "queue_changed", "permission_asked", "permission_replied", "context_compacted", "message_replaced", "conversation_changed", "turn_steered", "question_asked", "question_answered", "message_snapshot", "session_snapshot", "caught_up", "heartbeat", "retry_scheduled", "resync", "tool_log", "compaction_started", "permission_snapshot", "question_snapshot"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -768,6 +794,88 @@ class PermissionSnapshot(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PermissionSnapshot: _TypeAlias = PermissionSnapshot  # noqa: Y015
+
+@_typing.final
+class QuestionAsked(_message.Message):
+    """Reports that a running tool call asks a person."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUESTION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def question(self) -> _question_pb2.Question:
+        """The question."""
+
+    def __init__(
+        self,
+        *,
+        question: _question_pb2.Question | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["question", b"question"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["question", b"question"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QuestionAsked: _TypeAlias = QuestionAsked  # noqa: Y015
+
+@_typing.final
+class QuestionAnswered(_message.Message):
+    """Reports that a question is closed. Never has what was filled in."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUESTION_ID_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    TOOL_CALL_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    question_id: _builtins.str
+    """The question."""
+    action: _question_pb2.QuestionAction.ValueType
+    """How it was closed."""
+    tool_call_id: _builtins.str
+    """The call: ToolCallState.id."""
+    reason: _builtins.str
+    """Why, in the words of the person who answered; "" when no reason was given."""
+    def __init__(
+        self,
+        *,
+        question_id: _builtins.str = ...,
+        action: _question_pb2.QuestionAction.ValueType = ...,
+        tool_call_id: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "question_id", b"question_id", "reason", b"reason", "tool_call_id", b"tool_call_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QuestionAnswered: _TypeAlias = QuestionAnswered  # noqa: Y015
+
+@_typing.final
+class QuestionSnapshot(_message.Message):
+    """Gives a question that is open."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUESTION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def question(self) -> _question_pb2.Question:
+        """The question."""
+
+    def __init__(
+        self,
+        *,
+        question: _question_pb2.Question | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["question", b"question"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["question", b"question"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QuestionSnapshot: _TypeAlias = QuestionSnapshot  # noqa: Y015
 
 @_typing.final
 class CompactionStarted(_message.Message):

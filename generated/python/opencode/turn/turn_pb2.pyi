@@ -80,8 +80,8 @@ class _TurnStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TurnStatus
     TURN_STATUS_RUNNING: _TurnStatus.ValueType  # 2
     """It runs."""
     TURN_STATUS_WAITING: _TurnStatus.ValueType  # 3
-    """It runs, and waits for a person's answer to a permission request or for the result of a client's tool. Only
-    GetTurn and ListTurns answer it.
+    """It runs, and waits for a person's answer to a permission request or a question, or for the result of a
+    client's tool. Only GetTurn and ListTurns answer it.
     """
     TURN_STATUS_ENDED: _TurnStatus.ValueType  # 4
     """It has ended, or was dropped while it waited in the queue, or its message joined another turn."""
@@ -96,8 +96,8 @@ TURN_STATUS_QUEUED: TurnStatus.ValueType  # 1
 TURN_STATUS_RUNNING: TurnStatus.ValueType  # 2
 """It runs."""
 TURN_STATUS_WAITING: TurnStatus.ValueType  # 3
-"""It runs, and waits for a person's answer to a permission request or for the result of a client's tool. Only
-GetTurn and ListTurns answer it.
+"""It runs, and waits for a person's answer to a permission request or a question, or for the result of a
+client's tool. Only GetTurn and ListTurns answer it.
 """
 TURN_STATUS_ENDED: TurnStatus.ValueType  # 4
 """It has ended, or was dropped while it waited in the queue, or its message joined another turn."""

@@ -77,8 +77,9 @@ class _TurnSelection:
                 return getattr(event, kind).message_id in self._messages
             case "message_snapshot":
                 return event.message_snapshot.message.turn_id == self._turn_id
-            case "permission_snapshot":
-                return event.permission_snapshot.permission.turn_id == self._turn_id
+            case "permission_snapshot" | "question_snapshot":
+                asked = event.permission_snapshot.permission, event.question_snapshot.question
+                return self._turn_id in [one.turn_id for one in asked]
             case "compaction_started":  # of the turn that runs
                 return self._started
             case "heartbeat":

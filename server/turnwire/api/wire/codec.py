@@ -165,6 +165,25 @@ def _fill_session_kind(result: pb.SessionEvent, event: e.Event) -> None:
                 pb.ContextCompacted(message_id=message_id, compaction=messages.compaction(compaction))
             )
         case _:
+            _fill_question_kind(result, event)
+
+
+def _fill_question_kind(result: pb.SessionEvent, event: e.Event) -> None:
+    match event.kind:
+        case e.QuestionAsked(question):
+            result.question_asked.question.CopyFrom(tools.question(question))
+        case e.QuestionSnapshot(question):
+            result.question_snapshot.question.CopyFrom(tools.question(question))
+        case e.QuestionAnswered() as answered:
+            result.question_answered.CopyFrom(
+                pb.QuestionAnswered(
+                    question_id=answered.question_id,
+                    action=tools.QUESTION_ACTIONS[answered.answer.action],
+                    tool_call_id=answered.tool_call_id,
+                    reason=answered.answer.reason,
+                )
+            )
+        case _:
             _fill_hint(result, event)
 
 

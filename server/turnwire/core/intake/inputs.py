@@ -8,6 +8,7 @@ from msgspec import Struct
 from turnwire.core.intake.attachments import NewFile
 from turnwire.domain.conversation.limits import DEFAULT_LEASE
 from turnwire.domain.conversation.messages import MessageType, ModelRef, ToolResult
+from turnwire.domain.conversation.questions import QuestionAnswer
 from turnwire.domain.conversation.sessions import Session, SessionSettings
 from turnwire.domain.conversation.turns import BusyPolicy, GenerationOptions, ToolDefinition
 
@@ -28,6 +29,16 @@ class NamedRequest(Struct, frozen=True, kw_only=True):
     """"" when the caller did not name it."""
     fingerprint: str = ""
     """Digest of the request's content; equal for equal requests."""
+
+
+class NewAnswer(NamedRequest, frozen=True, kw_only=True):
+    """The answer to a question of a tool."""
+
+    session_id: str
+    question_id: str
+    answer: QuestionAnswer
+    content_json: str = ""
+    """What was filled in; "" when nothing was. Not part of the fingerprint, because it is not kept."""
 
 
 class NewMessage(NamedRequest, frozen=True, kw_only=True):

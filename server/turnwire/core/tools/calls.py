@@ -10,10 +10,12 @@ from collections.abc import Iterable
 from turnwire.core.environment import Environment
 from turnwire.core.tools.client_calls import ClientCalls
 from turnwire.core.tools.permission_requests import PermissionAnswers
+from turnwire.core.tools.questions.asking import Questions
 from turnwire.core.tools.results import CallResult, StoredCalls
 from turnwire.core.tools.server_calls import ServerCalls
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionRequest
+from turnwire.domain.conversation.questions import HeldQuestion
 from turnwire.domain.conversation.turns import Turn
 
 
@@ -27,6 +29,8 @@ class ToolCalls:
         message: Message,
         client_tools: frozenset[str],
         permissions: Iterable[PermissionRequest] = (),
+        *,
+        questions: Iterable[HeldQuestion] = (),
     ) -> None:
         """Args:
         environment: Ports and settings.
@@ -34,13 +38,16 @@ class ToolCalls:
         message: The ended message with the calls; calls that cannot run already have a result.
         client_tools: Names of the tools that the client runs; all others are the server's.
         permissions: Open requests of these calls.
+        questions: Questions of these calls that an earlier process left.
         """
         self._client_tools = client_tools
         self._calls = calls = StoredCalls(environment, message)
         self._permissions = PermissionAnswers(calls, permissions, environment.clock)
         self.client = ClientCalls(environment, calls, client_tools)
         """Those that a client answers, and may claim before."""
-        self._server = ServerCalls(environment, turn, calls, client_tools)
+        self.questions = Questions(environment, turn, calls, questions)
+        """What the calls ask people while they run."""
+        self._server = ServerCalls(environment, turn, calls, client_tools, self.questions)
 
     @property
     def message(self) -> Message:
@@ -54,12 +61,13 @@ class ToolCalls:
 
     @property
     def open_requests(self) -> int:
-        """How many calls wait for the answer to a permission request or for the client's result."""
-        return sum(
+        """How many calls wait for the answer to a permission request or for the client's result, and open questions."""
+        waiting = sum(
             bool(call.permission_id) or call.name in self._client_tools
             for _, call in self.message.tool_calls()
             if not call.status.settled
         )
+        return waiting + len(self.questions.open_questions)
 
     async def settle(self) -> None:
         """Returns when every call has a durable result. Cancelling this cancels running calls of the server's tools.
@@ -86,6 +94,7 @@ class ToolCalls:
     async def wait_stored(self) -> None:
         """Returns when no commit is pending. Safe to cancel."""
         await self._calls.wait_stored()
+        await self.questions.wait_stored()
 
     def index_of(self, part_id: str) -> int | None:
         """Returns the index of the call with this part id; None when the message has no such call."""

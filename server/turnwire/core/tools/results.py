@@ -86,12 +86,12 @@ class StoredCalls:
             raise TypeError(f"part {index} of {self.message.message_id} is not a tool call")
         return call
 
-    def settle(self, results: Mapping[int, CallResult]) -> "Future[Committed]":
-        """Stores results of calls, by part index, in one commit. Shield the commit when awaiting it."""
+    def settle(self, results: Mapping[int, CallResult], further: Work | None = None) -> "Future[Committed]":
+        """Stores results of calls, by part index, in one commit with any further work. Shield it when awaiting it."""
         now = self._environment.clock()
         contents: tuple[PutFile, ...] = tuple(file for result in results.values() for file in result.contents)
         settled = {index: result.apply_to(self.call(index), now) for index, result in results.items()}
-        return self.replace(settled, Work(contents))
+        return self.replace(settled, Work(contents) + (further or Work()))
 
     def replace(self, calls: Mapping[int, ToolUse], further: Work | None = None) -> "Future[Committed]":
         """Replaces calls, by part index, in one commit with any further work. Shield the commit when awaiting it."""

@@ -6,21 +6,24 @@ from functools import partial
 import msgspec
 import structlog
 
+from turnwire.core.answer.slots import Slot
 from turnwire.core.environment import Environment
 from turnwire.core.intake.attachments import UNKNOWN_MIME, reference_to
 from turnwire.core.spans.tools import note_outcome, server_tool_span
 from turnwire.core.tools.permission_requests import denial
+from turnwire.core.tools.questions.asking import Questions
 from turnwire.core.tools.results import CallResult, StoredCalls, with_log_line
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import ToolLog
 from turnwire.domain.conversation.messages import File, ToolStatus, ToolUse
 from turnwire.domain.conversation.permissions import PermissionAction
+from turnwire.domain.conversation.questions import QuestionReply
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import StorageBusy, StorageFull
 from turnwire.domain.text import join_surrogates
 from turnwire.ports.commit import Committed, PutFile, PutMessage
 from turnwire.ports.telemetry.observer import ToolCallEnd
-from turnwire.ports.tools import ToolOutcome
+from turnwire.ports.tools import NewQuestion, QuestionRefused, ToolOutcome, ToolPause, ToolResumption
 
 MAX_NAME_CHARS = 255
 """Longest name of a tool's file: the limit of common file systems."""
@@ -74,17 +77,27 @@ def _reference(content: bytes, mime: str, filename: str) -> File:
 class ServerCalls:
     """Runs the calls of the server's tools in one message.
 
-    `_slots` bounds the calls that run at the same time. `_unsaved_logs` holds the indexes of parts with log lines that
-    are not stored yet. `_is_over` is set by `end`, because a cancelled tool may still send log lines.
+    `_slots` bounds the calls that run at the same time; one that asks a person gives its place up. `_unsaved_logs`
+    holds the indexes of parts with log lines that are not stored yet. `_is_over` is set by `end`, because a cancelled
+    tool may still send log lines.
     """
 
-    def __init__(self, environment: Environment, turn: Turn, calls: StoredCalls, client_tools: frozenset[str]) -> None:
+    def __init__(
+        self,
+        environment: Environment,
+        turn: Turn,
+        calls: StoredCalls,
+        client_tools: frozenset[str],
+        questions: Questions,
+    ) -> None:
         """Args:
         environment: Ports and settings.
         turn: The turn of the message.
         calls: All calls of the message, including those of client tools.
         client_tools: Names of the tools that the client runs; all others are the server's.
+        questions: What the calls ask.
         """
+        self._questions = questions
         self._environment = environment
         self._calls = calls
         self._client_tools = client_tools
@@ -97,7 +110,7 @@ class ServerCalls:
         """Starts a task for each call without a result. It ends when the result is durable. Cancelling stops the run.
 
         A call that was running when an earlier process died gets an error result. It is not run again, because nobody
-        knows whether it had its effect.
+        knows whether it had its effect. One that had paused with questions goes on.
         """
         return [
             asyncio.create_task(self._run(part.index), name=f"tool call {part.part_id}")
@@ -108,6 +121,7 @@ class ServerCalls:
     def end(self) -> None:
         """Ignores all further log lines."""
         self._is_over = True
+        self._questions.end()
 
     async def flush(self) -> None:
         """Makes the log lines of running tools durable; the next flush retries lines that failed. Safe to cancel."""
@@ -122,7 +136,8 @@ class ServerCalls:
     async def _run(self, index: int) -> None:
         """Runs one call, once it is allowed."""
         calls = self._calls
-        if calls.call(index).status is ToolStatus.RUNNING:
+        is_paused = self._questions.is_paused(index)
+        if calls.call(index).status is ToolStatus.RUNNING and not is_paused:
             await self._settle(index, CallResult(output=INTERRUPTED_RUN, is_error=True))
             return
         while calls.call(index).permission_id or not await calls.wait_call_stored(index):
@@ -133,30 +148,50 @@ class ServerCalls:
             await self._settle(index, CallResult(output=denial(name), is_error=True))
             return
         await self._environment.tools.wait_discovered()
-        async with self._slots:
+        resumption = await self._questions.resumption(index) if is_paused else None
+        async with Slot(self._slots) as slot:
             call, now = calls.call(index), self._environment.clock()
-            running = msgspec.structs.replace(call, status=ToolStatus.RUNNING, started_at=now)
-            # durable before it runs: after a crash, a call that is not RUNNING has not been run
-            await asyncio.shield(calls.replace({index: running}))
-            outcome = await self._call(call, index)
+            if resumption is None:
+                running = msgspec.structs.replace(call, status=ToolStatus.RUNNING, started_at=now)
+                # durable before it runs: after a crash, a call that is not RUNNING has not been run
+                await asyncio.shield(calls.replace({index: running}))
+            outcome = await self._call(call, index, slot, resumption)
             settings = self._environment.settings
             result = server_result(outcome, settings.limits.max_tool_output_bytes, settings.files.max_bytes)
             await self._settle_surely(index, result)
 
-    async def _call(self, call: ToolUse, index: int) -> ToolOutcome:
+    async def _call(self, call: ToolUse, index: int, slot: Slot, resumption: ToolResumption | None) -> ToolOutcome:
         environment, loop = self._environment, asyncio.get_running_loop()
         started_at = loop.time()
         with server_tool_span(environment.tracer, call) as span:
-            outcome = await environment.tools.call(call.name, call.input_json or "{}", partial(self._log, index))
+            outcome = await self._outcome(call, index, slot, resumption)
             note_outcome(span, environment.tracer, outcome)
         source = call.name.partition(".")[0]
         ended = ToolCallEnd(source=source, is_error=outcome.is_error, seconds=loop.time() - started_at)
         environment.observer.tool_call_ended(ended)
         return outcome
 
+    async def _outcome(self, call: ToolUse, index: int, slot: Slot, resumption: ToolResumption | None) -> ToolOutcome:
+        """Calls the tool, again after each pause. Each pause has questions, of which a call may ask only some."""
+        log, ask, tools = partial(self._log, index), partial(self._ask, index, slot), self._environment.tools
+        while True:
+            outcome = await tools.call(call.name, call.input_json or "{}", log, ask, resumption)
+            if not isinstance(outcome, ToolPause):
+                return outcome
+            slot.leave()
+            try:
+                resumption = await self._questions.pause(index, outcome)
+            except QuestionRefused as refused:
+                return ToolOutcome(output=f"the tool asked a question that cannot be asked: {refused}", is_error=True)
+            await slot.take()
+
+    async def _ask(self, index: int, slot: Slot, question: NewQuestion) -> QuestionReply:
+        slot.leave()  # for good: a call that goes on must not wait for another one
+        return await self._questions.ask(index, question)
+
     async def _settle(self, index: int, result: CallResult) -> None:
         self._unsaved_logs.discard(index)
-        await asyncio.shield(self._calls.settle({index: result}))
+        await asyncio.shield(self._questions.end_call(index, lambda work: self._calls.settle({index: result}, work)))
 
     async def _settle_surely(self, index: int, result: CallResult) -> None:
         """Stores the result of a tool that has had its effect; retries as long as the store is busy or full."""

@@ -7,6 +7,7 @@ import msgspec
 from turnwire.domain.conversation.events import CompactionStarted, RetryScheduled
 from turnwire.domain.conversation.messages import Message, Part
 from turnwire.domain.conversation.permissions import PermissionRequest
+from turnwire.domain.conversation.questions import Question
 from turnwire.domain.conversation.turns import Turn
 
 
@@ -24,6 +25,11 @@ class LiveTurn(Protocol):
         ...
 
     @property
+    def open_questions(self) -> tuple[Question, ...]:
+        """The unanswered questions, oldest first."""
+        ...
+
+    @property
     def pending_notice(self) -> CompactionStarted | RetryScheduled | None:
         """The event that announced why no answer streams now: a summary is being written, or a retry is pending."""
         ...
@@ -35,7 +41,7 @@ class LiveTurn(Protocol):
 
     @property
     def open_requests(self) -> int:
-        """How many open permission requests, and calls of client tools that may run, the turn waits for."""
+        """How many open permission requests, questions and calls of client tools that may run, the turn waits for."""
         ...
 
     def open_message(self) -> Message | None:

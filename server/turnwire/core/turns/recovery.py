@@ -9,6 +9,7 @@ from turnwire.core.ending.closing import Ending, end_turn, ended_turns
 from turnwire.core.ending.host_messages import note_ending
 from turnwire.core.environment import Environment
 from turnwire.core.tools.permission_requests import closing_work
+from turnwire.core.tools.questions.work import ending_work
 from turnwire.core.turns.resuming import ResumePoint, resume_point
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import SessionStatusChanged
@@ -49,7 +50,8 @@ async def resume_or_end(
     store, now = environment.store, environment.clock()
     stored = await store.turn_messages(turn.turn_id)
     permissions = await store.of(turn.tenant).open_permissions(turn.session_id)
-    point = resume_point(turn, stored, permissions) if is_newest and not interrupted_by else None
+    questions = await store.of(turn.tenant).pending_questions(turn.session_id)
+    point = resume_point(turn, stored, permissions, questions) if is_newest and not interrupted_by else None
     if point is None:
         interrupted = Ending(FinishReason.ABORTED, ended_by_message_id=interrupted_by)
         work = await end_stored_turn(environment, turn, interrupted if interrupted_by else RESTARTED)
@@ -77,7 +79,9 @@ async def end_stored_turn(environment: Environment, turn: Turn, ending: Ending) 
     stored = await environment.store.turn_messages(turn.turn_id)
     asked = await environment.store.of(turn.tenant).open_permissions(turn.session_id)
     permissions = [permission for permission in asked if permission.turn_id == turn.turn_id]
+    pending = await environment.store.of(turn.tenant).pending_questions(turn.session_id)
     further = closing_work(permissions, PermissionAnswer(PermissionChoice.CANCELLED))
+    further += ending_work(one for one in pending if one.question.turn_id == turn.turn_id)
     further += note_ending(turn, ending, now, environment.settings, environment.new_id)
     return end_turn(turn, [_priced(message, environment.providers) for message in stored], ending, now, further)
 

@@ -29,6 +29,7 @@ from turnwire.domain.accounts import QuotaName
 from turnwire.domain.conversation.events import CompactionStarted, RetryScheduled, SessionView
 from turnwire.domain.conversation.messages import FinishReason, Message, Part
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionRequest
+from turnwire.domain.conversation.questions import Question
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import BusyPolicy, Turn, TurnStatus
 from turnwire.domain.errors import (
@@ -305,6 +306,15 @@ class Turns:
     def open_permissions(self, tenant: str, session_id: str | None) -> tuple[PermissionRequest, ...]:
         """Returns the unanswered permission requests of a tenant's session, or of all its sessions for None."""
         return tuple(asked for run in self._runs(tenant, session_id) for asked in run.open_permissions)
+
+    def open_questions(self, tenant: str, session_id: str | None) -> tuple[Question, ...]:
+        """Returns the unanswered questions of a tenant's session, or of all its sessions for None."""
+        return tuple(asked for run in self._runs(tenant, session_id) for asked in run.open_questions)
+
+    def calls(self, session_id: str) -> ToolCalls | None:
+        """Returns the tool calls of the running turn that wait for their results; None when there are none."""
+        run = self._run(session_id)
+        return run.calls if run is not None else None
 
     def pending_notices(
         self, tenant: str, session_id: str | None

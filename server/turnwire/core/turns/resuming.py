@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from turnwire.domain.conversation.messages import FinishReason, Message, MessageStatus, MessageType
 from turnwire.domain.conversation.permissions import PermissionRequest
+from turnwire.domain.conversation.questions import HeldQuestion
 from turnwire.domain.conversation.turns import Turn
 
 MAX_RESUMES = 3
@@ -29,6 +30,8 @@ class ResumePoint(Struct, frozen=True):
     """Open requests of the last step's calls."""
     summaries: tuple[Message, ...] = ()
     """Summaries of older messages that this turn made."""
+    questions: tuple[HeldQuestion, ...] = ()
+    """Questions of the last step's calls that are open, or whose call has yet to go on."""
 
     @property
     def waits_for_calls(self) -> bool:
@@ -37,7 +40,10 @@ class ResumePoint(Struct, frozen=True):
 
 
 def resume_point(
-    turn: Turn, messages: Iterable[Message], permissions: Iterable[PermissionRequest]
+    turn: Turn,
+    messages: Iterable[Message],
+    permissions: Iterable[PermissionRequest],
+    questions: Iterable[HeldQuestion] = (),
 ) -> ResumePoint | None:
     """Returns where a turn continues; None when it must be ended.
 
@@ -45,6 +51,7 @@ def resume_point(
         turn: A turn that was running.
         messages: All messages of the turn, oldest first.
         permissions: Open permission requests of its session.
+        questions: Pending questions of its session.
     """
     stored = tuple(messages)
     steps = [message for message in stored if message.type is MessageType.ASSISTANT]
@@ -60,6 +67,7 @@ def resume_point(
         open_message,
         tuple(asked for asked in permissions if asked.turn_id == turn.turn_id),
         tuple(message for message in stored if message.compaction is not None),
+        tuple(asked for asked in questions if asked.question.turn_id == turn.turn_id),
     )
     if point.waits_for_calls or turn.resumes < MAX_RESUMES or turn.steps != len(steps):
         return point

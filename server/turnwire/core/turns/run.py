@@ -19,6 +19,7 @@ from turnwire.core.environment import Environment
 from turnwire.core.quotas.checks import spending_exceeded
 from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.permission_requests import closing_work
+from turnwire.core.tools.questions.work import ending_work
 from turnwire.core.turns.budgets import check_budgets
 from turnwire.core.turns.resuming import ResumePoint
 from turnwire.core.turns.step import END_WAIT_SECONDS, EndedStep, Step, StepEnd
@@ -27,6 +28,7 @@ from turnwire.core.work import Work
 from turnwire.domain.conversation.events import CompactionStarted, RetryScheduled
 from turnwire.domain.conversation.messages import Failure, FinishReason, Message, Part
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice, PermissionRequest
+from turnwire.domain.conversation.questions import HeldQuestion, Question
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import DomainError, QuotaExceeded
 
@@ -61,7 +63,7 @@ class TurnRun:
         self._environment = environment
         self._requests = StepRequests(environment, turn, resume.summaries if resume else ())
         self._settled: list[Message] = list(resume.steps[:-1]) if resume else []
-        self._end = StepEnd(resume.steps[-1], resume.permissions) if resume and resume.steps else None
+        self._end = StepEnd(resume.steps[-1], resume.permissions, resume.questions) if resume and resume.steps else None
         self._reopened = resume.open_message if resume else None
         self._phase: Step | EndedStep | None = None
         self._task: asyncio.Task[Ending] | None = None
@@ -139,8 +141,13 @@ class TurnRun:
         return self.calls.open_permissions if self.calls is not None else ()
 
     @property
+    def open_questions(self) -> tuple[Question, ...]:
+        """The unanswered questions, oldest first."""
+        return self.calls.questions.open_questions if self.calls is not None else ()
+
+    @property
     def open_requests(self) -> int:
-        """How many open permission requests, and calls of client tools that may run, the turn waits for."""
+        """How many open permission requests, questions and calls of client tools that may run, the turn waits for."""
         return self.calls.open_requests if self.calls is not None else 0
 
     @property
@@ -232,13 +239,13 @@ class TurnRun:
     def _closing_work(self, ending: Ending) -> Work:
         """Returns the work that ends the turn, including the unstored rest of its newest step."""
         messages = [*self._requests.paid_summaries(), *self._settled]
-        work, permissions = Work(), tuple[PermissionRequest, ...]()
+        work, permissions, questions = Work(), tuple[PermissionRequest, ...](), tuple[HeldQuestion, ...]()
         if self._end is not None:
             messages.append(self._end.message)
-            work, permissions = self._end.work, self._end.permissions
+            work, permissions, questions = self._end.work, self._end.permissions, self._end.questions
         if self._reopened is not None:
             messages.append(self._reopened)
         environment, now = self._environment, self._environment.clock()
-        further = closing_work(permissions, PermissionAnswer(PermissionChoice.CANCELLED))
+        further = closing_work(permissions, PermissionAnswer(PermissionChoice.CANCELLED)) + ending_work(questions)
         further += note_ending(self.turn, ending, now, environment.settings, environment.new_id)
         return work + end_turn(self.turn, messages, ending, now, further)

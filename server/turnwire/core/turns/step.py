@@ -35,6 +35,7 @@ from turnwire.domain.conversation.messages import (
     ToolUse,
 )
 from turnwire.domain.conversation.permissions import PermissionRequest
+from turnwire.domain.conversation.questions import HeldQuestion
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import ProviderContextFull
 from turnwire.ports.commit import Committed, NewEvent, PutMessage
@@ -50,6 +51,8 @@ class StepEnd(Struct, frozen=True):
     """The ended message; its calls may lack results. STREAMING when the turn was stopped during the answer."""
     permissions: tuple[PermissionRequest, ...] = ()
     """Open requests of the calls."""
+    questions: tuple[HeldQuestion, ...] = ()
+    """Questions of the calls that are open, or whose call has yet to go on."""
     work: Work = Work()
     """The part of the end that is not stored yet; commit it before everything that follows from the step."""
 
@@ -145,7 +148,7 @@ class Step:
         ended, closing = close_message(answer, ending, now)
         environment.observer.answer_ended(turn, ended, is_summary=False)
         work = self._journal.untold() + closing + opening_work(permissions) + spent_by_call(turn, ended, now)
-        return StepEnd(ended, permissions, work)
+        return StepEnd(ended, permissions, work=work)
 
     async def flush(self) -> None:
         """Makes durable what has streamed so far. Safe to cancel."""
@@ -223,7 +226,9 @@ class EndedStep:
         self._calls: ToolCalls | None = None
         if end.message.finish_reason is FinishReason.TOOL_USE:
             client_tools = frozenset(tool.name for tool in turn.tools)
-            self._calls = ToolCalls(environment, turn, end.message, client_tools, end.permissions)
+            self._calls = ToolCalls(
+                environment, turn, end.message, client_tools, end.permissions, questions=end.questions
+            )
         self._storing: asyncio.Future[Committed] | None = None
         if end.work.changes:
             self._storing = environment.commit(turn.session_id, end.work, end.message.updated_at)
@@ -278,7 +283,8 @@ class EndedStep:
         if self._calls is None:
             return StepEnd(self._end.message, work=work)
         await self._calls.wait_stored()
-        return StepEnd(self._calls.message, self._calls.open_permissions, work)
+        calls = self._calls
+        return StepEnd(calls.message, calls.open_permissions, calls.questions.pending, work)
 
     @property
     def _is_stored(self) -> bool:

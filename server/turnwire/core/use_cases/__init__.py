@@ -8,6 +8,7 @@ another tenant is as unknown as one that never was. All else is read with the se
 from dataclasses import dataclass
 
 from turnwire.core.use_cases.accounts.usage import UsageReports
+from turnwire.core.use_cases.asking.questions import Questions
 from turnwire.core.use_cases.catalog import Catalog
 from turnwire.core.use_cases.explanation import ContextExplainer
 from turnwire.core.use_cases.files import Files
@@ -49,6 +50,7 @@ class UseCases:
     titles: Titles
     turns: TurnRecords
     permissions: Permissions
+    questions: Questions
     explainer: ContextExplainer
     catalog: Catalog
     files: Files

@@ -21,6 +21,7 @@ from turnwire.domain.conversation.events import (
     PartDelta,
     PartStarted,
     PermissionSnapshot,
+    QuestionSnapshot,
     Resync,
     ResyncReason,
     SessionSnapshot,
@@ -191,8 +192,8 @@ class _Watch:
     def join(self, entries: Sequence[Entry]) -> Sequence[bytes]:
         """Returns the session, undelivered events, snapshots of everything open, and the caught-up marker.
 
-        Snapshots are of messages, permission requests and pending notices. The session comes first, because its turn
-        may have ended in memory later than in the events. A stream that ends here ends with its last event.
+        Snapshots are of messages, permission requests, questions and pending notices. The session comes first, because
+        its turn may have ended in memory later than in the events. A stream that ends here ends with its last event.
         """
         stored = self._select(entry for entry in entries if entry.order)
         if self._subscription.closed:
@@ -202,6 +203,8 @@ class _Watch:
         frames = [self._frame(MessageSnapshot(message), message.session_id) for message in messages]
         asked = self._turns.open_permissions(self._tenant, self._request.session_id)
         frames += [self._frame(PermissionSnapshot(permission), permission.session_id) for permission in asked]
+        questions = self._turns.open_questions(self._tenant, self._request.session_id)
+        frames += [self._frame(QuestionSnapshot(question), question.session_id) for question in questions]
         notices = self._turns.pending_notices(self._tenant, self._request.session_id)
         frames += [self._frame(notice, session_id) for session_id, notice in notices]
         batches = self._batches([*opening, *((frame, None) for frame in frames)])

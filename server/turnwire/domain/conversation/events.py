@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from turnwire.domain.conversation.messages import Compaction, Failure, Message, ModelRef, Part, ToolUse
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionRequest
+from turnwire.domain.conversation.questions import Question, QuestionAnswer
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import QueueEntry, Turn
 
@@ -24,7 +25,7 @@ class SessionView(Struct, frozen=True):
     queue: tuple[QueueEntry, ...] = ()
     """Waiting messages, next first."""
     open_requests: int = 0
-    """How many open permission requests and calls of client tools the running turn waits for."""
+    """How many open permission requests, questions and calls of client tools the running turn waits for."""
 
 
 class SessionCreated(Struct, frozen=True):
@@ -118,6 +119,20 @@ class PermissionReplied(Struct, frozen=True):
     answer: PermissionAnswer
 
 
+class QuestionAsked(Struct, frozen=True):
+    """A running tool call asks a person."""
+
+    question: Question
+
+
+class QuestionAnswered(Struct, frozen=True):
+    """A question was answered, expired, or ended with its call. Never has what was filled in."""
+
+    question_id: str
+    tool_call_id: str
+    answer: QuestionAnswer
+
+
 class ContextCompacted(Struct, frozen=True):
     """Older messages were summarised; the summary was stored just before."""
 
@@ -175,6 +190,8 @@ DurableKind = (
     | QueueChanged
     | PermissionAsked
     | PermissionReplied
+    | QuestionAsked
+    | QuestionAnswered
     | ContextCompacted
     | MessageReplaced
     | ConversationChanged
@@ -284,6 +301,12 @@ class PermissionSnapshot(Struct, frozen=True):
     permission: PermissionRequest
 
 
+class QuestionSnapshot(Struct, frozen=True):
+    """An open question. Not durable."""
+
+    question: Question
+
+
 EphemeralKind = (
     PartStarted
     | PartDelta
@@ -291,6 +314,7 @@ EphemeralKind = (
     | RetryScheduled
     | CompactionStarted
     | PermissionSnapshot
+    | QuestionSnapshot
     | MessageSnapshot
     | SessionSnapshot
     | CaughtUp

@@ -10,10 +10,11 @@
     |   +-- ArchiveInvalid
     +-- NotFound
     |   +-- SessionNotFound  MessageNotFound  TurnNotFound  ToolCallNotFound  PermissionRequestNotFound
-    |   +-- StoredFileNotFound  UploadNotFound
+    |   +-- QuestionNotFound  StoredFileNotFound  UploadNotFound
     +-- WrongState
     |   +-- TurnInProgress  TurnNotRunning  TurnExists  MessageNotWaiting  NothingToRestore  ImportRunning
     |   +-- ToolCallAlreadySettled  ToolCallNotReady  LeaseLost  LeaseHeld  PermissionAlreadyAnswered
+    |   +-- QuestionAlreadyAnswered
     +-- PositionUnavailable
     |   +-- EventsCompacted  SequenceInFuture  ExportChanged
     +-- UploadOffsetOutOfRange
@@ -76,6 +77,8 @@ from turnwire.domain.errors.requests import (
     PermissionAlreadyAnswered,
     PermissionRequestNotFound,
     PositionUnavailable,
+    QuestionAlreadyAnswered,
+    QuestionNotFound,
     RequestIdReused,
     SequenceInFuture,
     SessionNotFound,
@@ -131,6 +134,8 @@ __all__ = [
     "ProviderStreamFailed",
     "ProviderTimeout",
     "ProviderUnavailable",
+    "QuestionAlreadyAnswered",
+    "QuestionNotFound",
     "QuotaExceeded",
     "RequestIdReused",
     "SearchTooCostly",

@@ -118,6 +118,13 @@ class PermissionRequestNotFound(NotFound):
     resource_type = "permission request"
 
 
+class QuestionNotFound(NotFound):
+    """No such question in that session."""
+
+    reason = "QUESTION_NOT_FOUND"
+    resource_type = "question"
+
+
 class StoredFileNotFound(NotFound):
     """No message of that session refers to such a file."""
 
@@ -219,6 +226,12 @@ class PermissionAlreadyAnswered(WrongState):
     """The permission request has another answer already."""
 
     reason = "PERMISSION_ALREADY_ANSWERED"
+
+
+class QuestionAlreadyAnswered(WrongState):
+    """The question has another answer already, or its turn has ended."""
+
+    reason = "QUESTION_ALREADY_ANSWERED"
 
 
 class PositionUnavailable(DomainError):

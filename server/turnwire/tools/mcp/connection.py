@@ -8,15 +8,26 @@ import asyncio
 import contextlib
 import importlib
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 import structlog
 
 from turnwire.ports.telemetry.tracing import current_span
-from turnwire.ports.tools import ServerTool, SourceState, ToolOutcome, ToolSource
+from turnwire.ports.tools import (
+    Ask,
+    QuestionRefused,
+    ServerTool,
+    SourceState,
+    ToolOutcome,
+    ToolPause,
+    ToolResumption,
+    ToolSource,
+)
+from turnwire.tools.mcp.elicitation import Elicitations, input_of, links_of, pause_of
 from turnwire.tools.mcp.results import outcome_of, progress_line
+from turnwire.tools.mcp.running_call import RunningCall, TooManyQuestionsError
 from turnwire.tools.mcp.stdio_process import MAX_MESSAGE_BYTES, stdio_process
 from turnwire.tools.settings import Backoff, McpSettings
 
@@ -34,6 +45,11 @@ _SUSPICIOUS_TIMEOUTS = 2
 
 _END_SECONDS = 1.0
 """How long ending a connection may take before it is cut."""
+
+_STATE_ONLY_SECONDS = 0.25
+"""Pause before a call is sent again that asks for nothing but time."""
+
+T = TypeVar("T")
 
 InThread = Callable[..., Awaitable[Any]]
 """Runs a function on a thread and returns its result, as `asyncio.to_thread` does."""
@@ -74,7 +90,10 @@ class McpConnection:
         self._lost = ""
         self._relist = False
         self._timeouts = 0
-        self._calls: set[asyncio.Task[ToolOutcome]] = set()
+        self._calls: set[asyncio.Task[Any]] = set()
+        self._elicitations = Elicitations(name)
+        self._alone = asyncio.Lock() if settings.one_call_at_a_time else None
+        self._is_old = settings.protocol == "handshake"
         self._owner: asyncio.Task[None] | None = None
         self.tried = asyncio.Event()
         """Set once the first attempt has ended: the tools are listed, or it failed."""
@@ -100,52 +119,127 @@ class McpConnection:
             owner.exception()  # what the SDK raised during the stop is of no use any more
         self._state = SourceState.STOPPED
 
-    async def call(self, tool: str, arguments_json: str, say: Callable[[str], None]) -> ToolOutcome:
+    async def call(
+        self,
+        tool: str,
+        arguments_json: str,
+        say: Callable[[str], None],
+        ask: Ask,
+        resumption: ToolResumption | None = None,
+    ) -> ToolOutcome | ToolPause:
         """Runs a tool; see `turnwire.ports.tools.ServerTools.call`."""
         limit = self._settings.timeout_seconds
+        # what a person has answered must not be lost because the server was just started
+        patience = _READY_WAIT_SECONDS if resumption is None else self._settings.start_timeout_seconds
         try:
-            async with asyncio.timeout(min(limit, _READY_WAIT_SECONDS)):
+            async with asyncio.timeout(min(limit, patience)):
                 await self._ready.wait()
         except TimeoutError:
             return _failed(f"the MCP server {self._name!r} is not connected: {self._error or self._state}")
-        task = asyncio.create_task(self._call(tool, arguments_json, say), name=f"mcp call {self._name}.{tool}")
-        self._calls.add(task)
-        task.add_done_callback(self._forget)
-        try:
-            done, _ = await asyncio.wait((task,), timeout=limit)
-        finally:
-            task.cancel()  # notifies the server, which may take a moment; nothing waits for it
-        self._timeouts = 0 if done else self._timeouts + 1
-        if self._timeouts >= _SUSPICIOUS_TIMEOUTS:
-            self._relist = True  # one timeout may be slow work; several may mean that the server no longer works
-            self._wake.set()
-        if not done:
-            return _failed(f"the tool did not answer within {limit:g} seconds")
-        return task.result() if not task.cancelled() else _failed(self._gone())
+        async with self._alone or contextlib.nullcontext():
+            return await self._timed(tool, arguments_json, say, RunningCall(ask), resumption)
 
-    async def _call(self, tool: str, arguments_json: str, say: Callable[[str], None]) -> ToolOutcome:
+    async def _timed(
+        self,
+        tool: str,
+        arguments_json: str,
+        say: Callable[[str], None],
+        call: RunningCall,
+        resumption: ToolResumption | None,
+    ) -> ToolOutcome | ToolPause:
+        limit = self._settings.timeout_seconds
+        work = self._call(tool, arguments_json, say, call, resumption)
+        current = asyncio.current_task()
+        try:
+            outcome = await call.run(self._noted(work), limit, f"mcp call {self._name}.{tool}")
+        except TimeoutError:
+            self._timeouts += 1
+            if self._timeouts >= _SUSPICIOUS_TIMEOUTS:
+                self._relist = True  # one timeout may be slow work; several may mean that the server no longer works
+                self._wake.set()
+            return _failed(f"the tool did not answer within {limit:g} seconds")
+        except TooManyQuestionsError:
+            return _failed("the tool asked too many questions that cannot be asked")
+        except asyncio.CancelledError:
+            if current is not None and current.cancelling():
+                raise
+            return _failed(self._gone())
+        self._timeouts = 0
+        return outcome
+
+    async def _noted(self, work: Coroutine[Any, Any, T]) -> T:
+        """Carries out a call, which ends with the connection."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._calls.add(task)
+        try:
+            return await work
+        finally:
+            self._calls.discard(task)
+
+    async def _call(
+        self,
+        tool: str,
+        arguments_json: str,
+        say: Callable[[str], None],
+        call: RunningCall,
+        resumption: ToolResumption | None,
+    ) -> ToolOutcome | ToolPause:
         async def progressed(progress: float, total: float | None, message: str | None) -> None:
             say(progress_line(progress, total, message))
 
+        self._elicitations.begin(call)
         try:
             arguments = msgspec.json.decode(arguments_json, type=dict[str, Any])
-            meta = self._trace_meta()
-            result = await self._client.call_tool(tool, arguments, progress_callback=progressed, meta=meta)
-            return await asyncio.to_thread(outcome_of, result)  # it may have 20 MB of base64
+            return await self._answer(call, tool, arguments, progressed, input_of(resumption))
+        except QuestionRefused as refused:
+            return _failed(f"the tool asked a question that cannot be asked: {refused}")
         except Exception as error:  # the SDK, pydantic and httpx raise their own errors; the model gets all of them
             if self._ready.is_set():
                 self._relist = True  # checks whether the server still works
                 self._wake.set()
             return _failed(_explained(error) if not self._lost else self._gone())
+        except asyncio.CancelledError:
+            if self._ready.is_set() and not self._is_modern():
+                self._elicitations.fade(self._client.session.send_ping)
+            raise
+        finally:
+            self._elicitations.end(call)
+
+    async def _answer(
+        self, call: RunningCall, tool: str, arguments: dict[str, Any], progressed: Any, further: dict[str, Any]
+    ) -> ToolOutcome | ToolPause:
+        """Sends a call until it has a result or asks a person.
+
+        It is sent again when the server wants nothing but time, and after the person has followed the links without
+        which it could not run. Its time limits the one, the number of its questions the other.
+        """
+        while True:
+            try:
+                result = await self._client.session.call_tool(
+                    tool,
+                    arguments,
+                    progress_callback=progressed,
+                    meta=self._trace_meta(),
+                    allow_input_required=True,
+                    **further,
+                )
+            except Exception as error:
+                links = links_of(error)
+                if not self._settings.questions or not links or not await self._elicitations.follow_links(call, links):
+                    raise
+                continue
+            if getattr(result, "result_type", "") != "input_required":
+                return await asyncio.to_thread(outcome_of, result)  # it may have 20 MB of base64
+            pause = pause_of(result)
+            if pause.questions:
+                return pause
+            await asyncio.sleep(_STATE_ONLY_SECONDS)
+            further = input_of(ToolResumption(pause.state, ()))
 
     def _trace_meta(self) -> dict[str, str] | None:
         traceparent = current_span().traceparent if self._settings.sends_traceparent else ""
         return {"traceparent": traceparent} if traceparent else None
-
-    def _forget(self, task: asyncio.Task[ToolOutcome]) -> None:
-        self._calls.discard(task)
-        if not task.cancelled():
-            task.exception()
 
     def _gone(self) -> str:
         return f"the MCP server {self._name!r} was lost during the call: {self._lost or self._error or 'it stopped'}"
@@ -159,6 +253,8 @@ class McpConnection:
             except Exception as error:  # whatever the error, try again
                 failures = 1 if self._state is SourceState.READY else failures + 1
                 why = self._lost or _explained(error)
+                if self._settings.protocol == "auto" and self._state is not SourceState.READY:
+                    self._is_old = not self._is_old  # some servers end at a question before the handshake
                 say = log.debug if why == self._error else log.warning  # warn once while the error stays the same
                 # without the program's last output, which may belong to a call
                 told = self._lost.partition(": ")[0] or why
@@ -185,15 +281,33 @@ class McpConnection:
             self._ready.set()
             self.tried.set()
             log.info("mcp_server_ready", server=self._name, tools=len(self.tools))
+            listening = asyncio.create_task(self._listen(), name=f"mcp listen {self._name}")
             try:
                 await self._watch()
             finally:
+                listening.cancel()
                 self._ready.clear()
                 calls = list(self._calls)
                 for call in calls:
                     call.cancel()
                 if calls:
                     await asyncio.wait(calls, timeout=_END_SECONDS / 4)
+
+    async def _listen(self) -> None:
+        """Hears of changes in the list of tools where the server has to be asked for that."""
+        if not self._is_modern():
+            return
+        with contextlib.suppress(Exception):  # not all servers tell
+            async with self._client.listen(tools_list_changed=True) as changes:
+                async for _ in changes:
+                    self._relist = True
+                    self._wake.set()
+
+    def _is_modern(self) -> bool:
+        """Returns whether the server speaks a version without requests of its own: 2026-07-28 or newer."""
+        from mcp_types.version import MODERN_PROTOCOL_VERSIONS  # noqa: PLC0415
+
+        return self._client.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     async def _watch(self) -> None:
         while True:
@@ -220,12 +334,17 @@ class McpConnection:
                 import httpx2  # noqa: PLC0415 - comes with the SDK
                 from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415
 
-                timeout = httpx2.Timeout(30.0, read=max(300.0, settings.timeout_seconds))
+                # a stream is silent while its call asks a person; calls have time limits of their own
+                timeout = httpx2.Timeout(30.0, read=None)
                 http = await stack.enter_async_context(httpx2.AsyncClient(headers=self._headers(), timeout=timeout))
                 # the SDK's own limit is 1 MiB, and pictures are often larger
                 transport = streamable_http_client(settings.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES)
-            # Every server knows the "legacy" handshake; probing for the newer one would cost a round trip.
-            client = mcp.Client(transport, mode="legacy", cache=None, message_handler=self._handle)
+            # without a callback the SDK does not offer elicitation
+            asks = self._elicitations.answer if settings.questions else None
+            mode = "legacy" if self._is_old else "auto"
+            client = mcp.Client(
+                transport, mode=mode, cache=None, message_handler=self._handle, elicitation_callback=asks
+            )
             yield await stack.enter_async_context(client)
 
     def _headers(self) -> dict[str, str]:
@@ -256,8 +375,10 @@ class McpConnection:
         self._wake.set()
 
     async def _handle(self, message: Any) -> None:
-        from mcp_types import ToolListChangedNotification  # noqa: PLC0415
+        from mcp_types import ElicitCompleteNotification, ToolListChangedNotification  # noqa: PLC0415
 
+        if isinstance(message, ElicitCompleteNotification):
+            self._elicitations.complete(message.params.elicitation_id)
         if isinstance(message, ToolListChangedNotification):
             self._relist = True
             self._wake.set()

@@ -5,7 +5,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping
 
-from turnwire.ports.tools import ServerTool, ToolOutcome, ToolSource
+from turnwire.ports.tools import Ask, ServerTool, ToolOutcome, ToolPause, ToolResumption, ToolSource
 from turnwire.tools.mcp.connection import InThread, McpConnection
 from turnwire.tools.settings import Backoff, McpSettings
 
@@ -66,10 +66,17 @@ class McpServers:
                 for connection in self._connections.values():
                     await connection.tried.wait()
 
-    async def call(self, name: str, arguments_json: str, log: Callable[[str], None]) -> ToolOutcome:
+    async def call(
+        self,
+        name: str,
+        arguments_json: str,
+        log: Callable[[str], None],
+        ask: Ask,
+        resumption: ToolResumption | None = None,
+    ) -> ToolOutcome | ToolPause:
         """Runs a tool once."""
         for connection in self._connections.values():
             for own_name, tool in connection.tools.items():
                 if tool.name == name:
-                    return await connection.call(own_name, arguments_json, log)
+                    return await connection.call(own_name, arguments_json, log, ask, resumption)
         return ToolOutcome(output=f"there is no longer a tool named {name!r}", is_error=True)

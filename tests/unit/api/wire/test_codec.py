@@ -14,6 +14,8 @@ from opencode.event import event_pb2
 from opencode.event import session_event_pb2 as pb
 from opencode.file import file_pb2
 from opencode.message import content_pb2, message_pb2
+from opencode.question import question_pb2
+from opencode.question.question_pb2 import QUESTION_ACTION_DECLINE
 from opencode.session import session_pb2
 from opencode.tool import tool_pb2
 from opencode.turn import turn_pb2
@@ -26,6 +28,7 @@ from tests.support.fakes.domain_values import (
     make_message,
     make_part,
     make_permission,
+    make_question,
     make_session,
     make_turn,
 )
@@ -49,6 +52,7 @@ from turnwire.domain.conversation.messages import (
     ToolUse,
 )
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice
+from turnwire.domain.conversation.questions import LinkForm, QuestionAction, QuestionAnswer
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry, ToolDefinition
 from turnwire.domain.money import Usage
 
@@ -68,6 +72,24 @@ PERMISSION = make_permission()
 ASKED = tools.permission(PERMISSION)
 COMPACTION = Compaction(through_message_id="msg_1", message_count=5, tokens_before=900, tokens_after=100)
 ANSWER = make_answer("msg_1", Text("x"), usage=Usage(input_tokens=1))
+
+FORM, LINK = make_question(), make_question(form=LinkForm("https://example.com/"))
+ASKED_FORM = question_pb2.Question(
+    question_id="que_1",
+    session_id="ses_1",
+    turn_id="trn_1",
+    message_id="msg_1",
+    tool_call_id="prt_0",
+    source="fs",
+    prompt="Which file?",
+    schema=question_pb2.SchemaForm(schema_json=FORM.form.schema_json),
+    create_time=times.timestamp(NOW),
+    expire_time=times.timestamp(NOW + timedelta(minutes=10)),
+    metadata_json='{"tool":"fs.write"}',
+)
+ASKED_LINK = question_pb2.Question()
+ASKED_LINK.CopyFrom(ASKED_FORM)
+ASKED_LINK.link.url = "https://example.com/"
 
 KINDS: list[tuple[e.DurableKind | e.EphemeralKind, dict[str, object]]] = [
     (e.SessionCreated(VIEW), {"session_created": pb.SessionCreated(session=INFO_AT_7)}),
@@ -163,6 +185,16 @@ KINDS: list[tuple[e.DurableKind | e.EphemeralKind, dict[str, object]]] = [
     (
         e.TurnSteered("msg_q", "trn_1"),
         {"turn_steered": pb.TurnSteered(user_message_id="msg_q", into_turn_id="trn_1")},
+    ),
+    (e.QuestionAsked(FORM), {"question_asked": pb.QuestionAsked(question=ASKED_FORM)}),
+    (e.QuestionSnapshot(LINK), {"question_snapshot": pb.QuestionSnapshot(question=ASKED_LINK)}),
+    (
+        e.QuestionAnswered("que_1", "prt_0", QuestionAnswer(QuestionAction.DECLINE, "no")),
+        {
+            "question_answered": pb.QuestionAnswered(
+                question_id="que_1", action=QUESTION_ACTION_DECLINE, tool_call_id="prt_0", reason="no"
+            )
+        },
     ),
     (e.PermissionSnapshot(PERMISSION), {"permission_snapshot": pb.PermissionSnapshot(permission=ASKED)}),
     (

@@ -24,6 +24,7 @@ from turnwire.domain.conversation.events import (
 )
 from turnwire.domain.conversation.messages import Message, MessageStatus
 from turnwire.domain.conversation.permissions import PermissionRequest
+from turnwire.domain.conversation.questions import Question
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import EventsCompacted, SequenceInFuture, SessionNotFound, ShuttingDown, TooManyWatchers
 from turnwire.domain.principal import BUILT_IN, DEFAULT_TENANT
@@ -41,6 +42,10 @@ class FakeTurns:
     message: Message | None = None
     permissions: tuple[PermissionRequest, ...] = ()
     notice: CompactionStarted | None = None
+
+    def open_questions(self, tenant: str, session_id: str | None) -> tuple[Question, ...]:
+        """Returns nothing."""
+        return ()
 
     def open_permissions(self, tenant: str, session_id: str | None) -> tuple[PermissionRequest, ...]:
         """Returns the requests."""

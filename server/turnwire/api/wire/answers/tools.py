@@ -1,11 +1,15 @@
-"""Tools, their calls and permission requests as messages of the contract."""
+"""Tools, their calls, permission requests and questions as messages of the contract."""
 
+import msgspec
+
+from opencode.question import question_pb2
 from opencode.tool import tool_pb2
 from turnwire.api.wire.answers.files import file
 from turnwire.api.wire.answers.times import milliseconds, timestamp
 from turnwire.core.use_cases.catalog import ToolList
 from turnwire.domain.conversation import messages as m
 from turnwire.domain.conversation.permissions import PermissionAction, PermissionChoice, PermissionRequest
+from turnwire.domain.conversation.questions import LinkForm, Question, QuestionAction
 from turnwire.domain.conversation.turns import ToolDefinition
 from turnwire.ports.pages import OpenCall
 from turnwire.ports.tools import SourceState
@@ -15,6 +19,9 @@ PERMISSION_REPLIES = {
 }
 PERMISSION_ACTIONS = {
     action: tool_pb2.PermissionAction.Value(f"PERMISSION_ACTION_{action.name}") for action in PermissionAction
+}
+QUESTION_ACTIONS = {
+    action: question_pb2.QuestionAction.Value(f"QUESTION_ACTION_{action.name}") for action in QuestionAction
 }
 SOURCE_STATES = {state: tool_pb2.ToolSourceState.Value(f"TOOL_SOURCE_STATE_{state.name}") for state in SourceState}
 
@@ -77,6 +84,25 @@ def permission(value: PermissionRequest) -> tool_pb2.PermissionRequest:
         created_at=milliseconds(value.created_at),
         tool_call_id=value.tool_call_id,
         turn_id=value.turn_id,
+    )
+
+
+def question(value: Question) -> question_pb2.Question:
+    """Returns a question."""
+    form = value.form
+    return question_pb2.Question(
+        question_id=value.question_id,
+        session_id=value.session_id,
+        turn_id=value.turn_id,
+        message_id=value.message_id,
+        tool_call_id=value.tool_call_id,
+        source=value.source,
+        prompt=value.prompt,
+        schema=None if isinstance(form, LinkForm) else question_pb2.SchemaForm(schema_json=form.schema_json),
+        link=question_pb2.LinkForm(url=form.url) if isinstance(form, LinkForm) else None,
+        create_time=timestamp(value.created_at),
+        expire_time=timestamp(value.expires_at),
+        metadata_json=msgspec.json.encode({"tool": value.tool}).decode(),
     )
 
 

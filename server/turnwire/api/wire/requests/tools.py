@@ -1,15 +1,16 @@
-"""Requests about tool calls and permissions as inputs of the core, checked for form."""
+"""Requests about tool calls, permissions and questions as inputs of the core, checked for form."""
 
 from datetime import timedelta
 
 import msgspec
 
+from opencode.question import question_pb2
 from opencode.tool import tool_pb2
 from turnwire.api.wire.requests import fields, pages
 from turnwire.api.wire.requests.checks import Checks
 from turnwire.api.wire.requests.fingerprints import fingerprint
 from turnwire.core.intake.attachments import NewFile
-from turnwire.core.intake.inputs import LeaseChange, NewToolResult
+from turnwire.core.intake.inputs import LeaseChange, NewAnswer, NewToolResult
 from turnwire.domain.conversation.limits import (
     DEFAULT_LEASE,
     MAX_HOLDER_CHARACTERS,
@@ -19,6 +20,7 @@ from turnwire.domain.conversation.limits import (
     MIN_LEASE,
 )
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice
+from turnwire.domain.conversation.questions import QuestionAction, QuestionAnswer
 from turnwire.domain.conversation.turns import MAX_TOOLS
 from turnwire.ports.pages import Page
 
@@ -33,6 +35,12 @@ _RESPONSES = {
     "once": PermissionChoice.ONCE,
     "always": PermissionChoice.ALWAYS,
     "reject": PermissionChoice.REJECT,
+}
+
+_ACTIONS = {
+    question_pb2.QUESTION_ACTION_ACCEPT: QuestionAction.ACCEPT,
+    question_pb2.QUESTION_ACTION_DECLINE: QuestionAction.DECLINE,
+    question_pb2.QUESTION_ACTION_CANCEL: QuestionAction.CANCEL,
 }
 
 
@@ -130,6 +138,33 @@ def permission_answer(request: tool_pb2.PermissionResponse) -> tuple[str, str, P
     reason = checks.at_most("reason", request.reason, MAX_REASON_CHARACTERS)
     checks.done()
     return session_id, permission_id, PermissionAnswer(_RESPONSES[request.response], reason)
+
+
+def question_answer(request: question_pb2.AnswerQuestionRequest) -> NewAnswer:
+    """Returns the answer to a question. Raises InvalidRequest naming every wrong field."""
+    checks = Checks()
+    session_id = checks.required("session_id", request.session_id)
+    question_id = checks.required("question_id", request.question_id)
+    action = _ACTIONS.get(request.action)
+    if action is None:
+        checks.fail("action", "is not QUESTION_ACTION_ACCEPT, _DECLINE or _CANCEL")
+    content_json = checks.json_object("content_json", request.content_json)
+    if content_json and action is not QuestionAction.ACCEPT:
+        checks.fail("content_json", "is for QUESTION_ACTION_ACCEPT alone")
+    reason = checks.at_most("reason", request.reason, MAX_REASON_CHARACTERS)
+    request_id = checks.at_most("request_id", request.request_id, 128)
+    checks.done()
+    compared = question_pb2.AnswerQuestionRequest()
+    compared.CopyFrom(request)
+    compared.ClearField("content_json")  # a digest of a short text gives it away
+    return NewAnswer(
+        request_id=request_id,
+        fingerprint=fingerprint("answer_question", compared),
+        session_id=session_id,
+        question_id=question_id,
+        answer=QuestionAnswer(action or QuestionAction.CANCEL, reason),
+        content_json=content_json,
+    )
 
 
 def _output(checks: Checks, request: tool_pb2.SubmitToolResultRequest) -> str:

@@ -9,8 +9,8 @@ from msgspec import Struct
 from turnwire.ports.codec import Codec
 from turnwire.storage.sqlite.care.checks.events import check_events
 from turnwire.storage.sqlite.care.checks.files import check_files
-from turnwire.storage.sqlite.care.checks.listing import check_listing, check_totals
 from turnwire.storage.sqlite.care.checks.messages import check_messages, check_order
+from turnwire.storage.sqlite.care.checks.questions import check_questions
 from turnwire.storage.sqlite.care.checks.search import check_search
 from turnwire.storage.sqlite.care.checks.sessions import check_permissions, check_sessions, check_turns
 from turnwire.storage.sqlite.care.checks.structure import (
@@ -29,12 +29,12 @@ from turnwire.storage.sqlite.care.inspection import FrameReader, Inspection
 from turnwire.storage.sqlite.care.opening import read_only, schema_version
 from turnwire.storage.sqlite.schema.migrations import MIGRATIONS
 
-TABLES = ("sessions", "turns", "permissions", "messages", "events", "files", "uploads")
+TABLES = ("sessions", "turns", "permissions", "questions", "messages", "events", "files", "uploads")
 """The tables whose rows an examination reads, in its order."""
 
 _CONTENTS = (
-    *(check_sessions, check_turns, check_permissions, check_messages, check_order, check_events, check_files),
-    *(check_uploads, check_search, check_listing, check_totals),
+    *(check_sessions, check_turns, check_permissions, check_questions, check_messages, check_order),
+    *(check_events, check_files, check_uploads, check_search),
 )
 
 _UNRELIABLE = frozenset({DAMAGED_FILE, DAMAGED_INDEX, CHANGED_TABLE, CHANGED_INDEX, OLD_SCHEMA})

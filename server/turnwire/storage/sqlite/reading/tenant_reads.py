@@ -12,6 +12,7 @@ import aiosqlite
 from turnwire.domain.accounts import Account, UsagePage, UsageQuery
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.permissions import PermissionRequest
+from turnwire.domain.conversation.questions import HeldQuestion, Question
 from turnwire.domain.conversation.sessions import Session, SessionFilter
 from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.domain.searching.hits import Search, SearchPage
@@ -26,6 +27,7 @@ from turnwire.ports.pages import (
     MessagePage,
     OpenCallPage,
     Page,
+    QuestionPage,
     QueuePage,
     SessionPage,
     TurnPage,
@@ -197,6 +199,18 @@ class TenantReads:
     async def always_allowed(self, session_id: str) -> frozenset[str]:
         """Returns the patterns that were allowed."""
         return await run(self._reads.connection, queries.always_allowed, self._tenant, session_id)
+
+    async def asked_question(self, session_id: str, question_id: str) -> Question:
+        """Returns a question."""
+        return await run(self._reads.connection, waiting.question, self._tenant, session_id, question_id)
+
+    async def open_questions(self, session_id: str | None, page: Page) -> QuestionPage:
+        """Returns a page of the open questions."""
+        return await run(self._reads.connection, waiting.open_questions, self._tenant, session_id, page)
+
+    async def pending_questions(self, session_id: str) -> tuple[HeldQuestion, ...]:
+        """Returns the questions that are open or whose call has yet to go on."""
+        return await run(self._reads.connection, waiting.pending_questions, self._tenant, session_id)
 
     async def session_file(self, session_id: str, sha256: str) -> bytes | None:
         """Returns the bytes of a session's file."""

@@ -1,14 +1,21 @@
-"""Waiting messages: the queue of a session as a list."""
+"""What waits: the messages in the queue of a session, and questions."""
 
 import sqlite3
 
+import msgspec
+
+from turnwire.domain.conversation.questions import HeldQuestion, Question, QuestionHold
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry
+from turnwire.domain.errors import QuestionNotFound
 from turnwire.domain.pages import decode_token, encode_token
-from turnwire.ports.pages import Page, QueuePage
+from turnwire.ports.pages import Page, QuestionPage, QueuePage
 from turnwire.storage.sqlite.part_rows import DISPLAY_BYTES
 from turnwire.storage.sqlite.reading.fitting import MAX_PAGE_BYTES, fitting
 from turnwire.storage.sqlite.reading.pages import cut, limit_of
 from turnwire.storage.sqlite.reading.rows import read_messages, session_row
+
+_question = msgspec.json.Decoder(Question).decode
+_hold = msgspec.json.Decoder(QuestionHold).decode
 
 
 def queue(db: sqlite3.Connection, tenant: str, session_id: str, page: Page) -> QueuePage:
@@ -32,3 +39,42 @@ def queue(db: sqlite3.Connection, tenant: str, session_id: str, page: Page) -> Q
         db.execute("COMMIT")
     entries = (QueueEntry(message, turn, BusyPolicy(policy or BusyPolicy.QUEUE)) for *_, message, turn, policy in rows)
     return QueuePage(tuple(entries), messages, revision, encode_token(listing, rows[-1][1]) if more else "")
+
+
+def question(db: sqlite3.Connection, tenant: str, session_id: str, question_id: str) -> Question:
+    """Returns a question; see `TenantStore.question`."""
+    row = db.execute(
+        "SELECT questions.body FROM questions JOIN sessions ON sessions.id = questions.session"
+        " WHERE question_id = ? AND session_id = ? AND sessions.tenant = ?",
+        (question_id, session_id, tenant),
+    ).fetchone()
+    if row is None:
+        raise QuestionNotFound(question_id)
+    return _question(row[0])
+
+
+def open_questions(db: sqlite3.Connection, tenant: str, session_id: str | None, page: Page) -> QuestionPage:
+    """Returns open questions; see `TenantStore.open_questions`."""
+    listing = f"questions of {session_id}" if session_id else f"all questions of {tenant}"
+    [after] = decode_token(page.token, listing, int) if page.token else [0]
+    column, owner = ("tenant", tenant) if session_id is None else ("session", session_row(db, tenant, session_id))
+    found = db.execute(
+        f"SELECT id, body FROM questions WHERE open = 1 AND {column} = ? AND id > ? ORDER BY id LIMIT ?",
+        (owner, after, limit_of(page)),
+    )
+    rows, left_out = fitting(found, lambda one: len(one[1].encode()), None if page.size is None else MAX_PAGE_BYTES)
+    rows, more = cut(rows, page, left_out)
+    questions = tuple(_question(body) for _, body in rows)
+    return QuestionPage(questions, encode_token(listing, rows[-1][0]) if more else "")
+
+
+def pending_questions(db: sqlite3.Connection, tenant: str, session_id: str) -> tuple[HeldQuestion, ...]:
+    """Returns open and held questions; see `TenantStore.pending_questions`."""
+    row = session_row(db, tenant, session_id)
+    rows = db.execute(
+        "SELECT body, hold FROM questions WHERE id IN ("
+        "SELECT id FROM questions WHERE session = ? AND open = 1"
+        " UNION SELECT id FROM questions WHERE session = ? AND hold IS NOT NULL) ORDER BY id",
+        (row, row),
+    )
+    return tuple(HeldQuestion(_question(body), None if hold is None else _hold(hold)) for body, hold in rows)

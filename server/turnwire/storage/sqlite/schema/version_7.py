@@ -1,4 +1,4 @@
-"""Version 7: alternatives, open calls of client tools, lists with filters, totals, and texts stored once."""
+"""Version 7: alternatives, open calls, lists with filters, totals of tenants, texts stored once, questions."""
 
 _BRANCHES = """
 -- the sequence of the last change of the path; 0: it never changed, and no message has alternatives
@@ -94,6 +94,30 @@ SELECT tenant, quarter / 96, sum(coalesce(input_tokens, 0) + coalesce(cache_read
 FROM usage GROUP BY 1, 2;
 """
 
+_QUESTIONS = """
+-- what tool calls ask. hold: what a call needs to go on after its questions, with what was filled in; NULL as soon as
+-- the call goes on or ends, and for a call that cannot go on in another process
+CREATE TABLE questions (
+    id           INTEGER PRIMARY KEY,
+    question_id  TEXT NOT NULL UNIQUE,
+    session      INTEGER NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+    tenant       TEXT NOT NULL,
+    open         INTEGER NOT NULL,
+    body         TEXT NOT NULL,
+    hold         TEXT
+) STRICT;
+CREATE INDEX questions_by_session ON questions (session, open, id);
+CREATE INDEX questions_open ON questions (tenant, id) WHERE open = 1;
+CREATE INDEX questions_held ON questions (session, id) WHERE hold IS NOT NULL;
+CREATE TRIGGER question_added AFTER INSERT ON questions BEGIN
+    UPDATE sessions SET stored_bytes = stored_bytes + length(CAST(new.body AS BLOB)) WHERE id = new.session;
+END;
+CREATE TRIGGER question_changed AFTER UPDATE OF body ON questions BEGIN
+    UPDATE sessions SET stored_bytes = stored_bytes + length(CAST(new.body AS BLOB)) - length(CAST(old.body AS BLOB))
+    WHERE id = new.session;
+END;
+"""
+
 _TEXTS = """
 -- the texts of a part, in UTF-8; body has them when shown is NULL (rows of older versions, until they are renewed).
 -- shown and shown_between: what stands before and between them in the display form; see storage/sqlite/part_rows.py
@@ -177,5 +201,5 @@ DROP TRIGGER turn_added;
 DROP TRIGGER turn_changed;
 """
 
-MIGRATION = _BRANCHES + _LEASES + _SESSION_LISTS + _TOTALS + _LOG + _COUNTED_BY_THE_WRITER
+MIGRATION = _BRANCHES + _LEASES + _SESSION_LISTS + _TOTALS + _LOG + _COUNTED_BY_THE_WRITER + _QUESTIONS
 """To this version from the one before. `folded` and `microseconds` are functions that `migrate` gives to SQLite."""

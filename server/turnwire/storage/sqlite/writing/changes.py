@@ -23,6 +23,7 @@ from turnwire.ports.commit import (
     PutFile,
     PutMessage,
     PutPermission,
+    PutQuestion,
     PutSession,
     PutTurn,
     RecordRequest,
@@ -150,12 +151,8 @@ class CommitWriter:
                 _put_session(unit, value)
             case RemoveMessage(message_id):
                 remove_message(unit, message_id)
-            case PutPermission(permission):
-                db.execute(
-                    "INSERT INTO permissions (permission_id, session, tenant, open, body) VALUES (?, ?, ?, ?, ?)"
-                    " ON CONFLICT (permission_id) DO UPDATE SET open = excluded.open, body = excluded.body",
-                    (permission.permission_id, session, row.tenant, permission.answer is None, text(permission)),
-                )
+            case PutPermission() | PutQuestion():
+                _put_request(unit, change)
             case PutFile():
                 put_file(unit, change)
             case RecordRequest(principal, request_id, fingerprint, receipt_json):
@@ -229,6 +226,24 @@ def _carry_out_staged(unit: Unit, change: Change) -> None:
         move_files(unit, change)
     elif isinstance(change, DropStaged):
         drop_some(unit, change)
+
+
+def _put_request(unit: Unit, change: PutPermission | PutQuestion) -> None:
+    db, session, tenant = unit.db, unit.session.id, unit.session.tenant
+    if isinstance(change, PutPermission):
+        asked = change.permission
+        db.execute(
+            "INSERT INTO permissions (permission_id, session, tenant, open, body) VALUES (?, ?, ?, ?, ?)"
+            " ON CONFLICT (permission_id) DO UPDATE SET open = excluded.open, body = excluded.body",
+            (asked.permission_id, session, tenant, asked.answer is None, text(asked)),
+        )
+        return
+    question, hold = change.question, None if change.hold is None else text(change.hold)
+    db.execute(
+        "INSERT INTO questions (question_id, session, tenant, open, body, hold) VALUES (?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT (question_id) DO UPDATE SET open = excluded.open, body = excluded.body, hold = excluded.hold",
+        (question.question_id, session, tenant, question.answer is None, text(question), hold),
+    )
 
 
 def _put_session(unit: Unit, value: Session) -> None:

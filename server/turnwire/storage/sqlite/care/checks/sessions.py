@@ -41,7 +41,7 @@ _OWN = "(SELECT coalesce(sum(length(CAST(body AS BLOB))), 0) FROM {} WHERE sessi
 _STORED = " + ".join(
     (
         "length(CAST(sessions.body AS BLOB))",
-        *(_OWN.format(table) for table in ("turns", "messages", "permissions")),
+        *(_OWN.format(table) for table in ("turns", "messages", "permissions", "questions")),
         f"(SELECT coalesce(sum({PART_BYTES}), 0)"
         " FROM messages JOIN parts ON parts.message = messages.id WHERE messages.session = sessions.id)",
         "(SELECT coalesce(sum(length(frame)), 0) FROM events WHERE events.session_id = sessions.session_id)",

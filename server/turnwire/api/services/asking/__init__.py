@@ -1,0 +1,1 @@
+"""Services about what people are asked."""

@@ -1,0 +1,38 @@
+"""How many questions are open, so that no tool can flood a person, a session or a tenant."""
+
+from collections import Counter
+
+MAX_OPEN_OF_CALL = 8
+"""More than one form at a time is rare; a person cannot see more than some."""
+
+MAX_OPEN_OF_SESSION = 32
+"""A session runs few calls at a time."""
+
+MAX_OPEN_OF_TENANT = 256
+"""As many as people can be expected to answer before they expire."""
+
+
+class OpenQuestions:
+    """Counts the open questions of the turns that run here. Used on the event loop only."""
+
+    def __init__(self) -> None:
+        """Counts from nothing."""
+        self._sessions: Counter[tuple[str, str]] = Counter()
+        self._tenants: Counter[str] = Counter()
+
+    def problem(self, tenant: str, session_id: str, more: int) -> str:
+        """Returns why so many more may not be opened; "" when they may."""
+        if self._sessions[tenant, session_id] + more > MAX_OPEN_OF_SESSION:
+            return f"{MAX_OPEN_OF_SESSION} questions of the session are open"
+        if self._tenants[tenant] + more > MAX_OPEN_OF_TENANT:
+            return f"{MAX_OPEN_OF_TENANT} questions of the tenant are open"
+        return ""
+
+    def change(self, tenant: str, session_id: str, by: int) -> None:
+        """Counts questions that were opened, or closed when `by` is negative."""
+        self._sessions[tenant, session_id] += by
+        self._tenants[tenant] += by
+        if not self._sessions[tenant, session_id]:
+            del self._sessions[tenant, session_id]
+        if not self._tenants[tenant]:
+            del self._tenants[tenant]

@@ -1,0 +1,1 @@
+"""Use cases about what people are asked."""

@@ -1,0 +1,80 @@
+"""Questions of tools: lists the open ones and answers them."""
+
+from functools import partial
+
+from turnwire.core.environment import Environment
+from turnwire.core.intake.inputs import NewAnswer
+from turnwire.core.intake.once import NamedRequests, receipt_record
+from turnwire.core.intake.receipts import Receipt
+from turnwire.core.tools.questions.forms import problem_of_content
+from turnwire.core.tools.questions.work import other_answer
+from turnwire.core.turns.registry import Turns
+from turnwire.core.uncancelled import Uncancelled
+from turnwire.domain.conversation.questions import QuestionAction
+from turnwire.domain.errors import InvalidRequest
+from turnwire.domain.principal import Principal
+from turnwire.ports.pages import Page, QuestionPage
+
+
+class Questions:
+    """The use cases about questions. Every method may raise SessionNotFound and StorageError."""
+
+    def __init__(self, environment: Environment, turns: Turns, requests: NamedRequests) -> None:
+        """Takes the ports, the turns and the named requests."""
+        self._environment = environment
+        self._turns = turns
+        self._requests = requests
+        self._uncancelled = Uncancelled()
+
+    async def answer(self, principal: Principal, new: NewAnswer) -> int:
+        """Answers an open question and returns when that is durable. The first answer wins.
+
+        Idempotent when the request is named, and without content: declining or cancelling again succeeds. Safe to
+        cancel: the answer is still stored.
+
+        Returns:
+            The session's sequence after that; 0 when an earlier request gave the answer.
+
+        Raises:
+            QuestionNotFound: the session never had such a question.
+            QuestionAlreadyAnswered: it has another answer, or its time, its call or its turn has ended.
+            InvalidRequest: the content does not fit the question, or the request's name was used for another one.
+        """
+        carry_out = partial(self._answer, principal, new)
+        made = await self._requests.once(principal, new, self._uncancelled, carry_out)
+        return 0 if isinstance(made, Receipt) else made
+
+    async def open(self, principal: Principal, session_id: str, page: Page) -> QuestionPage:
+        """Returns a page of unanswered questions, oldest first.
+
+        Args:
+            principal: The caller.
+            session_id: The session; "" for all sessions of the caller's tenant.
+            page: Which of them.
+
+        Raises:
+            InvalidRequest: the token is not from this listing.
+        """
+        if session_id:
+            await self._environment.session(principal, session_id)
+        return await self._environment.store.of(principal.tenant).open_questions(session_id or None, page)
+
+    async def aclose(self) -> None:
+        """Waits for answers whose callers are gone. Idempotent."""
+        await self._uncancelled.settle()
+
+    async def _answer(self, principal: Principal, new: NewAnswer) -> int:
+        session = await self._environment.session(principal, new.session_id)
+        stored = await self._environment.store.of(session.tenant).asked_question(session.session_id, new.question_id)
+        is_filled = new.answer.action is QuestionAction.ACCEPT and stored.answer is None
+        if is_filled and (problem := await problem_of_content(stored, new.content_json)):
+            raise InvalidRequest.of("content_json", problem)
+        calls = self._turns.calls(session.session_id)
+        if calls is not None and calls.questions.has_question(new.question_id):
+            record = receipt_record(principal, new, Receipt(session_id=session.session_id))
+            committed = await calls.questions.answer(new.question_id, new.answer, new.content_json, record)
+            return 0 if committed is None else committed.sequence
+        given = stored.answer
+        if given is None or given.action is not new.answer.action or given.action is QuestionAction.ACCEPT:
+            raise other_answer(new.question_id, given)
+        return 0

@@ -1,0 +1,182 @@
+"""What MCP servers ask people: elicitation, in both of its forms.
+
+Up to protocol version 2025-11-25 a server sends a request of its own while a call runs. Over streamable HTTP it comes
+in the stream of its call, and the SDK hands the context of the call on; over standard input and output nothing says
+which call asks, so only the one call that runs can be meant. Since 2026-07-28 the call itself answers with what it
+needs, and is sent again with the replies.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable
+from contextvars import ContextVar
+from typing import Any
+
+import msgspec
+import structlog
+
+from turnwire.domain.conversation.questions import LinkForm, QuestionAction, QuestionReply, SchemaForm
+from turnwire.domain.errors import StorageError
+from turnwire.ports.tools import NewQuestion, QuestionRefused, ToolPause, ToolResumption
+from turnwire.tools.mcp.running_call import RunningCall
+
+current_call: ContextVar[RunningCall | None] = ContextVar("current_call", default=None)
+"""The call on whose behalf a task runs, which the SDK hands on with what comes in the call's own stream."""
+
+MAX_COMPLETIONS = 64
+"""Links whose completion is awaited at the same time; a server names them."""
+
+_FADING_SECONDS = 5.0
+"""How long a server may take to hear that a call was given up."""
+
+_FADING_CHECK_SECONDS = 0.01
+"""Pause before it is seen whether it has; a question waits for that only right after a call was given up."""
+
+_COMPLETED_SECONDS = 30.0
+"""How long a call that needed a link waits for the news that the person has followed it, before it is tried again."""
+
+_ACTIONS = {QuestionAction.ACCEPT: "accept", QuestionAction.DECLINE: "decline"}
+"""All others are "cancel": the person has not decided."""
+
+log = structlog.get_logger()
+
+
+class Elicitations:
+    """Answers what one server asks. Used on the event loop only.
+
+    `_running` holds the calls that run. `_fading` holds a task for each call that was given up, until the server has
+    heard of it: before that, it may be the one that asks. `_completions` has an event for each link that the server may
+    report as done.
+    """
+
+    def __init__(self, server: str) -> None:
+        """Takes the name of the server."""
+        self._server = server
+        self._running: list[RunningCall] = []
+        self._fading: set[asyncio.Task[None]] = set()
+        self._completions: dict[str, asyncio.Event] = {}
+
+    def begin(self, call: RunningCall) -> None:
+        """Notes that a call runs now; what its task does from here on is on its behalf."""
+        self._running.append(call)
+        current_call.set(call)
+
+    def end(self, call: RunningCall) -> None:
+        """Notes that a call has ended, or was given up."""
+        self._running.remove(call)
+
+    def fade(self, heard: Callable[[], Awaitable[object]]) -> None:
+        """Notes that the server is told that a call was given up; `heard` returns when it has heard all before that."""
+        task = asyncio.create_task(self._fade(heard), name=f"mcp fading call {self._server}")
+        self._fading.add(task)
+        task.add_done_callback(self._fading.discard)
+
+    async def _fade(self, heard: Callable[[], Awaitable[object]]) -> None:
+        with contextlib.suppress(Exception):  # a lost connection asks nothing any more
+            async with asyncio.timeout(_FADING_SECONDS):
+                await heard()
+
+    def complete(self, elicitation_id: str) -> None:
+        """Notes that the server has what a link was for."""
+        if elicitation_id in self._completions:
+            self._completions[elicitation_id].set()
+
+    async def answer(self, context: Any, params: Any) -> Any:
+        """Asks a person what a server asks in a request of its own; returns the answer for the SDK."""
+        from mcp_types import INVALID_PARAMS, INVALID_REQUEST, ElicitResult, ErrorData  # noqa: PLC0415 - in the SDK
+
+        call = current_call.get() or await self._only_call()
+        if call is None:
+            log.warning("mcp_question_refused", server=self._server, running_calls=len(self._running))
+            why = "no call runs" if not self._running else "several calls run, and nothing says which of them asks"
+            return ErrorData(code=INVALID_REQUEST, message=why)
+        try:
+            reply = await self._ask(call, params)
+        except (QuestionRefused, StorageError) as error:
+            return ErrorData(code=INVALID_PARAMS, message=str(error))
+        return ElicitResult(action=_action(reply), content=_content(reply))
+
+    async def follow_links(self, call: RunningCall, elicitations: Iterable[Any]) -> bool:
+        """Asks a person to open the links without which a call cannot run. Returns whether all were accepted.
+
+        Returns when the server has what they are for, or soon after they were accepted. Raises QuestionRefused.
+        """
+        links = list(elicitations)
+        replies = await asyncio.gather(*(self._ask(call, link) for link in links))
+        if not links or any(reply.action is not QuestionAction.ACCEPT for reply in replies):
+            return False
+        events = [self._completions[link.elicitation_id] for link in links if link.elicitation_id in self._completions]
+        try:
+            async with asyncio.timeout(_COMPLETED_SECONDS):
+                for event in events:
+                    await event.wait()
+        except TimeoutError:
+            pass  # not all servers report it: the call is tried all the same
+        for link in links:
+            self._completions.pop(link.elicitation_id, None)
+        return True
+
+    async def _ask(self, call: RunningCall, params: Any) -> QuestionReply:
+        question = _question(params)
+        elicitation_id = getattr(params, "elicitation_id", None)
+        if elicitation_id and len(self._completions) < MAX_COMPLETIONS and len(elicitation_id) <= 256:
+            event = self._completions.setdefault(elicitation_id, asyncio.Event())
+            question = msgspec.structs.replace(question, completed=event)
+        return await call.ask(question)
+
+    async def _only_call(self) -> RunningCall | None:
+        """Returns the only call that runs, once the server has heard of those that were given up; None for several."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_FADING_SECONDS):
+                while self._fading or any(call.is_over for call in self._running):  # noqa: ASYNC110 - seldom, and short
+                    await asyncio.sleep(_FADING_CHECK_SECONDS)
+        return self._running[0] if len(self._running) == 1 else None
+
+
+def links_of(error: Exception) -> list[Any]:
+    """Returns the links without which a call cannot run, as its error names them; empty for other errors."""
+    from mcp_types import URL_ELICITATION_REQUIRED, ElicitationRequiredErrorData  # noqa: PLC0415 - in the SDK
+
+    failure: Any = getattr(error, "error", None)
+    if getattr(failure, "code", None) != URL_ELICITATION_REQUIRED:
+        return []
+    try:
+        return list(ElicitationRequiredErrorData.model_validate(failure.data).elicitations)
+    except ValueError:
+        return []
+
+
+def pause_of(result: Any) -> ToolPause:
+    """Returns what a call asks that has ended with questions. Raises QuestionRefused: it asks for something else."""
+    questions = []
+    for key, request in (result.input_requests or {}).items():
+        if request.method != "elicitation/create":
+            raise QuestionRefused(f"it needs {request.method}, which this client does not have")
+        questions.append((key, _question(request.params)))
+    return ToolPause(questions=tuple(questions), state=msgspec.json.encode(result.request_state).decode())
+
+
+def input_of(resumption: ToolResumption | None) -> dict[str, Any]:
+    """Returns what a call is sent again with, as arguments of the SDK; empty for one that begins."""
+    if resumption is None:
+        return {}
+    from mcp_types import ElicitResult  # noqa: PLC0415 - in the SDK
+
+    responses = {key: ElicitResult(action=_action(reply), content=_content(reply)) for key, reply in resumption.replies}
+    return {"input_responses": responses or None, "request_state": msgspec.json.decode(resumption.state)}
+
+
+def _question(params: Any) -> NewQuestion:
+    if params.mode == "url":
+        return NewQuestion(prompt=params.message, form=LinkForm(params.url))
+    return NewQuestion(prompt=params.message, form=SchemaForm(msgspec.json.encode(params.requested_schema).decode()))
+
+
+def _action(reply: QuestionReply) -> Any:
+    return _ACTIONS.get(reply.action, "cancel")
+
+
+def _content(reply: QuestionReply) -> Any:
+    if reply.action is not QuestionAction.ACCEPT or not reply.content_json:
+        return None
+    return msgspec.json.decode(reply.content_json)

@@ -119,6 +119,12 @@ class McpConnection:
             owner.exception()  # what the SDK raised during the stop is of no use any more
         self._state = SourceState.STOPPED
 
+    async def wait_ready(self) -> None:
+        """Returns when calls can run, at most after the time that a connection may take to begin. Safe to cancel."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.start_timeout_seconds):
+                await self._ready.wait()
+
     async def call(
         self,
         tool: str,
@@ -129,10 +135,8 @@ class McpConnection:
     ) -> ToolOutcome | ToolPause:
         """Runs a tool; see `turnwire.ports.tools.ServerTools.call`."""
         limit = self._settings.timeout_seconds
-        # what a person has answered must not be lost because the server was just started
-        patience = _READY_WAIT_SECONDS if resumption is None else self._settings.start_timeout_seconds
         try:
-            async with asyncio.timeout(min(limit, patience)):
+            async with asyncio.timeout(min(limit, _READY_WAIT_SECONDS)):
                 await self._ready.wait()
         except TimeoutError:
             return _failed(f"the MCP server {self._name!r} is not connected: {self._error or self._state}")

@@ -75,6 +75,8 @@ class McpServers:
         resumption: ToolResumption | None = None,
     ) -> ToolOutcome | ToolPause:
         """Runs a tool once."""
+        if resumption is not None and (source := self._connections.get(name.partition(".")[0])) is not None:
+            await source.wait_ready()  # after a restart its tools may not be listed yet
         for connection in self._connections.values():
             for own_name, tool in connection.tools.items():
                 if tool.name == name:

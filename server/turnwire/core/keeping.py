@@ -11,8 +11,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Protocol, TypeVar
 
-MAX_KEPT_BYTES = 64 * 2**20
-"""For all sessions together: about 30,000 messages of a kilobyte. A session that needs more alone is not kept."""
+MAX_KEPT_BYTES = 192 * 2**20
+"""For all sessions together: about 100,000 messages of 400 characters, for a session of that length costs little only
+while it is kept. A session that needs more alone is not kept."""
 
 IDLE_SECONDS = 600.0
 """Longer than a person mostly thinks between two messages; dropped when another session is used."""

@@ -9,6 +9,7 @@ from turnwire.domain.conversation.messages import Message, ToolUse
 from turnwire.ports.commit import (
     AddSpending,
     Commit,
+    MarkArchived,
     OrderQueue,
     PutFile,
     PutMessage,
@@ -21,19 +22,20 @@ from turnwire.ports.commit import (
 )
 
 MAX_KEPT_BYTES = 128 * 2**20
-"""For all sessions together: about 60,000 messages of a kilobyte. A session that needs more alone is not kept."""
+"""For all sessions together: about 100,000 messages of 400 characters. A session that needs more alone is not kept."""
 
 IDLE_SECONDS = 600.0
 """Longer than a person mostly thinks between two messages."""
 
-_MESSAGE_BYTES = 1200
+_MESSAGE_BYTES = 800
 """What a message takes without its texts."""
 
 _MAX_CHANGED = 500
 """Ids of changed messages that are noted; when more have changed, all are read again."""
 
-_NO_MESSAGE = (
+NO_MESSAGE = (
     PutSession
+    | MarkArchived
     | PutTurn
     | OrderQueue
     | PutFile
@@ -75,7 +77,7 @@ class History:
         for change in commit.changes:
             if isinstance(change, PutMessage) and not (change.at_end or change.is_hidden or change.branch is not None):
                 self.changed[change.message.message_id] = None
-            elif not isinstance(change, _NO_MESSAGE):
+            elif not isinstance(change, NO_MESSAGE):
                 self.is_rewritten = True
         if len(self.changed) > _MAX_CHANGED:
             self.changed.clear()

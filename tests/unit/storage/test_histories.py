@@ -1,9 +1,25 @@
 """Conversations in memory: what commits do to them, and which are dropped."""
 
+from typing import get_args
+
 import pytest
 
 from tests.support.fakes.domain_values import NOW, make_message, make_turn
-from turnwire.ports.commit import Change, Commit, HideMessages, PutMessage, PutTurn, RemoveMessage
+from turnwire.ports import commit
+from turnwire.ports.commit import (
+    AdoptSession,
+    Change,
+    Commit,
+    DropStaged,
+    HideMessages,
+    MoveFiles,
+    PutMessage,
+    PutTurn,
+    RemoveMessage,
+    RemoveSession,
+    SelectPath,
+    ShowMessages,
+)
 from turnwire.storage import histories
 from turnwire.storage.histories import History, HistoryCache, message_bytes
 
@@ -34,6 +50,13 @@ def test_what_a_commit_changes(change: Change, changed: list[str], is_rewritten:
     history = read()
     history.note(Commit(session_id="ses_1", at=NOW, changes=(change,)))
     assert (list(history.changed), history.is_rewritten) == (changed, is_rewritten)
+
+
+def test_each_kind_of_change_was_thought_of() -> None:
+    """A new one has all messages read again for each commit that has it, until it is known to leave them alone."""
+    may_change = {PutMessage, RemoveMessage, HideMessages, ShowMessages, SelectPath, RemoveSession}
+    staged = {AdoptSession, MoveFiles, DropStaged}
+    assert set(get_args(commit.Change)) == {*get_args(histories.NO_MESSAGE), *may_change, *staged}
 
 
 def test_very_many_changes_have_all_read_again() -> None:

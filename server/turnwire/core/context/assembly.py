@@ -29,9 +29,9 @@ from turnwire.domain.incremental.slices import Sliced, at_once, common_length
 from turnwire.domain.repairs import Repair, RepairAction, RepairReason, explain
 from turnwire.ports.provider import ProviderRequest
 
-_MESSAGE_BYTES = 1500
-"""What a message takes without its parts, with marks, digests and the form in which it is sent."""
-_PART_BYTES = 500
+_MESSAGE_BYTES = 1050
+"""What is kept of a message, with marks and digests. Its texts are not counted: the store has the same objects, and a
+writer of requests counts the JSON that it made of them."""
 
 SUMMARY_TAG = "conversation_summary"
 
@@ -76,9 +76,7 @@ class Assembly:
         self._pinned: list[Message] = []
         self._rest: list[Message] = []
         self._repairs: list[Repair] = []
-        self._size: list[int] = [0]
-        """Element n: the bytes of the first n messages."""
-        self._state = Growing((self._taken, self._pinned, self._rest, self._repairs, self._size))
+        self._state = Growing((self._taken, self._pinned, self._rest, self._repairs))
         self._marks: list[Mark] = []
 
     def assemble(
@@ -111,8 +109,8 @@ class Assembly:
 
     @property
     def size_bytes(self) -> int:
-        """About how much memory the messages take, with what is known of them."""
-        return self._size[-1]
+        """About how much memory it takes, with what was found out about the messages elsewhere."""
+        return _MESSAGE_BYTES * len(self._taken)
 
     def _begin_with(self, history: Sequence[Message], summary: Message) -> Sliced[None]:
         """Finds what a summary covers; True for messages that are sent word for word nevertheless."""
@@ -129,7 +127,6 @@ class Assembly:
 
     def _take(self, message: Message) -> None:
         self._taken.append(message)
-        self._size.append(self._size[-1] + _MESSAGE_BYTES + sum(map(_part_bytes, message.parts)))
         if message.compaction is not None:
             if message is not self._summary:
                 self._repairs.append(_dropped(RepairReason.COMPACTED, message))
@@ -147,13 +144,6 @@ class Assembly:
         systems = (message for message in self._pinned if message.type is MessageType.SYSTEM)
         questions = (message for message in self._pinned if message.type is not MessageType.SYSTEM)
         return (*systems, self._stand_in, *questions, *self._rest)
-
-
-def _part_bytes(part: Part) -> int:
-    """Returns about how much memory a part takes: its texts, and what holds them."""
-    call = part.content if isinstance(part.content, ToolUse) else None
-    texts = (call.input_json, call.output, call.error) if call is not None else (getattr(part.content, "text", ""),)
-    return _PART_BYTES + sum(len(text or "") for text in (*texts, part.provider_state))
 
 
 def standing_summary(history: Sequence[Message]) -> int | None:

@@ -18,7 +18,7 @@ from turnwire.domain.conversation.sessions import Session, SessionFilter, Sessio
 from turnwire.domain.money import Usage
 from turnwire.ports.commit import AddSpending, Change, Commit, MarkArchived, PutMessage, PutSession
 from turnwire.ports.pages import Page
-from turnwire.storage.sqlite.accounts import count_totals
+from turnwire.storage.sqlite.accounts import add_to_totals
 from turnwire.storage.sqlite.renewal import adopt_codec
 from turnwire.storage.sqlite.schema.migrations import migrate
 from turnwire.storage.sqlite.searching.upkeep import adopt_words
@@ -70,7 +70,7 @@ def fill(path: Path, sessions: int, messages: int) -> None:
                 if pending % PER_TRANSACTION == 0:
                     db.execute("COMMIT")
                     db.execute("BEGIN")
-        count_totals(db)
+        add_to_totals(db, writer.deltas)
         db.execute("COMMIT")
 
 

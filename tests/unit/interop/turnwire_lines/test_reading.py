@@ -33,6 +33,13 @@ def read(archive: bytes, max_line_bytes: int = 2**20) -> list[Any]:
     return list(LinesReader(max_line_bytes).read(io.BytesIO(archive), {}))
 
 
+def test_archives_of_the_first_version_are_read() -> None:
+    """What they do not have is absent."""
+    archive = written(GOLDEN).replace(b'"version":2', b'"version":1', 1)
+    assert b'"version":1' in archive
+    assert read(archive) == read(written(GOLDEN))
+
+
 def refused(archive: bytes, max_line_bytes: int = 2**20) -> dict[str, str]:
     """Returns line and place where an archive is refused."""
     with pytest.raises(ArchiveInvalid) as caught:
@@ -132,7 +139,7 @@ def test_a_line_has_a_bound_of_texts() -> None:
 @pytest.mark.parametrize(
     ("archive", "place"),
     [
-        (b'{"kind":"archive","format":"turnwire","version":2,"new":1}\n', "version"),
+        (b'{"kind":"archive","format":"turnwire","version":3,"new":1}\n', "version"),
         (b'{"kind":"archive","format":"turnwire","version":0}\n', "version"),
         (b'{"kind":"archive","format":"papyrus","version":1}\n', "format"),
         (b'{"kind":"archive"}\n', "format"),

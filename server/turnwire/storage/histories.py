@@ -14,6 +14,7 @@ from turnwire.ports.commit import (
     PutFile,
     PutMessage,
     PutPermission,
+    PutQuestion,
     PutSession,
     PutTurn,
     RecordRequest,
@@ -41,6 +42,7 @@ NO_MESSAGE = (
     | PutFile
     | RecordRequest
     | PutPermission
+    | PutQuestion
     | AddSpending
     | RequireHead
     | RequireQueueRevision

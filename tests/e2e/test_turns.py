@@ -110,7 +110,7 @@ async def test_a_turn_that_waits_for_a_client_says_so(client: Client) -> None:
 
 async def test_a_dropped_turn_never_started(client: Client) -> None:
     """It has an end and no start."""
-    accepted = await client.messages.SendMessage(ask("/hang"))
+    accepted = await client.messages.SendMessage(ask("/sleep 3600"))
     dropped = await client.messages.SendMessage(ask("never", accepted.session_id))
     await client.messages.AbortSession(AbortSessionRequest(session_id=accepted.session_id))
     turn = await turn_of(client, dropped)

@@ -39,7 +39,7 @@ class Followed:
     open_call: str = ""
     """The hosted tool's call that the newest answer left without its result."""
     events: dict[int, bytes] = field(default_factory=dict)
-    """Durable events that were delivered, by sequence: no restart may change them."""
+    """The facts of durable events that were delivered, by sequence: no restart may change them."""
     named: list[tuple[SendMessageRequest, SendMessageResponse]] = field(default_factory=list)
 
     def cut_off(self) -> None:

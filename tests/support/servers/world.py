@@ -58,6 +58,7 @@ from tests.support.clients.followed_session import SETTLED, Followed, told
 from tests.support.clients.tool_calls import claim, release, renew
 from tests.support.models.odd_answers import Hold, Reply, open_hosted_call, with_own_ids
 from tests.support.models.scripts import API_OF_PATH, CHECKS, Say
+from tests.support.oracles.event_facts import facts
 from tests.support.oracles.fold import SessionFold
 from tests.support.oracles.histories import HOST_SECRET
 from tests.support.rules import check_anthropic
@@ -474,8 +475,8 @@ class World:
         batch = await watch.batch()
         for event in batch:
             if event.sequence:
-                encoded = event.SerializeToString(deterministic=True)
-                assert one.events.setdefault(event.sequence, encoded) == encoded, "an event is another one now"
+                told_always = facts(event)
+                assert one.events.setdefault(event.sequence, told_always) == told_always, "an event is another one now"
         return bool(batch)
 
     def _look_at(self, one: Followed) -> None:

@@ -194,10 +194,11 @@ async def test_a_commit_that_fails_leaves_nothing_in_the_index(opened: OpenedSto
     assert rows(opened.path, "SELECT id FROM search_index_docsize") == entered
 
 
-async def test_a_streaming_answer_is_found_when_it_is_complete(opened: OpenedStore) -> None:
-    """And a call when it has its result: each part is indexed once."""
+@pytest.mark.parametrize("further", [0, 40])
+async def test_a_streaming_answer_is_found_when_it_is_complete(opened: OpenedStore, further: int) -> None:
+    """And a call when it has its result: each part is indexed once; also beside many that are not searched."""
     call = ToolUse(name="look", input_json='{"where": "harbour"}')
-    answer = make_answer("msg_1", "Ahoy", call, status=MessageStatus.STREAMING)
+    answer = make_answer("msg_1", "Ahoy", call, *[call] * further, status=MessageStatus.STREAMING)
     await opened.store.commit(adding(answer))
     assert await ids(opened, "ahoy") == []
     complete = msgspec.structs.replace(answer, status=MessageStatus.COMPLETE)
@@ -206,7 +207,7 @@ async def test_a_streaming_answer_is_found_when_it_is_complete(opened: OpenedSto
     assert await ids(opened, "harbour") == []
     done = msgspec.structs.replace(call, status=ToolStatus.SUCCESS, output="ships")
     await opened.store.commit(
-        changed(msgspec.structs.replace(complete, parts=(answer.parts[0], make_part(1, done))), 1)
+        changed(msgspec.structs.replace(complete, parts=(answer.parts[0], make_part(1, done), *answer.parts[2:])), 1)
     )
     assert [hit.part_index for hit in await hits(opened, "harbour ships")] == [1]
     assert rows(opened.path, "SELECT count(*) FROM search_entries") == [(2,)]
@@ -224,13 +225,22 @@ async def test_a_waiting_message_is_found_when_it_joins(opened: OpenedStore) -> 
     assert await ids(opened, "patience") == []
 
 
-async def test_a_part_that_is_rewritten_is_found_by_its_new_words(opened: OpenedStore) -> None:
-    """And no longer by those that it had."""
-    await opened.store.commit(adding(make_message("msg_1", "before", "beside")))
-    await opened.store.commit(changed(make_message("msg_1", "after", "beside"), 0))
-    assert [await ids(opened, word) for word in ("before", "after", "beside")] == [[], ["msg_1"], ["msg_1"]]
+@pytest.mark.parametrize("further", [1, 40])
+async def test_a_part_that_is_rewritten_is_found_by_its_new_words(opened: OpenedStore, further: int) -> None:
+    """And no longer by those that it had; also beside many other parts."""
+    await opened.store.commit(adding(make_message("msg_1", "before", *["beside"] * further)))
+    await opened.store.commit(changed(make_message("msg_1", "after", *["beside"] * further), 0))
+    assert [sorted(set(await ids(opened, word))) for word in ("before", "after", "beside")] == [
+        [],
+        ["msg_1"],
+        ["msg_1"],
+    ]
     await settled(opened)
-    assert [await ids(opened, word) for word in ("before", "after", "beside")] == [[], ["msg_1"], ["msg_1"]]
+    assert [sorted(set(await ids(opened, word))) for word in ("before", "after", "beside")] == [
+        [],
+        ["msg_1"],
+        ["msg_1"],
+    ]
 
 
 async def test_hidden_messages_are_not_found_until_they_are_restored(opened: OpenedStore) -> None:

@@ -7,7 +7,7 @@ from opencode.session import session_pb2
 from turnwire.api.wire import short_events
 from turnwire.api.wire.answers import messages, models, outcomes, sessions, times, tools, turns
 from turnwire.api.wire.decoding import decoded_events
-from turnwire.api.wire.display import display_form, encoded_display
+from turnwire.api.wire.display import DisplayForms, encoded_display
 from turnwire.api.wire.framing import frame
 from turnwire.domain.conversation import events as e
 from turnwire.domain.conversation.messages import Message, ModelRun
@@ -33,6 +33,10 @@ class ProtoCodec:
     """Implements `ports.codec.Codec`."""
 
     version = VERSION
+
+    def __init__(self) -> None:
+        """Begins with nothing kept."""
+        self._forms = DisplayForms()
 
     def encode_event(self, event: e.Event) -> bytes:
         """Returns the event as a frame of a batch."""
@@ -81,7 +85,7 @@ class ProtoCodec:
 
     def display_form(self, message: Message) -> DisplayForm:
         """Returns the display form without the texts."""
-        return display_form(message)
+        return self._forms.form(message)
 
 
 def _fill_kind(result: pb.SessionEvent, event: e.Event) -> None:

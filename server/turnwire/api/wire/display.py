@@ -3,6 +3,10 @@
 A DisplayMessage is its fields in any order. The header comes first; each part adds one field, whose text is its end.
 """
 
+import threading
+from collections import OrderedDict
+from typing import NamedTuple
+
 import msgspec
 
 from opencode.message.message_pb2 import DisplayMessage
@@ -24,18 +28,64 @@ _TEXT, _REASONING, _CALL, _FILE = (
 _INPUT, _OUTPUT = (tag_of(ToolCallState.DESCRIPTOR.fields_by_name[name].number) for name in ("input_json", "output"))
 
 
+MANY_PARTS = 16
+"""Of a message whose parts are kept: a step with a thousand calls writes its message for each result."""
+MAX_KEPT = 8
+"""Messages whose parts are kept."""
+
+
+class Encoded(NamedTuple):
+    """A part and what it adds to a display form."""
+
+    part: m.Part
+    shown: ShownPart
+    size_bytes: int
+    """With its texts."""
+
+
+class DisplayForms:
+    """Makes display forms, and of messages with many parts only what is another part than the last time.
+
+    Used on several threads.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, tuple[Encoded, ...]] = OrderedDict()  # by message, the last used at the end
+
+    def form(self, message: m.Message) -> DisplayForm:
+        """Returns the display form of a message; see `ports.codec.Codec.display_form`."""
+        if len(message.parts) < MANY_PARTS or not is_shown(message):
+            return display_form(message)
+        with self._lock:
+            before = self._kept.pop(message.message_id, ())
+        encoded = tuple(
+            before[n] if n < len(before) and before[n].part is part else _encoded(part)
+            for n, part in enumerate(message.parts)
+        )
+        with self._lock:
+            self._kept[message.message_id] = encoded
+            while len(self._kept) > MAX_KEPT:
+                self._kept.popitem(last=False)
+        return _joined(message, encoded)
+
+
 def display_form(message: m.Message) -> DisplayForm:
     """Returns the display form of a message; see `ports.codec.Codec.display_form`."""
     if not is_shown(message):
         return DisplayForm(b"", (ShownPart(),) * len(message.parts), 0)
+    return _joined(message, tuple(map(_encoded, message.parts)))
+
+
+def _joined(message: m.Message, parts: tuple[Encoded, ...]) -> DisplayForm:
     header = display_header(message).SerializeToString()
-    size, parts = len(header), list[ShownPart]()
-    for part in message.parts:
-        shown, added = _shown_part(part)
-        parts.append(shown)
-        size += added
+    size = len(header) + sum(part.size_bytes for part in parts)
     prefix = FRAME_TAG + varint(size)
-    return DisplayForm(prefix + header, tuple(parts), len(prefix) + size)
+    return DisplayForm(prefix + header, tuple(part.shown for part in parts), len(prefix) + size)
+
+
+def _encoded(part: m.Part) -> Encoded:
+    return Encoded(part, *_shown_part(part))
 
 
 def encoded_display(message: m.Message) -> bytes:

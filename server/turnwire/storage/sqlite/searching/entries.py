@@ -37,6 +37,7 @@ _PARTS = (
     f"SELECT part_index, parts.id, facets, {PART_BYTES}, (SELECT id FROM search_tenants WHERE tenant = ?2)"
     " FROM parts LEFT JOIN search_entries ON search_entries.part = parts.id WHERE parts.message = ?1"
 )
+_PART = f"{_PARTS} AND part_index = ?3"
 
 
 def is_final(status: MessageStatus) -> bool:
@@ -45,7 +46,13 @@ def is_final(status: MessageStatus) -> bool:
 
 
 def index_message(
-    db: sqlite3.Connection, tenant: str, session: int, message_row: int, message: Message
+    db: sqlite3.Connection,
+    tenant: str,
+    session: int,
+    message_row: int,
+    message: Message,
+    *,
+    part_indexes: Iterable[int] | None = None,
 ) -> Iterator[IndexRow]:
     """Enters the parts of a message that are not in the index, unless the message waits or streams. Idempotent.
 
@@ -59,11 +66,16 @@ def index_message(
         session: The row of the session.
         message_row: The row of the message.
         message: The message with all its parts, which are stored.
+        part_indexes: Those that may have left the index; None for all, as of a message that was not indexed before.
     """
     if not is_final(message.status):
         return
     owner = staged_for(tenant)
-    for index, part, filed, size, number in db.execute(_PARTS, (message_row, owner)).fetchall():
+    if part_indexes is None:
+        rows = db.execute(_PARTS, (message_row, owner)).fetchall()
+    else:
+        rows = [row for index in part_indexes for row in db.execute(_PART, (message_row, owner, index))]
+    for index, part, filed, size, number in rows:
         facets = facets_of(number or tenant_number(db, owner), session, message.type, message.sender)
         if filed == facets or not (text := searched_text(message.parts[index].content)):
             continue

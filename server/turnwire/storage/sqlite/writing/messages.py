@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from turnwire.domain.conversation.messages import Branch, File, MessageStatus, Part, ToolUse
+from turnwire.domain.conversation.messages import Branch, File, Message, MessageStatus, Part, ToolUse
 from turnwire.domain.errors import StorageError
 from turnwire.domain.principal import is_staging, staged_for
 from turnwire.ports.codec import Codec, ShownPart
@@ -17,7 +17,7 @@ from turnwire.storage.sqlite.hiding.paths import carry_branches, keep_turn
 from turnwire.storage.sqlite.log.renewing import renew_message
 from turnwire.storage.sqlite.open_calls.filing import IS_FILED, file_call
 from turnwire.storage.sqlite.part_rows import part_row
-from turnwire.storage.sqlite.searching.entries import index_message
+from turnwire.storage.sqlite.searching.entries import index_message, is_final
 from turnwire.storage.sqlite.writing.unit import Unit, text
 
 
@@ -45,6 +45,7 @@ def put_message(unit: Unit, change: PutMessage, codec: Codec) -> None:
         "display_bytes": form.size_bytes,
         "display_version": codec.version,
     }
+    changed = change.part_indexes if _was_indexed(unit.db, change) else None
     if unit.is_branched:
         keep_turn(unit.db, session.id, message.message_id, message.turn_id)
     row = unit.db.execute(_PUT_MESSAGE, values).fetchone()
@@ -59,8 +60,17 @@ def put_message(unit: Unit, change: PutMessage, codec: Codec) -> None:
         _put_off_path(unit, row[0], change.branch)
     elif unit.is_branched:
         carry_branches(unit.db, session.id, message.message_id)
-    unit.index_rows += index_message(unit.db, session.tenant, session.id, row[0], message)
+    unit.index_rows += index_message(unit.db, session.tenant, session.id, row[0], message, part_indexes=changed)
     unit.previous[message.message_id] = str(row[1])
+
+
+def _was_indexed(db: sqlite3.Connection, change: PutMessage) -> bool:
+    """Returns whether only the parts that a change names may have left the index. Looked up where that saves work."""
+    message = change.message
+    if len(message.parts) - len(change.part_indexes) < _MANY_PARTS:
+        return False
+    row = db.execute("SELECT body FROM messages WHERE message_id = ?", (message.message_id,)).fetchone()
+    return row is not None and is_final(_message(row[0]).status)
 
 
 def _put_off_path(unit: Unit, row: int, branch: Branch) -> None:
@@ -157,6 +167,11 @@ def _files_of(db: sqlite3.Connection, where: str, *parameters: object) -> list[i
     )
     return [file for (file,) in rows]
 
+
+_MANY_PARTS = 16
+"""Looking at this many costs more than looking up what a message was before."""
+
+_message = msgspec.json.Decoder(Message).decode
 
 _ASSIGNED: dict[str, Any] = {"previous_message_id": "", "alternative_count": 0, "alternative_index": 0}
 """What is not stored in a message's body: columns say it."""

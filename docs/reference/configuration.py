@@ -200,7 +200,7 @@ def _default_in_words(field: FieldInfo) -> str:
         return f"`{Decimal(default) / PICO_USD}`"
     written = f"`{json.dumps(str(default) if isinstance(default, Path) else default)}`"
     words = in_words(field.encode_name, default)
-    return f"{written} ({words})" if words.endswith(("KiB", "MiB", "minutes")) else written
+    return f"{written} ({words})" if words.endswith(("KiB", "MiB", "hours", "minutes")) else written
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:

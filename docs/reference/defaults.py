@@ -8,10 +8,10 @@ from turnwire.config.sections import SECTIONS, TABLES
 
 _UNITS = {
     "bytes": ((2**20, "MiB"), (2**10, "KiB"), (1, "bytes")),
-    "seconds": ((60, "minutes"), (1, "seconds")),
+    "seconds": ((3600, "hours"), (60, "minutes"), (1, "seconds")),
 }
 _FILLED_IN = re.compile(
-    r"(?P<value>\d[\d,.]*(?: (?:MiB|KiB|bytes?|minutes?|seconds?))?)"
+    r"(?P<value>\d[\d,.]*(?: (?:MiB|KiB|bytes?|hours?|minutes?|seconds?))?)"
     r"(?P<between>[^|\n(]*\(`)(?P<key>[a-z]+\.[A-Za-z_.]+)`"
 )
 """A value, a few words, and its key in brackets: "32 MiB (`limits.max_message_bytes`)"."""

@@ -243,6 +243,7 @@ def _taken_numbers(message: Descriptor) -> set[int]:
         ("| one file | 3 (`files.max_bytes`) |", "| one file | 20 MiB (`files.max_bytes`) |"),
         ("1 second for a step (`limits.client_tool_timeout_seconds`)", "10 minutes for a step (`limits.client_tool_"),
         ("its newest 9 (`storage.retained_events_per_session`)", "its newest 10,000 (`storage.retained_"),
+        ("2 hours in all (`limits.leased_tool_timeout_seconds`)", "24 hours in all (`limits.leased_tool_"),
         ("60 seconds (`mcp.NAME.timeout_seconds`), 5 of 7", "60 seconds (`mcp.NAME.timeout_seconds`), 5 of 7"),
     ],
 )

@@ -144,6 +144,7 @@ async def test_content_must_fit_the_form(client: Client, content: str, why: str)
     refusal = await refused(client.questions.AnswerQuestion(answer(question, QUESTION_ACTION_ACCEPT, content)))
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST")
     assert "content_json" in refusal.message
+    assert "argument" not in refusal.message and "tool" not in refusal.message  # the person has called no tool
     assert why in refusal.message
     assert (await client.questions.ListQuestions(ListQuestionsRequest())).questions
 

@@ -96,9 +96,24 @@ async def problem_of_arguments(schema_json: str, input_json: str) -> str:
         schema_json: The tool's schema; "" allows any object. If the schema is invalid, only the JSON is checked.
         input_json: The arguments as the model wrote them; "" counts as {}.
     """
-    if len(input_json) <= INLINE_CHARS and (not schema_json or schema_json in _known):
+    if _is_quick(schema_json, input_json):
         return _problem_of_arguments(schema_json, input_json)
     return await asyncio.to_thread(_problem_of_arguments, schema_json, input_json)
+
+
+async def problem_of_value(schema_json: str, value_json: str) -> str:
+    """Returns where valid JSON does not fit a valid schema: each problem with its path; "" when it fits."""
+    if _is_quick(schema_json, value_json):
+        return _problem_of_value(schema_json, value_json)
+    return await asyncio.to_thread(_problem_of_value, schema_json, value_json)
+
+
+def _is_quick(schema_json: str, value_json: str) -> bool:
+    return len(value_json) <= INLINE_CHARS and (not schema_json or schema_json in _known)
+
+
+def _problem_of_value(schema_json: str, value_json: str) -> str:
+    return compile_schema(schema_json).problem_with(msgspec.json.decode(value_json))
 
 
 def _problem_of_arguments(schema_json: str, input_json: str) -> str:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from turnwire.core.tools.schemas import problem_of_arguments, problem_of_schema
+from turnwire.core.tools.schemas import problem_of_schema, problem_of_value
 from turnwire.domain.conversation.questions import LinkForm, Question, SchemaForm
 from turnwire.ports.tools import NewQuestion
 
@@ -110,7 +110,8 @@ async def problem_of_content(question: Question, content_json: str) -> str:
         if name not in fields:
             return f"has {name[:50]!r}, which the question does not ask for"
     # a value that is not of its type is told by the schema, for every property has one
-    return await problem_of_arguments(question.form.schema_json, content_json)
+    problem = await problem_of_value(question.form.schema_json, content_json or "{}")
+    return f"does not fit the question: {problem}" if problem else ""
 
 
 def _fields_of(form: SchemaForm) -> Iterable[str]:

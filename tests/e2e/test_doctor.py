@@ -135,6 +135,7 @@ def test_whole_database_is_clean(tmp_path: Path) -> None:
         "sessions": 2,
         "turns": 3,
         "permissions": 2,
+        "questions": 2,
         "messages": 10,
         "events": 15,
         "files": 3,

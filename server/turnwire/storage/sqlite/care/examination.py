@@ -9,6 +9,7 @@ from msgspec import Struct
 from turnwire.ports.codec import Codec
 from turnwire.storage.sqlite.care.checks.events import check_events
 from turnwire.storage.sqlite.care.checks.files import check_files
+from turnwire.storage.sqlite.care.checks.listing import check_listing, check_totals
 from turnwire.storage.sqlite.care.checks.messages import check_messages, check_order
 from turnwire.storage.sqlite.care.checks.questions import check_questions
 from turnwire.storage.sqlite.care.checks.search import check_search
@@ -34,7 +35,7 @@ TABLES = ("sessions", "turns", "permissions", "questions", "messages", "events",
 
 _CONTENTS = (
     *(check_sessions, check_turns, check_permissions, check_questions, check_messages, check_order),
-    *(check_events, check_files, check_uploads, check_search),
+    *(check_events, check_files, check_uploads, check_search, check_listing, check_totals),
 )
 
 _UNRELIABLE = frozenset({DAMAGED_FILE, DAMAGED_INDEX, CHANGED_TABLE, CHANGED_INDEX, OLD_SCHEMA})

@@ -55,6 +55,11 @@ class ToolCalls:
         return self._calls.message
 
     @property
+    def told_message(self) -> Message:
+        """The message for readers; see `StoredCalls.told_message`."""
+        return self._calls.told_message
+
+    @property
     def open_permissions(self) -> tuple[PermissionRequest, ...]:
         """The unanswered permission requests, oldest first."""
         return self._permissions.open_requests

@@ -67,17 +67,25 @@ class StoredCalls:
     """The tool calls of one message, and the commits that store their changes.
 
     A change takes effect in memory first and is stored after that, so the first of several concurrent changes wins.
-    `_storing` holds the last commit of each call by part index; if it fails, the change is undone. `_changed` wakes all
-    waiters and is replaced each time. Used on the event loop only.
+    `_storing` holds the last commit of each call by part index; if it fails, the change is undone. `_asking` holds a
+    call as it waited for its permission, while the answer is being stored. `_changed` wakes all waiters and is replaced
+    each time. Used on the event loop only.
     """
 
     def __init__(self, environment: Environment, message: Message) -> None:
         """Takes the ended message with the calls."""
         self._environment = environment
         self._storing: dict[int, Future[Committed]] = {}
+        self._asking: dict[int, ToolUse] = {}
         self._changed = asyncio.Event()
         self.message = message
         """The message with the results so far."""
+
+    @property
+    def told_message(self) -> Message:
+        """The message for readers, who may act on it: a call waits for its permission until the answer is durable."""
+        asking = {index: call for index, call in self._asking.items() if not self.is_stored(index)}
+        return settle_calls(self.message, asking, self.message.updated_at)[0] if asking else self.message
 
     def call(self, index: int) -> ToolUse:
         """Returns the current state of the call in one part."""
@@ -100,6 +108,10 @@ class StoredCalls:
         self.message, work = settle_calls(self.message, calls, now)
         storing = self._environment.commit(self.message.session_id, (further or Work()) + work, now)
         self._storing.update(dict.fromkeys(calls, storing))
+        for index, call in before.items():
+            self._asking.pop(index, None)
+            if call.permission_id:
+                self._asking[index] = call
         storing.add_done_callback(partial(self._finish_storing, before))
         self._wake()
         return storing
@@ -140,6 +152,9 @@ class StoredCalls:
         await self._changed.wait()
 
     def _finish_storing(self, before: Mapping[int, ToolUse], storing: "Future[Committed]") -> None:
+        for index in before:
+            if self._storing.get(index) is storing:
+                self._asking.pop(index, None)
         if storing.cancelled() or storing.exception() is not None:
             taken_back = {index: call for index, call in before.items() if self._storing.get(index) is storing}
             for index in taken_back:

@@ -247,8 +247,13 @@ class EndedStep:
         return self._calls if self._is_stored else None
 
     def open_message(self) -> Message | None:
-        """Returns the message whose calls wait for their results; None when it has no calls."""
-        return self._calls.message if self._calls is not None else None
+        """Returns the message whose calls wait for their results; None when it has no calls.
+
+        Who reads it may act on it, so it is still being written until its end is durable.
+        """
+        if self._calls is None:
+            return None
+        return self._calls.told_message if self._is_stored else _as_told(self._calls.message)
 
     def open_part(self, message_id: str, index: int) -> Part | None:
         """Returns one part of the open message; None when the id is another message's."""
@@ -290,6 +295,19 @@ class EndedStep:
     def _is_stored(self) -> bool:
         storing = self._storing
         return storing is None or (storing.done() and storing.exception() is None)
+
+
+def _as_told(message: Message) -> Message:
+    """Returns an ended message as it was told before its end is durable: no client may run its calls yet."""
+    parts = tuple(
+        msgspec.structs.replace(part, content=msgspec.structs.replace(part.content, started_at=None, permission_id=""))
+        if isinstance(part.content, ToolUse) and not part.content.status.settled
+        else part
+        for part in message.parts
+    )
+    return msgspec.structs.replace(
+        message, parts=parts, status=MessageStatus.STREAMING, finish_reason=None, provider_finish_reason=""
+    )
 
 
 def _added_event(message: Message) -> NewEvent:

@@ -12,8 +12,9 @@ from turnwire.core.settings import Limits, PermissionRule
 from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.permission_requests import ask_permissions
 from turnwire.core.tools.results import CallResult
+from turnwire.core.work import Work
 from turnwire.domain.conversation.events import PermissionReplied
-from turnwire.domain.conversation.messages import Message, ToolStatus, ToolUse
+from turnwire.domain.conversation.messages import Lease, Message, ToolStatus, ToolUse
 from turnwire.domain.conversation.permissions import (
     PermissionAction,
     PermissionAnswer,
@@ -80,6 +81,34 @@ async def test_a_call_runs_only_when_it_was_allowed_durably() -> None:
     await settling
     assert _results(calls.message) == [(ToolStatus.SUCCESS, "done", None)]
     assert calls.open_permissions == ()
+
+
+async def test_readers_see_the_permission_until_its_answer_is_durable() -> None:
+    """A client that joins meanwhile would otherwise run its tool, which the server does not take, or forgets."""
+    store = FakeStore(automatic=False)
+    calls, _ = _asking("read", "read", store=store)
+    settling = asyncio.create_task(calls.settle())
+
+    def shown() -> list[tuple[str, bool]]:
+        return [(call.permission_id, call.started_at is not None) for _, call in calls.told_message.tool_calls()]
+
+    replying = asyncio.create_task(calls.reply("per_0", ONCE))
+    await settled()
+    assert shown() == [("per_0", False), ("per_1", False)]
+    store.futures[0].set_exception(StorageBusy("busy"))
+    await asyncio.gather(replying, return_exceptions=True)
+    assert shown() == [("per_0", False), ("per_1", False)]
+    replying = asyncio.create_task(calls.reply("per_0", ONCE))
+    await settled()
+    assert shown() == [("per_0", False), ("per_1", False)]
+    store.futures[1].set_result(Committed(0, 1))  # its event is published in the same step of the loop
+    assert shown() == [("", True), ("per_1", False)]
+    await replying
+    claimed = calls.client.claim(0, Lease(lease_id="lse_1", holder="a", expires_at=NOW + NEVER), Work())
+    assert [call.lease is not None for _, call in calls.told_message.tool_calls()] == [True, False]
+    claimed.set_result(Committed(1, 2))
+    settling.cancel()
+    await asyncio.wait((settling,))
 
 
 async def test_an_answer_that_could_not_be_stored_leaves_the_question_open() -> None:

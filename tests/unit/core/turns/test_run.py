@@ -156,6 +156,34 @@ async def test_calls_and_requests_are_open_once_the_end_of_their_step_is_stored(
     await running
 
 
+async def test_readers_see_no_call_to_run_before_the_end_of_its_step_is_stored() -> None:
+    """A client that ran it would get TOOL_CALL_NOT_READY, and after a crash the model would be asked again."""
+    store = FakeStore(automatic=False, sessions_by_id={"ses_1": make_session()})
+    provider = FakeProvider((ToolCallDelta(0, "look", "c1", "{}"), PartEnded(0), STOP))
+    environment = make_environment(store, FakeProviders(provider))
+    run = TurnRun(environment, make_turn(tools=(ToolDefinition("look", "", "{}"),)))
+    running = asyncio.create_task(run.run(asyncio.Semaphore(1)))
+    while not any(isinstance(event.kind, MessageFinished) for commit in store.commits for event in commit.events):
+        for future in store.futures:
+            future.done() or future.set_result(Committed(0, 1))
+        await settled()
+
+    def shown() -> tuple[MessageStatus, FinishReason | None, bool]:
+        message = run.open_message()
+        assert message is not None
+        part = run.open_part(message.message_id, 0)
+        assert part == message.parts[0]
+        assert isinstance(part.content, ToolUse)
+        return message.status, message.finish_reason, part.content.started_at is not None
+
+    assert shown() == (MessageStatus.STREAMING, None, False)
+    store.futures[-1].set_result(Committed(1, 2))
+    assert shown() == (MessageStatus.COMPLETE, FinishReason.TOOL_USE, True)
+    store.automatic = True
+    run.stop(Ending(FinishReason.ABORTED))
+    await running
+
+
 async def _joins(*items: StreamItem | Exception | None, resume: ResumePoint | None = None) -> list[int]:
     """Runs a turn, and returns how many requests were sent before each time when messages could join."""
     provider = FakeProvider(items)

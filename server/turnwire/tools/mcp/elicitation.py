@@ -8,7 +8,7 @@ needs, and is sent again with the replies.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
@@ -22,6 +22,12 @@ from turnwire.tools.mcp.running_call import RunningCall
 
 current_call: ContextVar[RunningCall | None] = ContextVar("current_call", default=None)
 """The call on whose behalf a task runs, which the SDK hands on with what comes in the call's own stream."""
+
+MAX_AT_ONCE = 20
+"""Questions, or links, that a call may need at once: as many as it may ask in all."""
+
+MAX_NAME_CHARS = 256
+"""Of a question or a link, by which the server knows it."""
 
 MAX_COMPLETIONS = 64
 """Links whose completion is awaited at the same time; a server names them."""
@@ -45,8 +51,8 @@ class Elicitations:
     """Answers what one server asks. Used on the event loop only.
 
     `_running` holds the calls that run. `_fading` holds a task for each call that was given up, until the server has
-    heard of it: before that, it may be the one that asks. `_completions` has an event for each link that the server may
-    report as done.
+    heard of it: before that, it may be the one that asks. `_completions` has, for each link that the server may report
+    as done, its name and an event. `_refused` counts questions that no call can be said to ask.
     """
 
     def __init__(self, server: str) -> None:
@@ -54,7 +60,8 @@ class Elicitations:
         self._server = server
         self._running: list[RunningCall] = []
         self._fading: set[asyncio.Task[None]] = set()
-        self._completions: dict[str, asyncio.Event] = {}
+        self._completions: list[tuple[str, asyncio.Event]] = []
+        self._refused = 0
 
     def begin(self, call: RunningCall) -> None:
         """Notes that a call runs now; what its task does from here on is on its behalf."""
@@ -78,8 +85,9 @@ class Elicitations:
 
     def complete(self, elicitation_id: str) -> None:
         """Notes that the server has what a link was for."""
-        if elicitation_id in self._completions:
-            self._completions[elicitation_id].set()
+        for name, event in self._completions:
+            if name == elicitation_id:
+                event.set()
 
     async def answer(self, context: Any, params: Any) -> Any:
         """Asks a person what a server asks in a request of its own; returns the answer for the SDK."""
@@ -87,11 +95,12 @@ class Elicitations:
 
         call = current_call.get() or await self._only_call()
         if call is None:
-            log.warning("mcp_question_refused", server=self._server, running_calls=len(self._running))
+            self._note_refused()
             why = "no call runs" if not self._running else "several calls run, and nothing says which of them asks"
             return ErrorData(code=INVALID_REQUEST, message=why)
         try:
-            reply = await self._ask(call, params)
+            with self._completion(params) as completed:
+                reply = await call.ask(_question(params, completed))
         except (QuestionRefused, StorageError) as error:
             return ErrorData(code=INVALID_PARAMS, message=str(error))
         return ElicitResult(action=_action(reply), content=_content(reply))
@@ -101,28 +110,38 @@ class Elicitations:
 
         Returns when the server has what they are for, or soon after they were accepted. Raises QuestionRefused.
         """
-        links = list(elicitations)
-        replies = await asyncio.gather(*(self._ask(call, link) for link in links))
-        if not links or any(reply.action is not QuestionAction.ACCEPT for reply in replies):
-            return False
-        events = [self._completions[link.elicitation_id] for link in links if link.elicitation_id in self._completions]
-        try:
-            async with asyncio.timeout(_COMPLETED_SECONDS):
-                for event in events:
-                    await event.wait()
-        except TimeoutError:
-            pass  # not all servers report it: the call is tried all the same
-        for link in links:
-            self._completions.pop(link.elicitation_id, None)
-        return True
+        with contextlib.ExitStack() as stack:
+            links = [(link, stack.enter_context(self._completion(link))) for link in elicitations]
+            replies = await asyncio.gather(*(call.ask(_question(link, completed)) for link, completed in links))
+            if not links or any(reply.action is not QuestionAction.ACCEPT for reply in replies):
+                return False
+            with contextlib.suppress(TimeoutError):  # not all servers report it: the call is tried all the same
+                async with asyncio.timeout(_COMPLETED_SECONDS):
+                    for _, completed in links:
+                        if completed is not None:
+                            await completed.wait()
+            return True
 
-    async def _ask(self, call: RunningCall, params: Any) -> QuestionReply:
-        question = _question(params)
-        elicitation_id = getattr(params, "elicitation_id", None)
-        if elicitation_id and len(self._completions) < MAX_COMPLETIONS and len(elicitation_id) <= 256:
-            event = self._completions.setdefault(elicitation_id, asyncio.Event())
-            question = msgspec.structs.replace(question, completed=event)
-        return await call.ask(question)
+    @contextlib.contextmanager
+    def _completion(self, params: Any) -> Iterator[asyncio.Event | None]:
+        """Gives the event that the server sets when it has what a link is for; None where it cannot say so."""
+        name = getattr(params, "elicitation_id", None)
+        if not name or len(name) > MAX_NAME_CHARS or len(self._completions) >= MAX_COMPLETIONS:
+            yield None
+            return
+        awaited = (name, asyncio.Event())
+        self._completions.append(awaited)
+        try:
+            yield awaited[1]
+        finally:
+            self._completions.remove(awaited)
+
+    def _note_refused(self) -> None:
+        """Logs ever fewer of the questions that are refused: a wild server asks for ever."""
+        self._refused += 1
+        if self._refused.bit_count() == 1:
+            running = len(self._running)
+            log.warning("mcp_question_refused", server=self._server, running_calls=running, refused=self._refused)
 
     async def _only_call(self) -> RunningCall | None:
         """Returns the only call that runs, once the server has heard of those that were given up; None for several."""
@@ -134,12 +153,18 @@ class Elicitations:
 
 
 def links_of(error: Exception) -> list[Any]:
-    """Returns the links without which a call cannot run, as its error names them; empty for other errors."""
+    """Returns the links without which a call cannot run, as its error names them; empty for other errors.
+
+    Raises QuestionRefused when there are too many.
+    """
     from mcp_types import URL_ELICITATION_REQUIRED, ElicitationRequiredErrorData  # noqa: PLC0415 - in the SDK
 
     failure: Any = getattr(error, "error", None)
     if getattr(failure, "code", None) != URL_ELICITATION_REQUIRED:
         return []
+    named = failure.data.get("elicitations") if isinstance(failure.data, dict) else None
+    if isinstance(named, list):
+        _check_count(len(named))
     try:
         return list(ElicitationRequiredErrorData.model_validate(failure.data).elicitations)
     except ValueError:
@@ -149,7 +174,10 @@ def links_of(error: Exception) -> list[Any]:
 def pause_of(result: Any) -> ToolPause:
     """Returns what a call asks that has ended with questions. Raises QuestionRefused: it asks for something else."""
     questions = []
+    _check_count(len(result.input_requests or {}))
     for key, request in (result.input_requests or {}).items():
+        if len(key) > MAX_NAME_CHARS:
+            raise QuestionRefused(f"its name is longer than {MAX_NAME_CHARS} characters")
         if request.method != "elicitation/create":
             raise QuestionRefused(f"it needs {request.method}, which this client does not have")
         questions.append((key, _question(request.params)))
@@ -166,9 +194,14 @@ def input_of(resumption: ToolResumption | None) -> dict[str, Any]:
     return {"input_responses": responses or None, "request_state": msgspec.json.decode(resumption.state)}
 
 
-def _question(params: Any) -> NewQuestion:
+def _check_count(count: int) -> None:
+    if count > MAX_AT_ONCE:
+        raise QuestionRefused(f"it asks more than {MAX_AT_ONCE} questions at once")
+
+
+def _question(params: Any, completed: asyncio.Event | None = None) -> NewQuestion:
     if params.mode == "url":
-        return NewQuestion(prompt=params.message, form=LinkForm(params.url))
+        return NewQuestion(prompt=params.message, form=LinkForm(params.url), completed=completed)
     return NewQuestion(prompt=params.message, form=SchemaForm(msgspec.json.encode(params.requested_schema).decode()))
 
 

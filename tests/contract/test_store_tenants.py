@@ -22,13 +22,15 @@ from tests.support.fakes.domain_values import (
 )
 from tests.support.fakes.opened_store import OpenedStore, events_in, opened_store
 from turnwire.api.wire.codec import ProtoCodec
-from turnwire.domain.conversation.events import QueueChanged, SessionCreated, SessionView
+from turnwire.cli.operator.event_frames import ProtoFrames
+from turnwire.domain.conversation.events import MessageRemoved, QueueChanged, SessionCreated, SessionView
 from turnwire.domain.conversation.sessions import SessionFilter, SessionOrder
 from turnwire.domain.conversation.turns import TurnStatus
 from turnwire.domain.errors import InvalidRequest, SessionNotFound
-from turnwire.ports.commit import Commit, NewEvent, PutFile, PutPermission, PutSession, PutTurn
+from turnwire.ports.commit import Commit, NewEvent, PutFile, PutPermission, PutSession, PutTurn, RemoveMessage
 from turnwire.ports.pages import Bounds, Page
 from turnwire.ports.store import TenantStore
+from turnwire.storage.sqlite.care.examination import Examiner
 from turnwire.storage.sqlite.listing.queries import Room, step
 from turnwire.storage.sqlite.log import replay
 from turnwire.storage.sqlite.log.pruning import PRUNE_SLACK
@@ -164,6 +166,21 @@ async def test_a_pruned_session_is_reported_to_its_tenant(opened: OpenedStore) -
     [lost] = (await opened.store.of("a").log_events(0, None)).pruned
     assert lost.session_id == "ses_a"
     assert (await opened.store.of("b").log_events(0, None)).pruned == ()
+
+
+async def test_a_replay_has_no_message_of_another_session(opened: OpenedStore) -> None:
+    """The id of a message that was removed may be one of an imported session, of the same tenant or of another."""
+    store, gone = opened.store.of("a"), NewEvent(MessageRemoved("msg_waits"))
+    await opened.store.commit(adding(make_message("msg_waits", "of a", session_id="ses_a")))
+    await opened.store.commit(Commit(session_id="ses_a", at=NOW, changes=(RemoveMessage("msg_waits"),), events=(gone,)))
+    before = (await store.session_events("ses_a", 0, None)).frames
+    await opened.store.commit(adding(make_message("msg_waits", "secret of b", session_id="ses_b")))
+    after = (await store.session_events("ses_a", 0, None)).frames
+    assert after == before
+    assert b"secret of b" not in b"".join((await store.log_events(0, None)).frames)
+    assert b"secret of b" in b"".join((await opened.store.of("b").log_events(0, None)).frames)
+    findings = Examiner(ProtoCodec(), ProtoFrames()).examine(opened.path).findings
+    assert "events.frame" not in {found.name for found in findings}
 
 
 async def test_any_history_gives_each_tenant_its_own_log(tmp_path: Path) -> None:

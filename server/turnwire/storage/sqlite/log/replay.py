@@ -114,20 +114,21 @@ def frame_of(db: sqlite3.Connection, codec: Codec, event: LoggedEvent) -> bytes:
 
     Call it in the transaction that has read the event.
     """
-    found = _found(db, codec.subject_of(event.stored))
+    found = _found(db, event.session_id, codec.subject_of(event.stored))
     return codec.fill_event(event.stored, event.session_id, found)
 
 
-def _found(db: sqlite3.Connection, subject: Subject) -> Message | Turn | None:
+def _found(db: sqlite3.Connection, session_id: str, subject: Subject) -> Message | Turn | None:
+    """Returns what an event is about. The id of one that is gone may be one of another session by now."""
     if subject.turn_id:
-        return _found_turn(db, subject.turn_id)
+        return _found_turn(db, session_id, subject.turn_id)
     if not subject.message_id:
         return None
     if subject.has_parts:
-        found = read_messages(db, "message_id = ?", (subject.message_id,), "place")
+        found = read_messages(db, f"message_id = ? AND {_OF_SESSION}", (subject.message_id, session_id), "place")
         return _with_alternatives(db, found[0]) if found else None
-    one = (subject.message_id, -1 if subject.part_index is None else subject.part_index)
-    row = db.execute(_MESSAGE, one).fetchone()
+    part_index = -1 if subject.part_index is None else subject.part_index
+    row = db.execute(_MESSAGE, (subject.message_id, part_index, session_id)).fetchone()
     if row is None or (subject.part_index is not None and row[2] is None):
         return None
     header, previous, *part = row
@@ -143,14 +144,18 @@ def _with_alternatives(db: sqlite3.Connection, message: Message) -> Message:
     return message if row is None else with_alternatives(db, row[0], (message,))[0]
 
 
-def _found_turn(db: sqlite3.Connection, turn_id: str) -> Turn | None:
-    row = db.execute("SELECT body, start_sequence, end_sequence FROM turns WHERE turn_id = ?", (turn_id,)).fetchone()
+def _found_turn(db: sqlite3.Connection, session_id: str, turn_id: str) -> Turn | None:
+    query = f"SELECT body, start_sequence, end_sequence FROM turns WHERE turn_id = ? AND {_OF_SESSION}"
+    row = db.execute(query, (turn_id, session_id)).fetchone()
     if row is None:
         return None
     return msgspec.structs.replace(_turn(row[0]), start_sequence=row[1], end_sequence=row[2])
 
 
+_OF_SESSION = "session = (SELECT id FROM sessions WHERE session_id = ?)"
+
 _MESSAGE = (
     f"SELECT messages.body, previous, {PART_COLUMNS} FROM messages"
     " LEFT JOIN parts ON parts.message = messages.id AND part_index = ?2 WHERE message_id = ?1"
+    " AND session = (SELECT id FROM sessions WHERE session_id = ?3)"
 )

@@ -26,6 +26,9 @@ NEWER_CODEC = Problem(
 _LAST_KIND = "SessionDeleted"
 """The one event that outlives its session."""
 
+_REMOVED_KIND = "MessageRemoved"
+"""After it the id of a message is free."""
+
 _LOG_COLUMNS = (
     "session_id, head_sequence, pruned_through, queue_revision, tenant, (SELECT pruned_through FROM log_state)"
 )
@@ -141,12 +144,19 @@ def _facts(inspection: Inspection, row: _Row) -> EventFacts | None:
 
 
 def _is_of_session(inspection: Inspection, row: _Row) -> bool:
-    """Returns whether the subject of a short event is of the event's session. A message may have been removed since."""
+    """Returns whether the subject of a short event is of the event's session.
+
+    A message may have been removed since, and its id may be one of an imported session by now.
+    """
     subject = inspection.codec.subject_of(row.frame)
     table, name = ("turns", "turn_id") if subject.turn_id else ("messages", "message_id")
     query = f"SELECT session_id FROM {table} JOIN sessions ON sessions.id = {table}.session WHERE {name} = ?"
     found = inspection.db.execute(query, (subject.turn_id or subject.message_id,)).fetchone()
-    return found is None or found[0] == row.session_id
+    if found is None or found[0] == row.session_id:
+        return True
+    removed = "SELECT 1 FROM events WHERE session_id = ? AND sequence > ? AND kind = ? AND instr(frame, ?) > 0"
+    values = (row.session_id, row.sequence, _REMOVED_KIND, subject.message_id.encode())
+    return bool(subject.message_id) and inspection.db.execute(removed, values).fetchone() is not None
 
 
 def _deletion(row: _Row) -> Statement:

@@ -13,6 +13,7 @@ from tests.support.fakes.domain_values import NOW, adding, creating, make_messag
 from tests.support.fakes.opened_store import OpenedStore, events_in, opened_store
 from turnwire.domain.conversation.events import QueueChanged, TurnStarted
 from turnwire.domain.conversation.turns import TurnStatus
+from turnwire.domain.errors import SessionNotFound
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import Commit, NewEvent, PutTurn
 from turnwire.ports.pages import Bounds
@@ -132,6 +133,56 @@ async def test_a_deleted_session_is_forgotten_at_last(opened: OpenedStore) -> No
     assert await opened.store.of(DEFAULT_TENANT).log_bounds() == Bounds(last, last)
     await opened.store.commit(creating("ses_2"))
     assert len((await opened.store.of(DEFAULT_TENANT).log_events(last, None)).frames) == 1
+
+
+async def test_a_step_that_is_rolled_back_has_dropped_nothing(
+    opened: OpenedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It shares a transaction with commits, which is repeated when one of them fails: no watcher misses an event."""
+    monkeypatch.setattr(retention, "STEP_EVENTS", 3)
+    clock = Clock()
+    work, store = Retention(10_000, DAY, clock), opened.store.of(DEFAULT_TENANT)
+    for number in range(6):
+        await opened.store.commit(creating(f"ses_{number}"))
+        await opened.store.commit(telling(f"ses_{number}", 2))
+    await forget(opened, work)
+    clock.now += 2 * DAY
+    is_more = True
+    while is_more:
+        step = opened.store._writer.carry_out(Other(work.step, is_step=True))
+        fails = opened.store.commit(telling("ses_unknown"))
+        is_more = await step
+        with pytest.raises(SessionNotFound):
+            await fails
+    await forget(opened, Retention(10_000, 10 * DAY, clock))  # what was given up goes
+    for number in range(6):
+        bounds = await store.session_bounds(f"ses_{number}")
+        assert await kept(opened, f"ses_{number}") == list(range(bounds.earliest + 1, 4))
+    counted_as_stored(opened)
+    await forget(opened, work)
+    assert [await kept(opened, f"ses_{number}") for number in range(6)] == [[]] * 6
+
+
+async def test_a_clock_that_was_wrong_for_a_while_drops_nothing_young(opened: OpenedStore) -> None:
+    """Events are kept from when the clock was behind, and go with their age when it was ahead."""
+    clock = Clock()
+    work = Retention(10_000, 30 * DAY, clock)
+    await opened.store.commit(creating())
+    await forget(opened, work)
+    clock.now = START - 100 * DAY
+    await opened.store.commit(telling("ses_1", 3))
+    await forget(opened, work)
+    clock.now = START + DAY
+    await opened.store.commit(telling("ses_1", 3))
+    await forget(opened, work)
+    assert await kept(opened, "ses_1") == list(range(1, 8))
+    clock.now = START + 29 * DAY
+    await opened.store.commit(telling("ses_1"))
+    await forget(opened, work)
+    assert len(await kept(opened, "ses_1")) == 8
+    clock.now = START + 32 * DAY
+    await forget(opened, work)
+    assert await kept(opened, "ses_1") == [8]
 
 
 async def test_a_lower_count_holds_for_idle_sessions(opened: OpenedStore) -> None:

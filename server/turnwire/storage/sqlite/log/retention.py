@@ -20,6 +20,13 @@ LOOK_SECONDS = 600.0
 
 _HOUR = timedelta(hours=1)
 
+_OLD_POSITION = (
+    "SELECT coalesce(max(position), 0) FROM log_hours WHERE hour <= ?1 AND position"
+    " < coalesce((SELECT min(position) FROM log_hours WHERE hour > ?1 AND hour <= ?2), 9223372036854775807)"
+)
+"""The newest position whose hour is old, and before which none of a younger hour was noted: the clock may have been
+behind for a while. Hours to come do not count: it was ahead."""
+
 
 class Retention:
     """Which events are too old, and how far the search for them is. Used on the writer's thread.
@@ -41,14 +48,13 @@ class Retention:
         self._position = 0  # events up to this position were looked at for their age
         self._is_walking = False  # whether this look for old events goes on
         self._boundary = 0  # events up to this position are too old
-        self._is_all_gone = True  # whether nothing up to _position is left
 
     def step(self, db: sqlite3.Connection, deltas: list[Delta]) -> bool:
         """Carries out a step. Returns False when nothing is left to do for now."""
         if self._drop_given_up(db, deltas) or self._drop_over_count(db, deltas):
             return True
         if not self._is_walking:  # begin again: what was kept for a turn may be free by now
-            self._position, self._is_all_gone, self._is_walking = 0, True, True
+            self._position, self._is_walking = 0, True
             self._boundary = self._old_position(db)
         return self._drop_old(db, deltas)
 
@@ -90,12 +96,9 @@ class Retention:
             (_hour(now), newest),
         )
         # a position was noted some time in its hour: what is before it is older than the end of that hour
-        query = "SELECT hour, position FROM log_hours WHERE hour <= ? ORDER BY hour DESC LIMIT 1"
-        last = db.execute(query, (_hour(now - self._age - _HOUR),)).fetchone()
-        if last is None:
-            return 0
-        db.execute("DELETE FROM log_hours WHERE hour < ?", (last[0],))
-        return int(last[1])
+        (last,) = db.execute(_OLD_POSITION, (_hour(now - self._age - _HOUR), _hour(now))).fetchone()
+        db.execute("DELETE FROM log_hours WHERE position < ?", (last,))
+        return int(last)
 
     def _drop_old(self, db: sqlite3.Connection, deltas: list[Delta]) -> bool:
         rows = db.execute(
@@ -107,6 +110,8 @@ class Retention:
         if not rows:
             self._is_walking = False
             return False
+        # asked of the file, because the step before may have been rolled back
+        is_all_gone = db.execute("SELECT min(position) FROM events").fetchone() == (rows[0][0],)
         newest = {  # what was kept for a turn that has ended meanwhile may be more than a step
             row: (session_id, min(sequence, pruned + MAX_PRUNED))
             for _, session_id, sequence, row, pruned in rows
@@ -117,12 +122,11 @@ class Retention:
         deltas += counted.deltas()
         gone_through = 0
         for position, _, sequence, row, _ in rows:
-            if row is not None:
-                self._is_all_gone = self._is_all_gone and sequence <= reached[row]
-            elif self._is_all_gone:  # told that a session was deleted
+            if not is_all_gone or (row is not None and sequence > reached[row]):
+                break
+            if row is None:  # told that a session was deleted
                 db.execute("DELETE FROM events WHERE position = ?", (position,))
-            if self._is_all_gone:
-                gone_through = position
+            gone_through = position
         # nothing is left up to there, so a watch of all sessions that begins before reads all of them anew
         db.execute("UPDATE log_state SET pruned_through = max(pruned_through, ?)", (gone_through,))
         self._position = rows[-1][0]

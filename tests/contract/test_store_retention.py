@@ -163,6 +163,25 @@ async def test_a_step_that_is_rolled_back_has_dropped_nothing(
     assert [await kept(opened, f"ses_{number}") for number in range(6)] == [[]] * 6
 
 
+async def test_positions_go_on_behind_those_that_were_dropped(tmp_path: Path) -> None:
+    """Also after a restart, when older ones are kept for a turn: a place in a watch of all sessions stays right."""
+    clock = Clock()
+    work, turn = Retention(10_000, DAY, clock), make_turn("trn_1", status=TurnStatus.RUNNING)
+    async with opened_store(tmp_path) as opened:
+        started = (NewEvent(TurnStarted(turn), "trn_1"),)
+        await opened.store.commit(creating())
+        await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutTurn(turn),), events=started))
+        await opened.store.commit(creating("ses_2"))
+        await forget(opened, work)
+        clock.now += 2 * DAY
+        await forget(opened, work)
+        assert (await kept(opened, "ses_1"), await kept(opened, "ses_2")) == ([2], [])
+        assert (await opened.store.of(DEFAULT_TENANT).log_bounds()).head == 3
+    async with opened_store(tmp_path) as opened:
+        await opened.store.commit(telling("ses_1"))
+        assert opened.sequences() == [("ses_1", 3, 4)]
+
+
 async def test_a_clock_that_was_wrong_for_a_while_drops_nothing_young(opened: OpenedStore) -> None:
     """Events are kept from when the clock was behind, and go with their age when it was ahead."""
     clock = Clock()

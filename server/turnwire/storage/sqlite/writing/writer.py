@@ -290,8 +290,12 @@ class GroupWriter:
 
 
 def last_position(db: sqlite3.Connection) -> int:
-    """Returns the newest position that the log has ever given."""
+    """Returns the newest position that the log has ever given.
+
+    Events may be gone from its end while older ones are kept for a turn: the hours know their positions.
+    """
     (position,) = db.execute(
-        "SELECT max(coalesce((SELECT max(position) FROM events), 0), (SELECT pruned_through FROM log_state))"
+        "SELECT max(coalesce((SELECT max(position) FROM events), 0), (SELECT pruned_through FROM log_state),"
+        " coalesce((SELECT max(position) FROM log_hours), 0))"
     ).fetchone()
     return int(position)

@@ -135,7 +135,8 @@ class HistoryCache:
         """Ends a use, and drops histories until the others fit and are in use: first what was used longest ago."""
         history.users -= 1
         if not history.tenant and not history.users:  # there is no such session
-            self._histories.pop(session_id, None)
+            if self._histories.pop(session_id, None) is not None:
+                self._size_bytes -= history.counted_bytes
             return
         history.used_at = now = time.monotonic()
         self._size_bytes += history.size_bytes - history.counted_bytes

@@ -436,5 +436,6 @@ async def test_a_tool_call_is_found_without_reading_the_conversation(opened: Ope
         queries.message_of_call(db, DEFAULT_TENANT, "ses_1", "prt_a")
         plan = " ".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {statements[-1]}"))
     assert "parts_by_tool_call" in plan
-    assert "SCAN" not in plan
+    assert "SCAN messages" not in plan
+    assert "SCAN parts" not in plan
     assert "messages_in_order" not in plan

@@ -44,6 +44,16 @@ class PutTurn(Struct, frozen=True):
     turn: Turn
 
 
+class Growth(Struct, frozen=True):
+    """What is new of the text of a part that streams, or of the arguments of a call."""
+
+    part_index: int
+    offset: int
+    """How many bytes of the text came before, in UTF-8."""
+    text: str
+    """All that follows in the message."""
+
+
 class PutMessage(Struct, frozen=True):
     """Creates or replaces a message: its header, its display form and some of its parts.
 
@@ -61,6 +71,8 @@ class PutMessage(Struct, frozen=True):
     """True stores a new message as one that was taken back, and that nothing brings back again."""
     branch: Branch | None = None
     """Stores a new message off the path; None on it."""
+    growth: tuple[Growth, ...] = ()
+    """Lets parts that are to be written cost what is new of them. One whose offset does not fit is written whole."""
 
     @classmethod
     def whole(cls, message: Message) -> "PutMessage":

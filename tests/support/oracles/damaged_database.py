@@ -33,6 +33,7 @@ from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry, TurnStatu
 from turnwire.domain.principal import BUILT_IN
 from turnwire.ports.commit import (
     Commit,
+    Growth,
     NewEvent,
     PutFile,
     PutMessage,
@@ -49,6 +50,7 @@ from turnwire.storage.sqlite.searching.upkeep import adopt_words
 from turnwire.storage.sqlite.uploads import changes as uploads
 from turnwire.storage.sqlite.uploads.blocks import BLOCK_BYTES
 from turnwire.storage.sqlite.writing.changes import CommitWriter
+from turnwire.storage.sqlite.writing.messages import WHOLE_TEXT_BYTES
 
 CODEC = ProtoCodec()
 PLOT, LOG = make_file(b"a plot", "plot.png", "image/png"), make_file(b"all of the log")
@@ -64,6 +66,7 @@ _OPEN = make_permission("per_1", turn_id="trn_2", message_id="msg_4")
 
 _REPLIED = make_question("que_0", message_id="msg_2", answer=QuestionAnswer(QuestionAction.ACCEPT))
 _ASKED = make_question("que_1", turn_id="trn_2", message_id="msg_4")
+_MORE = "x" * WHOLE_TEXT_BYTES
 _HOLD = QuestionHold(key="file", state='"abc"')
 
 
@@ -104,6 +107,19 @@ COMMITS = (
         events=(
             added(make_answer("msg_4", open_part(0, Text("half")), turn_id="trn_2", status=MessageStatus.STREAMING)),
             NewEvent(PermissionAsked(_OPEN), "trn_2"),
+        ),
+    ),
+    Commit(
+        session_id="ses_1",
+        at=NOW,
+        changes=(
+            PutMessage(
+                make_answer(
+                    "msg_4", open_part(0, Text("half" + _MORE)), turn_id="trn_2", status=MessageStatus.STREAMING
+                ),
+                (0,),
+                growth=(Growth(0, 4, _MORE),),
+            ),
         ),
     ),
     Commit(
@@ -272,6 +288,13 @@ DAMAGES = (
     _one("messages.display", "UPDATE messages SET display = x'0a00' WHERE message_id = 'msg_2'"),
     _one("messages.display", "UPDATE messages SET display = x'ff' WHERE session = 2", count=5),
     _never("parts.body", f"UPDATE parts SET body = '{{}}' {_OF} 'msg_2') AND part_index = 1"),
+    _one(
+        "parts.growth",
+        "INSERT INTO part_growth (part, at, text) SELECT id, 0, x'78' FROM parts WHERE part_index = 0 AND grown = 0",
+        count=9,
+    ),
+    _one("parts.growth", "UPDATE parts SET grown = grown + 1 WHERE grown > 0"),
+    _one("references.owner", "INSERT INTO part_growth (part, at, text) VALUES (999, 0, x'78')"),
     _one(
         "parts.order",
         f"DELETE FROM parts {_OF} 'msg_2') AND part_index = 0",

@@ -29,6 +29,7 @@ from turnwire.domain.conversation.messages import (
 )
 from turnwire.domain.ids import IdMaker
 from turnwire.domain.text import join_surrogates
+from turnwire.ports.commit import Growth
 from turnwire.ports.provider import (
     PartEnded,
     PartKey,
@@ -65,6 +66,9 @@ class _GrowingPart:
     call_id: str = ""
     chunks: list[str] = field(default_factory=list)
     size: int = 0
+    saved_length: int = 0
+    """Characters of the text that saves have taken; `saved_size` are their bytes. 0 makes the next one take it all."""
+    saved_size: int = 0
     half_pair: str = ""
     """A high surrogate; its other half comes with the next delta."""
     ended: bool = False
@@ -78,6 +82,17 @@ class _GrowingPart:
         if len(self.chunks) > 1:
             self.chunks = ["".join(self.chunks)]
         return self.chunks[0] if self.chunks else ""
+
+    def take_growth(self) -> Growth:
+        """Returns what is new since the last call."""
+        text, offset = self.text(), self.saved_size
+        new = text[self.saved_length :]
+        self.saved_length, self.saved_size = len(text), self.size
+        return Growth(self.index, offset, new)
+
+    def save_anew(self) -> None:
+        """Makes the next `take_growth` return all of the text."""
+        self.saved_length = self.saved_size = 0
 
     def content(self) -> Content:
         if self.kind is ToolUse:
@@ -200,6 +215,15 @@ class MessageStream:
         self._unsaved.clear()
         return taken
 
+    def take_growth(self, indexes: tuple[int, ...]) -> tuple[Growth, ...]:
+        """Returns what is new of those of some parts whose text has not ended; the caller saves it."""
+        parts = (self._parts[index] for index in indexes)
+        return tuple(
+            part.take_growth()
+            for part in parts
+            if part.status is PartStatus.STREAMING and part.kind is not ProviderContent
+        )
+
     def take_ended(self) -> tuple[int, ...]:
         """Returns the indexes of parts that ended since the last call. A tool call is included once it is checked."""
         taken, self._ended = tuple(self._ended), []
@@ -232,6 +256,8 @@ class MessageStream:
     def give_back(self, unsaved: tuple[int, ...], ended: tuple[int, ...]) -> None:
         """Undoes a take after its save failed: the parts count as unsaved, the ended ones as still open."""
         self._unsaved.update(unsaved)
+        for index in unsaved:
+            self._parts[index].save_anew()
         for index in ended:
             self._parts[index].status = PartStatus.STREAMING
 
@@ -300,6 +326,7 @@ class MessageStream:
         if item.text is not None and item.text != part.text():
             text = join_surrogates(item.text)
             part.chunks, part.size = [text], len(text.encode())
+            part.save_anew()
         part.provider_state = None if item.provider_state is None else join_surrogates(item.provider_state)
         part.ended = True
         if part.kind is ToolUse:

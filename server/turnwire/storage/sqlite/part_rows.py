@@ -2,6 +2,9 @@
 
 A display form is `messages.display` and then of each part `shown`, `text`, `shown_between` and `output`, so that SQLite
 joins it without reading JSON. A row whose `shown` is NULL was written by an older version: its body has the texts.
+
+The text of a part that streams goes on in the rows of `part_growth`, so that a save costs what is new. Whoever writes
+`text` writes all of it, and a trigger removes those rows; only `parts.grown` says that there are any.
 """
 
 from typing import NamedTuple
@@ -12,10 +15,20 @@ from turnwire.domain.conversation.messages import Part
 from turnwire.domain.conversation.texts import Texts, set_texts, texts_of, without_texts
 from turnwire.ports.codec import ShownPart
 
-PART_COLUMNS = "parts.body, parts.text, parts.output"
+_TEXT = (
+    "CASE WHEN parts.grown > 0 THEN CAST(coalesce(parts.text, x'') || (SELECT group_concat(grown_text, '') FROM ("
+    "SELECT part_growth.text AS grown_text FROM part_growth WHERE part = parts.id ORDER BY at)) AS BLOB)"
+    " ELSE parts.text END"
+)
+"""The text of a part with its growth, as SQL. NULL where it has none, or its growth is lost."""
+
+PART_COLUMNS = f"parts.body, {_TEXT}, parts.output"
 """What `part_of` takes."""
 
-PART_BYTES = "length(CAST(parts.body AS BLOB)) + coalesce(length(parts.text), 0) + coalesce(length(parts.output), 0)"
+PART_BYTES = (
+    "length(CAST(parts.body AS BLOB)) + coalesce(length(parts.text), 0) + coalesce(length(parts.output), 0)"
+    " + parts.grown"
+)
 """What a part counts in `sessions.stored_bytes`, as SQL."""
 
 DISPLAY_BYTES = "max(messages.display_bytes, length(messages.display))"
@@ -23,7 +36,7 @@ DISPLAY_BYTES = "max(messages.display_bytes, length(messages.display))"
 
 DISPLAY = (
     "CASE WHEN length(display) = 0 THEN x'' ELSE CAST(display || coalesce((SELECT group_concat(piece, '') FROM ("
-    "SELECT shown || coalesce(text, x'') || coalesce(shown_between || output, x'') AS piece FROM parts"
+    f"SELECT shown || coalesce({_TEXT}, x'') || coalesce(shown_between || output, x'') AS piece FROM parts"
     " WHERE parts.message = messages.id ORDER BY part_index)), '') AS BLOB) END"
 )
 """A message's whole display form, as SQL. SQLite joins BLOBs unchanged and group_concat keeps the order."""
@@ -47,6 +60,11 @@ def part_row(part: Part, shown: ShownPart) -> PartRow:
     text, output = (None if one is None else one.encode() for one in texts_of(part))
     body = _encode(without_texts(part)).decode()
     return PartRow(body, text, output, shown.before, shown.between or None)
+
+
+def grown_row(part: Part, shown: ShownPart) -> tuple[str, bytes, bytes | None]:
+    """Returns what changes of a stored part besides its text: `body`, `shown` and `shown_between`."""
+    return _encode(without_texts(part)).decode(), shown.before, shown.between or None
 
 
 def part_of(body: str, text: bytes | None, output: bytes | None) -> Part:

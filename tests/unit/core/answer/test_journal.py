@@ -14,7 +14,7 @@ from turnwire.core.settings import Limits
 from turnwire.domain.conversation.events import PartFinished
 from turnwire.domain.conversation.messages import MessageStatus, Part, PartStatus, ToolStatus, ToolUse
 from turnwire.domain.errors import StorageBusy
-from turnwire.ports.commit import Commit, Committed, NewEvent, PutMessage
+from turnwire.ports.commit import Commit, Committed, Growth, NewEvent, PutMessage
 from turnwire.ports.provider import PartEnded, StreamItem, TextDelta, ToolCallDelta
 
 
@@ -59,6 +59,11 @@ class Step:
         changes = [change for commit in self.store.commits for change in commit.changes]
         return [change.part_indexes for change in changes if isinstance(change, PutMessage)]
 
+    def growth(self) -> list[tuple[Growth, ...]]:
+        """Returns what each commit says is new."""
+        changes = [change for commit in self.store.commits for change in commit.changes]
+        return [change.growth for change in changes if isinstance(change, PutMessage)]
+
     def told(self) -> list[Part]:
         """Returns the parts whose end was told."""
         events = [event.kind for commit in self.store.commits for event in commit.events]
@@ -101,7 +106,7 @@ async def test_an_ended_part_is_saved_soon_with_its_event() -> None:
         Commit(
             session_id="ses_1",
             at=step.clock.now,
-            changes=(PutMessage(message, (0, 1)),),
+            changes=(PutMessage(message, (0, 1), growth=(Growth(1, 0, "b"),)),),
             events=(NewEvent(PartFinished("msg_1", message.parts[0]), "trn_1"),),
         )
     ]
@@ -117,9 +122,33 @@ async def test_growing_text_is_saved_within_the_interval() -> None:
     assert step.store.commits == []
     await elapse(timedelta(milliseconds=1))
     assert step.store.commits == [
-        Commit(session_id="ses_1", at=NOW, changes=(PutMessage(step.stream.snapshot(), (0,)),))
+        Commit(
+            session_id="ses_1",
+            at=NOW,
+            changes=(PutMessage(step.stream.snapshot(), (0,), growth=(Growth(0, 0, "hello"),)),),
+        )
     ]
     await step.stored()
+    await step.journal.settle()
+
+
+async def test_a_save_names_what_is_new() -> None:
+    """Text, and arguments of a call, by their place in bytes; after a save that failed, all of it."""
+    step = Step(timedelta(seconds=0.2))
+    step.take(TextDelta(0, "ä"), ToolCallDelta(1, "look", "c1", "{"))
+    await elapse(timedelta(seconds=0.2))
+    await step.stored()
+    step.take(TextDelta(0, "bc"), ToolCallDelta(1, "", "", "}"))
+    await elapse(timedelta(seconds=0.2))
+    await step.failed()
+    step.take(TextDelta(0, "d"))
+    await elapse(timedelta(seconds=0.2))
+    await step.stored()
+    assert step.growth() == [
+        (Growth(0, 0, "ä"), Growth(1, 0, "{")),
+        (Growth(0, 2, "bc"), Growth(1, 1, "}")),
+        (Growth(0, 0, "äbcd"), Growth(1, 0, "{}")),
+    ]
     await step.journal.settle()
 
 

@@ -1,4 +1,4 @@
-"""Version 7: alternatives, open calls, lists with filters, totals of tenants, texts stored once, questions."""
+"""Version 7: alternatives, open calls, lists with filters, totals of tenants, texts stored once, growth, questions."""
 
 _BRANCHES = """
 -- the sequence of the last change of the path; 0: it never changed, and no message has alternatives
@@ -135,6 +135,23 @@ CREATE TABLE renewal_backlog (
 DROP INDEX IF EXISTS messages_outdated;
 """
 
+_GROWTH = """
+-- of a part that streams: how many bytes of its text stand in part_growth, behind what `text` has
+ALTER TABLE parts ADD COLUMN grown INTEGER NOT NULL DEFAULT 0;
+-- what came since the save before; at: the bytes of the rows before it
+CREATE TABLE part_growth (
+    part  INTEGER NOT NULL REFERENCES parts (id) ON DELETE CASCADE,
+    at    INTEGER NOT NULL,
+    text  BLOB NOT NULL,
+    PRIMARY KEY (part, at)
+) STRICT, WITHOUT ROWID;
+-- who writes the text writes all of it
+CREATE TRIGGER part_whole AFTER UPDATE OF text ON parts WHEN old.grown > 0 BEGIN
+    DELETE FROM part_growth WHERE part = old.id;
+    UPDATE parts SET grown = 0 WHERE id = old.id;
+END;
+"""
+
 _TRIGGERS = """
 DROP TRIGGER part_added;
 DROP TRIGGER part_changed;
@@ -144,16 +161,16 @@ CREATE TRIGGER part_added AFTER INSERT ON parts BEGIN
         + length(CAST(new.body AS BLOB)) + coalesce(length(new.text), 0) + coalesce(length(new.output), 0)
     WHERE id = (SELECT session FROM messages WHERE id = new.message);
 END;
-CREATE TRIGGER part_changed AFTER UPDATE OF body, text, output ON parts BEGIN
+CREATE TRIGGER part_changed AFTER UPDATE OF body, text, output, grown ON parts BEGIN
     UPDATE sessions SET stored_bytes = stored_bytes
-        + length(CAST(new.body AS BLOB)) + coalesce(length(new.text), 0) + coalesce(length(new.output), 0)
-        - length(CAST(old.body AS BLOB)) - coalesce(length(old.text), 0) - coalesce(length(old.output), 0)
+        + length(CAST(new.body AS BLOB)) + coalesce(length(new.text), 0) + coalesce(length(new.output), 0) + new.grown
+        - length(CAST(old.body AS BLOB)) - coalesce(length(old.text), 0) - coalesce(length(old.output), 0) - old.grown
     WHERE id = (SELECT session FROM messages WHERE id = new.message);
 END;
 CREATE TRIGGER message_removed BEFORE DELETE ON messages BEGIN
     UPDATE sessions SET stored_bytes = stored_bytes - length(CAST(old.body AS BLOB)) - (
         SELECT coalesce(sum(
-            length(CAST(body AS BLOB)) + coalesce(length(text), 0) + coalesce(length(output), 0)
+            length(CAST(body AS BLOB)) + coalesce(length(text), 0) + coalesce(length(output), 0) + grown
         ), 0) FROM parts WHERE message = old.id
     ) WHERE id = old.session;
 END;
@@ -191,7 +208,7 @@ CREATE TABLE log_hours (
 ALTER TABLE turns ADD COLUMN first_sequence INTEGER NOT NULL DEFAULT 0;
 """
 
-_LOG = _TEXTS + _TRIGGERS + _RETENTION
+_LOG = _TEXTS + _GROWTH + _TRIGGERS + _RETENTION
 
 _COUNTED_BY_THE_WRITER = """
 -- the writer counts what it adds to sessions.stored_bytes: for a statement with a trigger, SQLite copies each page that

@@ -7,18 +7,22 @@ from typing import Any
 import msgspec
 
 from turnwire.domain.conversation.messages import Branch, File, Message, MessageStatus, Part, ToolUse
+from turnwire.domain.conversation.texts import texts_of, without_texts
 from turnwire.domain.errors import StorageError
 from turnwire.domain.principal import is_staging, staged_for
 from turnwire.ports.codec import Codec, ShownPart
-from turnwire.ports.commit import PutFile, PutMessage
+from turnwire.ports.commit import Growth, PutFile, PutMessage
 from turnwire.storage.sqlite.hiding.changes import leave_place
 from turnwire.storage.sqlite.hiding.marks import HIDDEN_FOR_EVER, NEVER_HIDDEN, OFF_PATH
 from turnwire.storage.sqlite.hiding.paths import carry_branches, keep_turn
 from turnwire.storage.sqlite.log.renewing import renew_message
 from turnwire.storage.sqlite.open_calls.filing import IS_FILED, file_call
-from turnwire.storage.sqlite.part_rows import part_row
+from turnwire.storage.sqlite.part_rows import grown_row, part_row
 from turnwire.storage.sqlite.searching.entries import index_message, is_final
 from turnwire.storage.sqlite.writing.unit import Unit, text
+
+WHOLE_TEXT_BYTES = 4096
+"""A text that grows to no more than this is written whole at each save."""
 
 
 def put_message(unit: Unit, change: PutMessage, codec: Codec) -> None:
@@ -51,8 +55,13 @@ def put_message(unit: Unit, change: PutMessage, codec: Codec) -> None:
     row = unit.db.execute(_PUT_MESSAGE, values).fetchone()
     if row is None:
         raise StorageError(f"message {message.message_id} belongs to another session", {"id": message.message_id})
+    growth = {one.part_index: one for one in change.growth}
     for index in change.part_indexes:
-        _put_part(unit, row[0], message.parts[index], form.parts[index])
+        part, shown = message.parts[index], form.parts[index]
+        if index in growth:
+            _grow_part(unit, row[0], part, shown, growth[index])
+        else:
+            _put_part(unit, row[0], part, shown)
     if change.is_hidden:
         hide = "UPDATE messages SET hidden = 1, hidden_at = ? WHERE id = ?"
         unit.db.execute(hide, (HIDDEN_FOR_EVER, row[0]))
@@ -115,6 +124,26 @@ def _put_part(unit: Unit, message_row: int, part: Part, shown: ShownPart) -> Non
         return
     file = _file_row(unit, part.content.sha256) if isinstance(part.content, File) else None
     unit.db.execute(_PUT_PART, (message_row, part.index, *stored, file, None))
+
+
+def _grow_part(unit: Unit, message_row: int, part: Part, shown: ShownPart, growth: Growth) -> None:
+    """Writes what is new of a part, or all of it when the store does not have what came before.
+
+    A short text is always written whole: that is one statement, and costs no more than rewriting its page.
+    """
+    new = growth.text.encode()
+    if growth.offset + len(new) <= WHOLE_TEXT_BYTES:
+        _put_part(unit, message_row, part, shown)
+        return
+    place = (message_row, part.index)
+    row, stored, grown = unit.db.execute(_GROWN, place).fetchone() or (0, None, 0)
+    if stored != growth.offset:
+        _put_part(unit, message_row, without_texts(part), shown)
+        row, _, grown = unit.db.execute(_GROWN, place).fetchone()
+        new = (texts_of(part).text or "").encode()
+    unit.db.execute(_GROW, (*grown_row(part, shown), len(new), row))
+    if new:
+        unit.db.execute("INSERT INTO part_growth (part, at, text) VALUES (?, ?, ?)", (row, grown, new))
 
 
 def _put_tool_call(unit: Unit, values: tuple[object, ...], part_id: str, call: ToolUse) -> None:
@@ -187,6 +216,10 @@ _PUT_PART = (
     " text = excluded.text, output = excluded.output, shown = excluded.shown,"
     " shown_between = excluded.shown_between, file = excluded.file"
 )
+
+_GROWN = "SELECT id, length(text) + grown, grown FROM parts WHERE message = ? AND part_index = ? AND output IS NULL"
+
+_GROW = "UPDATE parts SET body = ?, shown = ?, shown_between = ?, grown = grown + ? WHERE id = ?"
 
 _PUT_MESSAGE = """
 INSERT INTO messages (message_id, session, queued, place, turn_id, body, display, display_bytes, display_version,

@@ -17,6 +17,7 @@ from turnwire.storage.sqlite.writing.unit import microseconds
 UNREADABLE_MESSAGE = Problem("messages.body", Severity.ERROR, "a message cannot be read, or is not of its place")
 UNREADABLE_PART = Problem("parts.body", Severity.ERROR, "a part cannot be read, or is not of its place")
 MISSING_PART = Problem("parts.order", Severity.ERROR, "a message lacks a part between others")
+WRONG_GROWTH = Problem("parts.growth", Severity.ERROR, "how much the text of a part has grown is noted wrongly")
 WRONG_DISPLAY = Problem(
     "messages.display", Severity.ERROR, "what clients are shown of a message is not what its parts say"
 )
@@ -64,6 +65,9 @@ class _Row(NamedTuple):
     output: bytes | None
     shown: bytes | None
     shown_between: bytes | None
+    grown: int
+    growth: int
+    """How many bytes of growth are there."""
     file: int | None
     tool_call_id: str | None
     is_open: int
@@ -76,7 +80,8 @@ SELECT messages.id, message_id, session_id, sessions.tenant, messages.turn_id, q
        previous, {DISPLAY}, display_bytes, display_version,
        EXISTS (SELECT 1 FROM turns WHERE turns.turn_id = messages.turn_id
                AND json_extract(turns.body, '$.status') <> 'ended'),
-       parts.id, part_index, {PART_COLUMNS}, shown, shown_between, file, parts.tool_call_id,
+       parts.id, part_index, {PART_COLUMNS}, shown, shown_between, grown,
+       (SELECT coalesce(sum(length(text)), 0) FROM part_growth WHERE part = parts.id), file, parts.tool_call_id,
        EXISTS (SELECT 1 FROM open_calls AS listed WHERE part = parts.id AND listed.session = messages.session
                AND listed.tenant = sessions.tenant AND listed.tool_call_id = parts.tool_call_id
                AND listed.tool = json_extract(parts.body, '$.content.name')),
@@ -147,6 +152,8 @@ def _check_message(inspection: Inspection, row: _Row, rows: list[_Row]) -> Itera
         yield Finding(WRONG_QUEUED, row.message_id)
     parts: list[Part] = []
     for place, found in enumerate(found for found in rows if found.part is not None):
+        if found.grown != found.growth:
+            yield Finding(WRONG_GROWTH, f"{row.message_id} {found.part_index}", _right_growth(found))
         part = _read_part(found)
         if part is None:
             yield Finding(UNREADABLE_PART, f"{row.message_id} {found.part_index}")
@@ -157,6 +164,13 @@ def _check_message(inspection: Inspection, row: _Row, rows: list[_Row]) -> Itera
         parts.append(part)
         yield from _check_part(inspection, found, part)
     yield from _check_display(inspection, row, rows, msgspec.structs.replace(header, parts=tuple(parts)))
+
+
+def _right_growth(row: _Row) -> tuple[Statement, ...]:
+    """Returns what makes the growth of a part agree: rows that no reader sees go, others count as they are."""
+    if row.grown == 0:
+        return (Statement("DELETE FROM part_growth WHERE part = ?", (row.part,)),)
+    return (Statement("UPDATE parts SET grown = ? WHERE id = ?", (row.growth, row.part)),)
 
 
 def _check_part(inspection: Inspection, row: _Row, part: Part) -> Iterator[Finding]:

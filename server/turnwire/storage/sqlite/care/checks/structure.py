@@ -25,6 +25,8 @@ MAX_LINES = 100
 _OF_INDEX = re.compile(r"(?:row \d+ missing from|wrong # of entries in|non-unique entry in) index (\w+)")
 _MADE_BY_SERVERS = frozenset({"messages_outdated"})
 """Objects that no migration makes; see storage/sqlite/renewal.py."""
+_OWNERS = {"session_facets": "session", "part_growth": "part"}
+"""The columns that refer to owners, in tables whose rows have no number."""
 
 
 def check_pages(db: sqlite3.Connection) -> Iterator[Finding]:
@@ -65,8 +67,8 @@ def check_references(db: sqlite3.Connection) -> Iterator[Finding]:
         subject = f"{table} {row}"
         if parent == "files":
             yield Finding(LOST_FILE, subject)
-        elif row is None:  # of session_facets, whose rows have no number
-            remove = f'DELETE FROM "{table}" WHERE session NOT IN (SELECT id FROM sessions)'
+        elif row is None:  # of a table whose rows have no number
+            remove = f'DELETE FROM "{table}" WHERE {_OWNERS[table]} NOT IN (SELECT id FROM "{parent}")'
             yield Finding(LOST_OWNER, subject, (Statement(remove),))
         else:
             yield Finding(LOST_OWNER, subject, (Statement(f'DELETE FROM "{table}" WHERE rowid = ?', (row,)),))

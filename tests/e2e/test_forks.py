@@ -316,7 +316,7 @@ async def test_copies_count_for_quotas(tmp_path: Path) -> None:
     toml = "[tenants.acme.quotas]\nmax_sessions = 3\nmax_stored_bytes = 9000\n"
     async with server_of_tenants(tmp_path, toml) as server, connect_as(server.address, "acme", "ann") as acme:
         session_id = await new_session(acme, title="Plans")
-        words = "x" * 2000
+        words = "x" * 3000
         await acme.messages.AppendMessage(
             AppendMessageRequest(session_id=session_id, type=MESSAGE_TYPE_SYSTEM, parts=[text(words)])
         )

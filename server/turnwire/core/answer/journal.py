@@ -126,7 +126,7 @@ class StepJournal:
     def _plan_text(self) -> None:
         """Begins the interval of growing text, if no save is under way.
 
-        A long text takes long to save. Were its saves not to wait for each other, nobody else could store anything.
+        Where saves take long, those of one text leave the storage to others in between.
         """
         if self._timer is None and not self._in_flight and not self._is_over and self._stream.has_unsaved:
             self._timer = asyncio.get_running_loop().call_later(self._interval, self._save)

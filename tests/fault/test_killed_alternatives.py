@@ -12,14 +12,26 @@ import grpc
 import pytest
 from typer.testing import CliRunner
 
-from opencode.message.content_pb2 import MESSAGE_STATUS_QUEUED, SessionMessage
+from opencode.message.content_pb2 import MESSAGE_STATUS_QUEUED, Part, SessionMessage
+from opencode.message.message_pb2 import AbortSessionRequest
 from opencode.turn.turn_pb2 import BUSY_POLICY_INTERRUPT, BUSY_POLICY_QUEUE
 from opencode.turn.turn_service_pb2 import (
     ListAlternativesRequest,
     RegenerateMessageRequest,
     SelectAlternativeRequest,
 )
-from tests.support.clients.conversation import ask, messages_of, new_session, refusal_of, talk, text, watching, words_of
+from tests.support.clients.conversation import (
+    FOREVER,
+    ask,
+    messages_of,
+    new_session,
+    refusal_of,
+    talk,
+    text,
+    tool,
+    watching,
+    words_of,
+)
 from tests.support.clients.rereading import Reader
 from tests.support.oracles.fold import SessionFold, comparable
 from tests.support.servers.process import server_process
@@ -155,3 +167,38 @@ async def test_a_kill_leaves_one_path(tmp_path: Path, kill: int) -> None:
     assert not [line for line in server.stderr if "Traceback" in line]
     done = CliRunner().invoke(app, ["doctor", "--json", str(tmp_path / "turnwire.db")])
     assert [finding for finding in json.loads(done.stdout)["findings"] if finding["severity"] != "note"] == []
+
+
+@pytest.mark.parametrize("words", ['/tool look {"a": 1}', FOREVER])
+async def test_an_answer_that_goes_on_keeps_its_number(tmp_path: Path, words: str) -> None:
+    """After a kill its snapshots say which of the alternatives it is, whether it waits for a tool or for the model."""
+    has_call = words is not FOREVER
+    async with server_process(tmp_path) as server, connect(server.address) as client:
+        session_id = await new_session(client)
+        asked = await client.messages.SendMessage(ask(words, session_id, tools=[tool("look")]))
+        await _joined_with_an_answer(client, session_id, has_call)
+        await client.messages.AbortSession(AbortSessionRequest(session_id=session_id))
+        again = RegenerateMessageRequest(session_id=session_id, message_id=asked.message_id)
+        again.settings.tools.append(tool("look"))
+        await client.turns.RegenerateMessage(again)
+        await _joined_with_an_answer(client, session_id, has_call)
+        await server.kill()
+    async with server_process(tmp_path) as server, connect(server.address) as client:
+        fold = await _joined_with_an_answer(client, session_id, has_call)
+        stored = await messages_of(client, session_id)
+        assert stored[1].alternative_count == 2
+        numbers = [(m.previous_message_id, m.alternative_count, m.alternative_index) for m in fold.listed()]
+        assert numbers == [(m.previous_message_id, m.alternative_count, m.alternative_index) for m in stored]
+
+
+async def _joined_with_an_answer(client: Client, session_id: str, has_call: bool) -> SessionFold:
+    """Joins again and again until a snapshot shows an answer: begun, or waiting for a call. Returns what it folded."""
+    async with asyncio.timeout(20):
+        while True:
+            fold = SessionFold(session_id)
+            async with watching(client, session_id, fold, after_sequence=0) as watch:
+                await watch.until_kind("caught_up")
+            shown = [event.message_snapshot.message for event in watch.events if event.HasField("message_snapshot")]
+            if any(not has_call or part.tool_use.started_at for one in shown for part in one.parts or [Part()]):
+                return fold
+            await asyncio.sleep(0.02)

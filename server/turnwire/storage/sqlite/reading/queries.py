@@ -135,7 +135,11 @@ def _has_turn(db: sqlite3.Connection, message: Message) -> bool:
 
 def turn_messages(db: sqlite3.Connection, turn_id: str) -> tuple[Message, ...]:
     """Returns the messages of a turn; see `Store.turn_messages`."""
-    return read_messages(db, "messages.turn_id = ? AND messages.turn_id <> ''", (turn_id,), "queued, place")
+    found = read_messages(db, "messages.turn_id = ? AND messages.turn_id <> ''", (turn_id,), "queued, place")
+    if not found:
+        return ()
+    (row,) = db.execute("SELECT session FROM messages WHERE message_id = ?", (found[0].message_id,)).fetchone()
+    return with_alternatives(db, row, found)
 
 
 def turn(db: sqlite3.Connection, tenant: str, session_id: str, turn_id: str) -> Turn:

@@ -57,6 +57,29 @@ async def test_a_small_file_of_before_is_rewritten_when_it_is_opened(tmp_path: P
         assert await run(opened.store._writing, can_shrink)
 
 
+async def test_a_file_that_cannot_be_rewritten_is_used_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a disk without room for a second one the server starts all the same, and does so at the next start."""
+    path = await filled(tmp_path)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA auto_vacuum = NONE")
+        db.execute("VACUUM")
+
+    def full(db: sqlite3.Connection) -> None:
+        db.execute(f"PRAGMA auto_vacuum = {shrinking.INCREMENTAL}")
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shrinking, "rewrite", full)
+        async with opened_store(tmp_path) as opened:
+            await opened.store.commit(adding(make_message("msg_new", "new", session_id="ses_2")))
+            assert not await run(opened.store._writing, can_shrink)
+            assert not await run(opened.store._writing, shrink_some)
+    async with opened_store(tmp_path) as opened:
+        assert await run(opened.store._writing, can_shrink)
+
+
 async def test_compacting_needs_the_file_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It answers how large the file was and is, and a file that can shrink comes out of it."""
     monkeypatch.setattr(shrinking, "SMALL_BYTES", 0)

@@ -1,5 +1,6 @@
 """Giving free pages back to the file system: a few at a time while a server runs, or all at once."""
 
+import contextlib
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -63,9 +64,16 @@ def can_shrink(db: sqlite3.Connection) -> bool:
 
 
 def rewrite_if_small(db: sqlite3.Connection) -> None:
-    """Rewrites a file of before, so that it can shrink from now on, unless that would take long."""
+    """Rewrites a file of before, so that it can shrink from now on, unless that would take long.
+
+    Where that fails, as on a disk without room for it, the file is as it was, and can be used.
+    """
     if not can_shrink(db) and _number(db, "page_count") * _number(db, "page_size") <= SMALL_BYTES:
-        rewrite(db)
+        try:
+            rewrite(db)
+        except sqlite3.OperationalError:
+            with contextlib.suppress(sqlite3.OperationalError):
+                db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()  # what it wrote so far takes room
 
 
 def rewrite(db: sqlite3.Connection) -> None:

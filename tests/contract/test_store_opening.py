@@ -251,3 +251,16 @@ async def test_a_migration_that_fails_leaves_nothing(tmp_path: Path, monkeypatch
     async with opened_store(tmp_path) as opened:
         assert (await opened.store.of(DEFAULT_TENANT).session("ses_1")).session_id == "ses_1"
     assert "extra" in dict(row[:2] for row in _schema(opened.path))
+
+
+async def test_a_full_disk_lets_the_log_begin_anew(tmp_path: Path) -> None:
+    """What is in the write-ahead log goes to the file, so that a log that cannot grow is used again."""
+    async with opened_store(tmp_path) as opened:
+        await opened.store.commit(creating())
+        await run(opened.store._writing, lambda db: db.execute("PRAGMA wal_autocheckpoint=0").fetchall())
+        await opened.store.commit(adding(make_message("msg_1", "text " * 200_000)))
+        before = opened.path.stat().st_size
+        await run(opened.store._writing, _limit_pages, 0)
+        with pytest.raises(StorageFull):
+            await opened.store.commit(adding(make_message("msg_2", "text " * 200_000)))
+        assert opened.path.stat().st_size > before + 900_000

@@ -7,6 +7,7 @@ fails, the transaction is repeated with a savepoint for each commit, so that the
 """
 
 import asyncio
+import contextlib
 import sqlite3
 from collections import deque
 from collections.abc import Callable
@@ -234,6 +235,8 @@ class GroupWriter:
             return self._try(db, units, self._apply)
         except Exception as error:
             if self._loss is not None or isinstance(error, sqlite3.OperationalError):
+                if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL:
+                    _reuse_log(db)
                 raise  # the disk or another process, which affects all of them
             return self._try(db, units, self._apply_alone)
 
@@ -287,6 +290,12 @@ class GroupWriter:
             return translate(error) if isinstance(error, sqlite3.Error) else error, []
         db.execute("RELEASE unit")
         return result
+
+
+def _reuse_log(db: sqlite3.Connection) -> None:
+    """Lets SQLite begin its write-ahead log anew: on a full disk it would not grow to where that happens by itself."""
+    with contextlib.suppress(sqlite3.OperationalError):
+        db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
 
 def last_position(db: sqlite3.Connection) -> int:

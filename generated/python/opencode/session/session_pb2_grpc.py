@@ -199,8 +199,8 @@ class SessionServiceServicer:
     def ArchiveSession(self, request, context):
         """Puts a session away: archive_time is set, and lists that ask for sessions that are not archived leave it out. Nothing
         else changes: it can be read, searched and watched, a running turn goes on, and its settings can be changed. A message
-        that a caller sends or appends takes it out again, as StartTurn does. Archiving an archived session changes nothing.
-        The event is session_updated. Idempotent when request_id is set.
+        that a caller sends or appends takes it out again, as StartTurn and RegenerateMessage do. Archiving an
+        archived session changes nothing. The event is session_updated. Idempotent when request_id is set.
         Errors: NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -90,8 +90,8 @@ class SessionServiceStub:
     ArchiveSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.ArchiveSessionRequest, _session_pb2.ArchiveSessionResponse]
     """Puts a session away: archive_time is set, and lists that ask for sessions that are not archived leave it out. Nothing
     else changes: it can be read, searched and watched, a running turn goes on, and its settings can be changed. A message
-    that a caller sends or appends takes it out again, as StartTurn does. Archiving an archived session changes nothing.
-    The event is session_updated. Idempotent when request_id is set.
+    that a caller sends or appends takes it out again, as StartTurn and RegenerateMessage do. Archiving an
+    archived session changes nothing. The event is session_updated. Idempotent when request_id is set.
     Errors: NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT.
     """
     UnarchiveSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.UnarchiveSessionRequest, _session_pb2.UnarchiveSessionResponse]
@@ -161,8 +161,8 @@ class SessionServiceAsyncStub(SessionServiceStub):
     ArchiveSession: _aio.UnaryUnaryMultiCallable[_session_pb2.ArchiveSessionRequest, _session_pb2.ArchiveSessionResponse]  # type: ignore[assignment]
     """Puts a session away: archive_time is set, and lists that ask for sessions that are not archived leave it out. Nothing
     else changes: it can be read, searched and watched, a running turn goes on, and its settings can be changed. A message
-    that a caller sends or appends takes it out again, as StartTurn does. Archiving an archived session changes nothing.
-    The event is session_updated. Idempotent when request_id is set.
+    that a caller sends or appends takes it out again, as StartTurn and RegenerateMessage do. Archiving an
+    archived session changes nothing. The event is session_updated. Idempotent when request_id is set.
     Errors: NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT.
     """
     UnarchiveSession: _aio.UnaryUnaryMultiCallable[_session_pb2.UnarchiveSessionRequest, _session_pb2.UnarchiveSessionResponse]  # type: ignore[assignment]
@@ -295,8 +295,8 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_session_pb2.ArchiveSessionResponse, _abc.Awaitable[_session_pb2.ArchiveSessionResponse]]:
         """Puts a session away: archive_time is set, and lists that ask for sessions that are not archived leave it out. Nothing
         else changes: it can be read, searched and watched, a running turn goes on, and its settings can be changed. A message
-        that a caller sends or appends takes it out again, as StartTurn does. Archiving an archived session changes nothing.
-        The event is session_updated. Idempotent when request_id is set.
+        that a caller sends or appends takes it out again, as StartTurn and RegenerateMessage do. Archiving an
+        archived session changes nothing. The event is session_updated. Idempotent when request_id is set.
         Errors: NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT.
         """
 

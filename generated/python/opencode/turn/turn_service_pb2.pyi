@@ -771,7 +771,7 @@ class SelectAlternativeResponse(_message.Message):
     SEQUENCE_FIELD_NUMBER: _builtins.int
     RESUME_TOKEN_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
-    """The session's sequence just before the change."""
+    """The session's sequence just before the change; its head when nothing changed."""
     resume_token: _builtins.str
     """Give this as resume_token to WatchEvents to see the change and all that follows."""
     def __init__(

@@ -10,7 +10,7 @@ import shlex
 import sys
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -20,10 +20,9 @@ from rich.text import Text
 
 from opencode.event.session_event_pb2 import SessionEvent
 from opencode.message.message_pb2 import Disposition, SendMessageResponse
-from opencode.tool.tool_pb2 import PermissionRequest
 from turnwire.cli.chat import commands
-from turnwire.cli.chat.answers import parse_answer
 from turnwire.cli.chat.history import open_history
+from turnwire.cli.chat.open_requests import Action, OpenRequests
 from turnwire.cli.chat.server_calls import ServerCalls
 from turnwire.cli.chat.session_state import SessionState
 from turnwire.cli.chat.terminal import Terminal
@@ -44,8 +43,6 @@ CHARS_PER_FRAME = 16_384
 
 SEND_PAUSES_SECONDS = (0.5, 1.0, 2.0)
 """Before a message is sent again that may not have come through."""
-
-_Action = Callable[[], Awaitable[None]]
 
 
 async def run_room(connection: Connection, session_id: str, model: str) -> int:
@@ -83,7 +80,7 @@ class Room:
         self._own_requests: set[str] = set()
         self._listed: list[str] = []
         """The sessions of the last /sessions or /search, by number."""
-        self._actions: asyncio.Queue[_Action] = asyncio.Queue()
+        self._actions: asyncio.Queue[Action] = asyncio.Queue()
         """What was typed and is not done yet. Its bound is the patience of the person who types."""
         self._acting: asyncio.Task[None] | None = None
         self._in_flight = False
@@ -102,6 +99,7 @@ class Room:
             on_interrupt=self._interrupt,
             on_reasoning=self._show_reasoning,
         )
+        self._requests = OpenRequests(calls, self._terminal, self._show, self._actions.put_nowait)
 
     @property
     def session_id(self) -> str:
@@ -138,24 +136,12 @@ class Room:
             return True
         if call is not None:
             self._actions.put_nowait(partial(self._command, call))
-        elif self._state.permissions:
-            return self._take_answer(next(iter(self._state.permissions.values())), text)
+        elif self._requests.take(self._state, text):
+            return False  # answers are no part of the history
         else:
             # A space in front makes a message of what would be a command.
             self._actions.put_nowait(partial(self._send, (text[1:] if text.startswith(" /") else text).rstrip()))
         return True
-
-    def _take_answer(self, request: PermissionRequest, text: str) -> bool:
-        answer = parse_answer(text)
-        if text.strip() == "?":
-            self._show(*drawings.whole_request(request))
-        elif answer is None:
-            self._say("Answer the question first: y, a, or n and why. Ctrl-U empties the line.", "yellow")
-            return False
-        else:
-            self._actions.put_nowait(partial(self._calls.answer, request, answer))
-        self._terminal.clear_line()
-        return False  # answers are no part of the history
 
     def _interrupt(self) -> None:
         if self._state.turn_id:
@@ -185,7 +171,7 @@ class Room:
                 self._acting.result()
             self._acting = None
 
-    async def _attempt(self, action: _Action) -> None:
+    async def _attempt(self, action: Action) -> None:
         try:
             await action()
         except grpc.aio.AioRpcError as error:
@@ -352,11 +338,7 @@ class Room:
             self._lost = False
             self._say("[connected again]", "green")
         for event in events:
-            if event.WhichOneof("kind") == "permission_replied":
-                replied = event.permission_replied
-                asked = self._state.permissions.get(replied.permission_id)
-                if asked is not None:
-                    self._transcript.add(drawings.answered(asked.title, replied.response, replied.reason))
+            self._transcript.add(*self._requests.closed(self._state, event))
             self._state.apply(event)
             self._transcript.apply(event)
         if self._state.deleted:
@@ -391,9 +373,8 @@ class Room:
 
     def _live(self) -> list[RenderableType]:
         live = list(self._transcript.live())
-        questions = list(self._state.permissions.values())
-        if questions:
-            live += drawings.question(questions[0], len(questions))
+        if asked := self._requests.live(self._state):
+            live += asked
         elif self._state.turn_id:
             seconds = time.monotonic() - self._state.turn_began_at
             live.append(drawings.running(seconds, self._state.queued, lost=self._lost))

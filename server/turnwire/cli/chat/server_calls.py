@@ -33,7 +33,7 @@ from opencode.session.session_pb2 import (
 from opencode.session.session_pb2_grpc import SessionServiceStub
 from opencode.tool.tool_pb2 import PermissionRequest, PermissionResponse
 from opencode.tool.tool_pb2_grpc import PermissionServiceStub
-from turnwire.cli.chat.answers import Answer
+from turnwire.cli.chat.asking.answers import Answer
 from turnwire.cli.chat.plain.lines import selection
 
 RECALLED_MESSAGES = 8

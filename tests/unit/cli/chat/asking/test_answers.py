@@ -2,7 +2,7 @@
 
 import pytest
 
-from turnwire.cli.chat.answers import MAX_REASON_CHARS, Answer, parse_answer
+from turnwire.cli.chat.asking.answers import MAX_REASON_CHARS, Answer, parse_answer
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,9 @@ class SessionInfo(_message.Message):
     queued_messages: _builtins.int
     """Messages that wait behind the running turn."""
     open_requests: _builtins.int
-    """What the running turn waits for: open permission requests, and calls of client tools that have no result yet."""
+    """What the running turn waits for: open permission requests, open questions of tools, and calls of client tools that have no
+    result yet.
+    """
     @_builtins.property
     def time(self) -> Global___SessionTime:
         """When it was created and last changed."""

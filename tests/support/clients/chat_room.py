@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import AsyncIterator
 from functools import partial
+from typing import Any
 
 from prompt_toolkit.application import create_app_session
 from prompt_toolkit.data_structures import Size
@@ -28,12 +29,27 @@ class Screen(io.StringIO):
     def __init__(self) -> None:
         """Begins empty."""
         super().__init__()
+        self.live = ""
+        """The lines above the prompt that change, without escape codes: on a terminal only what changed is written."""
         self.written = asyncio.Event()
 
     def write(self, text: str) -> int:
         """Takes text."""
         self.written.set()
         return super().write(text)
+
+
+class _WatchedTerminal(Terminal):
+    """Tells a screen what is live."""
+
+    def __init__(self, *, screen: Screen, **more: Any) -> None:
+        super().__init__(**more)
+        self._screen = screen
+
+    def show(self, finished: str, live: str) -> None:
+        super().show(finished, live)
+        self._screen.live = ESCAPES.sub("", live)
+        self._screen.written.set()
 
 
 class Chat:
@@ -71,6 +87,21 @@ class Chat:
         before, self._seen = self._seen, found.end()
         return self.everything[before : found.end()]
 
+    async def has_live(self, *texts: str) -> str:
+        """Waits until the texts stand in this order in the lines above the prompt that change.
+
+        Returns those lines. Raises AssertionError after 20 seconds.
+        """
+        pattern = re.compile(".*?".join(map(re.escape, texts)), re.DOTALL)
+        try:
+            async with asyncio.timeout(20):
+                while not pattern.search(lines := self._screen.live):
+                    self._screen.written.clear()
+                    await self._screen.written.wait()
+        except TimeoutError:
+            raise AssertionError(f"{texts} did not come: {self._screen.live}") from None
+        return lines
+
     async def ended(self) -> None:
         """Waits until the person has ended the chat."""
         async with asyncio.timeout(20):
@@ -88,7 +119,7 @@ async def chatting(address: str, session_id: str = "") -> AsyncIterator[Chat]:
     screen = Screen()
     output = Vt100_Output(screen, lambda: Size(rows=40, columns=100), term="xterm", enable_cpr=False)
     with create_pipe_input() as keys, create_app_session(input=keys, output=output):
-        terminal = partial(Terminal, history=InMemoryHistory(), source=keys, output=output)
+        terminal = partial(_WatchedTerminal, screen=screen, history=InMemoryHistory(), source=keys, output=output)
         async with Connection(address).open_async() as channel:
             room = Room(ServerCalls(channel), "", terminal)
             await room.open(session_id)

@@ -7,6 +7,7 @@ Without the method `server/discover` it speaks version 2025-11-25 at most; clien
 """
 
 import asyncio
+import json
 import sys
 from typing import Annotated, Any
 
@@ -68,6 +69,26 @@ async def needs(link: str) -> str:
     raise UrlElicitationRequiredError(
         [ElicitRequestURLParams(message="Sign in first", url=f"https://example.com/{link}", elicitation_id=link)]
     )
+
+
+ORDER: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "title": "Your name", "pattern": "^[A-Z]"},
+        "size": {"type": "string", "oneOf": [{"const": "s", "title": "Small"}, {"const": "l", "title": "Large"}]},
+        "with": {"type": "array", "items": {"type": "string", "enum": ["milk", "sugar"]}, "default": ["milk"]},
+        "price": {"type": "number", "minimum": 0.5},
+        "hot": {"type": "boolean", "description": "\u202eAs hot\x1b[2J as it is"},
+    },
+    "required": ["name", "size", "hot"],
+}
+
+
+@server.tool()
+async def order(ctx: Context) -> str:
+    """Asks for every kind of value, with control characters in its texts (2025-11-25)."""
+    result = await ctx.session.elicit_form("What\x1b]0;t\x07 do you drink?", ORDER, ctx.request_id)
+    return f"{result.action}: {json.dumps(result.content)}"
 
 
 @server.tool()

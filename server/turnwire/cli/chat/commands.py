@@ -30,6 +30,9 @@ COMMANDS = (
     Command("restore", "", "brings back what /clear took, until the next message"),
     Command("reasoning", "", "shows the newest reasoning whole (Ctrl-O)"),
     Command("abort", "", "ends the answer, and drops the messages that wait"),
+    Command("decline", "WHY", "says no to the question of a tool"),
+    Command("cancel", "", "puts the question of a tool away"),
+    Command("skip", "", "leaves the field of a form out"),
     Command("exit", "", "ends the chat; an answer goes on (Ctrl-D)"),
 )
 """In the order of /help."""

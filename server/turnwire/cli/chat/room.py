@@ -131,14 +131,12 @@ class Room:
 
     def _take_line(self, text: str) -> bool:
         """Takes what was typed; False leaves it in the prompt."""
+        if self._requests.take(self._state, text):
+            return False  # answers are no part of the history
         call = commands.parse_call(text)
-        if not text.strip():
-            return True
         if call is not None:
             self._actions.put_nowait(partial(self._command, call))
-        elif self._requests.take(self._state, text):
-            return False  # answers are no part of the history
-        else:
+        elif text.strip():
             # A space in front makes a message of what would be a command.
             self._actions.put_nowait(partial(self._send, (text[1:] if text.startswith(" /") else text).rstrip()))
         return True
@@ -283,6 +281,11 @@ class Room:
     async def _do_abort(self, _: str) -> None:
         await self._calls.abort(self.session_id)
 
+    async def _do_decline(self, _: str) -> None:
+        self._say("[no tool asks a question]", "yellow")  # else the question has taken it
+
+    _do_cancel = _do_skip = _do_decline
+
     async def _do_exit(self, _: str) -> None:
         self._terminal.end()
 
@@ -308,6 +311,7 @@ class Room:
         self._transcript = Transcript(time.monotonic, self._own_requests)
         self._transcript.remark(*before.take(CHARS_PER_FRAME))
         self._state, self._lost = state, False
+        self._requests.update(state)
 
     def _follow(self, token: str) -> None:
         self._following = asyncio.create_task(self._watch(self._state, token))
@@ -341,6 +345,7 @@ class Room:
             self._transcript.add(*self._requests.closed(self._state, event))
             self._state.apply(event)
             self._transcript.apply(event)
+        self._transcript.add(*self._requests.update(self._state))
         if self._state.deleted:
             self._leave(SessionState(time.monotonic))
             self._say("[the session was deleted; the next message begins a new one]", "yellow")

@@ -16,6 +16,8 @@ from opencode.message.message_pb2 import (
     TextPart,
 )
 from opencode.message.message_pb2_grpc import MessageServiceStub
+from opencode.question.question_pb2 import AnswerQuestionRequest, Question
+from opencode.question.question_pb2_grpc import QuestionServiceStub
 from opencode.search.search_pb2 import SearchMessagesRequest, SearchMessagesResponse
 from opencode.search.search_pb2_grpc import SearchServiceStub
 from opencode.server.server_pb2 import GetServerInfoRequest
@@ -34,6 +36,7 @@ from opencode.session.session_pb2_grpc import SessionServiceStub
 from opencode.tool.tool_pb2 import PermissionRequest, PermissionResponse
 from opencode.tool.tool_pb2_grpc import PermissionServiceStub
 from turnwire.cli.chat.asking.answers import Answer
+from turnwire.cli.chat.asking.filling import Reply
 from turnwire.cli.chat.plain.lines import selection
 
 RECALLED_MESSAGES = 8
@@ -62,6 +65,7 @@ class ServerCalls:
         self._sessions = SessionServiceStub(channel)
         self._search = SearchServiceStub(channel)
         self._permissions = PermissionServiceStub(channel)
+        self._questions = QuestionServiceStub(channel)
 
     async def check(self) -> None:
         """Returns when the server answers and knows the caller."""
@@ -87,6 +91,20 @@ class ServerCalls:
                 response=answer.response,
                 reason=answer.reason,
             )
+        )
+
+    async def answer_question(self, question: Question, reply: Reply, request_id: str) -> None:
+        """Answers a question of a tool. May be repeated with the same `request_id`."""
+        await self._questions.AnswerQuestion(
+            AnswerQuestionRequest(
+                session_id=question.session_id,
+                question_id=question.question_id,
+                action=reply.action,
+                content_json=reply.content_json,
+                reason=reply.reason,
+                request_id=request_id,
+            ),
+            timeout=SEND_SECONDS,
         )
 
     async def session(self, session_id: str) -> SessionInfo:

@@ -3,12 +3,13 @@
 from collections.abc import Callable
 
 from opencode.event.session_event_pb2 import SessionEvent
+from opencode.question.question_pb2 import Question
 from opencode.session.session_pb2 import SessionInfo
 from opencode.tool.tool_pb2 import PermissionRequest
 
 
 class SessionState:
-    """One session: its running turn, what waits, and the questions that are open."""
+    """One session: its running turn, what waits, and the requests to people that are open."""
 
     def __init__(self, clock: Callable[[], float], session_id: str = "") -> None:
         """Begins idle. `clock` gives seconds; "" is a session that its first message will create."""
@@ -20,8 +21,8 @@ class SessionState:
         self.turn_began_at = 0.0
         self.queued = 0
         """Messages that wait."""
-        self.permissions: dict[str, PermissionRequest] = {}
-        """Open permission requests by id, oldest first."""
+        self.requests: dict[str, PermissionRequest | Question] = {}
+        """Open permission requests and questions of tools by id, in the order in which they came."""
         self.deleted = False
 
     def begin_turn(self, turn_id: str) -> None:
@@ -60,17 +61,28 @@ class SessionState:
                     self._end_turn()
             case "queue_changed":
                 self.queued = len(event.queue_changed.entries)
-            case "permission_asked":
-                self._ask(event.permission_asked.permission)
-            case "permission_snapshot":
-                self._ask(event.permission_snapshot.permission)
-            case "permission_replied":
-                self.permissions.pop(event.permission_replied.permission_id, None)
+            case _:
+                self._apply_request(event)
 
-    def _ask(self, request: PermissionRequest) -> None:
-        self.permissions[request.id] = request
+    def _apply_request(self, event: SessionEvent) -> None:
+        match event.WhichOneof("kind"):
+            case "permission_asked":
+                self._ask(event.permission_asked.permission.id, event.permission_asked.permission)
+            case "permission_snapshot":
+                self._ask(event.permission_snapshot.permission.id, event.permission_snapshot.permission)
+            case "permission_replied":
+                self.requests.pop(event.permission_replied.permission_id, None)
+            case "question_asked":
+                self._ask(event.question_asked.question.question_id, event.question_asked.question)
+            case "question_snapshot":
+                self._ask(event.question_snapshot.question.question_id, event.question_snapshot.question)
+            case "question_answered":
+                self.requests.pop(event.question_answered.question_id, None)
+
+    def _ask(self, request_id: str, request: PermissionRequest | Question) -> None:
+        self.requests[request_id] = request
         self.begin_turn(request.turn_id)
 
     def _end_turn(self) -> None:
         self.turn_id = ""
-        self.permissions.clear()
+        self.requests.clear()

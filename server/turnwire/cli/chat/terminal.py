@@ -102,6 +102,12 @@ class Terminal:
         """Empties the prompt."""
         self._session.default_buffer.reset()
 
+    def take_away(self) -> str:
+        """Empties the prompt and returns what was in it."""
+        text = self._session.default_buffer.text
+        self.clear_line()
+        return text
+
     def give_back(self, text: str) -> None:
         """Puts a text into the prompt, unless something else is being typed."""
         if not self._session.default_buffer.text:

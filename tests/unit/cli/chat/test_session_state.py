@@ -6,6 +6,9 @@ from opencode.event.session_event_pb2 import (
     PermissionAsked,
     PermissionReplied,
     PermissionSnapshot,
+    QuestionAnswered,
+    QuestionAsked,
+    QuestionSnapshot,
     QueueChanged,
     SessionDeleted,
     SessionEvent,
@@ -13,6 +16,7 @@ from opencode.event.session_event_pb2 import (
     TurnEnded,
     TurnStarted,
 )
+from opencode.question.question_pb2 import Question
 from opencode.session.session_pb2 import SessionInfo
 from opencode.tool.tool_pb2 import PermissionRequest
 from opencode.turn.turn_pb2 import QueueEntry, Turn
@@ -52,13 +56,25 @@ def test_questions_are_open_until_they_are_answered_by_anybody() -> None:
     """A snapshot brings the same question again."""
     again = SessionEvent(permission_snapshot=PermissionSnapshot(permission=REQUEST))
     state = after(STARTED, ASKED, again)
-    assert list(state.permissions.values()) == [REQUEST]
+    assert list(state.requests.values()) == [REQUEST]
     state.apply(SessionEvent(permission_replied=PermissionReplied(permission_id="p")))
-    assert state.permissions == {}
+    assert state.requests == {}
 
 
 def test_the_end_of_the_turn_closes_its_questions() -> None:
     """Whether or not that was told; so does the end of the session."""
-    assert after(ASKED, ENDED).permissions == {}
+    assert after(ASKED, ENDED).requests == {}
     gone = after(ASKED, SessionEvent(session_deleted=SessionDeleted()))
-    assert (gone.deleted, gone.permissions, gone.turn_id) == (True, {}, "")
+    assert (gone.deleted, gone.requests, gone.turn_id) == (True, {}, "")
+
+
+def test_questions_of_tools_are_open_as_permission_requests_are() -> None:
+    """In the order in which both came, until somebody answers or the turn ends."""
+    question = Question(question_id="q", turn_id="t")
+    asked = SessionEvent(question_asked=QuestionAsked(question=question))
+    again = SessionEvent(question_snapshot=QuestionSnapshot(question=question))
+    state = after(asked, ASKED, again)
+    assert (list(state.requests), state.turn_id) == (["q", "p"], "t")
+    state.apply(SessionEvent(question_answered=QuestionAnswered(question_id="q")))
+    assert list(state.requests) == ["p"]
+    assert after(asked, ENDED).requests == {}

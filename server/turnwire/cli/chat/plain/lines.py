@@ -21,8 +21,10 @@ from opencode.message.message_pb2 import (
 from opencode.message.message_pb2_grpc import MessageServiceStub
 from opencode.model.selection_pb2 import ModelSelection
 from opencode.provider.provider_pb2 import ProviderInfo
+from opencode.question.question_pb2_grpc import QuestionServiceStub
 from opencode.tool.tool_pb2_grpc import PermissionServiceStub
 from turnwire.cli.chat.plain.permission_prompt import PermissionPrompt
+from turnwire.cli.chat.plain.question_prompt import QuestionPrompt
 from turnwire.cli.chat.plain.turn_printer import TurnPrinter
 from turnwire.cli.connection import describe
 
@@ -34,6 +36,7 @@ class Lines:
         """Takes an open channel; the arguments are those of `run_chat`."""
         self._messages = MessageServiceStub(channel)
         self._permissions = PermissionServiceStub(channel)
+        self._questions = QuestionServiceStub(channel)
         self._target = target
         self._session_id = session_id
         self._model = selection(model)
@@ -63,16 +66,18 @@ class Lines:
             session_id=self._session_id, parts=[MessagePart(text=TextPart(text=text))], model=self._model
         )
         printer = TurnPrinter(self._console, self._aside)
-        prompt = PermissionPrompt(self._aside, self._permissions)
+        prompts = (PermissionPrompt(self._aside, self._permissions), QuestionPrompt(self._aside, self._questions))
         try:
-            with _first_interrupt_calls(self._abort, lambda: prompt.asking):
+            with _first_interrupt_calls(self._abort, lambda: any(prompt.asking for prompt in prompts)):
                 for response in self._messages.StreamMessage(StreamMessageRequest(message=request)):
                     if response.HasField("accepted"):
                         self._session_id = response.accepted.session_id
                         if response.accepted.disposition == Disposition.DISPOSITION_QUEUED:
                             self._aside.print(f"queued at position {response.accepted.queue_position}", style="dim")
                     printer.show(response.events)
-                    prompt.answer(response.events)
+                    for event in response.events:
+                        for prompt in prompts:
+                            prompt.answer((event,))
         except grpc.RpcError as error:
             print(f"turnwire: {describe(error)}", file=sys.stderr)
             return 1

@@ -1,6 +1,8 @@
 """How each thing in a conversation looks."""
 
+import json
 import time
+from urllib.parse import urlsplit
 
 from markdown_it import MarkdownIt
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -9,10 +11,13 @@ from rich.segment import Segment
 from rich.text import Text
 
 from opencode.message.content_pb2 import FinishReason, MessageType, SessionMessage, TokenUsage
+from opencode.question.question_pb2 import Question, QuestionAction
 from opencode.search.search_pb2 import SearchHit
 from opencode.session.session_pb2 import SessionInfo, SessionStatus
 from opencode.tool.tool_pb2 import PermissionReply, PermissionRequest, ToolCallState
 from opencode.turn.turn_pb2 import Turn
+from turnwire.cli.chat.asking.filling import Filling
+from turnwire.cli.chat.asking.forms import Field
 from turnwire.cli.chat.plain.turn_printer import finish_reason_name
 from turnwire.cli.chat.view.markdown_blocks import Block
 from turnwire.cli.visible_text import visible
@@ -21,6 +26,8 @@ MAX_ARGUMENTS_CHARS = 200
 MAX_TITLE_CHARS = 60
 MAX_RESULT_CHARS = 600
 MAX_RESULT_LINES = 6
+MAX_CHOICES = 12
+"""Shown above the prompt; "?" shows all of them."""
 MAX_RECALLED_CHARS = 4000
 """Of each text of an older message: what a person needs to know where a conversation was."""
 
@@ -77,13 +84,74 @@ def call(state: ToolCallState) -> RenderableType:
     )
 
 
-def question(request: PermissionRequest, waiting: int) -> list[RenderableType]:
+def permission(request: PermissionRequest, waiting: int) -> list[RenderableType]:
     """Draws an open permission request, and how many there are."""
     others = f" (1 of {waiting})" if waiting > 1 else ""
     return [
         Text.assemble((f"? asks to run{others} ", "bold yellow"), shortened(_line(request.title), MAX_ARGUMENTS_CHARS)),
         Text("  y allows it once, a always in this session, n [why] denies it, ? shows all of it", style="yellow"),
     ]
+
+
+def asked(question: Question) -> list[RenderableType]:
+    """Draws a question of a tool whole: who asks, what, and of a link the address with its host."""
+    tool = f" ({_tool_of(question)})" if _tool_of(question) else ""
+    drawn = [
+        Text.assemble(("\n? ", "bold yellow"), (_line(question.source), "bold yellow"), (f"{tool} asks", "yellow")),
+        Text(_indented(visible(question.prompt).strip("\n"))),
+    ]
+    if question.WhichOneof("form") == "link":
+        url = _line(question.link.url)
+        drawn.append(Text.assemble("  at ", (_host_of(url), "bold"), ", in your browser:"))
+        drawn.append(Text(url, style="bold", overflow="fold"))  # from the first column, so that it is copied whole
+    return [*drawn]
+
+
+def whole_field(field: Field) -> list[RenderableType]:
+    """Draws everything that is known of a field."""
+    choices = [f"  {_choice(field, place)}" for place in range(len(field.choices))]
+    return [Text("\n".join([f"\n{visible(field.title)} ({_line(field.name)})", visible(field.description), *choices]))]
+
+
+def filling(filling: Filling, waiting: int) -> list[RenderableType]:
+    """Draws the question of a tool that is being answered, as far as it is, and how many requests are open."""
+    others = f" (1 of {waiting})" if waiting > 1 else ""
+    source, field = _line(filling.question.source), filling.field
+    drawn = []
+    if field is not None:
+        about = f"{filling.place}: {shortened(_line(field.title), MAX_TITLE_CHARS)}"
+        expects = shortened(_line(field.expects), MAX_ARGUMENTS_CHARS)
+        drawn.append(Text.assemble((f"? {source}{others} asks, {about} ", "bold yellow"), (f"({expects})", "yellow")))
+        if field.description:
+            drawn.append(Text(f"  {shortened(_line(field.description), MAX_RESULT_CHARS)}"))
+        drawn += [Text(f"  {shortened(_choice(field, place), 80)}") for place in range(len(field.choices))][
+            :MAX_CHOICES
+        ]
+        if len(field.choices) > MAX_CHOICES:
+            drawn.append(note(f"  … and {len(field.choices) - MAX_CHOICES} more"))
+    else:
+        prompt = shortened(_line(filling.question.prompt), MAX_ARGUMENTS_CHARS)
+        drawn.append(Text.assemble((f"? {source}{others} asks: ", "bold yellow"), prompt))
+        for place, (title, value) in enumerate(filling.filled, 1):
+            words = shortened(_line(value), MAX_ARGUMENTS_CHARS) if value else "(left out)"
+            drawn.append(Text(f"  {place} {shortened(_line(title), MAX_TITLE_CHARS)}: {words}"))
+    if filling.problem:
+        drawn.append(Text(f"  {shortened(_line(filling.problem), MAX_RESULT_CHARS)}", style="red"))
+    how = "… sends the answer" if filling.is_sending else f"{filling.how}, ? shows all of it"
+    return [*drawn, Text(f"  {shortened(_line(how), MAX_RESULT_CHARS)}", style="yellow")]
+
+
+def question_closed(question: Question, action: int, reason: str) -> Text:
+    """Draws how the question of a tool was closed."""
+    words = {
+        QuestionAction.QUESTION_ACTION_ACCEPT: "answered",
+        QuestionAction.QUESTION_ACTION_DECLINE: "declined",
+        QuestionAction.QUESTION_ACTION_CANCEL: "put away",
+        QuestionAction.QUESTION_ACTION_EXPIRED: "nobody answered in time",
+    }
+    why = f": {_line(reason)}" if reason else ""
+    what = shortened(f"{_line(question.source)}: {_line(question.prompt)}", 80)
+    return note(f"{words.get(action, 'closed')}{why}: {what}")  # type: ignore[call-overload]
 
 
 def running(seconds: float, queued: int, *, lost: bool) -> Text:
@@ -103,7 +171,7 @@ def whole_request(request: PermissionRequest) -> list[RenderableType]:
     ]
 
 
-def answered(title: str, reply: int, reason: str) -> Text:
+def permission_closed(title: str, reply: int, reason: str) -> Text:
     """Draws how a permission request was closed."""
     words = {
         PermissionReply.PERMISSION_REPLY_ONCE: "allowed once",
@@ -203,6 +271,27 @@ def _used(turn: Turn) -> str:
     if turn.HasField("cost_pico_usd"):
         facts.append(f"${turn.cost_pico_usd / 1e12:.6f}")
     return " · ".join(facts)
+
+
+def _tool_of(question: Question) -> str:
+    try:
+        tool = json.loads(question.metadata_json or "{}").get("tool", "")
+    except (ValueError, AttributeError, RecursionError):
+        return ""
+    return _line(tool) if isinstance(tool, str) else ""
+
+
+def _host_of(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _choice(field: Field, place: int) -> str:
+    value, title = field.choices[place]
+    words = _line(title) if title == value else f"{_line(title)} ({_line(value)})"
+    return f"{place + 1} {words}" if field.has_numbers else words
 
 
 def _line(text: str) -> str:

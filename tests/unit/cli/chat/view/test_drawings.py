@@ -1,5 +1,7 @@
 """How things look."""
 
+import json
+
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -12,8 +14,10 @@ from opencode.message.content_pb2 import (
     TextContent,
     TokenUsage,
 )
+from opencode.question.question_pb2 import LinkForm, Question, SchemaForm
 from opencode.tool.tool_pb2 import PermissionReply, PermissionRequest, ToolCallState
 from opencode.turn.turn_pb2 import Turn
+from turnwire.cli.chat.asking.filling import Filling
 from turnwire.cli.chat.view import drawings
 from turnwire.cli.chat.view.canvas import draw
 from turnwire.cli.chat.view.markdown_blocks import Block
@@ -71,7 +75,7 @@ def test_a_running_turn_says_how_to_end_it() -> None:
 
 def test_a_question_says_what_may_be_typed() -> None:
     """And how many wait."""
-    shown = text_of(*drawings.question(PermissionRequest(title="fs.write {}"), 2))
+    shown = text_of(*drawings.permission(PermissionRequest(title="fs.write {}"), 2))
     assert shown.startswith("? asks to run (1 of 2) fs.write {}\n")
     assert "y allows it once" in shown
 
@@ -86,7 +90,7 @@ def test_a_question_says_what_may_be_typed() -> None:
 )
 def test_an_answered_question_says_how(reply: int, words: str) -> None:
     """Newer answers have no word."""
-    assert text_of(drawings.answered("t", reply, "why")) == f"{words}\n"
+    assert text_of(drawings.permission_closed("t", reply, "why")) == f"{words}\n"
 
 
 def test_the_end_of_a_turn_says_what_it_used() -> None:
@@ -115,3 +119,35 @@ def test_messages_of_before_are_shortened() -> None:
 def test_times_have_the_unit_that_fits() -> None:
     """Seconds, then minutes."""
     assert [drawings.duration(seconds) for seconds in (0.04, 59.9, 61)] == ["0.0 s", "59.9 s", "1 min 1 s"]
+
+
+def test_a_question_of_a_tool_shows_who_asks_and_all_of_its_address() -> None:
+    """Without what steers a terminal, and without lines that look like the chat's own."""
+    link = LinkForm(url="https://example.com/" + "x" * 300)
+    asked = Question(source="ask", prompt="\x1b[2JGo\n> y", metadata_json='{"tool": "ask.go"}', link=link)
+    shown = text_of(*drawings.asked(asked))
+    assert shown.startswith("\n? ask (ask.go) asks\n  [2JGo\n  > y\n  at example.com, in your browser:\nhttps://")
+    assert link.url in shown.replace("\n", "")
+    assert text_of(*drawings.asked(Question(source="a", prompt="p", metadata_json="[", link=LinkForm(url="//[")))) == (
+        "\n? a asks\n  p\n  at , in your browser:\n//[\n"
+    )
+
+
+def test_a_field_shows_its_first_choices() -> None:
+    """All of them on demand, so that the prompt stays in sight."""
+    schema = {"type": "object", "properties": {"x": {"type": "string", "enum": [f"c{number}" for number in range(40)]}}}
+    asked = Filling(Question(source="ask", schema=SchemaForm(schema_json=json.dumps(schema))))
+    shown = text_of(*drawings.filling(asked, 2))
+    assert shown.startswith("? ask (1 of 2) asks, 1 of 1: x (one of the choices, optional)\n  1 c0\n")
+    assert "  12 c11\n  … and 28 more\n" in shown
+    assert asked.field is not None
+    assert "  40 c39\n" in text_of(*drawings.whole_field(asked.field))
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [(1, "answered: why: s: p"), (2, "declined: why: s: p"), (3, "put away: why: s: p"), (99, "closed: why: s: p")],
+)
+def test_how_a_question_was_closed_is_told(action: int, words: str) -> None:
+    """By whomever; what was filled in is not in it."""
+    assert text_of(drawings.question_closed(Question(source="s", prompt="p"), action, "why")) == f"{words}\n"

@@ -354,16 +354,6 @@ async def test_a_question_expires(tmp_path: Path) -> None:
             assert late.reason == "QUESTION_ALREADY_ANSWERED"
 
 
-async def test_a_call_waits_longer_for_a_person_than_it_may_run(tmp_path: Path) -> None:
-    """The time limit of calls stands still while a question is open."""
-    toml = asker("old", 'protocol = "handshake"', "timeout_seconds = 0.5", "one_call_at_a_time = true")
-    async with mcp_client(tmp_path, toml) as client:
-        accepted, (question,) = await asked(client, PAINT.format("old"))
-        await asyncio.sleep(0.7)
-        await client.questions.AnswerQuestion(answer(question, QUESTION_ACTION_ACCEPT, RED))
-        assert await output_of(client, accepted) == "the door is red, 2 times"
-
-
 async def test_calls_one_at_a_time_can_all_ask(tmp_path: Path) -> None:
     """With that setting a program of 2025-11-25 asks for each of its calls, one after the other."""
     async with mcp_client(tmp_path, asker("old", 'protocol = "handshake"', "one_call_at_a_time = true")) as client:

@@ -1,0 +1,127 @@
+"""One running call: its time, and the questions that it asks."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from tests.support.fakes.loop import elapse, settled
+from turnwire.domain.conversation.questions import LinkForm, QuestionAction, QuestionReply
+from turnwire.ports.tools import NewQuestion, QuestionRefused
+from turnwire.tools.mcp.running_call import MAX_REFUSALS, RunningCall, TooManyQuestionsError
+
+QUESTION = NewQuestion(prompt="Go", form=LinkForm(url="https://example.com/"))
+REPLY = QuestionReply(QuestionAction.ACCEPT)
+
+
+class Person:
+    """Answers when the test says so."""
+
+    def __init__(self) -> None:
+        """Has not been asked."""
+        self.replies: list[asyncio.Future[QuestionReply]] = []
+
+    async def __call__(self, _: NewQuestion) -> QuestionReply:
+        """Waits for the reply."""
+        self.replies.append(asyncio.get_running_loop().create_future())
+        return await self.replies[-1]
+
+
+async def test_the_time_of_a_call_stands_still_while_a_person_is_asked() -> None:
+    """However long that takes; what was used before counts."""
+    person = Person()
+    call = RunningCall(person)
+
+    async def work() -> None:
+        await asyncio.sleep(6)
+        await call.ask(QUESTION)
+        await asyncio.sleep(6)
+
+    running = asyncio.create_task(call.run(work(), 10.0, "call"))
+    await elapse(timedelta(seconds=6))
+    await elapse(timedelta(hours=1))
+    assert (len(person.replies), running.done()) == (1, False)
+    person.replies[0].set_result(REPLY)
+    await elapse(timedelta(seconds=3))
+    assert not running.done()
+    await elapse(timedelta(seconds=2))
+    with pytest.raises(TimeoutError):
+        await running
+
+
+async def test_a_call_returns_what_it_says_within_its_time() -> None:
+    """With the replies that it got."""
+    person = Person()
+    call = RunningCall(person)
+    running = asyncio.create_task(call.run(call.ask(QUESTION), 10.0, "call"))
+    await settled()
+    person.replies[0].set_result(REPLY)
+    assert await running == REPLY
+    assert call.is_over
+
+
+async def test_the_end_of_a_call_withdraws_its_questions() -> None:
+    """Who asks for it in another task is refused, and not cancelled; so is who asks after the end."""
+    person, ending = Person(), asyncio.Event()
+    call = RunningCall(person)
+    running = asyncio.create_task(call.run(ending.wait(), 10.0, "call"))
+    asking = asyncio.create_task(call.ask(QUESTION))
+    await settled()
+    ending.set()
+    await running
+    for late in (asking, call.ask(QUESTION)):
+        with pytest.raises(QuestionRefused, match="has ended"):
+            await late
+    assert person.replies[0].cancelled()
+
+
+async def test_a_question_that_is_taken_back_lets_time_go_on() -> None:
+    """The server cancels its own request; the call's time is limited again."""
+    person = Person()
+    call = RunningCall(person)
+    running = asyncio.create_task(call.run(asyncio.Event().wait(), 10.0, "call"))
+    asking = asyncio.create_task(call.ask(QUESTION))
+    await elapse(timedelta(hours=1))
+    asking.cancel()
+    await asyncio.wait((asking,))
+    assert not running.done()
+    await elapse(timedelta(seconds=11))
+    with pytest.raises(TimeoutError):
+        await running
+    assert person.replies[0].cancelled()
+
+
+async def test_a_call_that_asks_on_in_vain_ends() -> None:
+    """After a number of refusals, of which it was told each."""
+    refused = 0
+
+    async def refuse(_: NewQuestion) -> QuestionReply:
+        raise QuestionRefused("not valid")
+
+    call = RunningCall(refuse)
+
+    async def work() -> None:
+        nonlocal refused
+        while True:
+            try:
+                await call.ask(QUESTION)
+            except QuestionRefused:
+                refused += 1
+            await asyncio.sleep(0)
+
+    with pytest.raises(TooManyQuestionsError):
+        await call.run(work(), 10.0, "call")
+    assert refused >= MAX_REFUSALS
+
+
+async def test_a_cancelled_call_ends_with_its_questions() -> None:
+    """As at an abort."""
+    person = Person()
+    call = RunningCall(person)
+    running = asyncio.create_task(call.run(call.ask(QUESTION), 10.0, "call"))
+    await settled()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await settled()
+    assert (call.is_over, person.replies[0].cancelled()) == (True, True)

@@ -30,6 +30,7 @@ from opencode.message.message_pb2 import (
     AppendMessageRequest,
     SendMessageRequest,
 )
+from opencode.question.question_pb2 import QUESTION_ACTION_DECLINE, AnswerQuestionRequest, ListQuestionsRequest
 from opencode.session.session_pb2 import (
     ClearSessionRequest,
     DeleteSessionRequest,
@@ -370,6 +371,12 @@ async def test_turns_of_tenants_continue_after_a_restart(tmp_path: Path) -> None
                     assert asked.session_id == its.session_id
                     answer = PermissionResponse(session_id=its.session_id, permission_id=asked.id, response="reject")
                     await client.permissions.RespondToPermission(answer)
+                for question in (await client.questions.ListQuestions(ListQuestionsRequest())).questions:
+                    assert question.session_id == its.session_id
+                    declined = AnswerQuestionRequest(
+                        session_id=its.session_id, question_id=question.question_id, action=QUESTION_ACTION_DECLINE
+                    )
+                    await client.questions.AnswerQuestion(declined)
                 for call_id, lease_id in ((its.waiting_call_id, ""), (its.leased_call_id, its.lease_id)):
                     result = SubmitToolResultRequest(
                         session_id=its.session_id, tool_call_id=call_id, lease_id=lease_id, output="seen"

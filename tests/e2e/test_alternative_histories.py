@@ -9,15 +9,26 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from opencode.message.content_pb2 import MESSAGE_TYPE_USER, SessionMessage
-from opencode.message.message_pb2 import AppendMessageRequest, ListMessagesRequest
+from opencode.message.message_pb2 import AbortSessionRequest, AppendMessageRequest, ListMessagesRequest
 from opencode.session.session_pb2 import ClearSessionRequest, RestoreSessionRequest, RevertSessionRequest
+from opencode.turn.turn_pb2 import BUSY_POLICY_INTERRUPT
 from opencode.turn.turn_service_pb2 import (
     ListAlternativesRequest,
     RegenerateMessageRequest,
     SelectAlternativeRequest,
     StartTurnRequest,
 )
-from tests.support.clients.conversation import messages_of, new_session, refusal_of, talk, text, watching
+from tests.support.clients.conversation import (
+    FOREVER,
+    ask,
+    messages_of,
+    new_session,
+    refusal_of,
+    talk,
+    text,
+    turn_ended,
+    watching,
+)
 from tests.support.clients.rereading import Reader
 from tests.support.oracles.conversation_tree import ConversationTree
 from tests.support.oracles.fold import comparable
@@ -177,3 +188,30 @@ async def test_the_path_is_one_line_of_the_tree(server: Client, history: list[tu
     async with watching(server, author.session_id, after_sequence=0) as watch:
         await reader.follow(watch, listed.sequence)
     assert comparable(reader.fold.listed()) == comparable(listed.messages)
+
+
+async def test_a_slow_client_is_not_led_back_by_older_snapshots(server: Client) -> None:
+    """What it reads late, behind a list that is newer, neither revives an answer nor lets a message wait again."""
+    session_id = await new_session(server)
+    first = await talk(server, "one", session_id)
+    answer = (await messages_of(server, session_id))[1].message_id
+    again = RegenerateMessageRequest(session_id=session_id, message_id=first.message_id)
+    made = await server.turns.RegenerateMessage(again)
+    async with watching(server, session_id, resume_token=made.resume_token) as watch:
+        await watch.until_turn_ended(made.turn.turn_id)
+    request = SelectAlternativeRequest(session_id=session_id, message_id=answer)
+    await server.turns.SelectAlternative(request)
+    running = await server.messages.SendMessage(ask(FOREVER, session_id, busy_policy=BUSY_POLICY_INTERRUPT))
+    waiting = await server.messages.SendMessage(ask("two", session_id))
+    reader = Reader(server, session_id)
+    async with watching(server, session_id, after_sequence=0) as watch:
+        await watch.until_kind("message_snapshot")
+        await watch.until_kind("caught_up")
+        await server.messages.AbortSession(AbortSessionRequest(session_id=session_id, keep_queue=True))
+        await turn_ended(server, running)
+        await turn_ended(server, waiting)
+        selected = await server.turns.SelectAlternative(request)
+        for event in list(watch.events):
+            await reader.take(event)
+        await reader.follow(watch, selected.sequence)
+    assert comparable(reader.fold.listed()) == comparable(await messages_of(server, session_id))

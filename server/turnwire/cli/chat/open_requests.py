@@ -119,8 +119,8 @@ class OpenRequests:
         self._terminal.clear_line()
         if text.strip() == "?":
             self._show(*drawings.asked(filling.question))
-            if filling.field is not None:
-                self._show(*drawings.whole_field(filling.field))
+            field = filling.field
+            self._show(*(drawings.filled(filling) if field is None else drawings.whole_field(field)))
             return
         reply = filling.take(text)
         if reply is not None:

@@ -26,8 +26,8 @@ MAX_ARGUMENTS_CHARS = 200
 MAX_TITLE_CHARS = 60
 MAX_RESULT_CHARS = 600
 MAX_RESULT_LINES = 6
-MAX_CHOICES = 12
-"""Shown above the prompt; "?" shows all of them."""
+MAX_CHOICES = 6
+"""And fields, above the prompt of a small terminal; "?" shows all of them."""
 MAX_RECALLED_CHARS = 4000
 """Of each text of an older message: what a person needs to know where a conversation was."""
 
@@ -123,7 +123,7 @@ def filling(filling: Filling, waiting: int) -> list[RenderableType]:
         expects = shortened(_line(field.expects), MAX_ARGUMENTS_CHARS)
         drawn.append(Text.assemble((f"? {source}{others} asks, {about} ", "bold yellow"), (f"({expects})", "yellow")))
         if field.description:
-            drawn.append(Text(f"  {shortened(_line(field.description), MAX_RESULT_CHARS)}"))
+            drawn.append(Text(f"  {shortened(_line(field.description), MAX_ARGUMENTS_CHARS)}"))
         drawn += [Text(f"  {shortened(_choice(field, place), 80)}") for place in range(len(field.choices))][
             :MAX_CHOICES
         ]
@@ -132,13 +132,24 @@ def filling(filling: Filling, waiting: int) -> list[RenderableType]:
     else:
         prompt = shortened(_line(filling.question.prompt), MAX_ARGUMENTS_CHARS)
         drawn.append(Text.assemble((f"? {source}{others} asks: ", "bold yellow"), prompt))
-        for place, (title, value) in enumerate(filling.filled, 1):
-            words = shortened(_line(value), MAX_ARGUMENTS_CHARS) if value else "(left out)"
-            drawn.append(Text(f"  {place} {shortened(_line(title), MAX_TITLE_CHARS)}: {words}"))
+        drawn += filled(filling)[:MAX_CHOICES]
+        if len(filling.filled) > MAX_CHOICES:
+            drawn.append(note(f"  … and {len(filling.filled) - MAX_CHOICES} more"))
     if filling.problem:
         drawn.append(Text(f"  {shortened(_line(filling.problem), MAX_RESULT_CHARS)}", style="red"))
     how = "… sends the answer" if filling.is_sending else f"{filling.how}, ? shows all of it"
     return [*drawn, Text(f"  {shortened(_line(how), MAX_RESULT_CHARS)}", style="yellow")]
+
+
+def filled(filling: Filling) -> list[Text]:
+    """Draws what was filled in so far, a field in each line with its number."""
+    return [
+        Text(
+            f"  {place} {shortened(_line(title), MAX_TITLE_CHARS)}: "
+            f"{shortened(_line(value), MAX_ARGUMENTS_CHARS) if value else '(left out)'}"
+        )
+        for place, (title, value) in enumerate(filling.filled, 1)
+    ]
 
 
 def question_closed(question: Question, action: int, reason: str) -> Text:

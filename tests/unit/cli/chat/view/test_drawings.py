@@ -139,9 +139,20 @@ def test_a_field_shows_its_first_choices() -> None:
     asked = Filling(Question(source="ask", schema=SchemaForm(schema_json=json.dumps(schema))))
     shown = text_of(*drawings.filling(asked, 2))
     assert shown.startswith("? ask (1 of 2) asks, 1 of 1: x (one of the choices, optional)\n  1 c0\n")
-    assert "  12 c11\n  … and 28 more\n" in shown
+    assert "  6 c5\n  … and 34 more\n" in shown
     assert asked.field is not None
     assert "  40 c39\n" in text_of(*drawings.whole_field(asked.field))
+
+
+def test_a_form_of_many_fields_leaves_room_for_how_to_answer() -> None:
+    """The rest of what was filled in is shown on demand."""
+    schema = {"type": "object", "properties": {f"f{number}": {"type": "string"} for number in range(20)}}
+    asked = Filling(Question(source="ask", prompt="p", schema=SchemaForm(schema_json=json.dumps(schema))))
+    for number in range(20):
+        asked.take(f"v{number}")
+    shown = text_of(*drawings.filling(asked, 1))
+    assert "  6 f5: v5\n  … and 14 more\n  y sends it" in shown
+    assert "  20 f19: v19\n" in text_of(*drawings.filled(asked))
 
 
 @pytest.mark.parametrize(

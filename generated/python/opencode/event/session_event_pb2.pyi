@@ -1223,7 +1223,7 @@ class ConversationChanged(_message.Message):
     """The last message that stays. Absent: none does."""
     reread: _builtins.bool
     """True when messages came without message_added. Then a client reads ListMessages, keeps what that answers in place of
-    all that it held, and skips events up to the sequence that it answers.
+    all that it held, and begins a watch from the resume token that it answers.
     """
     def __init__(
         self,
@@ -1323,7 +1323,7 @@ Global___Heartbeat: _TypeAlias = Heartbeat  # noqa: Y015
 class Resync(_message.Message):
     """Reports that the following events do not continue what the client holds of the session that the event names; of all
     sessions when a watch of all gets it with an empty session_id. Duty of a client: drop what it holds, read ListMessages,
-    and skip events up to the sequence that it answers.
+    and begin a watch from the resume token that it answers.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

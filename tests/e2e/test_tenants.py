@@ -243,7 +243,7 @@ def _is_end(method: MethodDescriptor, caller: Caller, answers: Sequence[Any]) ->
     shown = "".join(map(str, answers))
     if method.name != "SubscribeGlobalEvents" or "the end" not in shown:
         return False
-    return all(call_id in shown for call_id in (caller.mine.waiting_call_id, caller.mine.leased_call_id))
+    return all(call_id in shown for call_id in caller.mine.open_call_ids)
 
 
 def _merged(answers: Sequence[Message]) -> Message:

@@ -61,6 +61,8 @@ class Belongings:
     """A tool call whose result is the client's."""
     leased_call_id: str = ""
     """Another one, which is claimed."""
+    open_call_ids: list[str] = field(default_factory=list)
+    """These two, and the calls that wait for a person."""
     lease_id: str = ""
     ended_call_id: str = ""
     """A tool call of an ended turn."""
@@ -121,6 +123,8 @@ async def acquire(client: Client, tenant: str, name: str) -> Belongings:
     for message in await messages_of(client, mine.session_id):
         for part in message.parts:
             if part.HasField("tool_use"):
+                if part.tool_use.name != "nothing":
+                    mine.open_call_ids.append(part.tool_use.id)
                 if part.tool_use.name == "look":
                     mine.waiting_call_id = part.tool_use.id
                 elif part.tool_use.name == "hold":

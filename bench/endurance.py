@@ -24,6 +24,9 @@ from bench.model_provider import model_name
 TURNS, PER_SECOND = 500, 50
 SECONDS, QUICK_SECONDS, BARE_SECONDS = 600, 20, 20
 PERIODS = 10
+SENDS_AT_ONCE = 50
+START_SECONDS = 60.0
+"""For the start of all turns and the first deltas of each: their answers are longer by this."""
 WARM_SECONDS = 5.0
 """Left out at the beginning: all sessions start at once."""
 WANTED_P99_MS = 1_000.0
@@ -43,6 +46,46 @@ class Seen:
     batches: int = 0
 
 
+class Watchers:
+    """Reads streams for as long as it is open, and counts the deltas while it looks."""
+
+    def __init__(self, streams: list[Any]) -> None:
+        """Takes open calls, which it cancels at its end."""
+        self._streams = streams
+        self._seen: Seen | None = None
+
+    async def __aenter__(self) -> "Watchers":
+        self._tasks = [asyncio.create_task(self._read(stream)) for stream in self._streams]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for stream in self._streams:
+            stream.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
+
+    async def look(self, seconds: float) -> list[Seen]:
+        """Returns what came in each of the periods that the time consists of."""
+        periods = []
+        for _ in range(PERIODS):
+            self._seen = Seen()
+            periods.append(self._seen)
+            await asyncio.sleep(seconds / PERIODS)
+        self._seen = None
+        return periods
+
+    async def _read(self, stream: Any) -> None:
+        newest = 0
+        while (batch := await stream.read()) is not grpc.aio.EOF:
+            now, seen = time.monotonic_ns(), self._seen
+            moments = [moment for digits in _MOMENT.findall(batch) if (moment := int(digits)) > newest]
+            newest = max(moments, default=newest)  # a snapshot repeats the text
+            if seen is not None and moments:
+                seen.batches += 1
+                seen.milliseconds.extend((now - moment) / 1e6 for moment in moments)
+
+
 async def measure(folder: Path, quick: bool) -> None:
     """Prints waiting times by period, processor time, memory and file."""
     seconds = QUICK_SECONDS if quick else SECONDS
@@ -58,10 +101,10 @@ async def measure(folder: Path, quick: bool) -> None:
             f'base_url = "http://{provider.address}/v1"\n'
         )
         async with turnwire(folder, toml) as server, connect(server.address) as client:
-            async with _streams(client, seconds + 60) as streams:
+            async with _streams(client, seconds + START_SECONDS) as watchers:
                 await asyncio.sleep(WARM_SECONDS)
                 before = server.cpu_seconds(), server.resident_bytes()
-                periods = await _read(streams, seconds)
+                periods = await watchers.look(seconds)
                 used = server.cpu_seconds() - before[0]
                 grown = server.resident_bytes() - before[1]
             _show(periods, bare, used, grown, seconds)
@@ -99,47 +142,25 @@ async def _bare(folder: Path, provider: Child) -> Seen:
     }
     async with bare_server(folder) as server, connect(server.address) as client:
         streams = [await client.bare_stream(Method.RELAY, json.dumps(request).encode()) for _ in range(TURNS)]
-        await asyncio.gather(_read(streams, WARM_SECONDS))
-        periods = await _read(streams, BARE_SECONDS)
-        for stream in streams:
-            stream.cancel()
+        async with Watchers(streams) as watchers:
+            await asyncio.sleep(WARM_SECONDS)
+            periods = await watchers.look(BARE_SECONDS)
     return Seen([one for period in periods for one in period.milliseconds], sum(period.batches for period in periods))
 
 
 @contextlib.asynccontextmanager
-async def _streams(client: Client, seconds: float) -> AsyncIterator[list[Any]]:
-    model = f"local/{model_name(int(seconds * PER_SECOND * 2), PER_SECOND)}"
+async def _streams(client: Client, seconds: float) -> AsyncIterator[Watchers]:
+    model = f"local/{model_name(int(seconds * PER_SECOND), PER_SECOND)}"
     sessions = [await client.create_session() for _ in range(TURNS)]
     streams = [await client.watch(session_id) for session_id in sessions]
-    for session_id in sessions:
-        await client.send(session_id, "go", model)
-    try:
-        yield streams
-    finally:
-        for stream in streams:
-            stream.cancel()
-        await asyncio.gather(*(client.abort(session_id) for session_id in sessions))
+    async with Watchers(streams) as watchers:
+        started = time.monotonic()
+        slots = asyncio.Semaphore(SENDS_AT_ONCE)
 
+        async def send(session_id: str) -> None:
+            async with slots:
+                await client.send(session_id, "go", model)
 
-async def _read(streams: list[Any], seconds: float) -> list[Seen]:
-    """Reads all streams for a time. Returns what came in each of the periods that it consists of."""
-    periods = [Seen() for _ in range(PERIODS)]
-    started = time.monotonic_ns()
-    length = int(seconds * 1e9 / PERIODS)
-
-    async def read(stream: Any) -> None:
-        newest = started
-        while (batch := await stream.read()) is not grpc.aio.EOF:
-            now = time.monotonic_ns()
-            number = (now - started) // length
-            if number >= PERIODS:
-                return
-            periods[number].batches += 1
-            for digits in _MOMENT.findall(batch):
-                moment = int(digits)
-                if moment > newest:  # a snapshot repeats the text
-                    newest = moment
-                    periods[number].milliseconds.append((now - moment) / 1e6)
-
-    await asyncio.gather(*(read(stream) for stream in streams))
-    return periods
+        await asyncio.gather(*(send(session_id) for session_id in sessions))
+        report.note(f"all {TURNS} turns were accepted within {time.monotonic() - started:.1f} s")
+        yield watchers

@@ -98,8 +98,10 @@ async def test_tools_are_listed_with_source_schema_and_state(client: Client) -> 
 
 async def test_a_call_runs_and_its_result_goes_back_to_the_model(client: Client) -> None:
     """It is pending, running, then has its result; the turn ends in order."""
-    accepted = await client.messages.SendMessage(ask('/tool test.add {"a": 1, "b": 2}'))
-    async with watching(client, accepted.session_id, after_sequence=accepted.sequence) as watch:
+    session_id = await new_session(client)
+    async with watching(client, session_id) as watch:
+        await watch.until_kind("caught_up")
+        accepted = await client.messages.SendMessage(ask('/tool test.add {"a": 1, "b": 2}', session_id))
         ended = await watch.until_turn_ended(accepted.turn_id)
     assert ended.turn_ended.turn.finish_reason == FINISH_REASON_STOP
     updates = [event.tool_call_updated.state for event in watch.events if event.HasField("tool_call_updated")]

@@ -90,9 +90,14 @@ async def session_of(client: Client, session_id: str) -> Any:
 
 async def messages_of(client: Client, session_id: str) -> list[SessionMessage]:
     """Returns all messages of a session in full."""
-    return list(
-        (await client.messages.ListMessages(ListMessagesRequest(session_id=session_id, page_size=1000))).messages
-    )
+    request = ListMessagesRequest(session_id=session_id, page_size=1000)
+    messages: list[SessionMessage] = []
+    while True:
+        page = await client.messages.ListMessages(request)
+        messages += page.messages
+        if not page.next_page_token:
+            return messages
+        request.page_token = page.next_page_token
 
 
 async def displayed(client: Client, session_id: str) -> list[Any]:

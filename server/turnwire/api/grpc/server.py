@@ -12,6 +12,7 @@ from turnwire.api.grpc.reflection import reflection_handlers
 from turnwire.api.grpc.tls import ServerCertificates
 from turnwire.api.grpc.tracing import CallTracing
 from turnwire.api.grpc.unix_socket import SocketAccess, is_taken, socket_access, socket_path
+from turnwire.api.grpc.wakeups import unblocked_wakeups
 from turnwire.api.registry import Service
 from turnwire.ports.telemetry.tracing import NO_TRACER, Tracer
 
@@ -33,7 +34,8 @@ class GrpcServer:
         tracer: Starts the spans of calls; without one, calls have no interceptor and cost nothing more.
         """
         interceptors = () if tracer is NO_TRACER else (CallTracing(tracer),)
-        self._server = grpc.aio.server(interceptors=interceptors, options=_options(max_message_bytes))
+        with unblocked_wakeups():
+            self._server = grpc.aio.server(interceptors=interceptors, options=_options(max_message_bytes))
         self._health = Health()
         self._certificates = certificates
 

@@ -4,10 +4,15 @@ A provider can send faster than anything else here works. Each event that is rea
 encoding for watchers, noting what is to be saved. So the events that one turn of the loop works on are counted, over
 all streams together. What does not fit waits for the next turn, in the order of asking; between two turns the loop does
 what else is ready. A stream that waits is not read: the network slows its provider down, and nothing grows in memory.
+
+A read costs more than an event in it: wake-ups, a save, and a write to each watcher. So the reads of all streams have a
+pace. Where more are wanted, each stream is read less often, has more to read, and the same events cost less.
 """
 
 import asyncio
+import contextlib
 from collections import deque
+from collections.abc import Iterator
 
 EVENTS_PER_TURN = 64
 """About half a millisecond of work; what another session sends passes the loop a few times on its way to a watcher. A
@@ -16,10 +21,24 @@ turn may have twice as many, because counting begins anew within it."""
 EVENTS_AT_ONCE = 16
 """Most events that one stream takes before others that wait have theirs."""
 
+READS_PER_SECOND = 3_000
+"""Most reads of all streams together. With one watcher each a read costs about 150 µs: half of the loop."""
+
+READS_OF_MANY = 500_000
+"""Divided by the number of streams: their reads a second where that is less. 500 streams of 50 a second leave the loop
+time for 1,000 reads."""
+
+LONGEST_REST_SECONDS = 0.5
+"""Most time between two reads of a stream that has more, while the pace above allows it: up to 1,500 streams."""
+
+READS_AT_ONCE = 64
+"""That are not spread over time, because streams do not send in step."""
+
 
 class LoopShare:
-    """Counts the events of each turn of the event loop. Used on one event loop only.
+    """Counts the events of each turn of the event loop, and the reads. Used on one event loop only.
 
+    `_next_read` is when the next read is due at the pace; it is behind the clock by at most `READS_AT_ONCE` reads.
     `_waiting` holds streams in the order in which they asked, each at most once; `_next_turn` lets them go on.
     """
 
@@ -31,6 +50,32 @@ class LoopShare:
         self._left = events_per_turn
         self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
         self._is_counting = False
+        self._streams = 0
+        self._next_read = 0.0
+
+    @contextlib.contextmanager
+    def stream(self) -> Iterator[None]:
+        """Counts a stream while it is open."""
+        self._streams += 1
+        try:
+            yield
+        finally:
+            self._streams -= 1
+
+    async def rest(self) -> None:
+        """Returns when a stream that was read may be read again: at once while all together keep to the pace."""
+        now = asyncio.get_running_loop().time()
+        pause = 1 / self.reads_per_second
+        due = max(self._next_read, now - READS_AT_ONCE * pause)
+        self._next_read = due + pause
+        if due > now:
+            await asyncio.sleep(due - now)
+
+    @property
+    def reads_per_second(self) -> float:
+        """The pace of all streams that are open."""
+        streams = max(1, self._streams)
+        return min(READS_PER_SECOND, max(READS_OF_MANY / streams, streams / LONGEST_REST_SECONDS))
 
     def take(self, events: int) -> bool:
         """Returns whether this many events may be worked on now; if not, await `wait` with the same number."""

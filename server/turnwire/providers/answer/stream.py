@@ -98,7 +98,7 @@ async def read_answer(
             decoder = SseDecoder()
             items: list[StreamItem] = []
             body = _body(answer, lambda: reader.ended or failure is not None)
-            async with aclosing(_shared(body, decoder, share)) as groups:
+            async with aclosing(body), aclosing(_shared(body, decoder, share)) as groups:
                 async for events in groups:
                     found = _read_events(events, reader, items)
                     failure = failure or found
@@ -138,8 +138,8 @@ async def _shared(
     body: AsyncGenerator[bytes], decoder: SseDecoder, share: LoopShare
 ) -> AsyncGenerator[list[tuple[bytes, bytes]]]:
     """Yields the events of the body, a few at a time, each time when the stream has its share of the loop."""
-    async with aclosing(body) as chunks:
-        async for chunk in chunks:
+    with share.stream():
+        async for chunk in body:
             for start in range(0, len(chunk), PIECE_BYTES):
                 piece = chunk[start : start + PIECE_BYTES]
                 events = decoder.feed(piece)
@@ -149,6 +149,7 @@ async def _shared(
                     if not share.take(cost):
                         await share.wait(cost)
                     yield few
+            await share.rest()
 
 
 def _read_events(

@@ -1,9 +1,14 @@
 """The streams of all providers together take a bounded share of each turn of the event loop."""
 
 import asyncio
+import contextlib
 from collections import Counter
+from datetime import timedelta
 
-from turnwire.providers.answer.loop_share import LoopShare
+import pytest
+
+from tests.support.fakes.loop import elapse
+from turnwire.providers.answer.loop_share import READS_AT_ONCE, LoopShare
 
 
 class Turns:
@@ -77,3 +82,43 @@ async def test_a_cancelled_stream_takes_nothing() -> None:
     first.cancel()
     await second
     assert first.cancelled()
+
+
+@pytest.mark.parametrize(("streams", "reads"), [(1, 3000), (166, 3000), (250, 2000), (500, 1000), (800, 1600)])
+async def test_the_reads_of_all_streams_keep_a_pace(streams: int, reads: int) -> None:
+    """So many a second and no more: fewer where there are many streams."""
+    share, read = LoopShare(), 0
+
+    async def stream() -> None:
+        nonlocal read
+        while True:
+            read += 1
+            await share.rest()
+
+    with contextlib.ExitStack() as opened:
+        for _ in range(streams):
+            opened.enter_context(share.stream())
+        tasks = [asyncio.create_task(stream()) for _ in range(streams)]
+        try:
+            await elapse(timedelta(seconds=1))
+            before, loop = read, asyncio.get_running_loop()
+            began = loop.time()
+            for _ in range(100):
+                await elapse(timedelta(milliseconds=10))
+            found = (read - before) / (loop.time() - began)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+    assert found == pytest.approx(reads, rel=0.1)
+
+
+async def test_reads_below_the_pace_are_not_put_off() -> None:
+    """Streams that are read less often than the pace never rest, also when they are read in the same moment."""
+    share = LoopShare()
+    for _ in range(5):
+        for _ in range(READS_AT_ONCE):
+            rest = asyncio.ensure_future(share.rest())
+            await asyncio.sleep(0)
+            assert rest.done()
+        await elapse(timedelta(milliseconds=30))

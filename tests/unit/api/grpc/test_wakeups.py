@@ -1,0 +1,43 @@
+"""gRPC's thread is never held up by a loop that reads what it wrote too slowly."""
+
+import subprocess
+import sys
+
+from turnwire.api.grpc.wakeups import wakeup_pair
+
+STARTED = """
+import asyncio
+from datetime import timedelta
+from turnwire.api.grpc import wakeups
+from turnwire.api.grpc.server import GrpcServer
+
+async def main():
+    server = GrpcServer(1000)
+    server.bind("127.0.0.1:0")
+    await server.start((), None)
+    await server.stop(timedelta())
+
+asyncio.run(main())
+print(wakeups.WakeupReader.reads)
+"""
+
+
+def test_one_read_empties_the_pair() -> None:
+    """However many bytes wait and however few are asked for, so the writer has room again."""
+    reader, writer = wakeup_pair()
+    with reader, writer:
+        writer.setblocking(False)
+        written = 0
+        try:
+            while True:
+                written += writer.send(b"1")
+        except BlockingIOError:
+            pass
+        assert reader.recv(1) == b"1" * written
+        assert writer.send(b"1") == 1
+
+
+def test_grpc_reads_with_it() -> None:
+    """In a process of its own, because gRPC makes its pair once a process."""
+    ended = subprocess.run([sys.executable, "-c", STARTED], capture_output=True, text=True, check=True, timeout=60)
+    assert int(ended.stdout) > 0

@@ -26,6 +26,7 @@ from opencode.session.session_pb2 import CreateSessionRequest, GetSessionRequest
 from opencode.tool.tool_pb2 import SubmitToolResultRequest
 from opencode.turn.turn_pb2 import TurnSettings
 from opencode.turn.turn_service_pb2 import StartTurnRequest, StartTurnResponse
+from turnwire.api.grpc.wakeups import unblocked_wakeups
 
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),
@@ -37,7 +38,9 @@ _OPTIONS = [
 @contextlib.asynccontextmanager
 async def connect(address: str) -> AsyncIterator["Client"]:
     """Opens a channel and closes it afterwards."""
-    async with grpc.aio.insecure_channel(address, options=_OPTIONS) as channel:
+    with unblocked_wakeups():
+        channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+    async with channel:
         yield Client(channel)
 
 

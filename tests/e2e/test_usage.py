@@ -227,7 +227,7 @@ async def test_what_no_provider_reports_is_estimated(ending: str, tmp_path: Path
         async with watching(acme, session_id) as watch:
             accepted = await acme.messages.SendMessage(ask("hi", session_id, model=PRICED))
             if ending == "aborted":
-                await watch.until_kind("part_delta")
+                await watch.until(lambda event: event.part_delta.end_offset == 400)
                 await acme.messages.AbortSession(AbortSessionRequest(session_id=session_id))
         ended = (await turn_ended(acme, accepted)).turn_ended.turn
         [row] = await rows_of(acme)

@@ -12,6 +12,7 @@ from turnwire.providers.answer import json_text
 from turnwire.providers.answer.errors import from_exception, from_stream
 from turnwire.providers.answer.loop_share import EVENTS_AT_ONCE, LoopShare
 from turnwire.providers.answer.sse import SseDecoder
+from turnwire.providers.answer.text_runs import joined
 
 PIECE_BYTES = 16 * 1024
 """Most bytes of a body that are decoded at once. A body that was compressed arrives in larger pieces."""
@@ -102,7 +103,7 @@ async def read_answer(
                 async for events in groups:
                     found = _read_events(events, reader, items)
                     failure = failure or found
-                    for item in items:
+                    for item in joined(items):
                         yield item
                     items.clear()
                     if isinstance(failure, ValueError):

@@ -121,7 +121,7 @@ check-requirements: $(VENV)/release $(VENV)/dev ## Checks that the lock files ar
 
 ##  Change
 
-.PHONY: fix generate fixed-image lock build clean
+.PHONY: fix generate generate-clients fixed-image lock build clean
 fix: $(VENV)/dev ## Repairs what can be repaired: style, formatting, generated code.
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
@@ -131,6 +131,10 @@ generate: $(VENV)/dev ## Writes generated/ from proto/, and the documents that a
 	@rm -rf generated/python
 	@$(RUN) ./proto/generate.sh "$(CURDIR)/generated/python"
 	@$(BIN)/python -m docs.reference
+
+# Each client has a generate.sh of its own. Those whose language is not installed here stay as they are.
+generate-clients: $(VENV)/dev ## Writes the stubs of the clients in clients/ from proto/.
+	@for script in clients/*/generate.sh; do $(RUN) "$$script" || exit 1; done
 
 # The fixed contract never changes. This target exists to show how the image was made, and to make it again if its
 # sources are ever found to differ from the contract that clients were built from.

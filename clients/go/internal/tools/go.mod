@@ -1,0 +1,14 @@
+// What makes the stubs, apart from what the package needs: go tool -C internal/tools NAME
+module github.com/turnwire/turnwire/clients/go/internal/tools
+
+go 1.25.0
+
+tool (
+	google.golang.org/grpc/cmd/protoc-gen-go-grpc
+	google.golang.org/protobuf/cmd/protoc-gen-go
+)
+
+require (
+	google.golang.org/grpc/cmd/protoc-gen-go-grpc v1.6.2 // indirect
+	google.golang.org/protobuf v1.36.12 // indirect
+)

@@ -10,7 +10,7 @@ servers, providers and finally storage close.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import timedelta
 from types import TracebackType
@@ -22,9 +22,12 @@ from turnwire.api.gate import Gate
 from turnwire.api.grpc.server import GrpcServer
 from turnwire.api.grpc.tls import ServerCertificates
 from turnwire.api.grpc.unix_socket import SocketAccess
-from turnwire.api.registry import all_services
+from turnwire.api.registry import Service, all_services
+from turnwire.api.web.http.certificates import WebCertificates
+from turnwire.api.web.server import WebServer, WebSettings
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.config import Config
+from turnwire.config.addresses import host_and_port, is_open
 from turnwire.config.auth import missing_protection
 from turnwire.config.sections import TlsConfig
 from turnwire.core.environment import Environment
@@ -89,6 +92,8 @@ from turnwire.tools.mcp.servers import McpServers
 
 log = structlog.get_logger()
 
+_Listeners = tuple[GrpcServer | WebServer, ...]
+
 
 class Server:
     """One Turnwire server; an asynchronous context manager. Entering starts it, leaving stops it."""
@@ -105,6 +110,8 @@ class Server:
         self._feed: LiveFeed | None = None
         self.address = ""
         """The address that it listens on, with the actual port; "" before the start."""
+        self.web_address = ""
+        """The URL of the web listener, with the actual port; "" before the start and without that listener."""
         self.metrics_address = ""
         """The address of the metrics, with the actual port; "" before the start and without metrics."""
         self.left = LeftTurns(0, 0)
@@ -152,6 +159,7 @@ class Server:
         config, codec = self._config, ProtoCodec()
         tracer = await stack.enter_async_context(_tracing(config))
         listener = self._bind(tracer, stack)
+        listeners: _Listeners = (listener, *self._bind_web(stack))
         observer = self._start_observing(stack)
         feed = self._feed = _start_feed(config, codec, observer, stack)
         store = await self._open_store(codec, feed, observer, stack)
@@ -191,10 +199,9 @@ class Server:
         stack.push_async_callback(expiry.aclose)
         expiry.start()
         authenticator = await _open_authenticator(config, stack)
-        services = all_services(use_cases, authenticator.offered)
-        await listener.start(services, Gate(authenticator, rates.admit, observer))
+        gate = Gate(authenticator, rates.admit, observer)
+        await self._listen(listeners, all_services(use_cases, authenticator.offered), gate, stack)
         providers.start()
-        stack.push_async_callback(listener.stop, timedelta(seconds=config.server.shutdown_grace_seconds))
         stack.callback(feed.close)
         stack.push_async_callback(listener.refuse_work)
         self._log_start()
@@ -207,6 +214,32 @@ class Server:
         access = SocketAccess(int(config.server.socket_mode, 8), config.server.socket_group_id())
         self.address = listener.bind(config.server.listen, access)
         return listener
+
+    def _bind_web(self, stack: AsyncExitStack) -> tuple[WebServer, ...]:
+        """Takes the address of the web listener, if there is one. Calls wait until it starts."""
+        config, tls = self._config.web, self._config.tls
+        if not config.listen:
+            return ()
+        limits = (self._config.server.max_message_bytes, config.max_connections)
+        settings = WebSettings(*limits, config.allowed_origins, is_local=not is_open(config.listen))
+        certificates = WebCertificates(tls.cert, tls.key, tls.client_ca) if tls.cert and tls.key else None
+        web = WebServer(settings, certificates)
+        stack.push_async_callback(web.stop, timedelta())
+        self.web_address = web.bind(*host_and_port(config.listen))
+        return (web,)
+
+    async def _listen(
+        self, listeners: _Listeners, services: Sequence[Service], gate: Gate, stack: AsyncExitStack
+    ) -> None:
+        """Starts the listeners. They stop at the same time, so that a stop takes one grace period."""
+        for listener in listeners:
+            await listener.start(services, gate)
+        grace = timedelta(seconds=self._config.server.shutdown_grace_seconds)
+
+        async def stop() -> None:
+            await asyncio.gather(*(listener.stop(grace) for listener in listeners))
+
+        stack.push_async_callback(stop)
 
     def _start_observing(self, stack: AsyncExitStack) -> Observer:
         observing = Observing(self._config, self.readings)
@@ -243,8 +276,9 @@ class Server:
 
     def _log_start(self) -> None:
         config = self._config
-        if missing := missing_protection(config.server, config.tls, config.auth):
-            log.warning("open_to_other_machines", address=self.address, missing=" ".join(missing))
+        for listen, address in ((config.server.listen, self.address), (config.web.listen, self.web_address)):
+            if missing := missing_protection(listen, config.tls, config.auth):
+                log.warning("open_to_other_machines", address=address, missing=" ".join(missing))
         log.debug("serving", address=self.address, database=str(config.storage.path))
 
 

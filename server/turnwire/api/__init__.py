@@ -1,1 +1,1 @@
-"""The contract: conversion (`wire`), services without transport (`services`), and the gRPC listener (`grpc`)."""
+"""The contract: conversion (`wire`), services without transport (`services`), and the listeners (`grpc`, `web`)."""

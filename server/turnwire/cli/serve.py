@@ -63,7 +63,7 @@ async def _serve(config: Config, environ: Mapping[str, str]) -> int:
             return 1
         _calm_garbage_collection()
         share_interpreter()
-        _announce(config, server.address)
+        _announce(config, server.address, server.web_address)
         _notify(environ, "READY=1")
         ended = asyncio.create_task(server.wait_ended())
         await asyncio.wait((ended, stop), return_when=asyncio.FIRST_COMPLETED)
@@ -130,12 +130,16 @@ def _stop_signal() -> asyncio.Future[str]:
     return stop
 
 
-def _announce(config: Config, address: str) -> None:
-    """Announces that the server is ready. Scripts wait for this line."""
+def _announce(config: Config, address: str, web_address: str) -> None:
+    """Announces that the server is ready. Scripts wait for the line that begins with "listening on"."""
     if config.log.format == "json":
+        if web_address:
+            log.info(f"web listener on {web_address}", address=web_address)
         log.info(f"listening on {address}", address=address)
-    else:
-        print(f"listening on {address}", file=sys.stderr, flush=True)
+        return
+    if web_address:
+        print(f"console and calls over HTTP on {web_address}", file=sys.stderr, flush=True)
+    print(f"listening on {address}", file=sys.stderr, flush=True)
 
 
 def _notify(environ: Mapping[str, str], state: str) -> None:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from turnwire.config.addresses import is_open
 from turnwire.config.document import Document
-from turnwire.config.sections import AuthConfig, ServerConfig, TlsConfig
+from turnwire.config.sections import AuthConfig, ServerConfig, TlsConfig, WebConfig
 
 _LOOPBACK_URL = r"http://(127\.0\.0\.1|localhost|\[::1\])(:\d+)?(/[^@\s]*)?"
 _HTTPS_URL = r"https://[^/@\s]+(/[^@\s]*)?"
@@ -54,23 +54,26 @@ def _keys(document: Document, keys: str) -> str:
     return keys
 
 
-def check_open_address(document: Document, server: ServerConfig, tls: TlsConfig, auth: AuthConfig) -> None:
+def check_open_addresses(
+    document: Document, server: ServerConfig, web: WebConfig, tls: TlsConfig, auth: AuthConfig
+) -> None:
     """Refuses to listen where other machines can connect without both TLS and authentication.
 
     Raises:
         ConfigError: names the keys to set.
     """
-    missing = missing_protection(server, tls, auth)
-    if missing and not server.insecure:
-        raise document.error(
-            "server.listen",
-            f"other machines can reach {server.listen}, so it needs {' and '.join(missing)}; otherwise listen on "
-            "127.0.0.1 or a Unix socket, or set server.insecure = true",
-        )
+    for section, listener, instead in (("server", server, "127.0.0.1 or a Unix socket"), ("web", web, "127.0.0.1")):
+        missing = missing_protection(listener.listen, tls, auth)
+        if missing and not listener.insecure:
+            raise document.error(
+                f"{section}.listen",
+                f"other machines can reach {listener.listen}, so it needs {' and '.join(missing)}; otherwise listen on "
+                f"{instead}, or set {section}.insecure = true",
+            )
 
 
-def missing_protection(server: ServerConfig, tls: TlsConfig, auth: AuthConfig) -> tuple[str, ...]:
-    """Returns the keys that an address within reach of other machines lacks; empty for any other address."""
-    if not is_open(server.listen):
+def missing_protection(listen: str, tls: TlsConfig, auth: AuthConfig) -> tuple[str, ...]:
+    """Returns the keys that an address within reach of other machines lacks; empty for any other address, and ""."""
+    if not listen or not is_open(listen):
         return ()
     return (*(("tls.cert", "tls.key") if tls.cert is None else ()), *(() if auth.methods else ("auth.methods",)))

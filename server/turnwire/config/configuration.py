@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from turnwire.config.addresses import host_and_port, is_open
 from turnwire.config.agents import read_agents, read_permissions
-from turnwire.config.auth import check_open_address, read_auth, read_tls
+from turnwire.config.auth import check_open_addresses, read_auth, read_tls
 from turnwire.config.document import ConfigError, Document
 from turnwire.config.mcp import read_mcp
 from turnwire.config.providers import ConfiguredModels, read_models
@@ -27,6 +27,7 @@ from turnwire.config.sections import (
     StorageConfig,
     TlsConfig,
     TracingConfig,
+    WebConfig,
 )
 from turnwire.config.tenants import default_roots, read_roots, read_tenants
 from turnwire.core.settings import (
@@ -55,6 +56,7 @@ class Config(Struct, frozen=True, kw_only=True):
     """The whole configuration, checked. Contains the names of the variables with API keys, never the keys."""
 
     server: ServerConfig = ServerConfig()
+    web: WebConfig = WebConfig()
     tls: TlsConfig = TlsConfig()
     auth: AuthConfig = AuthConfig()
     storage: StorageConfig = StorageConfig()
@@ -94,7 +96,13 @@ class Config(Struct, frozen=True, kw_only=True):
 
     def shown_limits(self) -> Mapping[str, int]:
         """Returns the limits that callers may want to know, by their keys in the file: counts and sizes."""
-        sections = {"server": self.server, "storage": self.storage, "limits": self.limits, "files": self.files}
+        sections = {
+            "server": self.server,
+            "web": self.web,
+            "storage": self.storage,
+            "limits": self.limits,
+            "files": self.files,
+        }
         values = {
             f"{section}.{field.encode_name}": getattr(settings, field.name)
             for section, settings in sections.items()
@@ -152,10 +160,12 @@ def read_config(document: Document) -> Config:
     quotas = document.section("quotas", QuotaLimits).over(NO_QUOTAS)
     models = read_models(document, defaults.builtin_providers)
     server, tls, auth = _server(document, limits.max_message_bytes), read_tls(document), read_auth(document)
-    check_open_address(document, server, tls, auth)
+    web = _web(document)
+    check_open_addresses(document, server, web, tls, auth)
     storage = _storage(document)
     config = Config(
         server=server,
+        web=web,
         tls=tls,
         auth=auth,
         storage=storage,
@@ -170,7 +180,7 @@ def read_config(document: Document) -> Config:
         permissions=read_permissions(document, "permissions", document.table("permissions")),
         files=_files(document),
         tenants=read_tenants(document, quotas),
-        default_roots=default_roots(server.listen, identifies_callers=bool(auth.methods)),
+        default_roots=default_roots(server.listen, web.listen, identifies_callers=bool(auth.methods)),
         quotas=quotas,
         limits=limits,
         retries=document.section("retries", Retries),
@@ -211,6 +221,20 @@ def _server(document: Document, needed_bytes: int) -> ServerConfig:
     if server.max_message_bytes < needed_bytes:
         raise document.error("server.max_message_bytes", f"must be at least limits.max_message_bytes, {needed_bytes}")
     return server
+
+
+def _web(document: Document) -> WebConfig:
+    web = document.section("web", WebConfig)
+    if web.listen:
+        try:
+            host_and_port(web.listen)
+        except ValueError:
+            raise document.error("web.listen", f"{web.listen!r} is not host:port") from None
+    for index, origin in enumerate(web.allowed_origins):
+        if not re.fullmatch(r"\*|[a-z][a-z0-9+.-]*://[^/@?#\s*]+", origin):
+            problem = f'{origin!r} is no origin, such as https://app.example without a path, and not "*"'
+            raise document.error(f"web.allowed_origins[{index}]", problem)
+    return web
 
 
 def _metrics(document: Document) -> MetricsConfig:

@@ -65,6 +65,21 @@ class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return int(self.socket_group) if self.socket_group.isdecimal() else grp.getgrnam(self.socket_group).gr_gid
 
 
+class WebConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The web listener: Connect, gRPC-Web and JSON over HTTP, and the console. It uses `[tls]` and `[auth]` too."""
+
+    listen: str = ""
+    """Address to serve on: `host:port`, where port 0 selects a free port, or `[ipv6]:port`; "" serves no web pages and
+    no calls over HTTP."""
+    allowed_origins: tuple[str, ...] = ()
+    """Origins of web pages that may call beside the console, such as `https://app.example`; `"*"` allows all. A
+    listener on 127.0.0.1 without TLS that is reached by another name, as behind a proxy, needs that name's origin."""
+    max_connections: Count = 10_000
+    """Connections at a time; further ones are closed at once."""
+    insecure: bool = False
+    """True lets the listener be where other machines can reach it without both TLS and authentication."""
+
+
 class TlsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Encryption of all connections, switched on by `cert` and `key`. The files are read again when they change."""
 
@@ -185,6 +200,7 @@ class ModelSection(ModelFacts, frozen=True, kw_only=True):
 
 SECTIONS: Mapping[str, type[Struct]] = {
     "server": ServerConfig,
+    "web": WebConfig,
     "tls": TlsConfig,
     "auth": AuthConfig,
     "storage": StorageConfig,

@@ -40,7 +40,7 @@ def read_roots(document: Document, key: str, roots: Iterable[Path]) -> tuple[Pat
     return tuple(_root(document, f"{key}[{index}]", root) for index, root in enumerate(roots))
 
 
-def default_roots(listen: str, *, identifies_callers: bool) -> tuple[Path, ...]:
+def default_roots(*addresses: str, identifies_callers: bool) -> tuple[Path, ...]:
     """Returns the folders whose files messages may name when the configuration names none.
 
     It is the folder where the server is started, if only this machine can call and callers are not identified: then
@@ -48,11 +48,11 @@ def default_roots(listen: str, *, identifies_callers: bool) -> tuple[Path, ...]:
     whole disk, where systems start services.
 
     Args:
-        listen: `server.listen`.
+        addresses: `server.listen` and `web.listen`, which may be "".
         identifies_callers: Whether callers need a credential.
     """
     folder = Path.cwd().resolve()
-    if identifies_callers or is_open(listen) or folder == Path(folder.anchor):
+    if identifies_callers or any(map(is_open, filter(None, addresses))) or folder == Path(folder.anchor):
         return ()
     return (folder,)
 

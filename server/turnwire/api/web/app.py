@@ -1,0 +1,126 @@
+"""The ASGI application: chooses what answers a request."""
+
+import asyncio
+from collections.abc import Mapping
+
+import structlog
+from google.rpc import code_pb2
+
+from turnwire.api.gate import CallerGone, StreamingMethod
+from turnwire.api.web.console import Console
+from turnwire.api.web.encoding.codecs import Route
+from turnwire.api.web.encoding.statuses import simple_status
+from turnwire.api.web.exchange import MAX_BODIES_BYTES, BodyBudget, Exchange, Receive, Scope, Send
+from turnwire.api.web.origins import Origins
+from turnwire.api.web.protocols import connect_stream, connect_unary, grpc_web
+from turnwire.api.web.protocols.call import Gatekeeper, Serving
+
+log = structlog.get_logger()
+
+_UNARY_TYPES = (*connect_unary.CONTENT_TYPES, *grpc_web.CONTENT_TYPES)
+_STREAM_TYPES = (*connect_stream.CONTENT_TYPES, *grpc_web.CONTENT_TYPES)
+
+
+class WebApplication:
+    """Answers HTTP requests: calls of the contract, and files of the console."""
+
+    def __init__(self, origins: Origins, console: Console, max_message_bytes: int) -> None:
+        """Args:
+        origins: Decides which pages may call.
+        console: Has the files.
+        max_message_bytes: Size of the largest request in bytes.
+        """
+        self._origins = origins
+        self._console = console
+        self._max_message_bytes = max_message_bytes
+        self._budget = BodyBudget(max(MAX_BODIES_BYTES, 2 * max_message_bytes))
+        self._routes: Mapping[str, Route] = {}
+        self._serving: Serving | None = None
+        self._is_stopping = False
+
+    def open(self, routes: Mapping[str, Route], gate: Gatekeeper) -> None:
+        """Lets calls of these methods in."""
+        self._routes = routes
+        self._serving = Serving(gate, self._max_message_bytes, lambda: self._is_stopping)
+
+    def close(self) -> None:
+        """Refuses new calls from now on. Idempotent."""
+        self._is_stopping = True
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request. Never raises, unless it is cancelled before an answer began."""
+        exchange = Exchange(scope, receive, send, self._budget)
+        try:
+            await self._answer(exchange)
+        except CallerGone:
+            return
+        except asyncio.CancelledError:  # the listener stops, and closes the connection
+            return
+        except Exception as error:
+            log.error("web_request_failed", path=exchange.path[:100], exc_info=error)
+            if not exchange.is_started:
+                await exchange.answer(500, [("content-type", "text/plain")], b"internal error\n")
+
+    async def _answer(self, exchange: Exchange) -> None:
+        route = self._routes.get(exchange.path)
+        if route is None and not _is_call(exchange):
+            await self._answer_file(exchange)
+            return
+        if exchange.method == "OPTIONS":
+            await exchange.answer(204, self._origins.preflight(exchange))
+            return
+        exchange.extra_headers = (*self._origins.headers(exchange), ("x-content-type-options", "nosniff"))
+        if problem := self._origins.problem(exchange):
+            await _refuse(exchange, code_pb2.PERMISSION_DENIED, problem)
+        elif self._serving is None:
+            await _refuse(exchange, code_pb2.UNAVAILABLE, "the server is starting")
+        elif route is None:
+            await _refuse(exchange, code_pb2.UNIMPLEMENTED, f"there is no method {exchange.path:.100}", http_status=404)
+        else:
+            await _call(self._serving, route, exchange)
+
+    async def _answer_file(self, exchange: Exchange) -> None:
+        if exchange.method in ("GET", "HEAD"):
+            await self._console.answer(exchange)
+        else:
+            await exchange.answer(405, [("allow", "GET, HEAD")])
+
+
+async def _call(serving: Serving, route: Route, exchange: Exchange) -> None:
+    is_stream = isinstance(route.proto, StreamingMethod)
+    takes_get = route.only_reads and not is_stream
+    if exchange.method == "GET" and takes_get:
+        await connect_unary.serve_get(serving, route, exchange)
+        return
+    if exchange.method != "POST":
+        await exchange.answer(405, [("allow", "GET, POST" if takes_get else "POST")])
+        return
+    content_type = _content_type(exchange)
+    if content_type in grpc_web.CONTENT_TYPES:
+        await grpc_web.serve(serving, route, content_type, exchange)
+    elif is_stream and content_type in connect_stream.CONTENT_TYPES:
+        await connect_stream.serve(serving, route, connect_stream.CONTENT_TYPES[content_type], exchange)
+    elif not is_stream and content_type in connect_unary.CONTENT_TYPES:
+        await connect_unary.serve_post(serving, route, connect_unary.CONTENT_TYPES[content_type], exchange)
+    else:
+        await exchange.answer(415, [("accept-post", ", ".join(_STREAM_TYPES if is_stream else _UNARY_TYPES))])
+
+
+async def _refuse(exchange: Exchange, code: int, message: str, http_status: int | None = None) -> None:
+    """Answers a call that reaches no method, in its own protocol."""
+    status, content_type = simple_status(code, message), _content_type(exchange)
+    if content_type in grpc_web.CONTENT_TYPES:
+        await grpc_web.answer_failure(exchange, content_type, status)
+    else:
+        await connect_unary.answer_failure(exchange, status, as_http=http_status)
+
+
+def _content_type(exchange: Exchange) -> str:
+    """Returns the type without its parameters."""
+    return (exchange.header("content-type") or "").partition(";")[0].strip().lower()
+
+
+def _is_call(exchange: Exchange) -> bool:
+    """Returns whether a request without a method means to be a call: it has the form of one."""
+    parts = exchange.path.split("/")
+    return len(parts) == 3 and "." in parts[1] and not exchange.path.startswith("/assets/")

@@ -1,0 +1,45 @@
+"""What HTTP knows about the sender of a call."""
+
+from collections.abc import Sequence
+
+from turnwire.api.web.exchange import Exchange
+from turnwire.ports.identity.authenticator import ClientCertificate
+
+PEER = "turnwire.peer_certificate"
+"""Key of a scope's `state` under which the connection keeps the verified certificate of its client."""
+
+
+class WebCaller:
+    """The sender of one call. Implements `ports.identity.authenticator.Caller`."""
+
+    __slots__ = ("_exchange", "answer_headers", "answer_trailers", "authorization", "tenant")
+
+    def __init__(self, exchange: Exchange) -> None:
+        """Reads the headers of the call once."""
+        self._exchange = exchange
+        self.authorization: str | None = None
+        self.tenant: str | None = None
+        self.answer_headers: Sequence[tuple[str, str]] = ()
+        """Sent before the first answer. The services of the contract set none; those of other contracts may."""
+        self.answer_trailers: Sequence[tuple[str, str]] = ()
+        """Sent after the last answer."""
+        for name, value in exchange.scope["headers"]:
+            if name == b"authorization":
+                self.authorization = value.decode("latin-1") if self.authorization is None else ""
+            elif name == b"turnwire-tenant":
+                self.tenant = value.decode("latin-1") if self.tenant is None else ""
+
+    @property
+    def exchange(self) -> Exchange:
+        """The request, for services that look at its headers."""
+        return self._exchange
+
+    def certificate(self) -> ClientCertificate | None:
+        """Returns the verified certificate of the connection."""
+        found: ClientCertificate | None = self._exchange.scope.get("state", {}).get(PEER)
+        return found
+
+    def address(self) -> str:
+        """Returns the address without the port."""
+        client = self._exchange.scope.get("client")
+        return str(client[0]) if client else ""

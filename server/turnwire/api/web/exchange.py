@@ -1,0 +1,157 @@
+"""One HTTP request and its answer, as ASGI delivers them, with bounds in size and time."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from email.utils import formatdate
+from typing import Any
+
+from turnwire.api.gate import CallerGone
+from turnwire.api.web.encoding.compression import TooLarge
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Headers = Iterable[tuple[str, str]]
+
+BODY_SECONDS = 60.0
+"""How long a body may take to arrive. A piece of an upload is of some megabytes at most."""
+
+_NO_CONTENT = 204
+
+MAX_BODIES_BYTES = 256 * 2**20
+"""Of all bodies that are being read: a body is read before its caller is admitted, so everybody can send one."""
+
+
+class BodyTooSlow(Exception):
+    """A body did not arrive in time."""
+
+
+class TooManyBodies(Exception):
+    """The bodies that are being read fill the memory that is meant for them."""
+
+
+class BodyBudget:
+    """Counts the bytes of all bodies that are being read by one listener."""
+
+    def __init__(self, max_bytes: int) -> None:
+        """Takes the most bytes at a time."""
+        self._left = max_bytes
+
+    def take(self, size: int) -> None:
+        """Takes bytes. Raises TooManyBodies, and takes none then."""
+        if size > self._left:
+            raise TooManyBodies
+        self._left -= size
+
+    def give_back(self, size: int) -> None:
+        """Returns what was taken."""
+        self._left += size
+
+
+class Exchange:
+    """A request that is read once, and an answer that is written once."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, budget: BodyBudget) -> None:
+        """Takes what ASGI gives to an application, and what all bodies share."""
+        self.scope = scope
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.headers = _joined(scope["headers"])
+        self.extra_headers: Headers = ()
+        """Headers of every answer of this exchange, such as those of CORS."""
+        self.is_started = False
+        """Whether the status and headers have been written."""
+        self.is_gone = False
+        """Whether the client has left; known while `until_gone` runs."""
+        self._receive = receive
+        self._send = send
+        self._budget = budget
+
+    def header(self, name: str) -> str | None:
+        """Returns a header by its name in lower case; repeated ones are joined by commas."""
+        return self.headers.get(name)
+
+    async def body(self, max_bytes: int) -> bytes:
+        """Returns the whole body of the request.
+
+        Raises:
+            TooLarge: it has more than `max_bytes`. The rest is not read.
+            BodyTooSlow: it did not arrive in time.
+            TooManyBodies: too much is being read.
+            CallerGone: the client left.
+        """
+        announced = self.headers.get("content-length")
+        if announced is not None and announced.isdecimal() and int(announced) > max_bytes:
+            raise TooLarge
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                return await self._read(max_bytes)
+        except TimeoutError:
+            raise BodyTooSlow from None
+
+    async def _read(self, max_bytes: int) -> bytes:
+        chunks: list[bytes] = []
+        size = 0
+        try:
+            while True:
+                event = await self._receive()
+                if event["type"] == "http.disconnect":
+                    raise CallerGone
+                chunk: bytes = event.get("body", b"")
+                self._budget.take(len(chunk))
+                size += len(chunk)
+                if size > max_bytes:
+                    raise TooLarge
+                chunks.append(chunk)
+                if not event.get("more_body", False):
+                    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        finally:
+            self._budget.give_back(size)
+
+    async def until_gone(self) -> None:
+        """Returns when the client has left. The body must have been read. Safe to cancel."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.is_gone = True
+
+    async def answer(self, status: int, headers: Headers, body: bytes = b"") -> None:
+        """Writes a whole answer."""
+        length = () if status == _NO_CONTENT else (("content-length", str(len(body))),)
+        await self.start(status, (*headers, *length))
+        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def start(self, status: int, headers: Headers) -> None:
+        """Writes the status and the headers."""
+        self.is_started = True
+        sent = [(b"date", _date())]
+        for name, value in (*headers, *self.extra_headers):
+            sent.append((name.encode("latin-1"), value.encode("latin-1", "replace")))
+        await self._send({"type": "http.response.start", "status": status, "headers": sent})
+
+    async def write(self, chunk: bytes, *, last: bool = False) -> None:
+        """Writes a piece of the body; returns when there is room for the next. Raises CallerGone."""
+        if self.is_gone:
+            raise CallerGone
+        await self._send({"type": "http.response.body", "body": chunk, "more_body": not last})
+
+
+def _joined(headers: Iterable[tuple[bytes, bytes]]) -> Mapping[str, str]:
+    joined: dict[str, str] = {}
+    for raw_name, raw_value in headers:
+        name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+        joined[name] = f"{joined[name]}, {value}" if name in joined else value
+    return joined
+
+
+class _Date:
+    second = 0
+    text = b""
+
+
+def _date() -> bytes:
+    """Returns the time for the header `date`, which is written anew once a second."""
+    second = int(time.time())
+    if second != _Date.second:
+        _Date.second, _Date.text = second, formatdate(second, usegmt=True).encode()
+    return _Date.text

@@ -1,0 +1,150 @@
+"""HTTP/1.1 by uvicorn and httptools, with bounds that these leave to a proxy.
+
+A connection is closed that sends no whole head of a request in time, or one that is too long, or that stays idle.
+A connection that begins as HTTP/2 is handed to `http2`.
+"""
+
+import asyncio
+from typing import Any
+
+import httptools
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from turnwire.api.web.caller import PEER
+from turnwire.api.web.http.http2 import PREFACE, Http2
+from turnwire.api.web.http.limits import HEAD_SECONDS, IDLE_SECONDS, MAX_HEAD_BYTES, MAX_HEADERS, Connections
+
+_TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+_TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
+
+class Http1(HttpToolsProtocol):
+    """One connection."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        all_connections: Connections,
+    ) -> None:
+        """Takes what uvicorn gives, and what all connections share."""
+        super().__init__(config, server_state, app_state, _loop)
+        self._all = all_connections
+        self._timer: asyncio.TimerHandle | None = None
+        """Runs while no request is being answered: until the next one begins, then until its head is whole."""
+        self._head_bytes: int | None = None
+        """Of the head that is being read; None between the heads."""
+        self._first: bytes | None = b""
+        """The beginning of the connection, while it may be that of HTTP/2."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Takes the connection, unless there are too many."""
+        super().connection_made(transport)
+        if not self._all.add(self, transport):
+            transport.write(_TOO_MANY)
+            transport.close()
+            return
+        self.app_state[PEER] = self._all.peer_certificate(transport)
+        ssl_object = transport.get_extra_info("ssl_object")
+        if ssl_object is not None and ssl_object.selected_alpn_protocol() == "h2":
+            self._become_http2(b"")
+            return
+        self._wait(HEAD_SECONDS)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Ends what the connection had."""
+        self._all.remove(self)
+        self._stop_waiting()
+        self._unset_keepalive_if_required()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Reads a piece of requests."""
+        if self.transport.is_closing():
+            return
+        if self._first is not None:
+            data = self._first + data
+            if data[: len(PREFACE)] == PREFACE[: len(data)]:
+                if len(data) < len(PREFACE):
+                    self._first = data
+                else:
+                    self._become_http2(data)
+                return
+            self._first = None
+        super().data_received(data)
+        if self._head_bytes is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self._refuse(_TOO_LONG)
+
+    def on_message_begin(self) -> None:
+        """Begins to wait for the rest of a head."""
+        super().on_message_begin()
+        self._head_bytes = 0
+        if self._timer is not None:
+            self._wait(HEAD_SECONDS)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Takes a header."""
+        if len(self.headers) >= MAX_HEADERS:
+            raise httptools.HttpParserError("too many headers")
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Begins to answer a request."""
+        self._head_bytes = None
+        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if size > MAX_HEAD_BYTES:
+            self._refuse(_TOO_LONG)
+            return
+        self._stop_waiting()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Takes a piece of a body, unless its request was refused."""
+        if self.cycle is not None:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Takes the end of a request, unless it was refused."""
+        if self.cycle is not None:
+            super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Begins to wait for the next request."""
+        super().on_response_complete()
+        if not self.transport.is_closing() and self.cycle.response_complete:
+            self._wait(IDLE_SECONDS)
+
+    def _refuse(self, answer: bytes) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(answer)
+            self.transport.close()
+
+    def _become_http2(self, data: bytes) -> None:
+        self._stop_waiting()
+        self._all.remove(self)
+        self.connections.discard(self)
+        protocol = Http2(self.app, self._all, self.app_state, self.tasks, self.loop)
+        self.transport.set_protocol(protocol)
+        protocol.connection_made(self.transport)
+        if data:
+            protocol.data_received(data)
+
+    def _wait(self, seconds: float) -> None:
+        self._stop_waiting()
+        self._timer = self.loop.call_later(seconds, self._give_up)
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _give_up(self) -> None:
+        self._timer = None
+        self.transport.close()

@@ -1,0 +1,92 @@
+"""Bounds of connections, and the set of those that are open."""
+
+import asyncio
+import contextlib
+import socket
+from typing import Any, Protocol
+
+from turnwire.api.web.http.certificates import certificate_of
+from turnwire.ports.identity.authenticator import ClientCertificate
+
+MAX_HEAD_BYTES = 32_768
+"""Of the first line and the headers of a request. A credential has 8 KiB at most; gRPC takes 16 KiB in all."""
+
+MAX_HEADERS = 100
+
+MAX_TARGET_BYTES = MAX_HEAD_BYTES
+"""Of the path and the query: a call by GET has its message there."""
+
+HEAD_SECONDS = 10.0
+"""How long the head of a request may take from its first byte, or from the beginning of the connection."""
+
+IDLE_SECONDS = 75.0
+"""How long a connection may wait for the next request."""
+
+_KEEPALIVE_IDLE_SECONDS = 20
+_KEEPALIVE_TRIES = 2
+_USER_TIMEOUT_MS = 30_000
+"""When a peer that is gone without a word is noticed: half a minute, as gRPC does."""
+
+
+class Connection(Protocol):
+    """What the listener does with a connection when it stops."""
+
+    def shutdown(self) -> None:
+        """Closes the connection once its requests are answered; at once if there are none."""
+        ...
+
+
+class Connections:
+    """The open connections of one listener."""
+
+    def __init__(self, max_connections: int) -> None:
+        """Takes how many there may be."""
+        self._max = max_connections
+        self._transports: dict[Connection, asyncio.Transport] = {}
+
+    def __len__(self) -> int:
+        """Returns how many are open."""
+        return len(self._transports)
+
+    def add(self, connection: Connection, transport: asyncio.Transport) -> bool:
+        """Takes a connection. Returns False when there are too many, and takes none then."""
+        if len(self._transports) >= self._max:
+            return False
+        self._transports[connection] = transport
+        _notice_dead_peers(transport.get_extra_info("socket"))
+        return True
+
+    def remove(self, connection: Connection) -> None:
+        """Forgets a connection. Idempotent."""
+        self._transports.pop(connection, None)
+
+    def shutdown(self) -> None:
+        """Closes all connections that are idle, and the others once they are."""
+        for connection in list(self._transports):
+            connection.shutdown()
+
+    def abort(self) -> None:
+        """Closes all connections at once."""
+        for transport in list(self._transports.values()):
+            transport.abort()
+
+    def peer_certificate(self, transport: asyncio.Transport) -> ClientCertificate | None:
+        """Returns the verified certificate of a client; None if it presented none."""
+        ssl_object = transport.get_extra_info("ssl_object")
+        return None if ssl_object is None else certificate_of(ssl_object.getpeercert())
+
+
+def _notice_dead_peers(connection: Any) -> None:
+    if connection is None:
+        return
+    options = {
+        (socket.SOL_SOCKET, "SO_KEEPALIVE"): 1,
+        (socket.IPPROTO_TCP, "TCP_KEEPIDLE"): _KEEPALIVE_IDLE_SECONDS,
+        (socket.IPPROTO_TCP, "TCP_KEEPINTVL"): 5,
+        (socket.IPPROTO_TCP, "TCP_KEEPCNT"): _KEEPALIVE_TRIES,
+        (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT"): _USER_TIMEOUT_MS,
+    }
+    for (level, name), value in options.items():
+        if (option := getattr(socket, name, None)) is not None:
+            with contextlib.suppress(OSError):
+                connection.setsockopt(level, option, value)

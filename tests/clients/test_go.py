@@ -1,0 +1,110 @@
+"""The Go client does what its package says, against a real server that is killed and comes back.
+
+Its modules are downloaded, so this runs only with TURNWIRE_TEST_GO=1.
+"""
+
+import os
+import shutil
+import signal
+import socketserver
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.servers.serving import announced_address
+
+CLIENT = Path(__file__).parents[2] / "clients/go"
+CONFIGURATION = '[permissions]\n"erase" = "ask"\n'
+
+
+def _skipped() -> str:
+    """Returns why these tests do not run; "" when they do."""
+    if os.environ.get("TURNWIRE_TEST_GO") != "1":
+        return "downloads modules: TURNWIRE_TEST_GO=1"
+    return "" if shutil.which("go") else "not installed: go"
+
+
+pytestmark = [pytest.mark.skipif(bool(_skipped()), reason=_skipped()), pytest.mark.timeout(900)]
+
+
+class Mortal:
+    """A `turnwire serve` that can be killed and started again at the same address."""
+
+    def __init__(self, folder: Path) -> None:
+        """Starts it on a free port."""
+        self._folder = folder
+        (folder / "turnwire.toml").write_text(CONFIGURATION)
+        self.address = "127.0.0.1:0"
+        self.start()
+
+    def start(self) -> None:
+        """Returns when it serves."""
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("TURNWIRE_")}
+        command = [sys.executable, "-m", "turnwire", "serve", "--listen", self.address]
+        self._process = subprocess.Popen(command, cwd=self._folder, env=environ, stderr=subprocess.PIPE, text=True)
+        assert self._process.stderr
+        self.address = announced_address(self._process.stderr)
+        threading.Thread(target=self._process.stderr.read, daemon=True).start()  # a full pipe would stop it
+
+    def kill(self) -> None:
+        """Returns when it is gone, with SIGKILL."""
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait(10)
+
+
+@contextmanager
+def controlled(mortal: Mortal) -> Iterator[str]:
+    """Answers the lines `kill` and `start` with `done`; its address."""
+
+    class Control(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            {"kill": mortal.kill, "start": mortal.start}[self.rfile.readline().decode().strip()]()
+            self.wfile.write(b"done\n")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Control) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+def go(*arguments: str, **environ: str) -> str:
+    """Runs a command of Go in the client's folder; what it printed."""
+    done = subprocess.run(
+        ["go", *arguments],
+        cwd=CLIENT,
+        env={**os.environ, **environ},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=800,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_package_is_vetted_and_formatted() -> None:
+    """It builds, `go vet` has nothing to say, gofmt would change nothing, and go.mod is tidy."""
+    go("build", "./...")
+    go("vet", "./...")
+    go("mod", "tidy", "-diff")
+    unformatted = subprocess.run(["gofmt", "-l", "."], cwd=CLIENT, check=True, capture_output=True, text=True)
+    assert unformatted.stdout == ""
+
+
+def test_client_against_a_real_server(tmp_path: Path) -> None:
+    """All tests of the package pass, under the race detector where there is a C compiler for it."""
+    mortal = Mortal(tmp_path)
+    races = ["-race"] if go("env", "CGO_ENABLED").strip() == "1" and shutil.which("cc") else []
+    try:
+        with controlled(mortal) as control:
+            environ = {"TURNWIRE_ADDRESS": mortal.address, "TURNWIRE_CONTROL": control}
+            printed = go("test", *races, "-count=1", "-v", "./...", **environ)
+    finally:
+        mortal.kill()
+    assert "--- PASS: TestServerKilledAndBack" in printed
+    assert "--- SKIP" not in printed

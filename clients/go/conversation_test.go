@@ -66,8 +66,8 @@ func (v *vector) check(t *testing.T) {
 	if v.Want.NeedsReread {
 		return
 	}
-	same(t, conversation.Messages(), messages(t, v.Want.Messages))
-	same(t, conversation.Waiting(), messages(t, v.Want.WaitingMessages))
+	same(t, known(t, conversation.Messages()), messages(t, v.Want.Messages))
+	same(t, known(t, conversation.Waiting()), messages(t, v.Want.WaitingMessages))
 	entries, _ := conversation.Queue()
 	equal(t, "waiting", each(entries, (*pb.QueueEntry).GetMessageId), v.Want.Waiting)
 	equal(t, "permissions", sorted(each(conversation.Permissions(), (*pb.PermissionRequest).GetId)), sorted(v.Want.Permissions))
@@ -240,6 +240,20 @@ func BenchmarkConversation(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(events)*float64(b.N)/b.Elapsed().Seconds(), "events/s")
+}
+
+// known returns messages without the fields that only newer clients know: JSON has none of them.
+func known(t *testing.T, held []*pb.SessionMessage) []*pb.SessionMessage {
+	t.Helper()
+	found := make([]*pb.SessionMessage, len(held))
+	for i, message := range held {
+		encoded, err := protojson.Marshal(message)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[i] = read(t, encoded, &pb.SessionMessage{})
+	}
+	return found
 }
 
 func messages(t *testing.T, encoded []json.RawMessage) []*pb.SessionMessage {

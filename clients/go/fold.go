@@ -119,9 +119,8 @@ func (c *Conversation) applyToSession(event *pb.SessionEvent) {
 			c.session.Status = c.status
 		}
 	case *pb.SessionEvent_SessionDeleted:
-		status := c.status
 		c.drop()
-		c.deleted, c.status = true, status
+		c.deleted = true
 	case *pb.SessionEvent_PermissionAsked:
 		c.ask(kind.PermissionAsked.GetPermission())
 	case *pb.SessionEvent_PermissionSnapshot:

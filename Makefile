@@ -81,7 +81,7 @@ plots: $(VENV)/dev ## Draws kept figures into docs/plots: make plots FIGURES=fig
 
 ##  Check
 
-.PHONY: test verify lint typecheck proto-lint proto-breaking check-generate check-requirements
+.PHONY: test verify lint typecheck proto-lint proto-breaking check-generate check-requirements check-vectors
 test: imports $(VENV)/dev ## Checks the import rules and runs all tests, or some: make test ARGS="-k abort -x"
 ifeq ($(strip $(ARGS)),)
 	@$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not timing"
@@ -119,9 +119,12 @@ check-requirements: $(VENV)/release $(VENV)/dev ## Checks that the lock files ar
 		requirements*.txt examples/typescript/package-lock.json clients/typescript/package-lock.json; then \
 		echo "The lock files name an address or a path." >&2; exit 1; fi
 
+check-vectors: $(VENV)/dev ## Checks that clients/vectors/ is what the server says today.
+	@$(BIN)/python -m tests.support.vectors --check
+
 ##  Change
 
-.PHONY: fix generate generate-clients fixed-image lock build clean
+.PHONY: fix generate generate-clients vectors fixed-image lock build clean
 fix: $(VENV)/dev ## Repairs what can be repaired: style, formatting, generated code.
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
@@ -135,6 +138,9 @@ generate: $(VENV)/dev ## Writes generated/ from proto/, and the documents that a
 # Each client has a generate.sh of its own. Those whose language is not installed here stay as they are.
 generate-clients: $(VENV)/dev ## Writes the stubs of the clients in clients/ from proto/.
 	@for script in clients/*/generate.sh; do $(RUN) "$$script" || exit 1; done
+
+vectors: $(VENV)/dev ## Writes clients/vectors/ from the event streams of a server.
+	@$(BIN)/python -m tests.support.vectors
 
 # The fixed contract never changes. This target exists to show how the image was made, and to make it again if its
 # sources are ever found to differ from the contract that clients were built from.

@@ -1,24 +1,24 @@
-"""The programs that follow a session through a bad network, one for each client library: how they are built and started.
+"""The programs that follow a session through a bad network, one for each client library, and how they are started.
 
 A program is called with two arguments:
 
     chaos ADDRESS SESSION_ID
 
-ADDRESS is HOST:PORT for gRPC without TLS; for a program with `web`, http://HOST:PORT of the web listener. The server asks
-for no token. The session exists, and may have messages already. The program does no more than a user of its library
-does: it opens one watch of the session, begins it so that it holds all messages (the list first, or the first event), and
-lets the library resume it. It holds the end of the traffic once all of these are true of its fold:
+ADDRESS is HOST:PORT for gRPC without TLS; for a program with `web`, http://HOST:PORT of the web listener. The server
+asks for no token. The session exists, and may have messages already. The program does no more than a user of its
+library does: it opens one watch of the session, begins it so that it holds all messages (the list first, or the first
+event), and lets the library resume it. It holds the end of the traffic once all of these are true of its fold:
 
 - the last message that does not wait is of type ASSISTANT with the status COMPLETE, and its text parts, joined, are
   `CHAOS END`;
 - no message waits;
 - the status of the session is IDLE.
 
-Then it prints one line to standard output, a JSON array of all messages that it holds, each `opencode.message.SessionMessage`
-in ProtoJSON, and ends with the exit code 0. Other lines, such as what it counted, go to standard error. A failure that its
-library does not recover from ends it with another exit code. While the traffic runs, connections are refused, cut,
-reset, delayed, throttled and left half open, and the server is killed and started again: none of that is a failure. A
-program that has not ended 30 seconds after the last message fails.
+Then it prints one line to standard output, a JSON array of all messages that it holds, each
+`opencode.message.SessionMessage` in ProtoJSON, and ends with the exit code 0. Other lines, such as what it counted, go
+to standard error. A failure that its library does not recover from ends it with another exit code. While the traffic
+runs, connections are refused, cut, reset, delayed, throttled and left half open, and the server is killed and started
+again: none of that is a failure. A program that has not ended 30 seconds after the last message fails.
 
 Each owner of a client changes its own row here.
 """

@@ -1,0 +1,103 @@
+"""The fold vectors of clients/vectors/: the oracle gives what each file wants, and every kind of event is in some.
+
+`make check-vectors` compares the files with what the server says today.
+"""
+
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+from google.protobuf.json_format import MessageToDict
+
+from opencode.event.session_event_pb2 import SessionEvent
+from opencode.session.session_pb2 import SessionStatus
+from tests.support.vectors.files import Vector, read, vectors
+from tests.support.vectors.holding import Holding
+from tests.support.vectors.large import CONTENT_BYTES, EVENTS, large_stream
+
+ROOT = Path(__file__).parents[2]
+CONTRACT = (ROOT / "docs/contract.md").read_text()
+FIELDS = {
+    *("messages", "waiting", "waiting_messages", "permissions", "questions"),
+    *("status", "session", "deleted", "needs_reread", "resume_token"),
+}
+
+
+def held_of(vector: Vector) -> Holding:
+    """Returns what a client holds after the last batch."""
+    session_id = next(event.session_id for batch in vector.batches for event in batch.events)
+    holding = Holding(session_id, vector.start)
+    for batch in vector.batches:
+        holding.take(batch)
+    return holding
+
+
+@pytest.mark.parametrize("path", vectors(), ids=lambda path: path.stem)
+def test_the_oracle_holds_what_is_wanted(path: Path) -> None:
+    """After the last batch; nothing else is compared when the list must be read."""
+    vector = read(path)
+    held, want = held_of(vector), vector.want
+    assert set(want) == FIELDS
+    assert held.needs_reread == want["needs_reread"]
+    if held.needs_reread:
+        return
+    assert held.is_deleted == want["deleted"]
+    assert held.resume_token == want["resume_token"]
+    if held.is_deleted:
+        assert [want[name] for name in ("messages", "waiting", "session")] == [[], [], None]
+        return
+    assert [MessageToDict(message) for message in held.messages()] == want["messages"]
+    assert [MessageToDict(message) for message in held.waiting_messages()] == want["waiting_messages"]
+    assert held.waiting() == want["waiting"]
+    assert set(held.fold.permissions) == set(want["permissions"])
+    assert set(held.fold.questions) == set(want["questions"])
+    assert SessionStatus.Name(held.status) == want["status"]
+    assert (held.session and MessageToDict(held.session)) == want["session"]
+
+
+def test_every_kind_of_the_contract_is_in_a_vector() -> None:
+    """Each row of the table in docs/contract.md, and events of kinds that nobody knows yet."""
+    table = CONTRACT.split("| event | fields | what the client does |")[1].split("\n\n")[0]
+    rows = {
+        name
+        for line in table.splitlines()
+        for name in re.findall(r"`(\w+)`", line.split("|")[1] if "|" in line else "")
+    }
+    kinds = {event.WhichOneof("kind") for path in vectors() for batch in read(path).batches for event in batch.events}
+    assert rows == {field.name for field in SessionEvent.DESCRIPTOR.oneofs_by_name["kind"].fields}
+    assert kinds == rows | {None}
+
+
+def test_the_vectors_cover_what_is_hard() -> None:
+    """Deltas that overlap, repeat and have gaps, inside of characters too; brief events; starts with a list."""
+    deltas = {path.stem: _deltas(read(path)) for path in vectors()}
+    offsets = [(delta.offset, delta.end_offset) for delta in deltas["overlapping-deltas"]]
+    assert any(begin < before[1] < end for before, (begin, end) in itertools.pairwise(offsets))
+    assert any(end <= before[1] for before, (_, end) in itertools.pairwise(offsets))
+    gaps = [(delta.offset, delta.end_offset) for delta in deltas["missing-deltas"]]
+    assert any(begin > before[1] for before, (begin, _) in itertools.pairwise(gaps))
+    assert deltas["quick-answer"] == []
+    assert any(len(delta.text) < len(delta.text.encode()) for delta in deltas["overlapping-deltas"])
+    assert sum(read(path).start is not None for path in vectors()) >= 5
+
+
+def _deltas(vector: Vector) -> list:  # type: ignore[type-arg]
+    return [event.part_delta for batch in vector.batches for event in batch.events if event.HasField("part_delta")]
+
+
+def test_the_large_stream_is_as_described() -> None:
+    """What clients/vectors/README.md says of its size, and what a fold makes of its first and last part."""
+    readme = (ROOT / "clients/vectors/README.md").read_text()
+    assert f"**{EVENTS:,} events**" in readme
+    assert f"{CONTENT_BYTES:,} bytes" in readme
+    batches = large_stream()
+    assert sum(len(batch.events) for batch in batches) == EVENTS
+    assert {len(batch.events) for batch in batches} == {100}
+    held = Holding("ses_1")
+    for batch in (*batches[:3], *batches[-2:]):
+        held.take(batch)
+    [message] = held.messages()
+    [part] = message.parts
+    assert (part.content_bytes, len(part.text.text)) == (CONTENT_BYTES, CONTENT_BYTES)
+    assert part.text.text.endswith("delta 0099995 ")

@@ -35,7 +35,8 @@ export interface AskSteps {
  * and an answer that nobody reads comes to its end all the same. A turn that fails rejects with a TurnFailedError; one that
  * was aborted does not: see `turn.finishReason`.
  */
-export class Answer implements AsyncIterable<string>, PromiseLike<Answered> {
+export class Answer implements AsyncIterable<string>, Promise<Answered> {
+  readonly [Symbol.toStringTag] = "Answer";
   readonly #text = new TextSoFar();
   readonly #done: Promise<Answered>;
   #isOver = false;
@@ -54,6 +55,14 @@ export class Answer implements AsyncIterable<string>, PromiseLike<Answered> {
     rejected?: ((error: unknown) => Other | PromiseLike<Other>) | null,
   ): Promise<One | Other> {
     return this.#done.then(resolved, rejected);
+  }
+
+  catch<Other = never>(rejected?: ((error: unknown) => Other | PromiseLike<Other>) | null): Promise<Answered | Other> {
+    return this.#done.catch(rejected);
+  }
+
+  finally(ended?: (() => void) | null): Promise<Answered> {
+    return this.#done.finally(ended);
   }
 
   /** Gives the pieces of the text from its beginning on. Throws what the answer rejects with. */

@@ -361,6 +361,7 @@ export class Conversation {
     this.#requests.clear();
     this.#queue = [];
     this.#session = this.#delay = undefined;
+    this.#status = SessionStatus.UNSPECIFIED;
     this.#activeTurnId = "";
     this.#deleted = true;
     this.#notices.everything();

@@ -1,0 +1,364 @@
+/** The client does what its documentation says, with a real server: TURNWIRE_ADDRESS, and over TURNWIRE_WEB too. */
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import path from "node:path";
+import { describe, test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+
+import { type Client, type Conversation, TurnFailedError, TurnwireError, connect, tool } from "../src/node.js";
+import { FinishReason, MessageService, SessionService, SessionStatus } from "../src/proto.js";
+import { Proxy } from "./proxy.js";
+import { ADDRESS, PYTHON, Server, WEB } from "./server.js";
+
+const LIMIT = { timeout: 60_000 };
+
+/** Waits until something is true of a conversation or another thing that tells its changes. */
+function until(subscribe: (look: () => void) => () => void, isTrue: () => boolean): Promise<void> {
+  return new Promise((resolve) => {
+    const look = () => {
+      if (!isTrue()) return;
+      release();
+      resolve();
+    };
+    const release = subscribe(look);
+    queueMicrotask(look);
+  });
+}
+
+const untilHeld = (conversation: Conversation, isTrue: () => boolean) =>
+  until((look) => conversation.subscribe(look), isTrue);
+
+function textOf(conversation: Conversation): string {
+  const parts = conversation.messages.flatMap((message) => message.parts);
+  return parts.map(({ content }) => (content.case === "text" ? content.value.text : "")).join("|");
+}
+
+const transports: [string, boolean, () => Client][] = [
+  ["gRPC", ADDRESS !== "", () => connect({ address: ADDRESS })],
+  ["Connect", WEB !== "", () => connect({ baseUrl: WEB })],
+];
+
+for (const [name, isThere, connected] of transports) {
+  describe(`over ${name}`, { skip: isThere ? false : "no server here" }, () => {
+    test("an answer comes in pieces that are together its whole text", LIMIT, async () => {
+      const client = connected();
+      const answer = client.ask("/rate 20\nEvery word is a piece: één 世界 🌍.");
+      const pieces: string[] = [];
+      for await (const piece of answer) pieces.push(piece);
+      const { text, turn, messages } = await answer;
+      assert.ok(pieces.length > 1);
+      assert.equal(text, "Every word is a piece: één 世界 🌍.");
+      assert.equal(pieces.join(""), text);
+      assert.equal(turn.finishReason, FinishReason.STOP);
+      assert.equal(messages.length, 1);
+      client.close();
+    });
+
+    test("a quick answer, which comes without one delta, is there as a whole", LIMIT, async () => {
+      const client = connected();
+      assert.equal((await client.ask("Quick")).text, "Quick");
+      client.close();
+    });
+
+    test("a turn that fails rejects with its failure", LIMIT, async () => {
+      const client = connected();
+      await assert.rejects(client.ask("/error refused"), (error: unknown) => {
+        assert.ok(error instanceof TurnFailedError);
+        assert.equal(error.reason, "PROVIDER_REQUEST_REFUSED");
+        return true;
+      });
+      client.close();
+    });
+
+    test("errors of calls have code, reason, metadata, resource and the fields that are wrong", LIMIT, async () => {
+      const client = connected();
+      const missing = await client.send({ sessionId: "ses_none", text: "Hello" }).catch((error: unknown) => error);
+      assert.ok(missing instanceof TurnwireError);
+      assert.deepEqual([missing.code, missing.reason], ["not_found", "SESSION_NOT_FOUND"]);
+      assert.deepEqual(missing.resource, { type: "session", name: "ses_none" });
+      assert.equal(missing.metadata["resourceId"], "ses_none");
+      const empty = await client.send({ parts: [] }).catch((error: unknown) => error);
+      assert.ok(empty instanceof TurnwireError);
+      assert.deepEqual([empty.code, empty.reason], ["invalid_argument", "INVALID_REQUEST"]);
+      assert.deepEqual(
+        empty.fieldViolations.map(({ field }) => field),
+        ["parts"],
+      );
+      client.close();
+    });
+
+    test("a watch of a session that does not exist throws, and does not try again", LIMIT, async () => {
+      const client = connected();
+      await assert.rejects(client.watch("ses_none").next(), { reason: "SESSION_NOT_FOUND" });
+      client.close();
+    });
+
+    test("a watch reads what there is, then gives each event with the conversation", LIMIT, async () => {
+      const client = connected();
+      const { sessionId } = await client.ask("First");
+      const watch = client.watch(sessionId);
+      const { value } = await watch.next();
+      assert.equal(textOf(value!.conversation), "First|First");
+      await client.send({ sessionId, text: "Second" });
+      for await (const { event, conversation } of watch) {
+        if (event.kind.case !== "turnEnded") continue;
+        assert.equal(textOf(conversation), "First|First|Second|Second");
+        break;
+      }
+      client.close();
+    });
+
+    test("a watch ends without an error when its signal aborts, and when the client closes", LIMIT, async () => {
+      const client = connected();
+      const { id } = await client.createSession();
+      const controller = new AbortController();
+      for await (const { event } of client.watch(id, { signal: controller.signal })) {
+        if (event.kind.case === "caughtUp") controller.abort();
+      }
+      for await (const { event } of client.watch(id)) {
+        if (event.kind.case === "caughtUp") client.close();
+      }
+    });
+
+    test("a call that its signal gives up throws canceled", LIMIT, async () => {
+      const client = connected();
+      await assert.rejects(client.send("Hello", { signal: AbortSignal.abort() }), { code: "canceled" });
+      client.close();
+    });
+
+    test("an abort ends the turn, and its answer says so", LIMIT, async () => {
+      const client = connected();
+      const { id } = await client.createSession();
+      const answer = client.ask({ sessionId: id, text: "/rate 5\n/words 500" });
+      for await (const _ of answer) break;
+      await client.abort(id);
+      assert.equal((await answer).turn.finishReason, FinishReason.ABORTED);
+      client.close();
+    });
+
+    test("the newest messages are read first, and older ones on demand", LIMIT, async () => {
+      const client = connected();
+      const { id } = await client.createSession();
+      for (const text of ["1", "2", "3"]) await client.ask({ sessionId: id, text });
+      const live = client.follow(id, { history: 2 });
+      await live.ready;
+      assert.equal(textOf(live.conversation), "3|3");
+      assert.equal(live.hasOlder, true);
+      await live.loadOlder();
+      await live.loadOlder();
+      assert.equal(textOf(live.conversation), "1|1|2|2|3|3");
+      assert.equal(live.hasOlder, false);
+      live.close();
+      client.close();
+    });
+
+    test("a conversation that changes so that it has to be read again is read again", LIMIT, async () => {
+      const client = connected();
+      const { sessionId } = await client.ask("Kept");
+      const live = client.follow(sessionId);
+      await live.ready;
+      await client.service(SessionService).clearSession({ sessionId });
+      await untilHeld(live.conversation, () => live.conversation.messages.length === 0);
+      await client.service(SessionService).restoreSession({ sessionId });
+      await untilHeld(live.conversation, () => textOf(live.conversation) === "Kept|Kept");
+      await client.ask({ sessionId, text: "On" });
+      await untilHeld(live.conversation, () => textOf(live.conversation) === "Kept|Kept|On|On");
+      client.close();
+    });
+
+    test("a model calls a function, and reads what it returns or throws", LIMIT, async () => {
+      const client = connected();
+      const add = tool<{ a: number; b: number }>({
+        name: "add",
+        description: "Adds two numbers.",
+        input: { type: "object", properties: { a: { type: "number" }, b: { type: "number" } }, required: ["a", "b"] },
+        run: ({ a, b }) => ({ sum: a + b }),
+      });
+      const fails = tool({
+        name: "fails",
+        description: "Fails.",
+        run: () => {
+          throw new Error("It is broken.");
+        },
+      });
+      const text = '/tool add {"a": 1, "b": 2}\n/tool fails {}';
+      const answered = await client.ask({ text, tools: [add, fails] });
+      const calls = answered.messages.flatMap(({ parts }) =>
+        parts.flatMap(({ content }) => (content.case === "toolUse" ? [content.value] : [])),
+      );
+      assert.deepEqual(
+        calls.map(({ name, status, output, error }) => [name, status, output ?? error]),
+        [
+          ["add", "success", '{"sum":3}'],
+          ["fails", "error", "It is broken."],
+        ],
+      );
+      client.close();
+    });
+
+    test("a call that waited while no client was there is run by the next one, once", LIMIT, async () => {
+      const client = connected();
+      let runs = 0;
+      const look = tool({
+        name: "look",
+        description: "Looks.",
+        run: () => `seen ${++runs}`,
+      });
+      const { sessionId } = await client.send({ text: "/tool look {}", tools: [look] });
+      const live = client.follow(sessionId);
+      const isOpen = () => live.conversation.messages.some(({ parts }) => parts.some(isReady));
+      await untilHeld(live.conversation, isOpen);
+      const one = new AbortController();
+      const lease = { holder: "a test" };
+      const both = [1, 2].map(() => client.runTools(sessionId, [look], { signal: one.signal, lease }));
+      await untilHeld(live.conversation, () => live.conversation.status === SessionStatus.IDLE);
+      assert.equal(runs, 1);
+      assert.match(textOf(live.conversation), /seen 1/);
+      one.abort();
+      await Promise.all(both);
+      client.close();
+    });
+
+    test("all sessions are listed, and those that come, change and go are told", LIMIT, async () => {
+      const client = connected();
+      const { id: before } = await client.createSession({ title: "Before" });
+      const live = client.followSessions();
+      await live.ready;
+      const { list } = live;
+      const held = (isTrue: () => boolean) => until((look) => list.subscribe(look), isTrue);
+      assert.equal(list.session(before)?.title, "Before");
+      const { id } = await client.createSession({ title: "Since" });
+      await held(() => list.session(id)?.title === "Since");
+      await client.service(SessionService).updateSession({ sessionId: id, settings: { title: "Other" } });
+      await held(() => list.session(id)?.title === "Other");
+      await client.ask({ sessionId: before, text: "Now it is the newest" });
+      await held(() => list.sessions[0]?.id === before && list.session(before)?.status === SessionStatus.IDLE);
+      await client.service(SessionService).deleteSession({ sessionId: id });
+      await held(() => list.session(id) === undefined);
+      live.close();
+      client.close();
+    });
+
+    test("a program whose client has no open calls ends by itself", LIMIT, async () => {
+      const folder = path.dirname(fileURLToPath(import.meta.url));
+      const script = path.join(folder, "hello.js");
+      const { stdout } = await promisify(execFile)(process.execPath, [script, name === "gRPC" ? ADDRESS : WEB], {
+        timeout: 30_000,
+      });
+      assert.equal(stdout, "Hello\n");
+    });
+  });
+}
+
+function isReady({ content }: { content: { case: string | undefined; value?: unknown } }): boolean {
+  return content.case === "toolUse" && (content.value as { startedAt?: bigint }).startedAt !== undefined;
+}
+
+describe("over connections that break", { skip: ADDRESS === "" ? "no server here" : false }, () => {
+  test("a watch goes on after each break, and holds every character once", LIMIT, async () => {
+    const proxy = await Proxy.to(ADDRESS);
+    const client = connect({ address: proxy.address });
+    const { sessionId } = await client.send("/rate 60\n/words 120");
+    let breaks = 0;
+    for await (const { event, conversation } of client.watch(sessionId)) {
+      if (event.kind.case === "partDelta" && breaks < 8 && textOf(conversation).length > 60 * (breaks + 1)) {
+        breaks++;
+        proxy.cut();
+      }
+      if (event.kind.case !== "turnEnded") continue;
+      const { messages } = await client.service(MessageService).listMessages({ sessionId });
+      assert.deepEqual(
+        conversation.messages.map(({ parts }) => parts),
+        messages.map(({ parts }) => parts),
+      );
+      break;
+    }
+    assert.ok(breaks > 3, `${breaks} breaks`);
+    client.close();
+    proxy.close();
+  });
+
+  test("a connection that is silent is given up, and another one opened", LIMIT, async () => {
+    const proxy = await Proxy.to(ADDRESS);
+    const client = connect({ address: proxy.address, stallTimeoutMs: 1000, timeoutMs: 1000 });
+    const { sessionId } = await client.ask("Before");
+    const live = client.follow(sessionId);
+    await live.ready;
+    proxy.freeze();
+    const direct = connect({ address: ADDRESS });
+    await direct.ask({ sessionId, text: "After" });
+    await untilHeld(live.conversation, () => textOf(live.conversation) === "Before|Before|After|After");
+    direct.close();
+    client.close();
+    proxy.close();
+  });
+
+  test("a message is sent once, however often its connection breaks", LIMIT, async () => {
+    const proxy = await Proxy.to(ADDRESS);
+    const client = connect({ address: proxy.address });
+    const { id } = await client.createSession();
+    proxy.down();
+    const sending = client.send({ sessionId: id, text: "Once" });
+    await until(
+      (look) => {
+        const timer = setInterval(look, 20);
+        return () => clearInterval(timer);
+      },
+      () => proxy.connections > 2,
+    );
+    proxy.up();
+    const { messageId } = await sending;
+    const { messages } = await client.service(MessageService).listMessages({ sessionId: id });
+    assert.deepEqual(
+      messages.filter(({ type }) => type === 1).map((message) => message.messageId),
+      [messageId],
+    );
+    client.close();
+    proxy.close();
+  });
+});
+
+describe("with a server that is killed", { skip: PYTHON === "" ? "no server to start here" : false }, () => {
+  test("a watch goes on with the next one, and holds what that one holds", LIMIT, async () => {
+    const server = new Server();
+    await server.start();
+    const client = connect({ address: server.address });
+    const { sessionId } = await client.send("/rate 20\n/words 200");
+    const live = client.follow(sessionId);
+    await untilHeld(live.conversation, () => textOf(live.conversation).length > 60);
+    await server.kill();
+    await until(
+      (look) => live.onState(look),
+      () => live.state.phase === "waiting",
+    );
+    await server.start();
+    await untilHeld(live.conversation, () => live.conversation.status === SessionStatus.IDLE);
+    const { messages } = await client.service(MessageService).listMessages({ sessionId });
+    assert.deepEqual(
+      live.conversation.messages.map(({ messageId, parts, status }) => [messageId, parts, status]),
+      messages.map(({ messageId, parts, status }) => [messageId, parts, status]),
+    );
+    client.close();
+    await server.remove();
+  });
+
+  test("a permission is asked, answered, and answered otherwise in vain", LIMIT, async () => {
+    const server = new Server('[permissions]\n"*" = "ask"\n');
+    await server.start();
+    const client = connect({ address: server.address });
+    const erase = tool({ name: "erase", description: "Erases.", run: () => "erased" });
+    const { id } = await client.createSession();
+    const live = client.follow(id);
+    const answer = client.ask({ sessionId: id, text: "/tool erase {}\n/step\nDone.", tools: [erase] });
+    await untilHeld(live.conversation, () => live.conversation.permissions.length === 1);
+    const request = live.conversation.permissions[0]!;
+    await client.answerPermission(request, "once");
+    await client.answerPermission(request, "once");
+    await assert.rejects(client.answerPermission(request, "reject"), { reason: "PERMISSION_ALREADY_ANSWERED" });
+    assert.equal((await answer).text, "Done.");
+    await untilHeld(live.conversation, () => live.conversation.permissions.length === 0);
+    client.close();
+    await server.remove();
+  });
+});

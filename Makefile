@@ -124,7 +124,7 @@ check-vectors: $(VENV)/dev ## Checks that clients/vectors/ is what the server sa
 
 ##  Change
 
-.PHONY: fix generate generate-clients vectors fixed-image lock build clean
+.PHONY: fix generate generate-clients vectors fixed-image console lock build clean
 fix: $(VENV)/dev ## Repairs what can be repaired: style, formatting, generated code.
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
@@ -141,6 +141,14 @@ generate-clients: $(VENV)/dev ## Writes the stubs of the clients in clients/ fro
 
 vectors: $(VENV)/dev ## Writes clients/vectors/ from the event streams of a server.
 	@$(BIN)/python -m tests.support.vectors
+
+# npm installs only when the lock file changed; the same sources give the same bytes.
+console/node_modules/.package-lock.json: console/package-lock.json console/package.json
+	@cd console && npm ci --no-audit --no-fund --silent
+	@touch $@
+
+console: console/node_modules/.package-lock.json ## Builds the web page into server/turnwire/console/. Needs Node 20.19 or newer.
+	@cd console && npm run --silent check && npm run --silent build
 
 # The fixed contract never changes. This target exists to show how the image was made, and to make it again if its
 # sources are ever found to differ from the contract that clients were built from.

@@ -129,8 +129,8 @@ class StepJournal:
     def _plan_text(self) -> None:
         """Begins the interval of growing text, if no save is under way.
 
-        Where saves take long, those of one text leave the storage to others in between. The ends of the intervals of all
-        streams fall together, up to a quarter early, so that one transaction has the saves of many.
+        Where saves take long, those of one text leave the storage to others in between. The intervals of all streams
+        end at common moments, up to a quarter early, so that one transaction has the saves of many.
         """
         if self._timer is None and not self._in_flight and not self._is_over and self._stream.has_unsaved:
             loop = asyncio.get_running_loop()

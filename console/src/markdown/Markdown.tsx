@@ -9,6 +9,8 @@ interface Props {
   text: string;
   /** True while more text may follow. */
   growing: boolean;
+  /** Whether each line of the text is a line. */
+  breaks?: boolean;
 }
 
 /** Markdown as nodes, one for each block. A block whose source stays is left alone: a selection in it stays too. */
@@ -19,28 +21,33 @@ export class Markdown extends Component<Props> {
     return next.text !== this.props.text || next.growing !== this.props.growing;
   }
 
-  override render({ text, growing }: Props): ComponentChild {
+  override render({ text, growing, breaks = false }: Props): ComponentChild {
     const blocks = this.#blocks.update(text, growing);
     return (
       <div class="md" dir="auto">
         {blocks.map((block) => (
-          <BlockView key={block.at} block={block} />
+          <BlockView key={block.at} block={block} breaks={breaks} />
         ))}
       </div>
     );
   }
 }
 
-class BlockView extends Component<{ block: Block }> {
+interface BlockProps {
+  block: Block;
+  breaks: boolean;
+}
+
+class BlockView extends Component<BlockProps> {
   #root: HTMLElement | null = null;
 
-  override shouldComponentUpdate(next: { block: Block }): boolean {
-    if (next.block !== this.props.block) show(this.#root!, next.block, this.props.block);
+  override shouldComponentUpdate(next: BlockProps): boolean {
+    if (next.block !== this.props.block) show(this.#root!, next.block, this.props.block, next.breaks);
     return false;
   }
 
   override componentDidMount(): void {
-    show(this.#root!, this.props.block, null);
+    show(this.#root!, this.props.block, null, this.props.breaks);
   }
 
   override render(): ComponentChild {
@@ -48,7 +55,7 @@ class BlockView extends Component<{ block: Block }> {
   }
 }
 
-function show(root: HTMLElement, block: Block, before: Block | null): void {
+function show(root: HTMLElement, block: Block, before: Block | null, breaks: boolean): void {
   if (block.code) {
     const frame = root.firstElementChild as HTMLElement | null;
     if (before?.code && frame && before.code.language === block.code.language) setCode(frame, block.code.text);
@@ -59,6 +66,6 @@ function show(root: HTMLElement, block: Block, before: Block | null): void {
     root.classList.add("long");
   } else {
     root.classList.remove("long");
-    root.replaceChildren(nodesOf(block.raw));
+    root.replaceChildren(nodesOf(block.raw, breaks));
   }
 }

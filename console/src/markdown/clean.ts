@@ -6,7 +6,7 @@ import { Marked } from "marked";
 
 import { codeNode } from "./code.js";
 
-const marked = new Marked({ gfm: true, breaks: false, async: false });
+const marked = new Marked({ gfm: true, async: false });
 
 const TAGS = [
   ..."p br hr h1 h2 h3 h4 h5 h6 ul ol li blockquote pre code em strong del s b i u sub sup kbd mark".split(" "),
@@ -29,9 +29,12 @@ purify.addHook("uponSanitizeAttribute", (node, data) => {
   if (!allowed) data.keepAttr = false;
 });
 
-/** Returns the nodes of a block of markdown, safe to put into the page. */
-export function nodesOf(source: string): DocumentFragment {
-  const html = marked.parse(source) as string;
+/**
+ * Returns the nodes of a block of markdown, safe to put into the page. `breaks`: each line of the source is a line, as people
+ * expect of what they typed.
+ */
+export function nodesOf(source: string, breaks: boolean): DocumentFragment {
+  const html = marked.parse(source, { breaks }) as string;
   const fragment = purify.sanitize(html, {
     RETURN_DOM_FRAGMENT: true,
     ALLOWED_TAGS: TAGS,

@@ -2,7 +2,7 @@
 //
 // Events come faster than a screen shows them. Each batch only notes that something changed; once a frame the page is
 // drawn. A message whose version is as it was is not even compared.
-import { signal } from "@preact/signals";
+import { batch, signal } from "@preact/signals";
 
 import {
   type Change, type Conversation, type Delay, type Followed, MessageStatus, MessageType, type PermissionRequest, type Question,
@@ -16,6 +16,11 @@ import { markSeen } from "./seen.js";
 export class LiveConversation {
   /** Grows with each frame that shows something else. Read it to be drawn again. */
   readonly drawn = signal(0);
+  /**
+   * Grows when more than the content of messages changed: the session, what runs, waits or is asked. What is read of this
+   * object is no signal; a component that reads it and has to follow it reads this (or `drawn`) first.
+   */
+  readonly outline = signal(0);
   /** How the connection is doing. */
   readonly link = signal<WatchState>({ phase: "connecting" });
   /** Whether the conversation was read. */
@@ -26,6 +31,7 @@ export class LiveConversation {
   /** Part of all versions: grows when messages have to be drawn again although none of them changed. */
   #generation = 0;
   #scheduled = false;
+  #outlined = true;
   #older: Promise<void> | undefined;
   #turnTold = "";
   #asksTold = new Set<string>();
@@ -112,6 +118,7 @@ export class LiveConversation {
 
   #changed(change: Change): void {
     if (change.requests || change.session || change.everything) this.#generation += 1;
+    if (change.requests || change.session || change.order || change.everything) this.#outlined = true;
     if (this.loaded.value) {
       if (change.requests) this.#tellAsks();
       if (change.session) this.#tellEnd();
@@ -148,7 +155,11 @@ export class LiveConversation {
     frames.next(() => {
       this.#scheduled = false;
       this.loaded.value = true;
-      this.drawn.value += 1;
+      batch(() => {
+        this.drawn.value += 1;
+        if (this.#outlined) this.outline.value += 1;
+        this.#outlined = false;
+      });
       if (document.visibilityState === "visible") markSeen(this.sessionId, this.#conversation.sequence);
     });
   }

@@ -29,6 +29,7 @@ export function Composer({ sessionId, live }: { sessionId: string; live: LiveCon
   const [busy, setBusy] = useState(false);
   const [policy, setPolicy] = useState(BusyPolicy.QUEUE);
   const [over, setOver] = useState(false);
+  void live?.outline.value;
   const running = live?.running ?? false;
 
   useEffect(() => void drafts.set(sessionId, { text, files }), [text, files]);
@@ -126,6 +127,7 @@ function ModelChoice({ sessionId, live }: { sessionId: string; live: LiveConvers
     if (!signedIn.value) return;
     calls.providers.getProviders({}).then((list) => (models.value = list), () => {}); // the choice stays empty
   }, [signedIn.value]);
+  void live?.outline.value;
   const set = live?.session?.settings?.model;
   const value = sessionId ? (set ? `${set.providerId}/${set.modelId}` : "") : modelOfNew.value;
   const listed = (models.value?.providers ?? []).map((provider) => ({

@@ -34,7 +34,7 @@ export function NewSession() {
           <p class="soft">The session begins with your first message. Answers go on when you close this page.</p>
         </div>
       </div>
-      <div class="foot"><Composer sessionId="" live={null} /></div>
+      <div class="foot"><div class="gutter"><Composer sessionId="" live={null} /></div></div>
     </main>
   );
 }
@@ -86,8 +86,10 @@ export function ConversationView({ sessionId }: { sessionId: string }) {
         {!atEnd && ids.length > 0 && (
           <div class="newest"><button type="button" class="plain" onClick={() => rows.current?.toEnd()}>Newest</button></div>
         )}
-        <TurnFailure live={live} />
-        {!live.deleted && <Composer key={sessionId} sessionId={sessionId} live={live} />}
+        <div class="gutter">
+          <TurnFailure live={live} />
+          {!live.deleted && <Composer key={sessionId} sessionId={sessionId} live={live} />}
+        </div>
       </div>
     </main>
   );
@@ -95,6 +97,7 @@ export function ConversationView({ sessionId }: { sessionId: string }) {
 
 /** A turn can fail before there is an answer that says it. */
 function TurnFailure({ live }: { live: LiveConversation }) {
+  void live.outline.value;
   const failure = live.turnFailure;
   if (!failure || live.messages.at(-1)?.failure) return null;
   return <div class="column"><p class="failure" role="note">{failureWords(failure)}</p></div>;
@@ -134,6 +137,7 @@ function LinkBanner({ live }: { live: LiveConversation }) {
 }
 
 function Bar({ title, sessionId, live }: { title: string; sessionId?: string; live?: LiveConversation }) {
+  void live?.outline.value;
   return (
     <div class="bar">
       <button type="button" class="icon menu-sessions" aria-label="Sessions" aria-expanded={drawer.value} onClick={() => (drawer.value = !drawer.value)}><Icons.list /></button>
@@ -168,6 +172,7 @@ function TitleForm({ sessionId, title }: { sessionId: string; title: string }) {
 }
 
 function SessionMenu({ sessionId, live }: { sessionId: string; live: LiveConversation }) {
+  void live.outline.value;
   const [open, setOpen] = useState(false);
   const root = useRef<HTMLDivElement>(null);
   useEffect(() => {

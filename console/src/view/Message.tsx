@@ -35,7 +35,7 @@ export class Message extends Component<Props> {
     return (Object.keys(next) as (keyof Props)[]).some((key) => next[key] !== props[key]);
   }
 
-  override render({ message, live, first, found, running, last }: Props): ComponentChild {
+  override render({ message, version, live, first, found, running, last }: Props): ComponentChild {
     const kind = message.type === MessageType.USER ? "user" : message.type === MessageType.ASSISTANT ? "answer" : "note";
     const time = message.createTime ? Number(message.createTime.seconds) * 1000 : 0;
     const speaker = speakerOf(message);
@@ -45,13 +45,13 @@ export class Message extends Component<Props> {
           <h2 dir="auto">{speaker}</h2>
           {time > 0 && <time dateTime={new Date(time).toISOString()} title={new Date(time).toLocaleString()}>{when(time)}</time>}
         </header>
-        <Body message={message} live={live} running={running} last={last} />
+        <Body message={message} version={version} live={live} running={running} last={last} />
       </article>
     );
   }
 }
 
-function Body({ message, live, running, last }: { message: SessionMessage; live: LiveConversation; running: boolean; last: boolean }) {
+function Body({ message, live, running, last }: Pick<Props, "message" | "version" | "live" | "running" | "last">) {
   const [editing, setEditing] = useState(false);
   if (editing) {
     return (
@@ -96,7 +96,7 @@ function PartView({ part, live, message, growing }: { part: Part; live: LiveConv
   switch (content.case) {
     case "text":
     case "refusal":
-      return content.value.text ? <div class="part"><Markdown text={content.value.text} growing={growing} /></div> : <Fragment />;
+      return content.value.text ? <div class="part"><Markdown text={content.value.text} growing={growing} breaks={message.type === MessageType.USER} /></div> : <Fragment />;
     case "reasoning":
       return content.value.text ? (
         <details class="part fold" data-part="reasoning">

@@ -8,6 +8,7 @@ import { Editor } from "./Editor.js";
 import { Icons } from "./icons.js";
 
 export function Queue({ live }: { live: LiveConversation }) {
+  void live.outline.value;
   const waiting = live.waiting;
   if (waiting.length === 0) return null;
   return (
@@ -15,7 +16,7 @@ export function Queue({ live }: { live: LiveConversation }) {
       <h2>{waiting.length === 1 ? "1 message waits" : `${waiting.length} messages wait`}</h2>
       <ol>
         {waiting.map((message, index) => (
-          <Entry key={message.messageId} message={message} index={index} live={live} version={live.versionOf(message.messageId)} />
+          <Entry key={message.messageId} message={message} index={index} live={live} version={`${live.versionOf(message.messageId)} ${live.queueRevision}`} />
         ))}
       </ol>
     </section>

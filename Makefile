@@ -15,7 +15,7 @@ UV_VERSION := 0.13.9
 # Empty keeps each pinned version that still fits: make lock UPGRADE=
 UPGRADE ?= --upgrade
 LOCK := $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes $(UPGRADE) \
-	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
+	--no-emit-index-url --no-emit-find-links --no-emit-package turnwire-client --custom-compile-command "make lock"
 FIXED := tests/contract/fixed
 ARGS ?=
 
@@ -35,10 +35,10 @@ $(VENV)/created:
 	@"$(PYTHON)" -m venv --clear $(VENV)
 	@touch $@
 
-$(VENV)/runtime: $(VENV)/created requirements.txt pyproject.toml
+$(VENV)/runtime: $(VENV)/created requirements.txt pyproject.toml clients/python/pyproject.toml
 	@echo "Installing what Turnwire needs to run"
 	@$(PIP) install --require-hashes -r requirements.txt
-	@$(PIP) install --no-deps --no-build-isolation -e .
+	@$(PIP) install --no-deps --no-build-isolation -e clients/python -e .
 	@touch $@
 
 $(VENV)/dev: $(VENV)/runtime requirements-dev.txt

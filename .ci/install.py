@@ -120,21 +120,25 @@ def sessions() -> int:
 
 def version_of(release: Path) -> str:
     """Returns the version of the wheel in a folder."""
-    [wheel] = release.glob("*.whl")
+    [wheel] = release.glob("turnwire-*.whl")
     return wheel.name.split("-")[1]
 
 
 def next_release(release: Path) -> Path:
     """Makes the release again with a higher version."""
-    [sources] = release.glob("*.tar.gz")
+    [sources] = release.glob("turnwire-*.tar.gz")
     with tarfile.open(sources) as archive:
         archive.extractall(WORK, filter="data")
     tree = WORK / sources.name.removesuffix(".tar.gz")
-    module = tree / "server/turnwire/__init__.py"
-    module.write_text(re.sub(r'__version__ = "(.*)"', r'__version__ = "\1.post1"', module.read_text()))
+    client = tree / "clients/python"
+    for module in (tree / "server/turnwire/__init__.py", client / "src/turnwire_client/__init__.py"):
+        module.write_text(re.sub(r'__version__ = "(.*)"', r'__version__ = "\1.post1"', module.read_text()))
+    pyproject = tree / "pyproject.toml"
+    pyproject.write_text(re.sub(r'"(turnwire-client==.*?)"', r'"\1.post1"', pyproject.read_text()))
     newer = WORK / "newer"
     build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(newer)]
-    subprocess.run(build, cwd=tree, check=True, capture_output=True)
+    for project in (tree, client):
+        subprocess.run(build, cwd=project, check=True, capture_output=True)
     for path in release.iterdir():
         if path.suffix not in {".whl", ".gz"} and path.name != "SHA256SUMS":
             shutil.copy(path, newer)

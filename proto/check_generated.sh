@@ -9,7 +9,7 @@ if ! output=$("$root/proto/generate.sh" "$fresh" 2>&1); then
     echo "$output" >&2
     exit 1
 fi
-if ! diff -r -q -x __pycache__ "$fresh" "$root/generated/python"; then
+if ! diff -r -q -x __pycache__ "$fresh/opencode" "$root/generated/python/opencode"; then
     echo "generated/python is stale: run make generate." >&2
     exit 1
 fi

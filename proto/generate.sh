@@ -7,3 +7,4 @@ cd "$(dirname "$0")"
 mkdir -p "$out"
 find opencode -name '*.proto' | sort | xargs "$python" -m grpc_tools.protoc -I. \
     --python_out="$out" --grpc_python_out="$out" --mypy_out="$out" --mypy_grpc_out="$out"
+touch "$out/opencode/py.typed"

@@ -1,13 +1,15 @@
 """Builds what operators install into dist/, and checks it.
 
-    turnwire-VERSION-py3-none-any.whl   the server
-    turnwire-VERSION.tar.gz             its sources, with what a deployment needs
-    turnwire-VERSION.cdx.json           the bill of materials (CycloneDX) of the server with every extra
-    requirements-server.txt             what the server needs, each package pinned with its hashes
-    requirements-extras.txt             the same with every extra
-    Containerfile                       makes a container image of these files
-    turnwire.service, envoy.yaml, ...   the files of examples/deploy
-    SHA256SUMS                          for `sha256sum --check`
+    turnwire-VERSION-py3-none-any.whl          the server
+    turnwire_client-VERSION-py3-none-any.whl   the Python client with the contract's stubs, which the server needs
+    turnwire-VERSION.tar.gz                    the sources of both, with what a deployment needs
+    turnwire_client-VERSION.tar.gz             the sources of the client alone, for a package index
+    turnwire-VERSION.cdx.json                  the bill of materials (CycloneDX) of the server with every extra
+    requirements-server.txt                    what both need, each package pinned with its hashes
+    requirements-extras.txt                    the same with every extra of the server
+    Containerfile                              makes a container image of these files
+    turnwire.service, envoy.yaml, ...          the files of examples/deploy
+    SHA256SUMS                                 for `sha256sum --check`
 
 The same commit gives the same bytes: times are those of the commit, or of SOURCE_DATE_EPOCH. The bill of materials is
 that of the machine that builds, because some packages are installed on some systems only.
@@ -25,7 +27,7 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from release.requirements import ROOT, pinned_here
+from release.requirements import CLIENT, ROOT, pinned_here
 
 DIST = ROOT / "dist"
 REQUIREMENTS = ("requirements-server.txt", "requirements-extras.txt")
@@ -39,10 +41,10 @@ def main() -> None:
     os.environ["SOURCE_DATE_EPOCH"] = _time_of_sources()
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
-        _hatchling(ROOT, DIST, "sdist", "wheel")
-        [sources], [wheel] = DIST.glob("*.tar.gz"), DIST.glob("*.whl")
-        _build_again(sources, wheel, work)
-        _write_bill(wheel, DIST / sources.name.replace(".tar.gz", ".cdx.json"), work)
+        _packages(ROOT, DIST)
+        [sources] = DIST.glob("turnwire-*.tar.gz")
+        _build_again(sources, work)
+        _write_bill(DIST / sources.name.replace(".tar.gz", ".cdx.json"), work)
     for name in COPIED:
         shutil.copy(ROOT / name, DIST)
     lines = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}" for file in sorted(DIST.iterdir())]
@@ -60,6 +62,12 @@ def _time_of_sources() -> str:
     return found or "1580601600"  # what hatchling takes where there is no commit
 
 
+def _packages(sources: Path, target: Path) -> None:
+    """Builds wheel and sources of the server and of the client."""
+    for project in (sources, sources / CLIENT.relative_to(ROOT)):
+        _hatchling(project, target, "sdist", "wheel")
+
+
 def _hatchling(sources: Path, target: Path, *kinds: str) -> None:
     options = [option for kind in kinds for option in ("--target", kind)]
     command = [sys.executable, "-m", "hatchling", "build", "--directory", str(target), *options]
@@ -68,28 +76,30 @@ def _hatchling(sources: Path, target: Path, *kinds: str) -> None:
         raise SystemExit(done.stdout + done.stderr)
 
 
-def _build_again(sources: Path, wheel: Path, work: Path) -> None:
-    """Builds the wheel from the packed sources, in another folder with other permissions, and compares the bytes."""
+def _build_again(sources: Path, work: Path) -> None:
+    """Builds all from the packed sources, in another folder with other permissions, and compares the bytes."""
     with tarfile.open(sources) as archive:
         archive.extractall(work, filter="data")
     [unpacked] = (path for path in work.iterdir() if path.is_dir())
     before = os.umask(0o077)
     try:
-        _hatchling(unpacked, work / "again", "sdist", "wheel")
+        _packages(unpacked, work / "again")
     finally:
         os.umask(before)
-    for built in (wheel, sources):
+    for built in sorted(DIST.iterdir()):
         if built.read_bytes() != (work / "again" / built.name).read_bytes():
             raise SystemExit(f"{built.name} differs when it is built again from the packed sources")
 
 
-def _write_bill(wheel: Path, target: Path, work: Path) -> None:
+def _write_bill(target: Path, work: Path) -> None:
     """Installs the release as an operator does, lists what is there, and compares the list with the pins."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(work / "venv")], check=True)
     python = work / "venv/bin/python"
     described = work / "pyproject.toml"  # the tool reads no version that the build backend finds
-    version = f'version = "{wheel.name.split("-")[1]}"'
-    described.write_text((ROOT / "pyproject.toml").read_text().replace('dynamic = ["version"]', version))
+    [wheel] = DIST.glob("turnwire-*.whl")
+    version = wheel.name.split("-")[1]
+    named = f'version = "{version}"'
+    described.write_text((ROOT / "pyproject.toml").read_text().replace('dynamic = ["version"]', named))
     install = [
         sys.executable,
         "-m",
@@ -101,12 +111,14 @@ def _write_bill(wheel: Path, target: Path, work: Path) -> None:
         "--quiet",
     ]
     subprocess.run([*install, "--require-hashes", "-r", str(ROOT / REQUIREMENTS[-1])], check=True)
-    subprocess.run([*install, "--no-deps", "--no-index", str(wheel)], check=True)
+    # By their names: of a file that is named, pip notes the path, and the bill would have it.
+    packages = ["--find-links", str(DIST), "turnwire", "turnwire-client"]
+    subprocess.run([*install, "--no-deps", "--no-index", *packages], check=True)
     command = [sys.executable, "-m", "cyclonedx_py", "environment", "--pyproject", str(described)]
     options = ["--output-reproducible", "--validate", "--output-format", "JSON", "--output-file", str(target)]
     subprocess.run([*command, *options, str(python)], check=True)
     listed = {canonicalize_name(part["name"]): part["version"] for part in json.loads(target.read_text())["components"]}
-    pinned = pinned_here((ROOT / REQUIREMENTS[-1]).read_text())
+    pinned = pinned_here((ROOT / REQUIREMENTS[-1]).read_text()) | {"turnwire-client": version}
     if listed != pinned:
         raise SystemExit(f"the bill of materials and the pins differ: {sorted(listed.items() ^ pinned.items())}")
 

@@ -19,6 +19,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
+CLIENT = ROOT / "clients/python"
+"""The client, which the server needs and no index has: its own requirements are those of the server too."""
 FILES = (
     "requirements.txt",
     "requirements-dev.txt",
@@ -33,7 +35,7 @@ _STAMP = "# pyproject.toml: "
 
 def main() -> int:
     """Runs `stamp` or `check` on the files of the checkout; returns the exit code."""
-    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    pyproject = together(*(tomllib.loads((folder / "pyproject.toml").read_text()) for folder in (ROOT, CLIENT)))
     texts = {name: (ROOT / name).read_text() for name in FILES}
     if sys.argv[1:] == ["stamp"]:
         for name, text in texts.items():
@@ -42,6 +44,13 @@ def main() -> int:
     found = list(problems(texts, pyproject))
     print("\n".join(found), end="\n" if found else "", file=sys.stderr)
     return 1 if found else 0
+
+
+def together(server: dict[str, Any], client: dict[str, Any]) -> dict[str, Any]:
+    """Returns the server's pyproject.toml with what the client needs in place of the client."""
+    project, name = server["project"], client["project"]["name"]
+    own = [line for line in project["dependencies"] if canonicalize_name(Requirement(line).name) != name]
+    return {**server, "project": {**project, "dependencies": [*own, *client["project"]["dependencies"]]}}
 
 
 def digest(pyproject: dict[str, Any]) -> str:

@@ -151,7 +151,7 @@ def test_a_contract_file_that_changed_is_noticed() -> None:
 
 
 def test_generated_code_is_fresh() -> None:
-    """generated/ is what proto/ gives."""
+    """The Python stubs are what proto/ gives."""
     environment = dict(os.environ, PYTHON=sys.executable)
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])
     check = subprocess.run(

@@ -58,6 +58,10 @@ func (c *Client) Ask(ctx context.Context, sessionID, text string, options ...Sen
 // Turn returns how the turn ended: why, and what it used. It is nil until then.
 func (a *Answer) Turn() *pb.Turn { return a.turn }
 
+// Err returns why the turn failed: an [*Error] with its Turn. It is nil as long as the turn has not ended, and when it did not
+// fail.
+func (a *Answer) Err() error { return failedTurn(a.turn) }
+
 // Text yields what the model says, as it comes, with a line break between two parts. The last error is that of the turn when
 // it failed: an [*Error] with its Turn.
 func (a *Answer) Text() iter.Seq2[string, error] {
@@ -110,14 +114,14 @@ func (a *Answer) Pieces() iter.Seq2[Piece, error] {
 				}
 			}
 		}
-		if err := failedTurn(a.turn); err != nil {
+		if err := a.Err(); err != nil {
 			yield(Piece{}, err)
 		}
 	}
 }
 
 // Updates yields what happens in the session until the turn has ended, as [Client.Watch] does. A turn that failed is no error
-// here: [Answer.Turn] says so.
+// here: [Answer.Err] says so.
 func (a *Answer) Updates() iter.Seq2[Update, error] {
 	return func(yield func(Update, error) bool) {
 		ctx, cancel := context.WithCancelCause(a.ctx)

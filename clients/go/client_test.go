@@ -3,6 +3,8 @@ package turnwire_test
 import (
 	"context"
 	"errors"
+	"io"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -383,4 +385,38 @@ func TestServerKilledAndBack(t *testing.T) {
 	if lost == 0 {
 		t.Error("the connection was never lost")
 	}
+}
+
+// What the documentation shows works.
+func TestExamples(t *testing.T) {
+	serverAddress(t)
+	for wanted, example := range map[string]func(){
+		"How is the weather in Utrecht?": ExampleNewTool,
+		"That session is gone.":          ExampleHasReason,
+	} {
+		if printed := output(t, example); !strings.Contains(printed, wanted) {
+			t.Errorf("%q is not in %q", wanted, printed)
+		}
+	}
+}
+
+// output returns what a function prints.
+func output(t *testing.T, run func()) string {
+	t.Helper()
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	screen := os.Stdout
+	os.Stdout = writer
+	defer func() { os.Stdout = screen }()
+	run() // prints less than a pipe holds
+	if err := writer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	printed, err := io.ReadAll(reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(printed)
 }

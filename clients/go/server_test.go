@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"regexp"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -39,38 +41,54 @@ func dialTo(t *testing.T, address string, options ...turnwire.Option) *turnwire.
 	if err != nil {
 		t.Fatal(err)
 	}
+	open.Add(1)
 	t.Cleanup(func() {
 		if err := client.Close(); err != nil {
 			t.Error(err)
 		}
-		for deadline := time.Now().Add(5 * time.Second); ; runtime.Gosched() {
-			left := goroutines()
-			if len(left) == 0 {
-				return
-			}
-			if time.Now().After(deadline) {
-				t.Errorf("%d goroutines still run:\n%s", len(left), strings.Join(left, "\n\n"))
-				return
-			}
+		if open.Add(-1) == 0 {
+			nothingRuns(t)
 		}
 	})
 	return client
 }
 
-// goroutines returns the stacks of those that are of this package or of gRPC, without those of tests.
+// open counts the clients of the test that runs.
+var open atomic.Int32
+
+// nothingRuns fails unless all goroutines of this package and of gRPC's client end.
+func nothingRuns(t *testing.T) {
+	t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); ; runtime.Gosched() {
+		left := goroutines()
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("%d goroutines still run:\n%s", len(left), strings.Join(left, "\n\n"))
+			return
+		}
+	}
+}
+
+// goroutines returns the stacks of those that are of this package or of gRPC's client.
 func goroutines() []string {
-	buffer := make([]byte, 1<<20)
+	buffer := make([]byte, 4<<20)
 	buffer = buffer[:runtime.Stack(buffer, true)]
 	var found []string
-	for _, stack := range strings.Split(string(buffer), "\n\n") {
-		ours := strings.Contains(stack, "clients/go.") || strings.Contains(stack, "google.golang.org/grpc")
-		if ours && !strings.Contains(stack, "testing.tRunner") && !strings.Contains(stack, "(*fake)") && !strings.Contains(stack, "grpc.(*Server)") &&
-			!strings.Contains(stack, "http2Server") && !strings.Contains(stack, "newHTTP2Server") && !strings.Contains(stack, "NewServerTransport") {
+	for stack := range strings.SplitSeq(string(buffer), "\n\n") {
+		if strings.Contains(stack, "testing.tRunner") || ofServer.MatchString(stack) {
+			continue
+		}
+		if strings.Contains(stack, "clients/go.") || strings.Contains(stack, "google.golang.org/grpc") {
 			found = append(found, stack)
 		}
 	}
 	return found
 }
+
+// ofServer matches the goroutines of a fake.
+var ofServer = regexp.MustCompile(`\(\*fake\)|grpc\.\(\*Server\)|http2Server|NewServerTransport`)
 
 // background returns a context that ends with the test, or after a time in which every test ends.
 func background(t *testing.T) context.Context {

@@ -14,11 +14,10 @@ import (
 )
 
 type place struct {
-	City    string   `json:"city" description:"Where."`
-	Unit    string   `json:"unit,omitempty" enum:"celsius,kelvin"`
-	Days    *int     `json:"days"`
-	Tags    []string `json:"tags,omitempty"`
-	private int
+	City string   `json:"city" description:"Where."`
+	Unit string   `json:"unit,omitempty" enum:"celsius,kelvin"`
+	Days *int     `json:"days"`
+	Tags []string `json:"tags,omitempty"`
 }
 
 func weather(run func(context.Context, place) (string, error)) *turnwire.Tool {

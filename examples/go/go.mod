@@ -2,23 +2,15 @@ module github.com/turnwire/turnwire/examples/go
 
 go 1.25.0
 
-tool (
-	google.golang.org/grpc/cmd/protoc-gen-go-grpc
-	google.golang.org/protobuf/cmd/protoc-gen-go
-)
+require github.com/turnwire/turnwire/clients/go v0.0.0
 
 require (
-	github.com/turnwire/turnwire/generated/go v0.0.0
-	google.golang.org/grpc v1.81.0
+	golang.org/x/net v0.58.0 // indirect
+	golang.org/x/sys v0.47.0 // indirect
+	golang.org/x/text v0.41.0 // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20260526163538-3dc84a4a5aaa // indirect
+	google.golang.org/grpc v1.83.2 // indirect
+	google.golang.org/protobuf v1.36.12 // indirect
 )
 
-require (
-	golang.org/x/net v0.51.0 // indirect
-	golang.org/x/sys v0.42.0 // indirect
-	golang.org/x/text v0.34.0 // indirect
-	google.golang.org/genproto/googleapis/rpc v0.0.0-20260226221140-a57be14db171 // indirect
-	google.golang.org/grpc/cmd/protoc-gen-go-grpc v1.6.2 // indirect
-	google.golang.org/protobuf v1.36.11 // indirect
-)
-
-replace github.com/turnwire/turnwire/generated/go => ./stubs
+replace github.com/turnwire/turnwire/clients/go => ../../clients/go

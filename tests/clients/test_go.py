@@ -3,7 +3,9 @@
 Its modules are downloaded, so this runs only with TURNWIRE_TEST_GO=1.
 """
 
+import filecmp
 import os
+import re
 import shutil
 import signal
 import socketserver
@@ -18,7 +20,8 @@ import pytest
 
 from tests.support.servers.serving import announced_address
 
-CLIENT = Path(__file__).parents[2] / "clients/go"
+ROOT = Path(__file__).parents[2]
+CLIENT = ROOT / "clients/go"
 CONFIGURATION = '[permissions]\n"erase" = "ask"\n'
 
 
@@ -94,6 +97,34 @@ def test_package_is_vetted_and_formatted() -> None:
     go("mod", "tidy", "-diff")
     unformatted = subprocess.run(["gofmt", "-l", "."], cwd=CLIENT, check=True, capture_output=True, text=True)
     assert unformatted.stdout == ""
+
+
+def test_stubs_are_fresh(tmp_path: Path) -> None:
+    """They are what `make generate-clients` makes of the contract."""
+    folder = tmp_path / "clients/go"
+    shutil.copytree(CLIENT, folder, ignore=shutil.ignore_patterns("opencode"))
+    shutil.copytree(ROOT / "proto", tmp_path / "proto")
+    shutil.copy(ROOT / "buf.yaml", tmp_path)
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    subprocess.run([folder / "generate.sh"], env={**os.environ, "PATH": path}, check=True)
+    compared = filecmp.dircmp(CLIENT / "opencode", folder / "opencode")
+    assert compared.left_list == compared.right_list
+    _, differs, _ = filecmp.cmpfiles(CLIENT / "opencode", folder / "opencode", compared.common, shallow=False)
+    assert differs == []
+
+
+def test_readme_shows_code_that_compiles() -> None:
+    """Each of its blocks stands in the examples of the package, whatever the indentation."""
+    examples = stripped((CLIENT / "example_test.go").read_text())
+    blocks = re.findall(r"^```go\n(.*?)^```", (CLIENT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 4
+    for block in blocks[1:]:  # the first is the import
+        assert stripped(block) in examples, block
+
+
+def stripped(text: str) -> str:
+    """Returns a text without its indentation."""
+    return "\n".join(line.strip() for line in text.strip().splitlines())
 
 
 def test_client_against_a_real_server(tmp_path: Path) -> None:

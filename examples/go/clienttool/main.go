@@ -4,95 +4,50 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"log"
 	"os"
 	"strings"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-
-	pb "github.com/turnwire/turnwire/generated/go/opencode"
+	turnwire "github.com/turnwire/turnwire/clients/go"
 )
 
 // defaultText ends with a line that makes the offline model call the tool.
 const defaultText = `Ask me for my name with ask_user, then greet me.
 /tool ask_user {"question": "What is your name?"}`
 
-const schema = `{"type": "object", "properties": {"question": {"type": "string"}}, "required": ["question"]}`
+type arguments struct {
+	Question string `json:"question"`
+}
 
-var (
-	askUser  = &pb.ToolDefinition{Name: "ask_user", Description: "Asks the user a question.", InputSchemaJson: schema}
-	keyboard = bufio.NewReader(os.Stdin)
-	typed    = map[string]string{}
-)
+var keyboard = bufio.NewReader(os.Stdin)
 
-// answer asks the question of a call, once: if the call is seen again, it gets the same answer again.
-func answer(call *pb.ToolCallState) (string, error) {
-	if known, ok := typed[call.Id]; ok {
-		return known, nil
-	}
-	var arguments struct{ Question string }
-	if err := json.Unmarshal([]byte(call.InputJson), &arguments); err != nil {
-		return "", err
-	}
-	fmt.Print(arguments.Question, " ")
+func ask(_ context.Context, in arguments) (string, error) {
+	fmt.Print(in.Question, " ")
 	line, err := keyboard.ReadString('\n')
-	typed[call.Id] = strings.TrimSpace(line)
-	return typed[call.Id], err
+	return strings.TrimSpace(line), err
 }
 
 func run(text, target string) error {
-	connection, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	client, err := turnwire.Dial(target)
 	if err != nil {
 		return err
 	}
-	defer connection.Close()
-	tools := pb.NewToolServiceClient(connection)
-	ctx := context.Background()
-	request := &pb.SendMessageRequest{
-		Parts: []*pb.MessagePart{{Content: &pb.MessagePart_Text{Text: &pb.TextPart{Text: text}}}},
-		Tools: []*pb.ToolDefinition{askUser},
-	}
-	stream, err := pb.NewMessageServiceClient(connection).StreamMessage(ctx, &pb.StreamMessageRequest{Message: request})
+	defer client.Close()
+	askUser := turnwire.NewTool("ask_user", "Asks the user a question.", ask)
+	answer, err := client.Ask(context.Background(), "", text, turnwire.WithTools(askUser))
 	if err != nil {
 		return err
 	}
-	for {
-		batch, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
+	for update, err := range answer.Updates() {
 		if err != nil {
 			return err
 		}
-		for _, event := range batch.Events {
-			call := event.GetToolCallUpdated().GetState()
-			waits := call.GetStatus() == "pending" && call.GetPermissionId() == "" && call.GetLease() == nil
-			if call.GetName() == "ask_user" && waits {
-				output, err := answer(call)
-				if err != nil {
-					return err
-				}
-				result := &pb.SubmitToolResultRequest{
-					SessionId: event.SessionId, ToolCallId: call.Id,
-					Result: &pb.SubmitToolResultRequest_Output{Output: output},
-				}
-				if _, err := tools.SubmitToolResult(ctx, result); err != nil {
-					return err
-				}
-			}
-			if words := event.GetPartFinished().GetPart().GetText().GetText(); words != "" {
-				fmt.Println(words)
-			}
-			if failure := event.GetTurnEnded().GetTurn().GetFailure(); failure != nil {
-				return fmt.Errorf("%s: %s", failure.Reason, failure.Message)
-			}
+		if words := update.Event.GetPartFinished().GetPart().GetText().GetText(); words != "" {
+			fmt.Println(words)
 		}
 	}
+	return answer.Err()
 }
 
 func main() {

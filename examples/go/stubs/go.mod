@@ -1,3 +1,0 @@
-module github.com/turnwire/turnwire/generated/go
-
-go 1.24

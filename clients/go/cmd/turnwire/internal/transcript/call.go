@@ -1,0 +1,161 @@
+package transcript
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	pb "github.com/turnwire/turnwire/clients/go/opencode"
+
+	"github.com/turnwire/turnwire/clients/go/cmd/turnwire/internal/text"
+)
+
+const (
+	// foldedLines is how many lines of an output and of a log are shown of a folded call.
+	foldedLines = 4
+	// openLines is how many are shown of an open one.
+	openLines = 400
+)
+
+// call lays out a tool call: name and state, arguments, log, result.
+func call(state *pb.ToolCallState, columns int, open bool) []string {
+	word, style := callState(state)
+	name := text.Line(state.GetName())
+	head := []text.Span{{Text: "⚙ " + name, Style: text.Magenta.And(text.Bold)}, {Text: " " + word, Style: style}}
+	if !open {
+		if arguments := text.Line(shorten(state.GetInputJson(), 300)); arguments != "" && arguments != "{}" {
+			head = append(head, text.Span{Text: " " + arguments, Style: text.Faint})
+		}
+	}
+	lines := []string{text.Cut(text.Joined(head), columns)}
+	if open && state.GetInputJson() != "" {
+		lines = append(lines, output(pretty(state.GetInputJson()), columns, true, text.Cyan)...)
+	}
+	if logs := state.GetLogs(); len(logs) > 0 {
+		lines = append(lines, lastLines(logs, columns, open)...)
+	}
+	if state.Output != nil {
+		lines = append(lines, output(state.GetOutput(), columns, open, text.None)...)
+	}
+	if state.Error != nil {
+		lines = append(lines, output(state.GetError(), columns, open, text.Red)...)
+	}
+	for _, ref := range state.GetFiles() {
+		lines = append(lines, text.Cut("  "+text.Magenta.On(file(ref)), columns))
+	}
+	if ref := state.GetFullOutput(); ref != nil {
+		lines = append(lines, text.Cut("  "+text.Faint.On("all of it: "+Bytes(ref.GetSizeBytes())), columns))
+	}
+	return lines
+}
+
+// callState says how far a call is.
+func callState(state *pb.ToolCallState) (string, text.Style) {
+	switch status := state.GetStatus(); {
+	case status == "pending" && state.PermissionId != nil:
+		return "asks for permission", text.Yellow
+	case status == "pending" && state.GetLease() != nil:
+		return "run by " + text.Line(state.GetLease().GetHolder()), text.Cyan
+	case status == "pending" && state.StartedAt == nil:
+		return "is written", text.Faint
+	case status == "pending":
+		return "waits for the client that runs it", text.Yellow
+	case status == "running":
+		return "runs", text.Cyan
+	case status == "success":
+		return "✓" + took(state), text.Green
+	case status == "error":
+		return "✗" + took(state), text.Red
+	default:
+		return text.Line(status), text.Yellow
+	}
+}
+
+// took tells how long a call ran, if it is known and long enough to matter.
+func took(state *pb.ToolCallState) string {
+	if state.StartedAt == nil || state.FinishedAt == nil {
+		return ""
+	}
+	duration := time.Duration(state.GetFinishedAt()-state.GetStartedAt()) * time.Millisecond
+	if duration < 100*time.Millisecond {
+		return ""
+	}
+	return " " + duration.Round(100*time.Millisecond).String()
+}
+
+// output lays out what a tool wrote, indented: its beginning, unless the call is open.
+func output(written string, columns int, open bool, style text.Style) []string {
+	limit := foldedLines
+	if open {
+		limit = openLines
+	}
+	cut := shorten(written, limit*max(columns, 20)*4)
+	source := strings.Split(strings.TrimRight(text.Clean(cut), "\n"), "\n")
+	var lines []string
+	for _, line := range source {
+		for _, piece := range text.Hard(line, columns-2, style) {
+			lines = append(lines, "  "+piece)
+		}
+		if len(lines) > limit {
+			break
+		}
+	}
+	if len(lines) <= limit && len(cut) == len(written) {
+		return lines
+	}
+	return append(lines[:min(limit, len(lines))], text.Faint.On("  … "+Bytes(uint64(len(written)))+" in all"))
+}
+
+// lastLines lays out the end of a log.
+func lastLines(logs []string, columns int, open bool) []string {
+	limit := foldedLines
+	if open {
+		limit = openLines
+	}
+	var lines []string
+	if hidden := len(logs) - limit; hidden > 0 {
+		lines = append(lines, text.Faint.On(fmt.Sprintf("  … %d lines before", hidden)))
+		logs = logs[hidden:]
+	}
+	for _, line := range logs {
+		lines = append(lines, text.Cut("  "+text.Faint.On("│ "+text.Line(line)), columns))
+	}
+	return lines
+}
+
+func resultStyle(isError bool) text.Style {
+	if isError {
+		return text.Red
+	}
+	return text.None
+}
+
+// pretty writes JSON with a line for each field; what is no JSON stays as it is.
+func pretty(source string) string {
+	if len(source) > 1<<20 {
+		return source
+	}
+	var value any
+	decoder := json.NewDecoder(strings.NewReader(source))
+	decoder.UseNumber()
+	if decoder.Decode(&value) != nil {
+		return source
+	}
+	formatted, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return source
+	}
+	return string(formatted)
+}
+
+// shorten returns the beginning of a text, cut between characters.
+func shorten(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	for limit > 0 && s[limit]&0xc0 == 0x80 {
+		limit--
+	}
+	return s[:limit]
+}

@@ -8,11 +8,13 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.support.servers.serving import serving
+from tests.support.servers.serving import announced_address
 
 CLIENT = Path(__file__).parents[2] / "clients/typescript"
 
@@ -43,6 +45,23 @@ def run(*command: str, folder: Path = CLIENT, **environ: str) -> str:
     return done.stdout
 
 
+@contextmanager
+def served(folder: Path) -> Iterator[tuple[str, str]]:
+    """Runs `turnwire serve` with a web listener; the address of gRPC and the URL of the other."""
+    (folder / "turnwire.toml").write_text('[web]\nlisten = "127.0.0.1:0"\n')
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("TURNWIRE_")}
+    command = [sys.executable, "-m", "turnwire", "serve", "--listen", "127.0.0.1:0"]
+    process = subprocess.Popen(command, cwd=folder, env=environ, stderr=subprocess.PIPE, text=True)
+    assert process.stderr
+    try:
+        web = process.stderr.readline().rsplit(maxsplit=1)[-1]
+        assert web.startswith("http://"), web
+        yield announced_address(process.stderr), web
+    finally:
+        process.terminate()
+        process.communicate(timeout=10)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def built() -> None:
     """Gets the packages that the lock file names and compiles everything strictly."""
@@ -50,17 +69,25 @@ def built() -> None:
     run("npm", "run", "build")
 
 
+def test_stubs_are_fresh(tmp_path: Path) -> None:
+    """They are what the contract gives; `make generate-clients` repairs them."""
+    run("./generate.sh", str(tmp_path))
+    for name in ("gen", "proto.ts"):
+        run("diff", "-r", str(tmp_path / "src" / name), str(CLIENT / "src" / name))
+
+
 def test_client_against_a_real_server(tmp_path: Path) -> None:
     """All tests of the package pass, over gRPC and over the web listener, and none is skipped."""
     tests = sorted(str(path.relative_to(CLIENT)) for path in (CLIENT / "dist/test").glob("*.test.js"))
     assert tests
-    with serving(tmp_path) as address:
+    with served(tmp_path) as (address, web):
         printed = run(
             "node",
             "--test",
             "--test-reporter=tap",
             *tests,
             TURNWIRE_ADDRESS=address,
+            TURNWIRE_WEB=web,
             TURNWIRE_PYTHON=sys.executable,
         )
     assert "\n# fail 0\n" in printed

@@ -76,7 +76,7 @@ export function Composer({ sessionId, live }: { sessionId: string; live: LiveCon
         onSubmit={(event) => { event.preventDefault(); void send(policy); }}
         onDragOver={(event) => { event.preventDefault(); setOver(true); }}
         onDragLeave={() => setOver(false)}
-        onDrop={(event) => { event.preventDefault(); setOver(false); void add(event.dataTransfer?.files ?? []); }}
+        onDrop={(event) => { event.preventDefault(); setOver(false); void add([...(event.dataTransfer?.files ?? [])]); }}
       >
         {files.length > 0 && (
           <div class="files">
@@ -94,11 +94,11 @@ export function Composer({ sessionId, live }: { sessionId: string; live: LiveCon
           onInput={(event) => setText(event.currentTarget.value)} onKeyDown={pressed}
           onPaste={(event) => {
             const pasted = event.clipboardData?.files;
-            if (pasted?.length) { event.preventDefault(); void add(pasted); }
+            if (pasted?.length) { event.preventDefault(); void add([...pasted]); }
           }}
         />
         <div class="tools">
-          <input ref={chooser} type="file" multiple hidden onChange={(event) => { void add(event.currentTarget.files ?? []); event.currentTarget.value = ""; }} />
+          <input ref={chooser} type="file" multiple hidden onChange={(event) => { void add([...(event.currentTarget.files ?? [])]); event.currentTarget.value = ""; }} />
           <button type="button" class="icon" aria-label="Attach files" title="Attach files" onClick={() => chooser.current!.click()}><Icons.attach /></button>
           <ModelChoice sessionId={sessionId} live={live} />
           <span class="grow" />

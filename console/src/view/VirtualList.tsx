@@ -23,6 +23,8 @@ interface Props {
 const ESTIMATE = 120; // pixels of a row that was never shown
 const BEYOND = 800; // pixels above and below the screen that exist too
 const NEAR_END = 48; // pixels from the end that still count as the end
+const AROUND = 12; // rows before and behind one that is sought
+const SEEK_ROUNDS = 3; // frames: one to draw it, one to measure what is around it, one to be right
 
 export class VirtualList extends Component<Props, { from: number; to: number }> {
   override state = { from: 0, to: 0 };
@@ -32,6 +34,7 @@ export class VirtualList extends Component<Props, { from: number; to: number }> 
   readonly #frameSize = new ResizeObserver(() => this.#settle());
   #frame: HTMLElement | null = null;
   #atEnd = true;
+  #seeking = false;
   #averages = { sum: 0, count: 0 };
 
   override componentDidMount(): void {
@@ -62,18 +65,17 @@ export class VirtualList extends Component<Props, { from: number; to: number }> 
     const index = this.props.ids.indexOf(id);
     if (index < 0) return null;
     this.#setAtEnd(false);
-    for (let round = 0; round < 4; round++) {
-      const node = this.#nodes.get(id);
-      if (node) {
-        node.scrollIntoView({ block: where });
-        if (round > 0 || where === "nearest") return node;
-      } else {
-        this.#frame!.scrollTop = this.#offset(index) - 24;
-      }
-      this.#window(this.#frame!.scrollTop);
+    this.#seeking = true; // heights that become known meanwhile must not lead elsewhere
+    let node: HTMLElement | undefined;
+    for (let round = 0; round < SEEK_ROUNDS; round++) {
+      if (!this.#nodes.has(id)) this.setState({ from: Math.max(0, index - AROUND), to: Math.min(this.props.ids.length, index + AROUND) });
       await new Promise((resolve) => requestAnimationFrame(resolve));
+      node = this.#nodes.get(id);
+      node?.scrollIntoView({ block: where });
     }
-    return this.#nodes.get(id) ?? null;
+    this.#seeking = false;
+    this.#scrolled();
+    return node ?? null;
   }
 
   /** The row that is at the top of the screen; -1 when there is none. */
@@ -133,7 +135,7 @@ export class VirtualList extends Component<Props, { from: number; to: number }> 
       // A row that ends above the screen pushes what is in view by its difference.
       if (node.getBoundingClientRect().bottom <= top + 1) above += height - before;
     }
-    if (above !== 0 && !this.#atEnd) frame.scrollTop += above;
+    if (above !== 0 && !this.#atEnd && !this.#seeking) frame.scrollTop += above;
     this.#settle();
     this.#scrolled();
   }
@@ -145,7 +147,7 @@ export class VirtualList extends Component<Props, { from: number; to: number }> 
 
   #scrolled = (): void => {
     const frame = this.#frame;
-    if (!frame) return;
+    if (!frame || this.#seeking) return;
     const away = frame.scrollHeight - frame.clientHeight - frame.scrollTop;
     if (away <= NEAR_END && this.state.to === this.props.ids.length) this.#setAtEnd(true);
     this.#window(this.#atEnd ? Number.POSITIVE_INFINITY : frame.scrollTop);

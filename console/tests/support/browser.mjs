@@ -30,6 +30,7 @@ export async function startBrowser() {
 export async function openConsole(browser, url, { hash = "", context: given, ...options } = {}) {
   const context = given ?? (await browser.newContext({ viewport: { width: 1200, height: 800 }, reducedMotion: "reduce", permissions: ["clipboard-read", "clipboard-write"], ...options }));
   const page = await context.newPage();
+  page.setDefaultTimeout(20_000);
   const troubles = [];
   page.on("pageerror", (error) => troubles.push(`error: ${error.message}`));
   page.on("console", (message) => {

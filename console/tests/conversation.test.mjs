@@ -1,0 +1,171 @@
+// What a person does in a conversation: send, read along, stop, steer, change what waits, ask again.
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+
+import { lastAnswer, openConsole, say, startBrowser } from "./support/browser.mjs";
+import { Server } from "./support/server.mjs";
+
+let server, browser, close;
+before(async () => {
+  server = await Server.start();
+  ({ browser, close } = await startBrowser());
+});
+after(async () => {
+  await close?.();
+  await server?.remove();
+});
+
+/** Runs a test in a page of its own; nothing may be wrong in it. */
+async function withPage(session, body) {
+  const opened = await openConsole(browser, server.url, { hash: session });
+  try {
+    await body(opened.page, opened);
+    assert.deepEqual(opened.troubles, []);
+  } finally {
+    await opened.context.close();
+  }
+}
+
+const SLOW = "/rate 20\n/words 400";
+
+test("a first message makes a session, and its answer is shown as markdown", async () => {
+  await withPage("", async (page) => {
+    await say(page, "Hello **there**");
+    await page.locator("article.answer strong").getByText("there").waitFor();
+    assert.match(await page.evaluate(() => location.hash), /^#ses_/);
+    await page.locator(".sessions li a[aria-current=page]").waitFor();
+  });
+});
+
+test("an answer grows while the model writes, and the page stays at its end", async () => {
+  const session = await server.session("growing");
+  await withPage(session, async (page) => {
+    await say(page, SLOW);
+    await lastAnswer(page).getByText("lorem").waitFor();
+    const first = (await lastAnswer(page).innerText()).length;
+    await page.waitForFunction((length) => [...document.querySelectorAll("article.answer")].at(-1).innerText.length > length + 200, first);
+    const away = await page.locator(".scroll").evaluate((frame) => frame.scrollHeight - frame.clientHeight - frame.scrollTop);
+    assert.ok(away < 4, `${away} pixels from the end`);
+    await page.getByRole("button", { name: "Stop" }).click();
+    await lastAnswer(page).getByText("Aborted").waitFor();
+    assert.equal(await page.getByRole("button", { name: "Stop" }).count(), 0);
+  });
+});
+
+test("a page that is loaded again in the middle of an answer shows all of it", async () => {
+  const session = await server.session("reload");
+  await withPage(session, async (page) => {
+    await say(page, "/rate 100\n/words 150\nThe last words.");
+    await lastAnswer(page).getByText("lorem").waitFor();
+    await page.reload();
+    await lastAnswer(page).getByText("The last words.").waitFor();
+    const { messages } = await server.call("message.MessageService/ListMessages", { sessionId: session });
+    const shown = await page.locator("article.answer .md").last().innerText();
+    assert.equal(shown.replace(/\s+/g, " "), messages.at(-1).parts[0].text.text.replace(/\s+/g, " "));
+  });
+});
+
+test("a message that is sent while a turn runs waits, and can be edited, moved and removed", async () => {
+  const session = await server.session("queue");
+  await withPage(session, async (page) => {
+    await say(page, SLOW);
+    await page.getByRole("button", { name: "Stop" }).waitFor();
+    for (const text of ["first", "second", "third"]) {
+      await say(page, text);
+      await page.locator(".queue li").getByText(text, { exact: true }).waitFor();
+    }
+    await page.getByRole("button", { name: "Edit: first" }).click();
+    await page.getByRole("textbox", { name: "Waiting message" }).fill("changed");
+    await page.keyboard.press("Enter");
+    await page.locator(".queue li").getByText("changed", { exact: true }).waitFor();
+    await page.getByRole("button", { name: "Move down: changed" }).click();
+    await page.waitForFunction(() => document.querySelector(".queue li .one-line").textContent === "second");
+    await page.getByRole("button", { name: "Remove: third" }).click();
+    await page.getByText("2 messages wait").waitFor();
+    const { messages } = await server.call("turn.TurnService/ListQueue", { sessionId: session });
+    assert.deepEqual(messages.map((message) => message.parts[0].text.text), ["second", "changed"]);
+    await page.getByRole("button", { name: "Stop" }).click();
+    await lastAnswer(page).getByText("changed", { exact: true }).waitFor();
+  });
+});
+
+test("Ctrl+Enter sends a message into the running turn, Ctrl+Shift+Enter ends the turn with it", async () => {
+  const session = await server.session("steer");
+  await withPage(session, async (page) => {
+    await say(page, SLOW);
+    await page.getByRole("button", { name: "Stop" }).waitFor();
+    await page.getByRole("textbox", { name: "Message" }).fill("join");
+    await page.keyboard.press("Control+Enter");
+    await page.locator(".queue .policy").getByText("joins").waitFor();
+    await page.getByRole("textbox", { name: "Message" }).fill("instead");
+    await page.keyboard.press("Control+Shift+Enter");
+    await page.locator("article.answer .md").getByText("instead", { exact: true }).waitFor();
+    await page.locator("article.answer").getByText("Aborted").waitFor();
+  });
+});
+
+test("an answer is asked for again, and each alternative can be chosen", async () => {
+  const session = await server.session("alternatives");
+  await server.ask(session, "What is it?");
+  await withPage(session, async (page) => {
+    await lastAnswer(page).getByRole("button", { name: "Regenerate" }).click();
+    await lastAnswer(page).getByText("2 of 2").waitFor();
+    await lastAnswer(page).getByRole("button", { name: "Older alternative" }).click();
+    await lastAnswer(page).getByText("1 of 2").waitFor();
+    await page.locator("article.user").last().getByRole("button", { name: "Edit" }).click();
+    await page.getByRole("textbox", { name: "Edited question" }).fill("What is it really?");
+    await page.keyboard.press("Enter");
+    await lastAnswer(page).getByText("What is it really?").waitFor();
+    await page.locator("article.user").last().getByText("2 of 2").waitFor();
+  });
+});
+
+test("reasoning is folded, and unfolds", async () => {
+  const session = await server.session("reasoning");
+  await server.ask(session, "/reason Because of this.\nTherefore.");
+  await withPage(session, async (page) => {
+    await page.getByText("Therefore.").last().waitFor();
+    assert.equal(await page.getByText("Because of this.", { exact: true }).isVisible(), false);
+    await page.locator("summary").getByText("Reasoning").click();
+    await page.getByText("Because of this.", { exact: true }).waitFor();
+  });
+});
+
+test("a turn that fails says why", async () => {
+  const session = await server.session("failed");
+  await withPage(session, async (page) => {
+    await say(page, "/error unavailable");
+    await page.locator(".failure").getByText("provider does not answer", { exact: false }).first().waitFor();
+  });
+});
+
+test("two pages show the same conversation", async () => {
+  const session = await server.session("two");
+  await withPage(session, async (one, { context }) => {
+    const { page: two, troubles } = await openConsole(browser, server.url, { hash: session, context });
+    await say(one, "/rate 60\n/words 90\nThe end of it.");
+    for (const page of [one, two]) await lastAnswer(page).getByText("The end of it.").waitFor();
+    assert.equal(await lastAnswer(one).locator(".md").innerText(), await lastAnswer(two).locator(".md").innerText());
+    await say(two, "and back");
+    await lastAnswer(one).getByText("and back").waitFor();
+    assert.deepEqual(troubles, []);
+  });
+});
+
+test("a picture is attached, shown from a blob, and a file is offered", async () => {
+  const session = await server.session("files");
+  const png = Buffer.from("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==", "base64");
+  await withPage(session, async (page) => {
+    await page.locator("input[type=file]").setInputFiles([
+      { name: "dot.png", mimeType: "image/png", buffer: png },
+      { name: "notes.txt", mimeType: "text/plain", buffer: Buffer.from("some notes") },
+    ]);
+    await page.locator(".composer .file").getByText("notes.txt").waitFor();
+    await say(page, "Look.");
+    await page.locator("article.user img[src^='blob:']").waitFor();
+    assert.equal(await page.locator("article.user img").evaluate((image) => image.decode().then(() => image.naturalWidth)), 1);
+    const saved = page.waitForEvent("download");
+    await page.locator("article.user .file").getByText("notes.txt").click();
+    assert.equal((await saved).suggestedFilename(), "notes.txt");
+  });
+});

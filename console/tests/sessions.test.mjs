@@ -1,0 +1,142 @@
+// The list of sessions, search, export, and what the model is sent.
+import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
+import { after, before, test } from "node:test";
+
+import { openConsole, say, startBrowser } from "./support/browser.mjs";
+import { Server } from "./support/server.mjs";
+
+let server, browser, close;
+before(async () => {
+  server = await Server.start();
+  ({ browser, close } = await startBrowser());
+});
+after(async () => {
+  await close?.();
+  await server?.remove();
+});
+
+async function withPage(session, body) {
+  const opened = await openConsole(browser, server.url, { hash: session });
+  try {
+    await body(opened.page, opened);
+    assert.deepEqual(opened.troubles, []);
+  } finally {
+    await opened.context.close();
+  }
+}
+const entry = (page, title) => page.locator(".sessions li").filter({ hasText: title });
+
+test("sessions appear, change and go away by themselves", async () => {
+  await withPage("", async (page) => {
+    await page.locator(".sessions nav").waitFor();
+    await page.getByRole("textbox", { name: "Message" }).waitFor();
+    const session = await server.session("Made elsewhere");
+    await entry(page, "Made elsewhere").waitFor();
+    await server.send(session, "/rate 5\n/words 50");
+    await entry(page, "Made elsewhere").getByText("Answering").waitFor();
+    await server.call("message.MessageService/AbortSession", { sessionId: session });
+    await entry(page, "Made elsewhere").getByText("Answering").waitFor({ state: "detached" });
+    await server.call("session.SessionService/DeleteSession", { sessionId: session });
+    await entry(page, "Made elsewhere").waitFor({ state: "detached" });
+  });
+});
+
+test("a session that was read and has something new is unread until it is opened", async () => {
+  const [one, two] = [await server.session("Read before"), await server.session("Another")];
+  await withPage(one, async (page) => {
+    await page.getByText("Nothing was said yet.").waitFor();
+    await entry(page, "Another").click();
+    await page.getByRole("heading", { name: "Another" }).waitFor();
+    await server.ask(one, "news");
+    await entry(page, "Read before").getByText("(unread)").waitFor({ state: "attached" });
+    await entry(page, "Read before").click();
+    await entry(page, "Read before").getByText("(unread)").waitFor({ state: "detached" });
+  });
+  assert.ok(two);
+});
+
+test("the list is filtered by title, a session is renamed, archived and found in the archive", async () => {
+  const session = await server.session("Summer trip");
+  await server.session("Winter coat");
+  await withPage(session, async (page) => {
+    await entry(page, "Winter coat").waitFor();
+    await page.getByRole("searchbox", { name: "Filter sessions by title" }).fill("summer");
+    await entry(page, "Winter coat").waitFor({ state: "detached" });
+    await page.getByRole("searchbox", { name: "Filter sessions by title" }).fill("");
+    await page.getByRole("button", { name: "Summer trip" }).click();
+    await page.getByRole("textbox", { name: "Title" }).fill("Autumn trip");
+    await page.keyboard.press("Enter");
+    await entry(page, "Autumn trip").waitFor();
+    await page.getByRole("button", { name: "Session", exact: true }).click();
+    await page.getByRole("button", { name: "Archive", exact: true }).click();
+    await entry(page, "Autumn trip").waitFor({ state: "detached" });
+    await page.getByRole("checkbox", { name: "Archived" }).check();
+    await entry(page, "Autumn trip").waitFor();
+    const { session: stored } = await server.call("session.SessionService/GetSession", { sessionId: session });
+    assert.equal(stored.title, "Autumn trip");
+    assert.ok(stored.archiveTime);
+  });
+});
+
+test("search finds a message in another session and leads to it", async () => {
+  const session = await server.session("Where it is");
+  await server.ask(session, "The password of the lighthouse is seagull.");
+  for (let n = 0; n < 40; n++) await server.call("message.MessageService/AppendMessage", { sessionId: session, type: "MESSAGE_TYPE_USER", parts: [{ text: { text: `Filler ${n}\n\nmore\n\nand more` } }] });
+  await withPage("", async (page) => {
+    await page.getByRole("textbox", { name: "Message" }).waitFor();
+    await page.keyboard.press("Control+k");
+    await page.getByRole("searchbox", { name: "Search messages" }).fill("lighthouse");
+    await page.locator(".hits mark").getByText("lighthouse").first().waitFor();
+    await page.keyboard.press("ArrowDown");
+    await page.keyboard.press("Enter");
+    await page.getByRole("heading", { name: "Where it is" }).waitFor();
+    await page.locator(".message.found").getByText("seagull").waitFor();
+    assert.ok(await page.locator(".message.found").evaluate((node) => {
+      const box = node.getBoundingClientRect();
+      return box.top >= 0 && box.bottom <= innerHeight;
+    }));
+  });
+});
+
+test("a session is exported as an archive that names it", async () => {
+  const session = await server.session("To take along");
+  await server.ask(session, "Keep this sentence.");
+  await withPage(session, async (page) => {
+    await page.getByRole("button", { name: "Session", exact: true }).click();
+    const saved = page.waitForEvent("download");
+    await page.getByRole("button", { name: "Export" }).click();
+    const file = await saved;
+    assert.equal(file.suggestedFilename(), "To take along.turnwire.jsonl");
+    const text = await readFile(await file.path(), "utf8");
+    assert.ok(text.includes("Keep this sentence.") && text.includes(session));
+  });
+});
+
+test("the page shows what the model is sent, and what was used", async () => {
+  const session = await server.session("Sent");
+  await server.ask(session, "Word by word");
+  await server.call("message.MessageService/AppendMessage", { sessionId: session, type: "MESSAGE_TYPE_HOST", parts: [{ text: { text: "only shown" } }] });
+  await withPage(session, async (page) => {
+    await page.getByRole("button", { name: "Session", exact: true }).click();
+    await page.getByRole("button", { name: "What the model is sent" }).click();
+    await page.locator("dialog").getByText("offline/echo").waitFor();
+    assert.match(await page.locator("dialog pre").innerText(), /Word by word/);
+    assert.doesNotMatch(await page.locator("dialog pre").innerText(), /only shown/);
+    await page.locator("dialog td").getByText("left out").waitFor();
+    await page.keyboard.press("Escape");
+    await page.getByRole("button", { name: "Session", exact: true }).click();
+    await page.getByRole("button", { name: "Usage and cost" }).click();
+    await page.locator("dialog").getByText("offline/echo").waitFor();
+    await page.locator("dialog").getByText("Answers").waitFor();
+  });
+});
+
+test("a session that does not exist says so", async () => {
+  await withPage("ses_00000000000000000000000000000000", async (page) => {
+    await page.getByText("This session does not exist any more.").waitFor();
+    await page.getByRole("button", { name: "New session" }).last().click();
+    await say(page, "hello");
+    await page.locator("article.answer").getByText("hello").waitFor();
+  });
+});

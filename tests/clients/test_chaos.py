@@ -1,7 +1,7 @@
 """Each client's program follows a session through a network that breaks all the time, and then holds what is stored.
 
 The clients in other languages download packages, so they run only with TURNWIRE_TEST_GO=1, TURNWIRE_TEST_TYPESCRIPT=1
-and TURNWIRE_TEST_SWIFT=1. TURNWIRE_CHAOS_SECONDS=60 lets the traffic last longer, TURNWIRE_CHAOS_SEED=N draws another one.
+and TURNWIRE_TEST_SWIFT=1. TURNWIRE_CHAOS_SECONDS=60 lets the traffic last longer, TURNWIRE_CHAOS_SEED=N draws another.
 """
 
 import asyncio

@@ -30,7 +30,6 @@ _STYLE = Style(
 )
 _NEIGHBOUR = re.compile(r"(.*): neighbour's (.*)")
 _PERIOD = re.compile(r"\s*p99 in period (\d+) of \d+")
-_GROWTH = re.compile(r"(.*), ([\d,]+) (messages|sessions)")
 
 
 def main() -> int:
@@ -96,24 +95,18 @@ def neighbours(rows: Rows) -> Any:
 
 
 def growth(rows: Rows) -> Any:
-    """Returns what a message costs by the size of its session and of the file, each line beginning at 1."""
-    lines: dict[str, dict[int, float]] = {}
-    for row in rows:
-        if row["measurement"] == "growth" and (match := _GROWTH.fullmatch(row["name"].strip())):
-            lines.setdefault(f"{match[1]}, by {match[3]}", {})[int(match[2].replace(",", ""))] = row["value"]
-    if not lines:
+    """Returns what a large file or session costs as a multiple of a small one: 1 does not grow."""
+    found = {
+        row["name"].strip(): row["value"] / row["ceiling"]
+        for row in rows
+        if row["measurement"] == "growth" and row["ceiling"]
+    }
+    if not found:
         return None
-    chart = _chart(pygal.XY, "Cost by size, as a multiple of the smallest", 12)
-    sizes = sorted({size for points in lines.values() for size in points})
-    chart.x_title = "messages or sessions (powers of ten)"
-    chart.x_labels = sorted({len(str(size)) - 1 for size in sizes})
-    chart.range = (
-        0,
-        max(2.0, *(value / points[min(points)] for points in lines.values() for value in points.values())),
-    )
-    for name, points in lines.items():
-        least = points[min(points)]
-        chart.add(name, [(len(str(size)) - 1, points[size] / least) for size in sizes if size in points])
+    chart = _chart(pygal.HorizontalBar, "CPU as a multiple of that in a small file or session", 2 + len(found))
+    chart.x_labels = list(reversed(found))  # drawn from below
+    chart.add("multiple", [found[name] for name in chart.x_labels])
+    chart.range = (0, max(2.0, *found.values()))
     return chart
 
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from bench import (
+    client_fold,
     crowd,
     delta_cpu,
     delta_latency,
@@ -34,6 +35,7 @@ from bench import (
 from bench.loop import run
 
 MEASUREMENTS: Mapping[str, Callable[[Path, bool], Awaitable[None]]] = {
+    "client_fold": client_fold.measure,
     "latency": delta_latency.measure,
     "first_token": first_token.measure,
     "first_use": first_use.measure,

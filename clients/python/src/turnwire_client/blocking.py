@@ -42,6 +42,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 _END: Any = object()
 
+Ending = Callable[[], Coroutine[Any, Any, None]]
+
 
 class LoopThread:
     """A thread with an event loop, for all threads to use. It ends with `close`, or when nobody holds it any more."""
@@ -50,7 +52,10 @@ class LoopThread:
         """Starts the thread, which does not keep the interpreter from ending."""
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(_report)
-        self._thread = threading.Thread(target=_serve, args=(self._loop,), name="turnwire-client", daemon=True)
+        self.endings: set[Ending] = set()
+        """How each iteration ends that is not over. Changed in the thread itself alone, which ends what is left."""
+        serve = threading.Thread(target=_serve, args=(self._loop, self.endings), name="turnwire-client", daemon=True)
+        self._thread = serve
         self._thread.start()
         self._end = weakref.finalize(self, _end, self._loop, self._thread)
 
@@ -91,7 +96,7 @@ class LoopThread:
 class Waiting(Generic[Item]):
     """An iterator that waits for each item of an asynchronous one."""
 
-    def __init__(self, thread: LoopThread, items: AsyncIterator[Item], aclose: Callable[[], Coroutine[Any, Any, None]]):
+    def __init__(self, thread: LoopThread, items: AsyncIterator[Item], aclose: Ending):
         """Takes what runs in the thread, and how it ends."""
         self._thread = thread
         self._items = items
@@ -108,7 +113,15 @@ class Waiting(Generic[Item]):
             raise StopIteration
 
         async def step() -> Item:
-            return await anext(self._items, _END)
+            endings = self._thread.endings
+            endings.add(self._aclose)
+            item: Item = _END
+            try:
+                item = await anext(self._items, _END)
+            finally:
+                if item is _END:  # or an error: it is over
+                    endings.discard(self._aclose)
+            return item
 
         try:
             item = self._thread.run(step())
@@ -123,7 +136,7 @@ class Waiting(Generic[Item]):
     def close(self) -> None:
         """Ends the iteration. Idempotent."""
         self._is_over = True
-        self._thread.run(self._aclose())
+        self._thread.run(_ended(self._thread.endings, self._aclose))
 
     def __enter__(self) -> Self:
         """Returns itself."""
@@ -136,7 +149,7 @@ class Waiting(Generic[Item]):
     def __del__(self) -> None:
         """Ends an iteration that was left with `break`."""
         if not self._is_over:
-            self._thread.begin(self._aclose())
+            self._thread.begin(_ended(self._thread.endings, self._aclose))
 
 
 class BlockingWatch(Waiting[Update]):
@@ -353,7 +366,13 @@ class BlockingClient:
         )
 
 
-def _serve(loop: asyncio.AbstractEventLoop) -> None:
+async def _ended(endings: set[Ending], aclose: Ending) -> None:
+    """Ends an iteration."""
+    endings.discard(aclose)
+    await aclose()
+
+
+def _serve(loop: asyncio.AbstractEventLoop, endings: set[Ending]) -> None:
     """Runs a loop until it is stopped, then cancels what is left."""
     asyncio.set_event_loop(loop)
     try:
@@ -362,6 +381,9 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
         for task in left:
             task.cancel()
         loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        for aclose in list(endings):  # the outermost generators, which end those within
+            loop.run_until_complete(aclose())
+        endings.clear()
         loop.run_until_complete(loop.shutdown_asyncgens())
     finally:
         loop.close()

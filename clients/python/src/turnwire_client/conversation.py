@@ -108,8 +108,12 @@ class Conversation:
 
     def text(self, message_id: str) -> str:
         """Returns the text parts of a message, joined; "" when it has none or is not held."""
-        message = self.message(message_id)
-        return "" if message is None else "".join(part.text.text for part in message.parts)
+        texts = []
+        for index, part in sorted(self._parts.get(message_id, {}).items()):
+            if part.HasField("text"):
+                growing = self._growing.get((message_id, index))
+                texts.append(part.text.text if growing is None else growing.joined())
+        return texts[0] if len(texts) == 1 else "".join(texts)
 
     def reset(self, messages: Iterable[SessionMessage], *, sequence: int, resume_token: str) -> None:
         """Replaces all that is held by what ListMessages answered; the session as it was told last stays.
@@ -345,9 +349,9 @@ class Conversation:
 
     def _join_text(self, message_id: str, index: int) -> None:
         growing = self._growing.pop((message_id, index), None)
-        if growing is not None and len(growing.texts) > 1:
+        if growing is not None:
             part = self._parts[message_id][index]
-            _set_text(part, "".join(growing.texts))
+            _set_text(part, growing.joined())
             part.content_bytes = growing.size
 
 
@@ -359,6 +363,12 @@ class _Growing:
     def __init__(self, part: Part) -> None:
         self.texts = [_text(part)]
         self.size = part.content_bytes
+
+    def joined(self) -> str:
+        """Returns all of the text, and keeps it as one piece."""
+        if len(self.texts) > 1:
+            self.texts = ["".join(self.texts)]
+        return self.texts[0]
 
 
 _TAKES: Mapping[str, Callable[[Conversation, Any], None]] = {

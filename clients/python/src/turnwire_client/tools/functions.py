@@ -14,6 +14,9 @@ from turnwire_client.tools.schemas import object_schema, value_of
 MAX_SCHEMA_BYTES = 64 << 10
 """Of a declaration; the server refuses a longer one."""
 
+MAX_OUTPUT_BYTES = 16 << 20
+"""Of a result; a larger one is an error. The server cuts what a model reads at its own limit, and keeps the rest."""
+
 MAX_ERROR_CHARS = 4_096
 """Of an error that a model reads."""
 
@@ -120,9 +123,11 @@ def tool_of(
 
 def _result(value: Any) -> Result:
     """Returns what a function returned, for the model: a text as it is, None as "", everything else as JSON."""
-    if value is None or isinstance(value, str):
-        return Result(value or "")
-    return Result(json.dumps(value, ensure_ascii=False, allow_nan=False, default=_jsonable), is_json=True)
+    is_text = value is None or isinstance(value, str)
+    output = value or "" if is_text else json.dumps(value, ensure_ascii=False, allow_nan=False, default=_jsonable)
+    if len(output.encode()) > MAX_OUTPUT_BYTES:
+        raise ValueError(f"the tool returned more than {MAX_OUTPUT_BYTES >> 20} MiB")
+    return Result(output, is_json=not is_text)
 
 
 def _jsonable(value: Any) -> Any:

@@ -59,7 +59,9 @@ class ToolRunner:
         self._tools: Mapping[str, Tool] = {tool.name: tool for tool in tools}
         self._holder = holder
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        """By the id of the call: those that run, and those that are done while their call is open."""
+        """Of the calls that run or wait for their turn, by the id of the call."""
+        self._submitting: set[str] = set()
+        """Calls whose result is on its way: an update may tell it before the answer to the request comes."""
         self._free = asyncio.Semaphore(MAX_RUNNING)
 
     async def __aenter__(self) -> Self:
@@ -77,7 +79,7 @@ class ToolRunner:
         for call in _calls(update):
             task = self._tasks.get(call.id)
             if call.status != "pending":
-                if task is not None:
+                if task is not None and call.id not in self._submitting:
                     task.cancel()
                     del self._tasks[call.id]
             elif task is None and call.name in self._tools and _is_ready(call):
@@ -94,15 +96,18 @@ class ToolRunner:
             except (FailedPreconditionError, NotFoundError) as problem:
                 # Another client has it, or it is over. When the lease of the other ends, an update tells it.
                 _log.debug("tool call %s of %s: %s", call_id, tool_name, problem.reason)
-                self._tasks.pop(call_id, None)
             except TurnwireError as problem:
                 _log.warning("tool call %s of %s was given up: %s", call_id, tool_name, problem)
-                self._tasks.pop(call_id, None)
+            finally:
+                self._submitting.discard(call_id)
+                if self._tasks.get(call_id) is asyncio.current_task():
+                    del self._tasks[call_id]
 
     async def _run_claimed(self, call_id: str, lease_id: str, tool: Tool, input_json: str) -> None:
         renewing = asyncio.create_task(self._renew(call_id, lease_id))
         try:
             result = await tool.run(input_json)
+            self._submitting.add(call_id)
             await self._submit(call_id, lease_id, result)
         except asyncio.CancelledError:
             await self._release(call_id, lease_id)

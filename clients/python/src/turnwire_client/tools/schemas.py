@@ -118,7 +118,7 @@ def value_of(hint: Any, value: Any, place: str) -> Any:  # noqa: PLR0911 - one f
         return (
             {key: value_of(arguments[1], one, f"{place}.{key}") for key, one in value.items()} if arguments else value
         )
-    elif isinstance(hint, type):
+    elif isinstance(hint, type) and hint is not Any:
         return _as_class(hint, value, place)
     return value
 

@@ -52,12 +52,16 @@ class Mortal:
         self._process = subprocess.Popen(command, cwd=self._folder, env=environ, stderr=subprocess.PIPE, text=True)
         assert self._process.stderr
         self.address = announced_address(self._process.stderr)
-        threading.Thread(target=self._process.stderr.read, daemon=True).start()  # a full pipe would stop it
+        self._reading = threading.Thread(target=self._process.stderr.read)  # a full pipe would stop it
+        self._reading.start()
 
     def kill(self) -> None:
         """Returns when it is gone, with SIGKILL."""
         self._process.send_signal(signal.SIGKILL)
         self._process.wait(10)
+        self._reading.join()
+        assert self._process.stderr
+        self._process.stderr.close()
 
 
 @contextmanager
@@ -90,11 +94,13 @@ def go(*arguments: str, **environ: str) -> str:
     return done.stdout
 
 
-def test_package_is_vetted_and_formatted() -> None:
-    """It builds, `go vet` has nothing to say, gofmt would change nothing, and go.mod is tidy."""
+def test_package_is_vetted_and_formatted(tmp_path: Path) -> None:
+    """It builds, `go vet` and staticcheck have nothing to say, gofmt would change nothing, and go.mod is tidy."""
     go("build", "./...")
     go("vet", "./...")
     go("mod", "tidy", "-diff")
+    go("build", "-C", "internal/tools", "-o", str(tmp_path), "honnef.co/go/tools/cmd/staticcheck")
+    subprocess.run([tmp_path / "staticcheck", "./..."], cwd=CLIENT, check=True)
     unformatted = subprocess.run(["gofmt", "-l", "."], cwd=CLIENT, check=True, capture_output=True, text=True)
     assert unformatted.stdout == ""
 

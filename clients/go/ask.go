@@ -40,7 +40,8 @@ type Piece struct {
 }
 
 // Ask sends a message as [Client.Send] does, and returns its answer, which then is read piece by piece. Tools that the message
-// has ([WithTools]) run while it is read.
+// has ([WithTools]) run while it is read. The loop over an answer ends when those that still run have ended: their context
+// does.
 //
 // Leaving the loop or ending the context does not end the turn: AbortSession of [Client.Messages] does.
 func (c *Client) Ask(ctx context.Context, sessionID, text string, options ...SendOption) (*Answer, error) {

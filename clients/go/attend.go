@@ -38,6 +38,7 @@ const (
 	defaultConcurrency = 8
 	defaultLease       = time.Minute
 	logPause           = 250 * time.Millisecond
+	maxLogLines        = 100 // of one renewal
 )
 
 func (c *Client) newAttendant(ctx context.Context, fail context.CancelCauseFunc, message *outgoing) *attendant {
@@ -91,7 +92,15 @@ func (a *attendant) consider(call *Call) {
 		a.settle(state.GetId())
 	case a.tools[state.GetName()] == nil || !isReady(state):
 	default:
-		a.start(state.GetId(), func(ctx context.Context) error { return a.run(ctx, call) })
+		a.start(state.GetId(), func(ctx context.Context) error {
+			select {
+			case a.slots <- struct{}{}:
+				defer func() { <-a.slots }()
+				return a.run(ctx, call)
+			case <-ctx.Done():
+				return nil
+			}
+		})
 	}
 }
 
@@ -111,12 +120,6 @@ func (a *attendant) start(id string, work func(context.Context) error) {
 	a.begun[id] = cancel
 	a.group.Go(func() {
 		defer cancel()
-		select {
-		case a.slots <- struct{}{}:
-			defer func() { <-a.slots }()
-		case <-ctx.Done():
-			return
-		}
 		if err := work(ctx); err != nil && ctx.Err() == nil {
 			a.fail(err)
 		}
@@ -147,35 +150,52 @@ func (a *attendant) forgetOthers(ids map[string]bool) {
 
 // run runs a call and submits its result. Its error is one that ends the attendant.
 func (a *attendant) run(ctx context.Context, call *Call) error {
-	leaseID := ""
-	if a.holder != "" {
+	if a.holder == "" {
+		result := a.result(ctx, call)
+		if ctx.Err() != nil {
+			return nil
+		}
+		return a.submit(ctx, call, result, "")
+	}
+	for ctx.Err() == nil {
 		lease, err := a.claim(ctx, call)
 		if err != nil || lease == nil {
 			return err
 		}
-		leaseID = lease.GetLeaseId()
-		held, letGo := context.WithCancel(ctx)
-		renewing := make(chan struct{})
-		lines := make(chan string, 100)
-		call.log = func(line string) {
-			select {
-			case lines <- line:
-			case <-held.Done():
-			}
+		result, err := a.runLeased(ctx, call, lease.GetLeaseId())
+		if result == nil || err != nil {
+			continue // the lease was lost: whoever claims the call runs it again
 		}
-		go func() { // ends before run does
-			defer close(renewing)
-			a.renew(held, letGo, call, leaseID, lines)
-		}()
-		defer func() { letGo(); <-renewing }()
-		ctx = held
+		return a.submit(ctx, call, result, lease.GetLeaseId())
 	}
-	result := a.result(ctx, call)
+	return nil
+}
+
+// runLeased runs a call for as long as its lease is renewed; nil when it was lost, or nobody waits for the result any more.
+func (a *attendant) runLeased(ctx context.Context, call *Call, leaseID string) (*ToolResult, error) {
+	held, letGo := context.WithCancel(ctx)
+	lines, renewing := make(chan string, maxLogLines), make(chan struct{})
+	call.log = func(line string) {
+		select {
+		case lines <- line:
+		case <-held.Done():
+		}
+	}
+	go func() { // ends before runLeased does
+		defer close(renewing)
+		a.renew(held, letGo, call, leaseID, lines)
+	}()
+	result := a.result(held, call)
+	lost := held.Err()
+	letGo()
+	<-renewing
 	if ctx.Err() != nil {
 		a.release(call, leaseID)
-		return nil
 	}
-	return a.submit(ctx, call, result, leaseID)
+	if lost != nil {
+		return nil, lost
+	}
+	return result, nil
 }
 
 // result runs the function of a call.
@@ -198,7 +218,15 @@ func (a *attendant) submit(ctx context.Context, call *Call, result *ToolResult, 
 		_, err := a.client.Tools.SubmitToolResult(ctx, result.request(call.SessionID, call.State.GetId(), leaseID))
 		var failed *Error
 		switch {
-		case err == nil || ctx.Err() != nil || isOver(err):
+		case err == nil || ctx.Err() != nil:
+			return nil
+		case leaseID != "" && errIsOf(err, pb.ErrorReason_LEASE_LOST): // it ended while nobody could reach the server
+			lease, err := a.claim(ctx, call)
+			if err != nil || lease == nil {
+				return err
+			}
+			leaseID = lease.GetLeaseId()
+		case isOver(err):
 			return nil
 		case errors.As(err, &failed) && failed.Code == codes.InvalidArgument && !refused:
 			refused = true // too large, or no JSON: the model reads why
@@ -252,7 +280,7 @@ func (a *attendant) renew(ctx context.Context, letGo context.CancelFunc, call *C
 			if log = append(log, line); len(log) == 1 {
 				timer.Reset(logPause)
 			}
-			if len(log) < cap(lines) {
+			if len(log) < maxLogLines {
 				continue
 			}
 		case <-timer.C:
@@ -261,12 +289,16 @@ func (a *attendant) renew(ctx context.Context, letGo context.CancelFunc, call *C
 			SessionId: call.SessionID, ToolCallId: call.State.GetId(), LeaseId: leaseID,
 			Duration: durationpb.New(a.lease), LogLines: log,
 		})
-		if err != nil && !broken(err) {
+		switch {
+		case err == nil:
+			log = nil
+			timer.Reset(a.lease / 2)
+		case broken(err):
+			timer.Reset(pauseBefore(0, err))
+		default:
 			letGo()
 			return
 		}
-		log = nil
-		timer.Reset(a.lease / 2)
 	}
 }
 

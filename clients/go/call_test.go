@@ -80,6 +80,10 @@ func (f *fake) WatchEvents(request *pb.WatchEventsRequest, stream grpc.ServerStr
 	}
 	f.mu.Unlock()
 	for _, batch := range batches {
+		if batch == nil { // nothing more, and no end
+			<-stream.Context().Done()
+			return stream.Context().Err()
+		}
 		if err := stream.Send(batch); err != nil {
 			return err
 		}
@@ -228,6 +232,31 @@ func TestWatchResumesBehindItsLastToken(t *testing.T) {
 	equal(t, "tokens", server.tokens, []string{"token_4", "token_6", "token_6", "token_6", "token_7"})
 	if lost != 3 {
 		t.Errorf("lost %d times", lost)
+	}
+}
+
+// A server that sends no heartbeat is gone, whatever its connection says, and the watch begins another stream.
+func TestSilentServerIsLeft(t *testing.T) {
+	batch := func(token string) *pb.WatchEventsResponse {
+		return &pb.WatchEventsResponse{Events: []*pb.SessionEvent{{SessionId: "ses_1"}}, ResumeToken: token}
+	}
+	server := &fake{batches: [][]*pb.WatchEventsResponse{{batch("token_1"), nil}, {batch("token_2"), nil}}}
+	client := dialTo(t, server.serve(t), turnwire.WithSilence(50*time.Millisecond))
+	var failed *turnwire.Error
+	for update, err := range client.Watch(background(t), "ses_1", turnwire.FromToken("token_0")) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if update.Lost != nil && (!errors.As(update.Lost, &failed) || failed.Code != codes.Unavailable) {
+			t.Error(update.Lost)
+		}
+		if update.ResumeToken == "token_2" {
+			break
+		}
+	}
+	equal(t, "tokens", server.tokens, []string{"token_0", "token_1"})
+	if failed == nil {
+		t.Error("the silence was not told")
 	}
 }
 

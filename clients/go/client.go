@@ -187,7 +187,7 @@ func (c *Client) dialOptions(address string) ([]grpc.DialOption, error) {
 			MinConnectTimeout: 10 * time.Second,
 		}),
 		// Finds connections that are dead without a word, such as those of a laptop that slept.
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 10 * time.Second}),
 	}
 	if c.settings.token != nil {
 		if c.settings.tls == nil && !c.settings.insecureToken && !isLocal(address) {

@@ -54,6 +54,66 @@ func TestPiecesAreOfTheirKind(t *testing.T) {
 	}
 }
 
+// An answer may be larger than what gRPC takes unless told otherwise.
+func TestLargeAnswers(t *testing.T) {
+	client := dial(t)
+	text := strings.Repeat("世", 5<<20/len("世"))
+	answer, err := client.Ask(background(t), "", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all, err := answer.All(); err != nil || all != text {
+		t.Errorf("%d bytes of %d, %v", len(all), len(text), err)
+	}
+	for update, err := range client.Watch(background(t), answer.Sent.GetSessionId()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		isAsStored(t, client, update.Conversation)
+		return
+	}
+}
+
+// A message that joins the running turn is answered by that turn.
+func TestSteeredMessage(t *testing.T) {
+	client := dial(t)
+	ctx := background(t)
+	asked, steered := make(chan string), make(chan struct{})
+	waits := weather(func(ctx context.Context, _ place) (string, error) {
+		asked <- turnwire.CallFromContext(ctx).SessionID
+		select {
+		case <-steered:
+			return "Rain", nil
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	})
+	first, err := client.Ask(ctx, "", "Go.\n/tool weather {\"city\": \"Utrecht\"}", turnwire.WithTools(waits))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := first.All()
+		ended <- err
+	}()
+	second, err := client.Ask(ctx, <-asked, "And tomorrow?", turnwire.WithBusyPolicy(pb.BusyPolicy_BUSY_POLICY_STEER),
+		turnwire.WithExpectedTurn(first.Sent.GetTurnId()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	close(steered)
+	if _, err := second.All(); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if second.Turn().GetTurnId() != first.Sent.GetTurnId() || second.Turn().GetFinishReason() != pb.FinishReason_FINISH_REASON_STOP {
+		t.Error(second.Turn())
+	}
+}
+
 // A turn that failed is an error with the reason of the failure and the turn, after the text that came.
 func TestFailedTurnIsAnError(t *testing.T) {
 	client := dial(t)

@@ -124,25 +124,30 @@ func control(t *testing.T, command string) error {
 // isAsStored fails unless a conversation holds what the server answers when it is asked.
 func isAsStored(t *testing.T, client *turnwire.Client, conversation *turnwire.Conversation) {
 	t.Helper()
-	listed, err := client.Messages.ListMessages(background(t), &pb.ListMessagesRequest{
-		SessionId: conversation.SessionID(), PageSize: 1000,
-	})
-	if err != nil {
-		t.Fatal(err)
+	request := &pb.ListMessagesRequest{SessionId: conversation.SessionID(), PageSize: 1000}
+	var listed []*pb.SessionMessage
+	for {
+		page, err := client.Messages.ListMessages(background(t), request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		listed = append(listed, page.GetMessages()...)
+		if request.PageToken = page.GetNextPageToken(); request.PageToken == "" {
+			break
+		}
 	}
-	held := append(conversation.Messages(), conversation.Waiting()...)
-	same(t, held, listed.GetMessages())
+	same(t, append(conversation.Messages(), conversation.Waiting()...), listed)
 }
 
 // same fails unless two conversations are equal, as far as events tell them: a growing text is stored without an event.
 func same(t *testing.T, held, wanted []*pb.SessionMessage) {
 	t.Helper()
 	if len(held) != len(wanted) {
-		t.Fatalf("%d messages, wanted %d:\n%v\n%v", len(held), len(wanted), held, wanted)
+		t.Fatalf("%d messages, wanted %d: %q, wanted %q", len(held), len(wanted), each(held, (*pb.SessionMessage).GetMessageId), each(wanted, (*pb.SessionMessage).GetMessageId))
 	}
 	for i := range held {
 		if got, want := told(held[i]), told(wanted[i]); !proto.Equal(got, want) {
-			t.Errorf("message %d is\n%v, wanted\n%v", i, got, want)
+			t.Errorf("message %d is\n%.2000s, wanted\n%.2000s", i, got.String(), want.String())
 		}
 	}
 }

@@ -218,6 +218,7 @@ type follower struct {
 
 // follow opens one stream after the other until it is told to stop (nil) or going on is of no use.
 func (c *Client) follow(ctx context.Context, f follower) error {
+	var again time.Time // when a stream last had to begin anew
 	for attempt := 0; ; {
 		progress, err := c.followOnce(ctx, f)
 		if errors.Is(err, errStop) {
@@ -225,6 +226,12 @@ func (c *Client) follow(ctx context.Context, f follower) error {
 		}
 		if errors.Is(err, errAgain) {
 			attempt = 0
+			if time.Since(again) < time.Second { // lists are large: a session that changes all the time is read now and then
+				if err := sleep(ctx, longestPause/5); err != nil {
+					return err
+				}
+			}
+			again = time.Now()
 			continue
 		}
 		if progress {

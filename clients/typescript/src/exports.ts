@@ -11,6 +11,7 @@ export type { Change } from "./notices.js";
 export type { WatchState } from "./resume.js";
 export type { OutgoingMessage } from "./send.js";
 export { SessionList, type SessionsChange } from "./session-list.js";
+export { type SharedWatch, type SharedWatchOptions, sharedWatch } from "./shared/shared-watch.js";
 export { type JsonSchema, type Tool, type ToolContext, ToolOutput, tool } from "./tool.js";
 export type { LeaseOptions } from "./tool-runner.js";
 export type { WatchOptions, WatchUpdate } from "./watch.js";

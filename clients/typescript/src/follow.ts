@@ -3,7 +3,7 @@ import { TurnwireError } from "./errors.js";
 import type { SessionEvent } from "./gen/opencode/event/session_event_pb.js";
 import { Listeners } from "./listeners.js";
 import type { WatchState } from "./resume.js";
-import type { SessionStream } from "./watch.js";
+import type { SessionStream, Step } from "./watch.js";
 
 /** A conversation that is kept up to date in the background. */
 export interface LiveConversation {
@@ -33,6 +33,7 @@ export class FollowedConversation implements LiveConversation {
   readonly #controller: AbortController;
   readonly #states: Listeners<WatchState>;
   readonly #events = new Listeners<SessionEvent>();
+  readonly #steps = new Listeners<Step>();
   readonly ready: Promise<void>;
   #state: WatchState = { phase: "connecting" };
 
@@ -69,6 +70,16 @@ export class FollowedConversation implements LiveConversation {
     return this.#events.add(listener);
   }
 
+  /** Calls a listener after each batch; one without events says that the list was read anew. */
+  onStep(listener: (step: Step) => void): () => void {
+    return this.#steps.add(listener);
+  }
+
+  /** The page token of the next older messages; "" when there are none. */
+  get olderToken(): string {
+    return this.#stream.olderToken;
+  }
+
   retryNow(): void {
     this.#stream.retryNow();
   }
@@ -85,6 +96,7 @@ export class FollowedConversation implements LiveConversation {
           this.#events.tell(event);
         }
         this.conversation.commit(resumeToken);
+        this.#steps.tell({ events, resumeToken });
         if (events.some(({ kind }) => kind.case === "caughtUp")) resolve();
       }
       resolve();

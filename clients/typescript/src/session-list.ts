@@ -66,6 +66,15 @@ export class SessionList {
     }
   }
 
+  /** Drops sessions, and holds these requests in place of all others: another tab holds the list. */
+  mirror(gone: Iterable<string>, permissions: readonly PermissionRequest[], questions: readonly Question[]): void {
+    for (const id of gone) this.#drop(id);
+    this.#requests.clear();
+    for (const request of permissions) this.#requests.ask(request);
+    for (const question of questions) this.#requests.askQuestion(question);
+    this.#requestsChanged = true;
+  }
+
   /** Drops all sessions that are not among these: they were listed anew. */
   keepOnly(ids: ReadonlySet<string>): void {
     for (const id of [...this.#sessions.keys()]) if (!ids.has(id)) this.#drop(id);

@@ -73,6 +73,11 @@ export class SessionStream {
     this.#resumption.retryNow();
   }
 
+  /** The page token of the next older messages; "" when there are none, or none were read. */
+  get olderToken(): string {
+    return this.#olderToken;
+  }
+
   /** True when there are older messages that were not read. */
   get hasOlder(): boolean {
     return this.#olderToken !== "";

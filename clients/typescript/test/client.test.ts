@@ -6,33 +6,13 @@ import { describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 
-import { type Client, type Conversation, TurnFailedError, TurnwireError, connect, tool } from "../src/node.js";
+import { type Client, TurnFailedError, TurnwireError, connect, tool } from "../src/node.js";
 import { FinishReason, MessageService, SessionService, SessionStatus } from "../src/proto.js";
 import { Proxy } from "./proxy.js";
 import { ADDRESS, PYTHON, Server, WEB } from "./server.js";
+import { textOf, until, untilHeld } from "./waiting.js";
 
 const LIMIT = { timeout: 60_000 };
-
-/** Waits until something is true of a conversation or another thing that tells its changes. */
-function until(subscribe: (look: () => void) => () => void, isTrue: () => boolean): Promise<void> {
-  return new Promise((resolve) => {
-    const look = () => {
-      if (!isTrue()) return;
-      release();
-      resolve();
-    };
-    const release = subscribe(look);
-    queueMicrotask(look);
-  });
-}
-
-const untilHeld = (conversation: Conversation, isTrue: () => boolean) =>
-  until((look) => conversation.subscribe(look), isTrue);
-
-function textOf(conversation: Conversation): string {
-  const parts = conversation.messages.flatMap((message) => message.parts);
-  return parts.map(({ content }) => (content.case === "text" ? content.value.text : "")).join("|");
-}
 
 const transports: [string, boolean, () => Client][] = [
   ["gRPC", ADDRESS !== "", () => connect({ address: ADDRESS })],

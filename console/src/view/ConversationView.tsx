@@ -16,6 +16,7 @@ import { VirtualList } from "./VirtualList.js";
 export const shown = signal<LiveConversation | null>(null);
 /** The list that is on the screen. */
 export let list: VirtualList | null = null;
+const setList = (shownList: VirtualList | null): void => void (list = shownList);
 /** Whether the title is being edited. */
 export const renaming = signal(false);
 
@@ -41,7 +42,6 @@ export function NewSession() {
 
 export function ConversationView({ sessionId }: { sessionId: string }) {
   const live = useMemo(() => new LiveConversation(sessionId), [sessionId]);
-  const rows = useRef<VirtualList>(null);
   const [atEnd, setAtEnd] = useState(true);
   const [found, setFound] = useState("");
   useEffect(() => {
@@ -57,11 +57,10 @@ export function ConversationView({ sessionId }: { sessionId: string }) {
 
   const sought = soughtMessage.value;
   useEffect(() => {
-    list = rows.current;
-    if (!sought || ids.length === 0 || found === sought) return;
+    if (!sought || !list || ids.length === 0 || found === sought) return;
     if (!ids.includes(sought) && live.hasOlder) return void attempt(() => live.loadOlder());
     setFound(sought);
-    void rows.current?.show(sought).then((node) => node?.querySelector<HTMLElement>("article")?.focus({ preventScroll: true }));
+    void list.show(sought).then((node) => node?.querySelector<HTMLElement>("article")?.focus({ preventScroll: true }));
   });
 
   const row = (index: number) => {
@@ -80,11 +79,11 @@ export function ConversationView({ sessionId }: { sessionId: string }) {
       <Bar title={title} sessionId={sessionId} live={live} />
       <LinkBanner live={live} />
       {live.deleted ? <Gone text="This session was deleted." /> : !live.loaded.value ? <Loading live={live} /> : ids.length === 0 && live.waiting.length === 0 ? <Gone text="Nothing was said yet." /> : (
-        <VirtualList ref={rows} ids={ids} row={row} revision={revision} onEnd={setAtEnd} onStart={() => void attempt(() => live.loadOlder())} label="Conversation" />
+        <VirtualList handle={setList} ids={ids} row={row} revision={revision} onEnd={setAtEnd} onStart={() => void attempt(() => live.loadOlder())} label="Conversation" />
       )}
       <div class="foot">
         {!atEnd && ids.length > 0 && (
-          <div class="newest"><button type="button" class="plain" onClick={() => rows.current?.toEnd()}>Newest</button></div>
+          <div class="newest"><button type="button" class="plain" onClick={() => list?.toEnd()}>Newest</button></div>
         )}
         <div class="gutter">
           <TurnFailure live={live} />

@@ -16,6 +16,8 @@ interface Props {
   onEnd: (atEnd: boolean) => void;
   /** Told when the beginning comes near: older rows may be read. */
   onStart: () => void;
+  /** Told which list is on the screen; null when it goes. */
+  handle: (list: VirtualList | null) => void;
   /** The scrolling frame and what is said of it. */
   label: string;
 }
@@ -39,13 +41,14 @@ export class VirtualList extends Component<Props, { from: number; to: number }> 
 
   override componentDidMount(): void {
     this.#frameSize.observe(this.#frame!);
-    this.#atEnd = true;
+    this.props.handle(this);
     this.#window(Number.POSITIVE_INFINITY);
   }
 
   override componentWillUnmount(): void {
     this.#watching.disconnect();
     this.#frameSize.disconnect();
+    this.props.handle(null);
   }
 
   override componentDidUpdate(before: Props): void {

@@ -1,9 +1,10 @@
 // A real server for a test: `turnwire serve` on free ports, with the offline model, that can be killed and started again.
-import { spawn } from "node:child_process";
+import { execFile, spawn } from "node:child_process";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { promisify } from "node:util";
 
 /** The command that runs Turnwire, as a JSON array; by default that of the checkout. */
 const COMMAND = JSON.parse(process.env.TURNWIRE_COMMAND ?? '["../.venv/bin/turnwire"]');
@@ -65,6 +66,14 @@ export class Server {
   async remove() {
     await this.kill();
     await rm(this.#folder, { recursive: true, force: true });
+  }
+
+  /** Makes a token for a caller. */
+  async token(subject) {
+    const [program, ...args] = COMMAND;
+    const files = ["--config", join(this.#folder, "turnwire.toml"), "--db", join(this.#folder, "t.db")];
+    const { stdout } = await promisify(execFile)(program, [...args, "token", "create", "--subject", subject, "--json", ...files]);
+    return JSON.parse(stdout).token;
   }
 
   /** Calls a method with JSON, such as `call("message.MessageService/SendMessage", {…})`. */

@@ -6,7 +6,21 @@ import { Marked } from "marked";
 
 import { codeNode } from "./code.js";
 
+/** The tags that models use for what markdown lacks, without attributes. Every other piece of HTML is shown as it is written. */
+const BARE_TAG = /<\/?(?:br|hr|p|b|i|u|s|em|strong|del|sub|sup|kbd|mark|details|summary)\s*\/?>/gi;
+
 const marked = new Marked({ gfm: true, async: false });
+marked.use({ renderer: { html: ({ text }) => bareTags(text) } });
+
+/** So the parser of the browser never sees a handler, a style or an address that stood in HTML. */
+function bareTags(html: string): string {
+  const tags = html.match(BARE_TAG) ?? [];
+  return html.split(BARE_TAG).map((piece, at) => escaped(piece) + (tags[at] ?? "")).join("");
+}
+
+function escaped(text: string): string {
+  return text.replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
+}
 
 const TAGS = [
   ..."p br hr h1 h2 h3 h4 h5 h6 ul ol li blockquote pre code em strong del s b i u sub sup kbd mark".split(" "),

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from docs.reference.field_numbers import messages, modules
 from tests.support.servers.serving import serving
 
 ROOT = Path(__file__).parents[2]
@@ -52,6 +51,7 @@ def stripped(text: str) -> str:
         ("go", ["examples/go/main.go", "examples/go/clienttool/main.go"]),
         ("ts", ["examples/typescript/client.ts"]),
         ("java", ["examples/java/src/main/java/Client.java"]),
+        ("swift", ["clients/swift/Examples/Ask/main.swift"]),
     ],
 )
 def test_client_guide_shows_the_examples(language: str, files: list[str]) -> None:
@@ -64,28 +64,6 @@ def test_readme_shows_the_python_example() -> None:
     """What the README prints of it stands in its file."""
     (block,) = blocks(README, "python")
     assert stripped(block) in stripped((ROOT / "examples/python/client.py").read_text())
-
-
-def test_swift_example_uses_names_of_the_contract() -> None:
-    """Nothing compiles it here, but the names that swift-protobuf makes of the contract follow its rules."""
-    (swift,) = blocks(CLIENTS, "swift")
-    known = {f"{name.title().replace('.', '_')}_{kind}" for name, kind in types_of_packages()}
-    used = set(re.findall(r"Opencode_\w+", swift))
-    assert used
-    assert used <= known
-    events = {
-        field.camelcase_name for message in messages() if message.name == "SessionEvent" for field in message.fields
-    }
-    kinds = set(re.findall(r"case \.(\w+)\(", swift))
-    assert {"partDelta", "messageSnapshot", "partFinished", "turnEnded"} <= kinds <= events
-
-
-def types_of_packages() -> Iterator[tuple[str, str]]:
-    """Returns package and name of every message and service."""
-    for module in modules():
-        descriptor = module.DESCRIPTOR
-        for name in (*descriptor.message_types_by_name, *descriptor.services_by_name):
-            yield descriptor.package, name
 
 
 def test_python_example_prints_the_answer(served: str) -> None:

@@ -84,7 +84,7 @@ def test_python_client_tool_answers_the_model(served: str) -> None:
     """The question of the call is asked once, and the model gets what was typed; it says why a turn failed."""
     example = [sys.executable, str(ROOT / "examples/python/client_tool.py")]
     done = in_terminal([*example, QUESTION, served])
-    assert (done.returncode, done.stdout, done.stderr) == (0, ANSWERED, "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, ANSWERED.replace("? ", "? \n\n"), "")
     failed = in_terminal([*example, "/error unavailable", served])
     assert failed.returncode == 1
     assert failed.stderr.startswith("PROVIDER_UNAVAILABLE: ")
@@ -96,7 +96,7 @@ def test_python_examples_say_that_no_server_answers(name: str) -> None:
     example = [sys.executable, str(ROOT / "examples/python" / name), "Hello", "127.0.0.1:1"]
     done = in_terminal(example)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("127.0.0.1:1: UNAVAILABLE: ")
+    assert done.stderr.startswith("UNAVAILABLE: no server answers at 127.0.0.1:1: ")
     assert done.stderr.count("\n") == 1
 
 

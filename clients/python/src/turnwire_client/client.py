@@ -43,7 +43,7 @@ from turnwire_client.answers import Answer
 from turnwire_client.calls import Caller
 from turnwire_client.connection import Connection, Credentials, Tls, Token
 from turnwire_client.conversation import Conversation
-from turnwire_client.errors import ClientClosedError
+from turnwire_client.errors import ClientClosedError, UnavailableError
 from turnwire_client.requests import OnPermission, OnQuestion, Requests
 from turnwire_client.tools.functions import Tool, tool_of
 from turnwire_client.tools.running import ToolRunner
@@ -167,6 +167,11 @@ class Client:
                 self.server = await self._caller.call(
                     stub.GetServerInfo, GetServerInfoRequest(), retry_seconds=self._connect_seconds
                 )
+            except UnavailableError as error:
+                await self.close()
+                if not error.reason:  # gRPC's own words, which leave out whom was asked for
+                    error.message = f"no server answers at {self._connection.address}: {error.message}"
+                raise
             except BaseException:
                 await self.close()
                 raise

@@ -271,12 +271,15 @@ func describe(err error) string {
 	if !errors.As(err, &failed) {
 		return err.Error()
 	}
-	told := failed.Error()
-	for _, field := range failed.Fields {
-		told += "; " + field.Description
+	word := failed.Reason
+	if word == "" {
+		word = failed.Code.String()
 	}
-	if failed.Reason == "" {
-		told = strings.TrimSpace(failed.Code.String() + ": " + failed.Message)
+	told := word + ": " + failed.Message
+	for _, field := range failed.Fields {
+		if !strings.Contains(told, field.Description) {
+			told += "; " + field.Description
+		}
 	}
 	return told
 }

@@ -7,6 +7,7 @@ import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 
 import { type Client, TurnFailedError, TurnwireError, connect, tool } from "../src/node.js";
+import { connect as connectAsPage } from "../src/index.js";
 import { FinishReason, MessageService, SessionService, SessionStatus } from "../src/proto.js";
 import { Proxy } from "./proxy.js";
 import { ADDRESS, PYTHON, Server, WEB } from "./server.js";
@@ -17,6 +18,7 @@ const LIMIT = { timeout: 60_000 };
 const transports: [string, boolean, () => Client][] = [
   ["gRPC", ADDRESS !== "", () => connect({ address: ADDRESS })],
   ["Connect", WEB !== "", () => connect({ baseUrl: WEB })],
+  ["Connect with fetch, as in a browser", WEB !== "", () => connectAsPage({ baseUrl: WEB })],
 ];
 
 for (const [name, isThere, connected] of transports) {

@@ -2,12 +2,13 @@
 export { create } from "@bufbuild/protobuf";
 export {
   type Change,
-  type Client,
   connect,
   type Conversation,
   type Delay,
   type LiveConversation as Followed,
   type LiveSessions,
+  sharedWatch,
+  type SharedWatch,
   TurnwireError,
   type WatchState,
 } from "@turnwire/client";

@@ -66,7 +66,7 @@ export function nodesOf(source: string, breaks: boolean): DocumentFragment {
   for (const pre of fragment.querySelectorAll("pre")) pre.replaceWith(codeOf(pre));
   for (const table of fragment.querySelectorAll("table")) scrolling(table);
   for (const box of fragment.querySelectorAll("input")) finishBox(box);
-  for (const block of fragment.querySelectorAll("p, li, h3, blockquote, td, th, summary")) block.setAttribute("dir", "auto");
+  for (const block of fragment.querySelectorAll("p, ul, ol, h3, blockquote, td, th, summary")) block.setAttribute("dir", "auto");
   return fragment;
 }
 
@@ -110,7 +110,7 @@ function scrolling(table: HTMLTableElement): void {
   const frame = document.createElement("div");
   frame.className = "table";
   frame.tabIndex = 0;
-  frame.setAttribute("role", "region");
+  frame.setAttribute("role", "group");
   frame.setAttribute("aria-label", "Table");
   table.replaceWith(frame);
   frame.append(table);

@@ -18,7 +18,7 @@ export function codeNode(text: string, language: string): HTMLElement {
   head.append(name, copy);
   const pre = document.createElement("pre");
   pre.tabIndex = 0;
-  pre.setAttribute("role", "region");
+  pre.setAttribute("role", "group");
   pre.setAttribute("aria-label", language ? `${language} code` : "Code");
   pre.append(document.createElement("code"));
   frame.append(head, pre);

@@ -3,7 +3,7 @@ import { signal } from "@preact/signals";
 
 import {
   connect as connectClient, FileService, type Followed, type LiveSessions, MessageService, PermissionService, ProviderService,
-  QuestionService, SearchService, ServerService, SessionService, TransferService, TurnService, TurnwireError, UsageService,
+  QuestionService, SearchService, ServerService, SessionService, sharedWatch, type SharedWatch, TransferService, TurnService, TurnwireError, UsageService,
 } from "../contract.js";
 import { dialog } from "./app.js";
 import { keepSessions } from "./sessions.js";
@@ -73,9 +73,13 @@ async function begin(): Promise<void> {
     unreachable.value = false;
     offeredAuth.value = info.offeredAuth;
     const known = info.offeredAuth.length === 0 || info.caller !== undefined;
-    signedIn.value = known;
-    if (known) keepSessions();
-    else askToSignIn();
+    if (known) {
+      callerIs(info.caller);
+      signedIn.value = true;
+      keepSessions();
+    } else {
+      askToSignIn();
+    }
   } catch (error) {
     if (isRefused(error)) {
       askToSignIn();
@@ -100,6 +104,7 @@ export async function signIn(given: string): Promise<boolean> {
   try {
     const info = await calls.server.getServerInfo({});
     if (!info.caller) throw new TurnwireError("unauthenticated", "The server does not know this token.");
+    callerIs(info.caller);
     signedIn.value = true;
     keepSessions();
     return true;
@@ -113,8 +118,26 @@ export async function signIn(given: string): Promise<boolean> {
 /** Whether an error says that the caller is not known. */
 export const isRefused = (error: unknown): boolean => error instanceof TurnwireError && error.code === "unauthenticated";
 
+let watch: SharedWatch | undefined;
+/** Whose streams are shared: tabs of another caller have their own. */
+let caller = "";
+
+/** All tabs of one caller share their streams, because browsers open few connections to a host. */
+function shared(): SharedWatch {
+  watch ??= sharedWatch(client, { name: `console:${caller}`, history: HISTORY });
+  return watch;
+}
+
+function callerIs(who: { tenant: string; subject: string } | undefined): void {
+  const name = who ? JSON.stringify([who.tenant, who.subject]) : "";
+  if (name === caller && watch) return;
+  watch?.close();
+  watch = undefined;
+  caller = name;
+}
+
 /** Follows a session. */
-export const follow = (sessionId: string): Followed => client.follow(sessionId, { history: HISTORY });
+export const follow = (sessionId: string): Followed => shared().follow(sessionId);
 
 /** Follows all sessions. */
-export const followSessions = (): LiveSessions => client.followSessions({ list: { archived: false }, limit: 200 });
+export const followSessions = (): LiveSessions => shared().followSessions();

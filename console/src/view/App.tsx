@@ -1,5 +1,6 @@
 // The page.
 import { dialog, drawer, openSession } from "../state/app.js";
+import { askToSignIn, offeredAuth, signedIn, unreachable } from "../state/connection.js";
 import { ContextDialog } from "./ContextDialog.js";
 import { ConversationView, NewSession } from "./ConversationView.js";
 import { Announcer, Notices } from "./Notices.js";
@@ -17,12 +18,25 @@ export function App() {
       <div class={`page ${drawer.value ? "drawer" : ""}`}>
         <Sidebar />
         <button type="button" class="veil" aria-label="Close the sessions" onClick={() => (drawer.value = false)} />
-        {session ? <ConversationView key={session} sessionId={session} /> : <NewSession />}
+        {!signedIn.value ? <Before /> : session ? <ConversationView key={session} sessionId={session} /> : <NewSession />}
       </div>
       <Notices />
       <Announcer />
       <OpenDialog session={session} />
     </>
+  );
+}
+
+/** Until the server has taken this page's first call. */
+function Before() {
+  const asks = dialog.value !== "sign-in" && offeredAuth.value.length > 0;
+  return (
+    <main id="main" class="before">
+      <h1 class="unseen">Turnwire</h1>
+      <div class="empty">
+        {unreachable.value ? <p role="status">The server does not answer. Trying again.</p> : asks && <button type="button" class="strong" onClick={askToSignIn}>Sign in</button>}
+      </div>
+    </main>
   );
 }
 

@@ -16,7 +16,7 @@ export function PermissionAsk({ request }: { request: PermissionRequest }) {
     setBusy(false);
   };
   return (
-    <section class="ask" aria-label="Permission" data-permission={request.id}>
+    <section class="ask" role="group" aria-label="Permission" data-permission={request.id}>
       <h3 dir="auto">{request.title || `May ${request.type} run?`}</h3>
       <div class="row">
         <button type="button" class="strong" data-answer="once" disabled={busy} onClick={() => void answer("once")}>
@@ -45,7 +45,7 @@ export function PermissionAsk({ request }: { request: PermissionRequest }) {
 /** Asks what a tool wants to know. */
 export function QuestionAsk({ question }: { question: Question }) {
   return (
-    <section class="ask" aria-label="Question" data-question={question.questionId}>
+    <section class="ask" role="group" aria-label="Question" data-question={question.questionId}>
       <h3>
         <span dir="auto">{question.source}</span> asks
       </h3>

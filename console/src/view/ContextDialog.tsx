@@ -40,7 +40,7 @@ export function ContextDialog({ sessionId }: { sessionId: string }) {
                   {answer.repairs.map((repair, index) => (
                     <tr key={index}>
                       <td>{repair.messageId ? <a href={addressOf(sessionId, repair.messageId)} onClick={() => (dialog.value = null)}>show</a> : "request"}</td>
-                      <td>{ACTIONS[repair.action] ?? "changed"}</td>
+                      <td style={{ whiteSpace: "nowrap" }}>{ACTIONS[repair.action] ?? "changed"}</td>
                       <td>{repair.explanation || repair.reason}</td>
                     </tr>
                   ))}
@@ -51,7 +51,7 @@ export function ContextDialog({ sessionId }: { sessionId: string }) {
               <span class="grow soft small">The request, word by word</span>
               <button type="button" class="plain" onClick={() => void navigator.clipboard.writeText(request).then(() => notify("Copied."), () => {})}>Copy</button>
             </div>
-            <pre class="text" tabIndex={0} role="region" aria-label="Request">{request.slice(0, SHOWN)}</pre>
+            <pre class="text" tabIndex={0} role="group" aria-label="Request">{request.slice(0, SHOWN)}</pre>
           </>
         )}
       </div>

@@ -2,6 +2,7 @@
 import { signal } from "@preact/signals";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
+import { MessageType } from "../contract.js";
 import { archive, fork, rename } from "../state/actions.js";
 import { attempt, dialog, drawer, go, soughtMessage } from "../state/app.js";
 import { LiveConversation, speakerOf } from "../state/conversation.js";
@@ -98,7 +99,8 @@ export function ConversationView({ sessionId }: { sessionId: string }) {
 function TurnFailure({ live }: { live: LiveConversation }) {
   void live.outline.value;
   const failure = live.turnFailure;
-  if (!failure || live.messages.at(-1)?.failure) return null;
+  const said = live.messages.slice(-2).some((message) => message.failure || message.type === MessageType.HOST);
+  if (!failure || said) return null;
   return <div class="column"><p class="failure" role="note">{failureWords(failure)}</p></div>;
 }
 

@@ -107,7 +107,7 @@ function PartView({ part, live, message, growing }: { part: Part; live: LiveConv
     case "toolUse":
       return <div class="part"><ToolCall call={content.value} live={live} sessionId={message.sessionId} growing={growing} /></div>;
     case "toolResult":
-      return <pre class="part text" dir="auto" tabIndex={0} role="region" aria-label="Result">{content.value.output}</pre>;
+      return <pre class="part text" dir="auto" tabIndex={0} role="group" aria-label="Result">{content.value.output}</pre>;
     case "provider":
       return <p class="part small soft">{content.value.kind}</p>;
     case "file":

@@ -57,7 +57,7 @@ export function SearchDialog() {
     <Dialog title="Search messages">
       <div class="body" onKeyDown={move}>
         <input
-          data-first type="search" aria-label="Search messages" placeholder='Words, "phrases", begin*, -without' dir="auto" maxLength={1024}
+          data-first type="text" role="searchbox" aria-label="Search messages" placeholder='Words, "phrases", begin*, -without' dir="auto" maxLength={1024}
           value={query} onInput={(event) => setQuery(event.currentTarget.value)}
         />
         {openSession.value && (

@@ -72,7 +72,7 @@ function Text({ title, text }: { title: string; text: string }) {
   return (
     <div>
       <h3>{title}</h3>
-      <pre class="text" dir="auto" tabIndex={0} role="region" aria-label={title}>
+      <pre class="text" dir="auto" tabIndex={0} role="group" aria-label={title}>
         {text.length > SHOWN ? `${text.slice(0, SHOWN)}\n… ${(text.length - SHOWN).toLocaleString()} more characters` : text}
       </pre>
     </div>

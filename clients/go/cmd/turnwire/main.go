@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
@@ -75,7 +76,7 @@ func run(arguments []string) int {
 		return fail(noServer, err)
 	}
 	if id := screen.SessionID(); id != "" {
-		fmt.Println("turnwire --session " + text.Line(id))
+		fmt.Println(filepath.Base(os.Args[0]) + " --session " + text.Line(id)) // how to go on
 	}
 	return left
 }

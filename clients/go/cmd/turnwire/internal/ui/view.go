@@ -142,6 +142,8 @@ func (a *App) status(width int) string {
 		line = text.Yellow.On("changing a message that waits · enter stores it · esc leaves it")
 	case a.input.purpose == toAskAgain:
 		line = text.Yellow.On("asking again · enter sends · esc leaves it")
+	case a.asking.open() && len(a.chat.outbox) == 0:
+		line = text.Yellow.On("waits for your answer")
 	case a.chat.activity() != "":
 		line = text.Cyan.On(a.chat.activity())
 	default:

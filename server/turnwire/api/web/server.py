@@ -86,8 +86,9 @@ class WebServer:
         """Begins to answer calls of the services through the gate. The address must have been bound."""
         assert self._socket is not None
         self._application.open(routes_of(services), gate)
-        # its words about bad requests would fill the log; what it says of errors, the application logs itself
+        # words about bad requests would fill the log; what is said of errors, the application logs itself
         logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
+        logging.getLogger("hpack").setLevel(logging.CRITICAL)  # tells the headers with their credentials
         config = Config(
             self._application,
             interface="asgi3",

@@ -216,7 +216,8 @@ class Http2(asyncio.Protocol):
     async def _run(self, scope: Scope, stream: Http2Stream) -> None:
         try:
             await self._application(scope, stream.receive, stream.send)
-            self._resets = max(0, self._resets - 1)
+            if not stream.is_lost:
+                self._resets = max(0, self._resets - 1)
         finally:
             stream.close()
 

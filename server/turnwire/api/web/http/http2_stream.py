@@ -47,7 +47,8 @@ class Http2Stream:
         """Whether the whole body has come."""
         self._is_told = False
         """Whether the application has the whole body."""
-        self._is_lost = False
+        self.is_lost = False
+        """Whether the client is gone, or has reset the stream."""
         self._is_answered = False
         self._came = asyncio.Event()
         self._window = asyncio.Event()
@@ -72,13 +73,13 @@ class Http2Stream:
 
     def lose(self) -> None:
         """Takes that the client is gone."""
-        self._is_lost = True
+        self.is_lost = True
         self._came.set()
         self._window.set()
 
     def close(self) -> None:
         """Ends the stream when the application has returned."""
-        if not self._is_lost and not (self._is_answered and self._has_ended):
+        if not self.is_lost and not (self._is_answered and self._has_ended):
             code = ErrorCodes.NO_ERROR if self._is_answered else ErrorCodes.INTERNAL_ERROR
             with contextlib.suppress(ProtocolError):
                 self._http2.reset_stream(self.stream_id, code)
@@ -86,7 +87,7 @@ class Http2Stream:
 
     async def receive(self) -> MutableMapping[str, Any]:
         """Returns the next piece of the body, or that the client is gone or has the whole answer."""
-        while not self._is_lost and not self._is_answered:
+        while not self.is_lost and not self._is_answered:
             if self._body or (self._has_ended and not self._is_told):
                 return self._piece()
             self._came.clear()
@@ -105,7 +106,7 @@ class Http2Stream:
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
         """Writes a piece of the answer; returns when there is room for the next. Nothing is written to nobody."""
-        if self._is_lost or self._is_answered:
+        if self.is_lost or self._is_answered:
             return
         try:
             if message["type"] == "http.response.start":
@@ -121,7 +122,7 @@ class Http2Stream:
         rest = memoryview(data)
         while rest or last:
             await self._owner.writable()
-            if self._is_lost:
+            if self.is_lost:
                 return
             size = min(len(rest), self._http2.local_flow_control_window(self.stream_id), _CHUNK_BYTES)
             if rest and size <= 0:

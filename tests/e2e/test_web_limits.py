@@ -1,0 +1,275 @@
+"""Bad input and bad manners at the web listener: each gets an error of its protocol, and has a bound."""
+
+import asyncio
+import gzip
+import json
+import logging
+import time
+from collections.abc import AsyncIterator, Mapping
+
+import pytest
+from structlog.testing import capture_logs
+
+from opencode.event.event_pb2 import WatchEventsRequest
+from opencode.message.message_pb2 import StreamMessageRequest
+from opencode.session.session_pb2 import ListSessionsRequest
+from tests.support.clients.conversation import ask
+from tests.support.clients.http2 import http2_client
+from tests.support.clients.web import WebClient, web_client
+from tests.support.servers.running import connect, running_server
+from turnwire.api.web import exchange
+from turnwire.api.web.encoding.envelopes import envelope
+from turnwire.api.web.http import http1, http2
+from turnwire.app import Server
+
+LIMIT = 65_536
+TOML = f"""
+[server]
+max_message_bytes = {LIMIT}
+[limits]
+max_message_bytes = 32768
+[web]
+listen = "127.0.0.1:0"
+max_connections = 20
+"""
+SESSIONS = "/opencode.session.SessionService"
+WATCH = "/opencode.event.EventService/WatchEvents"
+JSON = {"content_type": "application/json"}
+CONNECT = {"content_type": "application/connect+proto"}
+
+
+@pytest.fixture(scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
+    """A server with small limits."""
+    async with running_server(tmp_path_factory.mktemp("limits"), TOML) as running:
+        yield running
+
+
+@pytest.fixture
+async def web(server: Server) -> AsyncIterator[WebClient]:
+    """A client of the web listener; no call may leave a trace of an unforeseen error, or a session."""
+    async with connect(server.address) as client, web_client(server.web_address) as opened:
+        before = await client.sessions.ListSessions(ListSessionsRequest())
+        with capture_logs() as lines:
+            yield opened
+        assert [line for line in lines if line["log_level"] == "error"] == []
+        assert await client.sessions.ListSessions(ListSessionsRequest()) == before
+
+
+async def raw(server: Server) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Opens a connection that speaks whatever a test writes."""
+    host, _, port = server.web_address.rpartition("//")[2].rpartition(":")
+    return await asyncio.open_connection(host, int(port))
+
+
+NONSENSE: Mapping[str, tuple[str, bytes, dict[str, str], int, str]] = {
+    "no JSON": ("/CreateSession", b"{", JSON, 400, "invalid_argument"),
+    "JSON of another form": ("/CreateSession", b"[1]", JSON, 400, "invalid_argument"),
+    "a field of another type": ("/CreateSession", b'{"title": {}}', JSON, 400, "invalid_argument"),
+    "deep JSON": ("/CreateSession", b"[" * 60_000, JSON, 400, "invalid_argument"),
+    "no UTF-8": ("/CreateSession", b'{"title": "\xff"}', JSON, 400, "invalid_argument"),
+    "half a letter": ("/CreateSession", b'{"title": "\\ud800"}', JSON, 400, "invalid_argument"),
+    "a number too long": ("/GetSession", b'{"sessionId": ' + b"9" * 5000 + b"}", JSON, 400, "invalid_argument"),
+    "no protobuf": ("/CreateSession", b"\xff\xff", {"content_type": "application/proto"}, 400, "invalid_argument"),
+    "no gzip": ("/CreateSession", b"no", {**JSON, "content_encoding": "gzip"}, 400, "invalid_argument"),
+    "half a gzip": (
+        "/CreateSession",
+        gzip.compress(b"{}")[:-4],
+        {**JSON, "content_encoding": "gzip"},
+        400,
+        "invalid_argument",
+    ),
+    "a bomb": (
+        "/CreateSession",
+        gzip.compress(b" " * 50_000_000),
+        {**JSON, "content_encoding": "gzip"},
+        429,
+        "resource_exhausted",
+    ),
+    "too large": ("/CreateSession", b" " * (LIMIT + 1), JSON, 429, "resource_exhausted"),
+    "another version": ("/CreateSession", b"{}", {**JSON, "connect_protocol_version": "9"}, 400, "invalid_argument"),
+    "no method": ("/Nothing", b"{}", JSON, 404, "unimplemented"),
+}
+
+
+@pytest.mark.parametrize("what", NONSENSE)
+async def test_nonsense_gets_an_error_of_the_protocol(web: WebClient, what: str) -> None:
+    """It stores nothing, and leaves no traceback."""
+    path, body, headers, status, code = NONSENSE[what]
+    answer = await web.send(SESSIONS + path, body, **headers)
+    assert (answer.status, answer.json()["code"]) == (status, code)
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"", "unimplemented"),
+        (envelope(0, b"") * 2, "unimplemented"),
+        (b"\0\0\0", "invalid_argument"),
+        (b"\0\0\0\0\x09x", "invalid_argument"),
+        (b"\0\xff\xff\xff\xff", "invalid_argument"),
+        (envelope(1, b"x"), "internal"),
+        (envelope(4, b""), "invalid_argument"),
+        (envelope(0, b"\xff"), "invalid_argument"),
+        (envelope(0, b" " * (LIMIT + 1)), "resource_exhausted"),
+    ],
+)
+async def test_broken_envelopes_get_a_last_envelope(web: WebClient, body: bytes, code: str) -> None:
+    """A stream's request that is none gets an error where a stream has it."""
+    answer = await web.send(WATCH, body, **CONNECT)
+    assert (answer.status, answer.body[0]) == (200, 2)
+    assert json.loads(answer.body[5:])["error"]["code"] == code
+
+
+async def test_wrong_types_and_verbs_are_told(web: WebClient) -> None:
+    """The answer names what would be right."""
+    wrong = await web.send(f"{SESSIONS}/CreateSession", b"{}", content_type="text/plain")
+    assert (wrong.status, "application/json" in wrong.headers["accept-post"]) == (415, True)
+    stream = await web.send(WATCH, b"{}", **JSON)
+    assert (stream.status, "application/connect+json" in stream.headers["accept-post"]) == (415, True)
+    verb = await web.send(f"{SESSIONS}/CreateSession", b"{}", verb="PUT", **JSON)
+    assert (verb.status, verb.headers["allow"]) == (405, "POST")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        "encoding=xml&message=",
+        "encoding=json",
+        "encoding=json&base64=1&message=!",
+        "encoding=json&message=%ff",
+        "&".join(f"a{number}=1" for number in range(100)),
+        "connect=v9&encoding=json&message=%7B%7D",
+    ],
+)
+async def test_a_broken_query_is_told(web: WebClient, query: str) -> None:
+    """A GET without a right message gets the error of the protocol."""
+    answer = await web.send(f"{SESSIONS}/ListSessions?{query}", verb="GET")
+    assert (answer.status, answer.json()["code"]) == (400, "invalid_argument")
+
+
+async def test_a_slow_head_is_closed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that sends a letter now and then does not hold its connection, nor does one that sends nothing."""
+    monkeypatch.setattr(http1, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(http2, "HEAD_SECONDS", 0.3)
+    for beginning in (b"", b"POST / HTTP/1.1\r\nx: ", b"\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"PRI "):
+        reader, writer = await raw(server)
+        writer.write(beginning)
+        ended = asyncio.create_task(reader.read())
+        while not ended.done():
+            await asyncio.wait((ended,), timeout=0.1)
+            if not writer.is_closing():
+                writer.write(b"\r\n" if beginning == b"\r\n" else b"x" if beginning.startswith(b"POST") else b"")
+        writer.transport.abort()
+        await asyncio.gather(ended, return_exceptions=True)
+
+
+async def test_a_long_head_is_refused(server: Server) -> None:
+    """Neither one long header nor many short ones fill the memory."""
+    for head, status in (
+        (b"x: " + b"x" * 40_000 + b"\r\n", b"431"),
+        (b"x: " + b"x" * 40_000, b"431"),
+        (b"x: y\r\n" * 200, b"400"),
+    ):
+        reader, writer = await raw(server)
+        writer.write(b"POST / HTTP/1.1\r\nhost: localhost\r\n" + head + b"\r\n")
+        assert (await reader.read()).split(b" ")[1] == status
+        writer.transport.abort()
+
+
+async def test_a_body_without_end_is_refused_and_not_kept(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer comes at the limit; what follows is dropped, and the connection is closed after a while."""
+    monkeypatch.setattr(http1, "IDLE_SECONDS", 0.3)
+    reader, writer = await raw(server)
+    writer.write(f"POST {SESSIONS}/CreateSession HTTP/1.1\r\nhost: localhost\r\n".encode())
+    writer.write(b"content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n")
+    answer = asyncio.create_task(reader.readuntil(b"\r\n"))
+    while not answer.done():
+        writer.write(b"4000\r\n" + b" " * 0x4000 + b"\r\n")
+        await asyncio.wait((answer,), timeout=0.01)
+    assert b" 429 " in answer.result()
+    assert b"resource_exhausted" in await reader.read()
+    writer.transport.abort()
+
+
+async def test_a_slow_body_is_refused(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body that stops in its middle does not hold what came of it."""
+    monkeypatch.setattr(exchange, "BODY_SECONDS", 0.2)
+    reader, writer = await raw(server)
+    writer.write(f"POST {SESSIONS}/CreateSession HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n".encode())
+    writer.write(b"content-type: application/json\r\n\r\n{")
+    assert b" 504 " in await reader.readuntil(b"\r\n")
+    writer.transport.abort()
+
+
+async def test_further_connections_are_refused(server: Server) -> None:
+    """Connections that wait for nothing do not take more than their number; calls go on when they are gone."""
+    opened = [await raw(server) for _ in range(20)]
+    reader, writer = await raw(server)
+    assert b" 503 " in await reader.read()
+    writer.transport.abort()
+    for _, one in opened:
+        one.transport.abort()
+    async with web_client(server.web_address) as web:
+        deadline = time.monotonic() + 5
+        while (await web.send("/", verb="GET")).status != 200:
+            assert time.monotonic() < deadline
+
+
+async def test_a_client_that_vanishes_ends_its_watch(server: Server) -> None:
+    """A browser that goes to sleep or away leaves nothing behind, by either version of HTTP."""
+    reader, writer = await raw(server)
+    body = envelope(0, WatchEventsRequest().SerializeToString())
+    head = f"POST {WATCH} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/connect+proto\r\n"
+    writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+    assert b" 200 " in await reader.readuntil(b"\r\n")
+    assert server.readings().watchers == 1
+    writer.transport.abort()
+    while server.readings().watchers:
+        await asyncio.sleep(0.01)
+    async with http2_client(server.web_address) as client:
+        client.begin(WATCH, body, {"content-type": "application/connect+proto"})
+        while server.readings().watchers != 1:
+            await client.read_some()
+    while server.readings().watchers:
+        await asyncio.sleep(0.01)
+
+
+async def test_a_client_that_does_not_read_stops_its_own_stream(server: Server) -> None:
+    """Windows of HTTP/2 that nobody opens hold up one stream, not its connection's others, and fill no memory."""
+    async with http2_client(server.web_address) as client:
+        client.acknowledges = False
+        request = StreamMessageRequest(message=ask("/words 20000"))
+        body = envelope(0, request.SerializeToString())
+        stream = client.begin(
+            "/opencode.message.MessageService/StreamMessage", body, {"content-type": "application/connect+proto"}
+        )
+        while len(client.answers[stream].body) < 65_535:
+            assert await client.read_some()
+        client.http2.increment_flow_control_window(1_000_000)
+        other = client.begin(f"{SESSIONS}/ListSessions", b"{}", {"content-type": "application/json"})
+        assert (await client.answer(other)).status == 200
+        assert (len(client.answers[stream].body), client.answers[stream].has_ended) == (65_535, False)
+
+
+async def test_resets_have_a_bound(server: Server) -> None:
+    """A client that begins calls and resets them at once is sent away."""
+    async with http2_client(server.web_address) as client:
+        for _ in range(http2.MAX_RESETS + 1):
+            stream = client.begin(f"{SESSIONS}/ListSessions", b"", {"content-type": "application/json"}, end=False)
+            client.http2.reset_stream(stream)
+        client.flush()
+        while client.ended_by is None:
+            assert await client.read_some()
+        assert client.ended_by == 11  # ENHANCE_YOUR_CALM
+
+
+async def test_uvicorn_is_silent(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    """Its warnings about bad requests, of which anybody can send many, do not reach the log."""
+    with caplog.at_level(logging.INFO):
+        reader, writer = await raw(server)
+        writer.write(b"no HTTP\r\n\r\n")
+        assert b" 400 " in await reader.read()
+        writer.transport.abort()
+    assert caplog.records == []

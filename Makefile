@@ -70,8 +70,8 @@ buf: $(VENV)/buf ## Puts buf, which generates clients, into .venv/bin; nothing e
 demo: $(VENV)/runtime ## Shows a whole conversation, without a key or a network.
 	@$(BIN)/turnwire demo $(ARGS)
 
-serve: $(VENV)/runtime ## Starts the server. Options: make serve ARGS="--help"
-	@$(BIN)/turnwire serve $(ARGS)
+serve: $(VENV)/runtime ## Starts the server with the web page on 127.0.0.1:8080. Other options: make serve ARGS="--help"
+	@$(BIN)/turnwire serve $(or $(ARGS),--web 127.0.0.1:8080)
 
 bench: $(VENV)/dev ## Measures and prints; asserts nothing. Keep the figures: make bench ARGS="--save figures.json"
 	@$(BIN)/python -m bench $(ARGS)

@@ -59,7 +59,9 @@ def test_demo_shows_a_conversation(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("an event of its own") == 3
     assert "The server shut down." in done.stdout
-    assert f"Next: `{program} serve` in one terminal, `{program} chat`" in " ".join(done.stdout.split())
+    said = " ".join(done.stdout.split())
+    assert f"Next: `{program} serve --web 127.0.0.1:8080` in one terminal" in said
+    assert f"open http://127.0.0.1:8080/ in a browser, or run `{program} chat`" in said
     assert list(tmp_path.iterdir()) == []
 
 

@@ -41,6 +41,9 @@ def serve(
     ] = None,
     listen: Annotated[str | None, typer.Option(help="Address to serve on, such as 127.0.0.1:50051.")] = None,
     db: Annotated[str | None, typer.Option(help="The SQLite file.")] = None,
+    web: Annotated[
+        str | None, typer.Option(help="Address of the console and of calls over HTTP, such as 127.0.0.1:8080.")
+    ] = None,
 ) -> None:
     """Run the server until SIGTERM or Ctrl-C."""
     import os
@@ -52,7 +55,7 @@ def serve(
 
     from turnwire.cli.serve import run_server
 
-    options = {name: value for name, value in (("--listen", listen), ("--db", db)) if value}
+    options = {name: value for name, value in (("--listen", listen), ("--db", db), ("--web", web)) if value}
     raise typer.Exit(run_server(config, os.environ, options))
 
 

@@ -83,7 +83,11 @@ async def _demonstrate(folder: Path, console: Console) -> int:
         stored = await messages.GetMessages(GetMessagesRequest(session_id=session_id))
         for message in stored.messages:
             _show(console, message)
-    _explain(console, f"The server shut down. Next: `{_PROGRAM} serve` in one terminal, `{_PROGRAM} chat` in another.")
+    _explain(
+        console,
+        f"The server shut down. Next: `{_PROGRAM} serve --web 127.0.0.1:8080` in one terminal; then open"
+        f" http://127.0.0.1:8080/ in a browser, or run `{_PROGRAM} chat` in another terminal.",
+    )
     return 0 if ended_well else 1
 
 

@@ -139,7 +139,7 @@ def load_config(path: Path | None, environ: Mapping[str, str], options: Mapping[
     Args:
         path: The file; None uses the file that TURNWIRE_CONFIG names, else `./turnwire.toml` if it exists.
         environ: The environment; only the variables in docs/configuration.md are read.
-        options: The given command line options: "--listen", "--db".
+        options: The given command line options: "--listen", "--db", "--web".
 
     Raises:
         ConfigError: the file is missing, or the file, a variable or an option is invalid.

@@ -27,6 +27,7 @@ KEY_OF_OVERRIDE = {
     "TURNWIRE_LOG_FORMAT": ("log", "format"),
     "--listen": ("server", "listen"),
     "--db": ("storage", "path"),
+    "--web": ("web", "listen"),
 }
 """Later entries win. Other TURNWIRE_ variables are ignored, because Kubernetes sets some, such as TURNWIRE_PORT, for a
 service named turnwire."""

@@ -31,6 +31,7 @@ from bench import (
     start,
     transfer,
     watcher_memory,
+    web,
 )
 from bench.loop import run
 
@@ -56,6 +57,7 @@ MEASUREMENTS: Mapping[str, Callable[[Path, bool], Awaitable[None]]] = {
     "start": start.measure,
     "transfer": transfer.measure,
     "watcher_memory": watcher_memory.measure,
+    "web": web.measure,
 }
 """By name: each takes an empty folder and whether to be quick, and prints its figures."""
 

@@ -69,6 +69,11 @@ class Client:
         answer = await self._create(CreateSessionRequest().SerializeToString())
         return SessionInfo.FromString(answer).id
 
+    async def get_bytes(self, request: bytes) -> bytes:
+        """Calls GetSession, unparsed."""
+        answer: bytes = await self._get(request)
+        return answer
+
     async def is_running(self, session_id: str) -> bool:
         """Returns whether a turn runs or waits in the session."""
         answer = await self._get(GetSessionRequest(session_id=session_id).SerializeToString())

@@ -58,7 +58,7 @@ def _show(watchers: int, ours: list[list[float]], ceilings: list[list[float]]) -
 async def _through_turnwire(client: Client, watchers: int, deltas: int) -> list[float]:
     session_id = await client.create_session()
     streams = [await client.watch(session_id) for _ in range(watchers)]
-    readings = [asyncio.create_task(_latencies(stream, deltas)) for stream in streams]
+    readings = [asyncio.create_task(read_latencies(stream, deltas)) for stream in streams]
     await client.send(session_id, "go", f"local/{model_name(deltas, PER_SECOND)}")
     return await _all(readings, streams)
 
@@ -67,7 +67,7 @@ async def _through_bare(client: Client, provider: Child, watchers: int, deltas: 
     url = f"http://{provider.address}/v1/chat/completions"
     request = {"streams": watchers, "url": url, "model": model_name(deltas, PER_SECOND)}
     streams = [await client.bare_stream(Method.RELAY, json.dumps(request).encode()) for _ in range(watchers)]
-    return await _all([asyncio.create_task(_latencies(stream, deltas)) for stream in streams], streams)
+    return await _all([asyncio.create_task(read_latencies(stream, deltas)) for stream in streams], streams)
 
 
 async def _all(readings: list["asyncio.Task[list[float]]"], streams: list[Any]) -> list[float]:
@@ -77,7 +77,7 @@ async def _all(readings: list["asyncio.Task[list[float]]"], streams: list[Any]) 
     return latencies
 
 
-async def _latencies(stream: Any, deltas: int) -> list[float]:
+async def read_latencies(stream: Any, deltas: int) -> list[float]:
     """Reads until all deltas have arrived; returns the latency of each in milliseconds."""
     found: list[float] = []
     newest = 0
@@ -86,9 +86,15 @@ async def _latencies(stream: Any, deltas: int) -> list[float]:
         now = time.monotonic_ns()
         if batch is grpc.aio.EOF:
             raise RuntimeError(f"the stream ended after {len(found)} of {deltas} deltas")
-        for digits in _MOMENT.findall(batch):
-            moment = int(digits)
-            if moment > newest:  # the end of a part repeats its whole text
-                newest = moment
-                found.append((now - moment) / 1e6)
+        newest = moments(batch, now, newest, found)
     return found
+
+
+def moments(batch: bytes, now: int, newest: int, found: list[float]) -> int:
+    """Adds the latency of each new delta in some bytes, in milliseconds. Returns the moment of the newest one."""
+    for digits in _MOMENT.findall(batch):
+        moment = int(digits)
+        if moment > newest:  # the end of a part repeats its whole text
+            newest = moment
+            found.append((now - moment) / 1e6)
+    return newest

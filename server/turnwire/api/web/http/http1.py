@@ -20,6 +20,47 @@ _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\
 _TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
+_JOINED_BYTES = 65_536
+
+
+class JoiningTransport:
+    """A transport whose writes of one turn of the event loop leave as one.
+
+    uvicorn writes the head and the body of an answer apart, and most answers are short: as two packets they would wake
+    their client twice.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        """Takes the transport that writes."""
+        self._transport, self._loop = transport, loop
+        self._waiting: list[bytes] = []
+        self._size = 0
+
+    def __getattr__(self, name: str) -> Any:
+        """Returns what the transport has."""
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Writes at the end of this turn, or at once when there is much."""
+        if not self._waiting:
+            self._loop.call_soon(self.flush)
+        self._waiting.append(data)
+        self._size += len(data)
+        if self._size > _JOINED_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes what waits."""
+        if self._waiting:
+            waiting, self._waiting, self._size = self._waiting, [], 0
+            self._transport.write(b"".join(waiting))
+
+    def close(self) -> None:
+        """Closes the connection after what waits."""
+        self.flush()
+        self._transport.close()
+
+
 class Http1(HttpToolsProtocol):
     """One connection."""
 
@@ -35,6 +76,8 @@ class Http1(HttpToolsProtocol):
         """Takes what uvicorn gives, and what all connections share."""
         super().__init__(config, server_state, app_state, _loop)
         self._all = all_connections
+        self._plain: asyncio.Transport
+        """The transport itself."""
         self._timer: asyncio.TimerHandle | None = None
         """Runs while no request is being answered: until the next one begins, then until its head is whole."""
         self._head_bytes: int | None = None
@@ -44,10 +87,10 @@ class Http1(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Takes the connection, unless there are too many."""
-        super().connection_made(transport)
+        super().connection_made(JoiningTransport(transport, self.loop))  # type: ignore[arg-type]
+        self._plain = transport
         if not self._all.add(self, transport):
-            transport.write(_TOO_MANY)
-            transport.close()
+            self._refuse(_TOO_MANY)
             return
         self.app_state[PEER] = self._all.peer_certificate(transport)
         ssl_object = transport.get_extra_info("ssl_object")
@@ -131,8 +174,8 @@ class Http1(HttpToolsProtocol):
         self._all.remove(self)
         self.connections.discard(self)
         protocol = Http2(self.app, self._all, self.app_state, self.tasks, self.loop)
-        self.transport.set_protocol(protocol)
-        protocol.connection_made(self.transport)
+        self._plain.set_protocol(protocol)
+        protocol.connection_made(self._plain)
         if data:
             protocol.data_received(data)
 

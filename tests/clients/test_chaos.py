@@ -27,7 +27,7 @@ def missing(program: Program) -> str:
     if program.web and not (ROOT / "server/turnwire/api/web").is_dir():
         return "there is no web listener yet"
     if program.variable and os.environ.get(program.variable) != "1":
-        return f"downloads packages: {program.variable}=1"
+        return f"runs with {program.variable}=1"
     tools = [tool for tool in program.tools if shutil.which(tool) is None]
     return f"not installed: {', '.join(tools)}" if tools else ""
 

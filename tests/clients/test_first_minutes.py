@@ -30,6 +30,7 @@ from tests.support.clients.conversation import messages_of, words_of
 from tests.support.servers.mcp import own_port
 from tests.support.servers.running import connect
 from tests.support.servers.serving import serving
+from turnwire.config import load_config
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -60,6 +61,14 @@ def test_readme_names_the_examples() -> None:
     section = README.split("## First five minutes")[1].split("\n## ")[0]
     for name in ("examples/web/index.html", "examples/bot", "examples/python/notebook.py", "examples/bridge/bridge.py"):
         assert f"]({name})" in section
+
+
+def test_readme_and_configuration_name_the_same_addresses() -> None:
+    """Of the page, and of the server that it calls when its address names none."""
+    config = load_config(EXAMPLES / "web/turnwire.toml", {})
+    assert f'"http://{config.web.listen}"' in (EXAMPLES / "web/index.html").read_text()
+    assert "<http://127.0.0.1:8000>" in README
+    assert "http://127.0.0.1:8000" in config.web.allowed_origins
 
 
 def test_notebook_talks_calls_and_fails(served: str) -> None:

@@ -48,7 +48,7 @@ class Program:
     tools: tuple[str, ...] = ()
     """Programs that must be installed."""
     variable: str = ""
-    """The environment variable that must be "1", where building downloads packages; "" runs always."""
+    """The environment variable that must be "1", where the run is long or downloads packages; "" runs always."""
     web: bool = False
     """True: it is given the URL of the web listener."""
 
@@ -60,7 +60,12 @@ class Program:
 _TYPESCRIPT_BUILD = (("npm", "ci", "--no-audit", "--no-fund"), ("npm", "run", "build"))
 
 PROGRAMS = {
-    "oracle": Program(".", "tests/support/chaos/reader.py", (sys.executable, "-m", "tests.support.chaos.reader")),
+    "oracle": Program(
+        ".",
+        "tests/support/chaos/reader.py",
+        (sys.executable, "-m", "tests.support.chaos.reader"),
+        variable="TURNWIRE_TEST_PYTHON",
+    ),
     "python": Program("clients/python", "tests/chaos.py", (sys.executable, "tests/chaos.py")),
     "go": Program(
         "clients/go",

@@ -20,7 +20,9 @@ class Growing:
     text: str
     """All that is known of it."""
     told_bytes: int
-    """How much of it the deltas have told."""
+    """How much of it the deltas have told, or left out."""
+    held_bytes: int = 0
+    """How much of it a client holds by them: up to the first gap."""
 
     def reaches(self, delta: PartDelta) -> None:
         """Takes in a real delta."""
@@ -38,7 +40,10 @@ class Growing:
             if cut is Cut.OVERLAPPING and rng.random() < 0.4:
                 begin = rng.randint(max(0, place - 2 * MAX_PIECE), place)
             if cut is not Cut.WITH_GAPS or rng.random() < 0.7:
-                yield self._delta(begin, upto)
+                delta = self._delta(begin, upto)
+                if delta.offset <= self.held_bytes < delta.end_offset:
+                    self.held_bytes = delta.end_offset
+                yield delta
             if cut is Cut.OVERLAPPING and rng.random() < 0.3:
                 old = rng.randint(0, upto)
                 yield self._delta(old, rng.randint(old, upto))

@@ -52,6 +52,7 @@ def retell(recording: Recording, seed: str) -> Retold:
             head = _set_token(batch, head)
             batches.append(batch)
     want = recording.want
+    told.shorten(want)
     for message in _messages(want):
         names.rename(message)
     for ids in (want.waiting, want.permissions, want.questions):
@@ -115,9 +116,19 @@ class _Telling:
                 if part.status == PART_STATUS_STREAMING:
                     self._holds(message.message_id, part)
 
+    def shorten(self, want: Want) -> None:
+        """Cuts the texts that still grow to what a client holds before the first gap."""
+        for message in want.messages:
+            for part in message.parts:
+                growing = self._growing.get((message.message_id, part.index))
+                if self._cut is Cut.WITH_GAPS and growing is not None and part.status == PART_STATUS_STREAMING:
+                    part.text.text = part.text.text.encode()[: growing.held_bytes].decode()
+                    part.content_bytes = growing.held_bytes
+
     def again(self, watch: Iterable[SessionEvent]) -> Iterator[SessionEvent]:
         """Returns the events of one watch with new deltas. What grew comes before the next event of its message."""
         heartbeats = 0
+        early: list[SessionEvent] = []
         for event in watch:
             kind = event.WhichOneof("kind")
             if kind in ("part_started", "part_delta") and self._cut is Cut.LEFT_OUT:
@@ -131,10 +142,25 @@ class _Telling:
                 heartbeats += 1
                 if heartbeats > 1:
                     continue
-            yield from self._before(event, kind)
-            yield event
-            self._after(event, kind)
+            if kind == "part_started":
+                self._after(event, kind)
+                early.append(event)
+            else:
+                yield from self._before(event, kind)
+                yield event
+                self._after(event, kind)
+            yield from self._due(early)
+        yield from early
         yield from self._told(tuple(self._growing))
+
+    def _due(self, early: list[SessionEvent]) -> Iterator[SessionEvent]:
+        """Takes out each part_started whose message has no earlier part that grows: it may come early."""
+        for event in tuple(early):
+            started = event.part_started
+            places = [place for place in self._growing if place[0] == started.message_id]
+            if not any(index < started.part.index for _, index in places):
+                early.remove(event)
+                yield event
 
     def _before(self, event: SessionEvent, kind: str | None) -> Iterator[SessionEvent]:
         if kind == "part_finished":
@@ -166,7 +192,8 @@ class _Telling:
 
     def _holds(self, message_id: str, part: Part) -> None:
         text = held_text(part)
-        self._growing[message_id, part.index] = Growing(message_id, part.index, text, len(text.encode()))
+        size = len(text.encode())
+        self._growing[message_id, part.index] = Growing(message_id, part.index, text, size, size)
 
 
 def held_text(part: Part) -> str:

@@ -1,12 +1,16 @@
 """Where scenes are played: a server, a client and a tape."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from opencode.message.message_pb2 import SendMessageResponse
-from tests.support.clients.conversation import ask, new_session
+from tests.support.clients.conversation import ask, model, new_session
+from tests.support.models.scripts import Say, Think, answer
+from tests.support.servers.provider import ProviderServer, ScriptedReply
 from tests.support.servers.running import Client, connect, running_server
 from tests.support.vectors.tape import Tape
 
@@ -28,6 +32,26 @@ async def taped(folder: Path, toml: str = "", **settings: Any) -> AsyncIterator[
         tape = Tape(client, await new_session(client, **settings))
         async with tape.watching():
             yield tape
+
+
+@dataclass
+class HeldModel:
+    """A model that stops in the middle of its answer until it is let go."""
+
+    toml: str
+    """The configuration of the server that asks it."""
+    goes_on: asyncio.Event
+    name = model("m", "mine")
+
+
+@contextlib.asynccontextmanager
+async def held_model() -> AsyncIterator[HeldModel]:
+    """Runs a model that reasons, says WORLDS, and after a pause WORLDS again."""
+    goes_on = asyncio.Event()
+    said = answer("openai_chat", Think("Let me think."), Say(WORLDS), Say(f" {WORLDS}"))
+    reply = ScriptedReply((*said.chunks[:2], goes_on, *said.chunks[2:]))
+    async with ProviderServer(lambda _: reply) as provider:
+        yield HeldModel(f"[providers.mine]\nkind = 'openai_chat'\nbase_url = '{provider.base_url}'\n", goes_on)
 
 
 async def send(tape: Tape, words: str, **fields: Any) -> SendMessageResponse:

@@ -51,6 +51,11 @@ async def streaming(folder: Path) -> dict[str, Recording]:
             "streaming-overlapping": await tape.recorded(
                 "The file ends in the middle of an answer whose deltas overlap.", Cut.OVERLAPPING
             ),
+            "streaming-with-gaps": await tape.recorded(
+                "The file ends in the middle of an answer whose deltas have gaps: the text ends before the first one. "
+                "The server has more.",
+                Cut.WITH_GAPS,
+            ),
         }
         await tape.client.messages.AbortSession(AbortSessionRequest(session_id=tape.session_id))
         await tape.until_kind("turn_ended")

@@ -5,25 +5,23 @@ from pathlib import Path
 from opencode.message.message_pb2 import AbortSessionRequest
 from tests.support.clients.conversation import new_session, talk
 from tests.support.vectors.recording import Cut, Recording
-from tests.support.vectors.stage import WORLDS, say, send, stage
+from tests.support.vectors.stage import WORLDS, held_model, send, stage
 from tests.support.vectors.tape import Tape, listing
-
-HELD = f"/rate 40\n/reason Let me think.\n{WORLDS}\n/sleep 1.5\n{WORLDS}"
-"""An answer that pauses in its middle for as long as joining takes."""
 
 
 async def join_in_mid_answer(folder: Path) -> dict[str, Recording]:
     """Two clients join one answer: one without a place, one with a list."""
-    async with stage(folder) as client:
+    async with held_model() as held, stage(folder, held.toml) as client:
         session_id = await new_session(client, title="Joined")
         await talk(client, "Before.", session_id)
         first = Tape(client, session_id)
         async with first.watching():
-            accepted = await send(first, HELD)
+            accepted = await send(first, "Think.", model=held.name)
             await first.until_text(WORLDS)
             await first.rested()
             bare, listed = Tape(client, session_id), Tape(client, session_id, await listing(client, session_id))
             async with bare.watching(from_here=True), listed.watching():
+                held.goes_on.set()
                 for tape in (bare, listed):
                     await tape.ended(accepted.turn_id)
                 return {
@@ -40,18 +38,18 @@ async def join_in_mid_answer(folder: Path) -> dict[str, Recording]:
 
 async def join_and_resume(folder: Path) -> dict[str, Recording]:
     """A watch breaks in mid-answer; another one goes on, from the last token and from an older one."""
-    async with stage(folder) as client:
+    async with held_model() as held, stage(folder, held.toml) as client:
         session_id = await new_session(client)
         resumed, again = Tape(client, session_id), Tape(client, session_id)
         async with resumed.watching(), again.watching():
-            accepted = await send(resumed, HELD)
+            accepted = await send(resumed, "Think.", model=held.name)
             for tape in (resumed, again):
                 await tape.until_text(WORLDS)
             await resumed.rested()
         async with resumed.watching(), again.watching(again=True):
+            held.goes_on.set()
             for tape in (resumed, again):
                 await tape.ended(accepted.turn_id)
-            await say(resumed, "And on.")
             return {
                 "resumed": await resumed.recorded(
                     "The watch breaks in mid-answer; another one goes on from the last token.", Cut.IN_ORDER

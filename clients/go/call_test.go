@@ -2,8 +2,11 @@ package turnwire_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"net"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +16,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/protoadapt"
@@ -91,13 +95,13 @@ func (f *fake) WatchEvents(request *pb.WatchEventsRequest, stream grpc.ServerStr
 	return f.fail(stream.Context())
 }
 
-func (f *fake) serve(t *testing.T) string {
+func (f *fake) serve(t *testing.T, options ...grpc.ServerOption) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := grpc.NewServer()
+	server := grpc.NewServer(options...)
 	pb.RegisterMessageServiceServer(server, f)
 	pb.RegisterEventServiceServer(server, f)
 	pb.RegisterSessionServiceServer(server, f)
@@ -312,5 +316,24 @@ func TestTokenNeedsTLS(t *testing.T) {
 			}
 			_ = client.Close()
 		}
+	}
+}
+
+// With TLS the server is asked who it is; a certificate that nobody trusts ends the call at once.
+func TestTLS(t *testing.T) {
+	made := httptest.NewUnstartedServer(nil)
+	made.StartTLS() // has a certificate for 127.0.0.1
+	t.Cleanup(made.Close)
+	address := (&fake{}).serve(t, grpc.Creds(credentials.NewServerTLSFromCert(&made.TLS.Certificates[0])))
+	trusted := x509.NewCertPool()
+	trusted.AddCert(made.Certificate())
+	client := dialTo(t, address, turnwire.WithTLS(&tls.Config{RootCAs: trusted}), turnwire.WithToken("secret"))
+	if _, err := client.Send(background(t), "", "Hello"); err != nil {
+		t.Error(err)
+	}
+	var failed *turnwire.Error
+	_, err := dialTo(t, address, turnwire.WithTLS(nil)).Send(background(t), "", "Hello")
+	if !errors.As(err, &failed) || failed.Code != codes.Unavailable || !strings.Contains(failed.Message, "certificate") {
+		t.Error(err)
 	}
 }

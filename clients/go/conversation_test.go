@@ -293,3 +293,35 @@ func equal(t *testing.T, what string, got, want []string) {
 		t.Errorf("%s: %q, wanted %q", what, got, want)
 	}
 }
+
+// Whatever bytes come as events, a conversation can be read.
+func FuzzConversation(f *testing.F) {
+	files, _ := filepath.Glob("../vectors/*.json")
+	for _, file := range files {
+		var one vector
+		content, err := os.ReadFile(file)
+		if err != nil || json.Unmarshal(content, &one) != nil {
+			f.Fatal(file, err)
+		}
+		for _, batch := range one.Batches {
+			decoded, _ := base64.StdEncoding.DecodeString(batch)
+			f.Add(decoded)
+		}
+	}
+	f.Fuzz(func(t *testing.T, encoded []byte) {
+		batch := &pb.WatchEventsResponse{}
+		if proto.Unmarshal(encoded, batch) != nil {
+			return
+		}
+		conversation := turnwire.NewConversation("")
+		for range 2 {
+			for _, event := range batch.GetEvents() {
+				conversation.Apply(event)
+				for _, message := range append(conversation.Messages(), conversation.Waiting()...) {
+					_ = message.String()
+				}
+				_ = conversation.Session().String()
+			}
+		}
+	})
+}

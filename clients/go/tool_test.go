@@ -221,6 +221,55 @@ func TestServersOfOneToolShareItsCalls(t *testing.T) {
 	}
 }
 
+// A tool whose lease was lost is told by its context; the program claims the call again and runs it anew.
+func TestLostLease(t *testing.T) {
+	client := dial(t)
+	ctx, cancel := context.WithCancel(background(t))
+	defer cancel()
+	var runs atomic.Int32
+	tool := weather(func(ctx context.Context, _ place) (string, error) {
+		if runs.Add(1) == 1 {
+			<-ctx.Done()
+			return "too late", nil
+		}
+		return "Sunshine", nil
+	})
+	sent, err := client.Send(ctx, "", "Go.\n/tool weather {\"city\": \"Utrecht\"}", turnwire.WithTools(tool))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- client.ServeTools(ctx, sent.GetSessionId(), []*turnwire.Tool{tool}, turnwire.WithLeases("one", time.Second))
+	}()
+	taken := false
+	for update, err := range client.Watch(ctx, sent.GetSessionId(), turnwire.FromToken(sent.GetResumeToken())) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		state := update.Event.GetToolCallUpdated().GetState()
+		if lease := state.GetLease(); lease != nil && !taken {
+			taken = true
+			if _, err := client.Tools.ReleaseToolCall(ctx, &pb.ReleaseToolCallRequest{
+				SessionId: sent.GetSessionId(), ToolCallId: state.GetId(), LeaseId: lease.GetLeaseId(),
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if state.GetStatus() == "success" && state.GetOutput() != "Sunshine" {
+			t.Error(state)
+		}
+		if update.Event.GetTurnEnded() != nil {
+			break
+		}
+	}
+	if runs.Load() != 2 {
+		t.Errorf("%d runs", runs.Load())
+	}
+	cancel()
+	<-ended
+}
+
 // A call whose program went away without an answer runs in the program that comes after it.
 func TestOpenCallsRunInTheNextProgram(t *testing.T) {
 	client := dial(t)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -43,7 +45,8 @@ const (
 
 func (c *Client) newAttendant(ctx context.Context, fail context.CancelCauseFunc, message *outgoing) *attendant {
 	a := &attendant{
-		client: c, tools: map[string]*Tool{}, slots: make(chan struct{}, defaultConcurrency), lease: defaultLease,
+		client: c, tools: map[string]*Tool{}, slots: make(chan struct{}, defaultConcurrency),
+		holder: defaultHolder(), lease: defaultLease,
 		ctx: ctx, fail: fail, begun: map[string]context.CancelFunc{},
 	}
 	for _, tool := range message.tools {
@@ -51,6 +54,16 @@ func (c *Client) newAttendant(ctx context.Context, fail context.CancelCauseFunc,
 	}
 	a.onPermission, a.onQuestion = message.onPermission, message.onQuestion
 	return a
+}
+
+// defaultHolder names this program to people.
+func defaultHolder() string {
+	name := filepath.Base(os.Args[0])
+	if host, err := os.Hostname(); err == nil {
+		name += " on " + host
+	}
+	runes := []rune(name)
+	return string(runes[:min(len(runes), 128)]) // as long as a holder may be
 }
 
 // close ends all that runs and waits for it.

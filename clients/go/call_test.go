@@ -67,11 +67,11 @@ func (f *fake) AbortSession(ctx context.Context, _ *pb.AbortSessionRequest) (*pb
 func (f *fake) ListMessages(ctx context.Context, request *pb.ListMessagesRequest) (*pb.ListMessagesResponse, error) {
 	if request.GetPageToken() == "" {
 		return &pb.ListMessagesResponse{
-			Messages: []*pb.SessionMessage{{MessageId: "msg_1"}}, NextPageToken: "page_2", Sequence: 4, ResumeToken: "token_4",
+			Messages: []*pb.SessionMessage{{MessageId: "msg_2"}}, NextPageToken: "page_2", Sequence: 4, ResumeToken: "token_4",
 		}, f.fail(ctx)
 	}
 	return &pb.ListMessagesResponse{
-		Messages: []*pb.SessionMessage{{MessageId: "msg_2"}}, Sequence: 9, ResumeToken: "token_9",
+		Messages: []*pb.SessionMessage{{MessageId: "msg_1"}}, Sequence: 9, ResumeToken: "token_9",
 	}, f.fail(ctx)
 }
 
@@ -204,6 +204,7 @@ func TestWatchResumesBehindItsLastToken(t *testing.T) {
 	}
 	deleted := &pb.SessionEvent{SessionId: "ses_1", Sequence: 8, Kind: &pb.SessionEvent_SessionDeleted{}}
 	deleted.Kind = &pb.SessionEvent_SessionDeleted{SessionDeleted: &pb.SessionDeleted{}}
+	caughtUp := &pb.SessionEvent{SessionId: "ses_1", Kind: &pb.SessionEvent_CaughtUp{CaughtUp: &pb.CaughtUp{}}}
 	server := &fake{
 		failures: []error{
 			nil, nil, // the list
@@ -213,17 +214,20 @@ func TestWatchResumesBehindItsLastToken(t *testing.T) {
 		batches: [][]*pb.WatchEventsResponse{
 			{{Events: []*pb.SessionEvent{event(5), event(6)}, ResumeToken: "token_6"}},
 			nil,
-			{{Events: []*pb.SessionEvent{{SessionId: "ses_1"}}}},
+			{{Events: []*pb.SessionEvent{caughtUp}}},
 			{{Events: []*pb.SessionEvent{event(7)}, ResumeToken: "token_7"}},
 			{{Events: []*pb.SessionEvent{deleted}, ResumeToken: "token_8"}},
 		},
 	}
 	client := dialTo(t, server.serve(t))
-	var held []string
+	var held, told []string
 	lost := 0
 	for update, err := range client.Watch(background(t), "ses_1") {
 		if err != nil {
 			t.Fatal(err)
+		}
+		if update.Reread {
+			told = each(update.Conversation.Messages(), (*pb.SessionMessage).GetMessageId)
 		}
 		if update.Lost != nil {
 			lost++
@@ -232,6 +236,7 @@ func TestWatchResumesBehindItsLastToken(t *testing.T) {
 			held = each(update.Conversation.Messages(), (*pb.SessionMessage).GetMessageId)
 		}
 	}
+	equal(t, "read", told, []string{"msg_1", "msg_2", "msg_5", "msg_6"}) // once it had caught up
 	equal(t, "messages", held, []string{"msg_1", "msg_2", "msg_5", "msg_6", "msg_7"})
 	equal(t, "tokens", server.tokens, []string{"token_4", "token_6", "token_6", "token_6", "token_7"})
 	if lost != 3 {

@@ -315,6 +315,40 @@ func TestWatchReadsAnew(t *testing.T) {
 	t.Error("the watch ended")
 }
 
+// A watch that joins while messages wait holds them in their order, and the turn that runs.
+func TestWatchHoldsWhatWaits(t *testing.T) {
+	client := dial(t)
+	ctx := background(t)
+	running, err := client.Send(ctx, "", "/rate 20\n/words 40")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var waiting []string
+	for _, text := range []string{"Second.", "Third."} {
+		sent, err := client.Send(ctx, running.GetSessionId(), text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		waiting = append(waiting, sent.GetMessageId())
+	}
+	for update, err := range client.Watch(ctx, running.GetSessionId()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if update.Reread {
+			held := update.Conversation
+			equal(t, "waiting", each(held.Waiting(), (*pb.SessionMessage).GetMessageId), waiting)
+			if len(held.Messages()) != 2 || held.Messages()[0].GetMessageId() != running.GetMessageId() || held.Session() == nil {
+				t.Error(held.Messages())
+			}
+			break
+		}
+	}
+	if _, err := client.Messages.AbortSession(ctx, &pb.AbortSessionRequest{SessionId: running.GetSessionId()}); err != nil {
+		t.Error(err)
+	}
+}
+
 // A watch of all sessions tells what happens in each of them.
 func TestWatchAll(t *testing.T) {
 	client := dial(t)

@@ -15,7 +15,12 @@ import (
 // It is safe for concurrent use. What it returns is shared and never changes: see the package documentation. A text that
 // grows is not copied for each piece that comes, nor when it is read.
 type Conversation struct {
-	mu        sync.Mutex // protects all below; held for one event or one read
+	mu sync.Mutex // protects all below; held for one event or one read
+	folded
+}
+
+// folded is what the events of a session made.
+type folded struct {
 	sessionID string
 	held      map[string]*heldMessage
 	order     []string // ids of all messages, those that wait too
@@ -38,11 +43,15 @@ type Conversation struct {
 
 // NewConversation returns an empty conversation of a session.
 func NewConversation(sessionID string) *Conversation {
-	return &Conversation{sessionID: sessionID, held: map[string]*heldMessage{}}
+	return &Conversation{folded: folded{sessionID: sessionID, held: map[string]*heldMessage{}}}
 }
 
 // SessionID returns the session.
-func (c *Conversation) SessionID() string { return c.sessionID }
+func (c *Conversation) SessionID() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.sessionID
+}
 
 // Messages returns the messages in order, without those that wait.
 func (c *Conversation) Messages() []*pb.SessionMessage {
@@ -161,8 +170,8 @@ func (c *Conversation) Sequence() uint64 {
 	return c.sequence
 }
 
-// NeedsReread reports whether an event said that what is held is no longer true. Then [Conversation.Load] puts a fresh list
-// in its place. [Client.Watch] does so by itself.
+// NeedsReread reports whether an event said that what is held is no longer true. It may be shown until [Conversation.Load] puts a
+// fresh list in its place. [Client.Watch] does so by itself.
 func (c *Conversation) NeedsReread() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -201,6 +210,13 @@ func (c *Conversation) Apply(event *pb.SessionEvent) {
 		c.sessionID = id
 	}
 	c.apply(event)
+}
+
+// become takes all that another conversation holds, which is not used any more.
+func (c *Conversation) become(other *Conversation) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.folded = other.folded
 }
 
 // waits returns the ids of the messages that wait.

@@ -21,9 +21,7 @@ func (c *Conversation) apply(event *pb.SessionEvent) {
 		}
 		return
 	case nil:
-		if event.GetRereadIfUnknown() {
-			c.resync()
-		}
+		c.reread = c.reread || event.GetRereadIfUnknown()
 		return
 	}
 	c.updateNotice(event)
@@ -138,7 +136,7 @@ func (c *Conversation) applyToSession(event *pb.SessionEvent) {
 			return open.GetQuestionId() == kind.QuestionAnswered.GetQuestionId()
 		})
 	case *pb.SessionEvent_Resync:
-		c.resync()
+		c.reread = true
 	}
 }
 
@@ -255,11 +253,6 @@ func (c *Conversation) question(question *pb.Question) {
 	if !slices.ContainsFunc(c.questions, isIt) {
 		c.questions = append(slices.Clone(c.questions), question)
 	}
-}
-
-func (c *Conversation) resync() {
-	c.drop()
-	c.reread = true
 }
 
 // drop forgets all but the place.

@@ -11,10 +11,15 @@ import (
 // ServeOption changes how [Client.ServeTools] runs tools.
 type ServeOption func(*attendant)
 
-// WithLeases claims each call before it runs, so that of several programs that serve the same tool one runs it. The holder is
-// a name to show to people. A lease lasts for a time of 1 second to 1 hour and is renewed while the tool runs.
+// WithLeases says who claims the calls, by a name to show to people, and for how long: 1 second to 1 hour, a minute unless
+// set. A lease is renewed while the tool runs. When a program dies, others can run its call once the lease has ended.
 func WithLeases(holder string, lasting time.Duration) ServeOption {
 	return func(a *attendant) { a.holder, a.lease = holder, lasting }
+}
+
+// WithoutLeases runs calls without claiming them, which saves a round trip for a program that is the only one to run them.
+func WithoutLeases() ServeOption {
+	return func(a *attendant) { a.holder = "" }
 }
 
 // WithConcurrency bounds the calls that run at once: 8 unless set.
@@ -23,7 +28,8 @@ func WithConcurrency(calls int) ServeOption {
 }
 
 // ServeTools runs the calls of these tools until the context ends: those of one session, or with an empty id those of all
-// sessions of the caller's tenant. Calls that were open before, and those that come while the connection is lost, run too.
+// sessions of the caller's tenant. Calls that were open before, and those that come while the connection is lost, run too. A
+// program claims each call before it runs it, so that of several ones that serve the same tool one runs it.
 // It returns why it ended, when what it started has ended: the error of the context, or one after which it cannot go on.
 //
 // A session knows the tools when they are in its settings ([Tool.Definition]) or come with a message ([WithTools]).

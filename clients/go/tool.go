@@ -71,8 +71,8 @@ type Call struct {
 	log func(string)
 }
 
-// Log adds a line to the log of the call, which people see while it runs. Only a call under a lease has a log; others drop
-// it.
+// Log adds a line to the log of the call, which people see while it runs. A call without a lease ([WithoutLeases]) has no log
+// and drops the line.
 func (c *Call) Log(line string) {
 	if c.log != nil {
 		c.log(line)

@@ -285,7 +285,9 @@ func TestOpenCallsRunInTheNextProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := make(chan error, 1)
-	go func() { first <- client.ServeTools(ctx, sent.GetSessionId(), []*turnwire.Tool{hangs}) }()
+	go func() { // its lease ends with it
+		first <- client.ServeTools(ctx, sent.GetSessionId(), []*turnwire.Tool{hangs})
+	}()
 	<-began
 	cancel()
 	<-first
@@ -293,7 +295,9 @@ func TestOpenCallsRunInTheNextProgram(t *testing.T) {
 	defer cancel()
 	works := weather(func(context.Context, place) (string, error) { return "Sunshine", nil })
 	second := make(chan error, 1)
-	go func() { second <- client.ServeTools(ctx, sent.GetSessionId(), []*turnwire.Tool{works}) }()
+	go func() {
+		second <- client.ServeTools(ctx, sent.GetSessionId(), []*turnwire.Tool{works}, turnwire.WithoutLeases())
+	}()
 	for update, err := range client.Watch(ctx, sent.GetSessionId()) {
 		if err != nil {
 			t.Fatal(err)

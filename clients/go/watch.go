@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -21,7 +22,8 @@ type Update struct {
 	// Conversation is all that is known, this event included. It is the same one for the whole watch.
 	Conversation *Conversation
 	// Reread is true when the conversation was read from the server's list: at the start, and when it lost or got messages
-	// that no event tells.
+	// that no event tells. It has all that happened until now, the session and the open requests too; the events since the list
+	// follow one by one.
 	Reread bool
 	// Lost says why the connection is lost. The watch tries again and goes on by itself; Lost is told once for each time.
 	Lost error
@@ -41,7 +43,9 @@ type watching struct {
 	beginning    bool
 	live         bool
 	deltas       pb.DeltaMode
-	list         bool // the conversation has to be read before the next stream
+	list         bool               // the conversation has to be read before the next stream
+	next         *Conversation      // was read, and takes the place of conversation when it has caught up
+	since        []*pb.SessionEvent // what it took in
 }
 
 // FromToken begins behind the place of a resume token, without reading the list first. The conversation then holds what came
@@ -66,7 +70,8 @@ func WithoutDeltas() WatchOption {
 }
 
 // Watch follows a session until the context ends, the loop is left or the session is deleted. It reads the conversation first,
-// which is the first update (Reread), and then yields each event with the conversation as it is with it.
+// which is the first update (Reread), and then yields each event with the conversation as it is with it. Until the first
+// update the conversation is empty.
 //
 // When the connection breaks or the server restarts, the watch goes on where it was, after growing pauses. Nothing is
 // missing and nothing comes twice. When the server says that what is held is no longer true, the watch reads the conversation
@@ -90,7 +95,7 @@ func (c *Client) Watch(ctx context.Context, sessionID string, options ...WatchOp
 			return nil
 		}
 		err := c.follow(ctx, follower{
-			begin: func(ctx context.Context) (*pb.WatchEventsRequest, error) { return w.begin(ctx, tell) },
+			begin: w.begin,
 			take:  func(batch *pb.WatchEventsResponse) error { return w.take(batch, tell) },
 			lost:  func(err error) error { return tell(Update{Lost: err}) },
 		})
@@ -135,15 +140,12 @@ func (c *Client) WatchAll(ctx context.Context) iter.Seq2[*pb.SessionEvent, error
 }
 
 // begin reads the conversation when that is due, and returns where the stream begins.
-func (w *watching) begin(ctx context.Context, tell func(Update) error) (*pb.WatchEventsRequest, error) {
+func (w *watching) begin(ctx context.Context) (*pb.WatchEventsRequest, error) {
 	if w.list {
 		if err := w.read(ctx); err != nil {
 			return nil, err
 		}
 		w.list = false
-		if err := tell(Update{Reread: true, ResumeToken: w.token}); err != nil {
-			return nil, err
-		}
 	}
 	request := &pb.WatchEventsRequest{SessionId: w.conversation.SessionID(), DeltaMode: w.deltas}
 	if w.token != "" {
@@ -154,10 +156,10 @@ func (w *watching) begin(ctx context.Context, tell func(Update) error) (*pb.Watc
 	return request, nil
 }
 
-// read puts the list in place of what is held. Of several pages the first one's place counts; what happened while the others
-// were read comes again as events, which change nothing that is there already.
+// read reads the list. Its newest page comes first: that one's place counts, and what changes while the others are read is among
+// its messages, so the events since then lead from it to what is stored.
 func (w *watching) read(ctx context.Context) error {
-	request := &pb.ListMessagesRequest{SessionId: w.conversation.SessionID(), PageSize: 1000}
+	request := &pb.ListMessagesRequest{SessionId: w.conversation.SessionID(), PageSize: 1000, NewestFirst: true}
 	var messages []*pb.SessionMessage
 	var sequence uint64
 	var token string
@@ -175,30 +177,70 @@ func (w *watching) read(ctx context.Context) error {
 		}
 		request.PageToken = page.GetNextPageToken()
 	}
-	w.conversation.Load(messages, sequence)
-	w.token = token
+	slices.Reverse(messages)
+	w.next, w.since, w.token = NewConversation(w.conversation.SessionID()), nil, token
+	w.next.Load(messages, sequence)
 	return nil
 }
 
 func (w *watching) take(batch *pb.WatchEventsResponse, tell func(Update) error) error {
 	for i, event := range batch.GetEvents() {
-		w.conversation.Apply(event)
-		if w.conversation.NeedsReread() {
-			w.list = true
-			if err := tell(Update{Event: event}); err != nil {
-				return err
-			}
-			return errAgain // what follows is in the list
-		}
-		update := Update{Event: event, More: i+1 < len(batch.GetEvents())}
-		if !update.More && batch.GetResumeToken() != "" {
+		last := i+1 == len(batch.GetEvents())
+		update := Update{Event: event, More: !last}
+		if last && batch.GetResumeToken() != "" {
 			w.token, update.ResumeToken = batch.GetResumeToken(), batch.GetResumeToken()
 		}
-		if err := tell(update); err != nil {
+		if err := w.takeEvent(update, tell); err != nil {
 			return err
 		}
-		if event.GetSessionDeleted() != nil {
-			return errStop
+	}
+	return nil
+}
+
+func (w *watching) takeEvent(update Update, tell func(Update) error) error {
+	event, folding := update.Event, w.conversation
+	if w.next != nil {
+		folding = w.next
+	}
+	folding.Apply(event)
+	if folding.NeedsReread() {
+		w.list, w.next = true, nil
+		if folding == w.conversation {
+			if err := tell(update); err != nil {
+				return err
+			}
+		}
+		return errAgain // what follows is in the list
+	}
+	if w.next != nil {
+		if event.GetCaughtUp() == nil && event.GetSessionDeleted() == nil {
+			w.since = append(w.since, event)
+			return nil
+		}
+		if err := w.show(tell); err != nil {
+			return err
+		}
+	}
+	if err := tell(update); err != nil {
+		return err
+	}
+	if event.GetSessionDeleted() != nil {
+		return errStop
+	}
+	return nil
+}
+
+// show puts what was read in place of what is held, and tells the events since.
+func (w *watching) show(tell func(Update) error) error {
+	since := w.since
+	w.conversation.become(w.next)
+	w.next, w.since = nil, nil
+	if err := tell(Update{Reread: true, More: true}); err != nil {
+		return err
+	}
+	for _, event := range since {
+		if err := tell(Update{Event: event, More: true}); err != nil {
+			return err
 		}
 	}
 	return nil

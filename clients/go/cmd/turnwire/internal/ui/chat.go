@@ -8,6 +8,7 @@ import (
 	"time"
 
 	tea "charm.land/bubbletea/v2"
+	"google.golang.org/protobuf/proto"
 
 	turnwire "github.com/turnwire/turnwire/clients/go"
 	pb "github.com/turnwire/turnwire/clients/go/opencode"
@@ -189,15 +190,47 @@ func (c *chat) activity() string {
 	return ""
 }
 
-// lastCost tells what the turn that ended last has used.
+// lastCost tells what the last turn has used: by its own sum when its end was seen, else by its messages.
 func (c *chat) lastCost() string {
-	if c.conversation == nil || c.conversation.EndedTurn() == nil {
+	if c.conversation == nil || c.runs() {
 		return ""
 	}
-	turn := c.conversation.EndedTurn()
-	told := transcript.Tokens(turn.GetUsage())
-	if turn.CostPicoUsd != nil {
-		told += " " + transcript.Money(turn.GetCostPicoUsd())
+	last := c.turn()
+	if turn := c.conversation.EndedTurn(); turn.GetTurnId() == last && last != "" {
+		return cost(turn.GetUsage(), turn.CostPicoUsd)
+	}
+	var tokens pb.TokenUsage
+	var pico int64
+	reported, priced := false, true
+	for _, message := range c.conversation.Messages() {
+		if message.GetTurnId() != last || last == "" || message.GetType() != pb.MessageType_MESSAGE_TYPE_ASSISTANT {
+			continue
+		}
+		usage := message.GetUsage()
+		reported = reported || usage != nil
+		priced = priced && message.CostPicoUsd != nil
+		tokens.InputTokens = proto.Uint64(tokens.GetInputTokens() + usage.GetInputTokens())
+		tokens.CacheReadTokens = proto.Uint64(tokens.GetCacheReadTokens() + usage.GetCacheReadTokens())
+		tokens.CacheWriteTokens = proto.Uint64(tokens.GetCacheWriteTokens() + usage.GetCacheWriteTokens())
+		tokens.OutputTokens = proto.Uint64(tokens.GetOutputTokens() + usage.GetOutputTokens())
+		tokens.ReasoningTokens = proto.Uint64(tokens.GetReasoningTokens() + usage.GetReasoningTokens())
+		pico += message.GetCostPicoUsd()
+	}
+	switch {
+	case !reported:
+		return ""
+	case !priced:
+		return cost(&tokens, nil)
+	default:
+		return cost(&tokens, &pico)
+	}
+}
+
+// cost writes tokens and money for people; money that is not known is left out.
+func cost(usage *pb.TokenUsage, pico *int64) string {
+	told := transcript.Tokens(usage)
+	if pico != nil {
+		told += " " + transcript.Money(*pico)
 	}
 	return told
 }

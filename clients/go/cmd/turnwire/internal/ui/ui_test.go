@@ -7,6 +7,7 @@ import (
 	"time"
 
 	tea "charm.land/bubbletea/v2"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "github.com/turnwire/turnwire/clients/go/opencode"
@@ -418,4 +419,18 @@ func TestLeaving(t *testing.T) {
 	}
 	d.press("ctrl+q")
 	d.until("the program ends", func() bool { return d.quit })
+}
+
+func TestTheCostOfATurnWhoseEndWasNotSeenIsThatOfItsMessages(t *testing.T) {
+	d := drive(t, "ses_1")
+	one := answers("m1", "first step")
+	two := answers("m2", "second step")
+	for _, event := range []*pb.SessionEvent{one, two} {
+		message := event.GetMessageAdded().GetMessage()
+		message.TurnId, message.Status = "turn_1", pb.MessageStatus_MESSAGE_STATUS_COMPLETE
+		message.Usage = &pb.TokenUsage{InputTokens: proto.Uint64(10), OutputTokens: proto.Uint64(2)}
+		message.CostPicoUsd = proto.Int64(5e11)
+	}
+	d.happens(one, two)
+	d.shows("20 in, 4 out $1.0000")
 }

@@ -42,14 +42,36 @@ func TestWrapFitsIntoColumns(t *testing.T) {
 		"the quick brown fox jumps over the lazy dog", "世界世界世界世界世界", "aaaaaaaaaaaaaaaaaaaaaaaa bb",
 		"a 👩‍👩‍👧 family 👍🏽 and 🇩🇪 flags", strings.Repeat("é", 90), "", "   indented text that is long enough", "x\n\ny",
 	}
-	for _, sample := range samples {
-		for columns := 1; columns < 30; columns++ {
-			for _, line := range Wrap(sample, columns, Bold) {
-				if width := Width(line); width > max(columns, 2) {
-					t.Errorf("%d columns: %q has %d", columns, line, width)
+	defer CountGraphemes(false)
+	for _, together := range []bool{true, false} {
+		CountGraphemes(together)
+		for _, sample := range samples {
+			for columns := 1; columns < 30; columns++ {
+				lines := Wrap(sample, columns, None)
+				for _, line := range lines {
+					if width := Width(line); width > max(columns, 2) {
+						t.Errorf("%d columns: %q has %d", columns, line, width)
+					}
+				}
+				if got := strings.Fields(strings.Join(lines, "")); strings.Join(got, "") != strings.Join(strings.Fields(sample), "") {
+					t.Errorf("%d columns: %q lost something: %q", columns, sample, lines)
 				}
 			}
 		}
+	}
+}
+
+func TestCharactersOfSeveralPartsAreCountedAsTheTerminalDoes(t *testing.T) {
+	defer CountGraphemes(false)
+	family := "👩‍👩‍👧"
+	if got := Width(family); got != 6 {
+		t.Errorf("%d columns alone", got)
+	}
+	if !CountGraphemes(true) || CountGraphemes(true) {
+		t.Error("no change, or one too many")
+	}
+	if got := Width(family); got != 2 {
+		t.Errorf("%d columns together", got)
 	}
 }
 

@@ -2,6 +2,7 @@ package text
 
 import (
 	"strings"
+	"sync/atomic"
 	"unicode/utf8"
 
 	"github.com/charmbracelet/x/ansi"
@@ -15,7 +16,28 @@ func Width(s string) int {
 	if isPlainLine(s) {
 		return len(s)
 	}
-	return ansi.StringWidth(s)
+	if graphemes.Load() {
+		return ansi.StringWidth(s)
+	}
+	return ansi.StringWidthWc(s)
+}
+
+// graphemes says how the terminal counts the columns of characters that are made of several, such as flags. Terminals
+// that do not say that they take them together count each alone.
+var graphemes atomic.Bool
+
+// CountGraphemes sets whether the terminal takes characters that are made of several together. It says whether that is a
+// change: what was laid out before is then to be laid out anew.
+func CountGraphemes(together bool) bool {
+	return graphemes.Swap(together) != together
+}
+
+// truncate cuts as Width counts.
+func truncate(s string, columns int, tail string) string {
+	if graphemes.Load() {
+		return ansi.Truncate(s, columns, tail)
+	}
+	return ansi.TruncateWc(s, columns, tail)
 }
 
 // Cut returns the beginning of a line that fits into so many columns, with "…" in place of what is left out. Styles are
@@ -24,7 +46,7 @@ func Cut(s string, columns int) string {
 	if columns <= 0 {
 		return ""
 	}
-	return ansi.Truncate(s, columns, "…")
+	return truncate(s, columns, "…")
 }
 
 // Fit returns a line of exactly so many columns: cut, or filled up with spaces.
@@ -189,12 +211,17 @@ func prefix(s string, columns int) string {
 	if limit := 8*columns + 64; len(s) > limit {
 		part = s[:runeStart(s, limit)]
 	}
-	head := ansi.Truncate(part, columns, "")
-	if head == "" {
-		_, size := utf8.DecodeRuneInString(s)
-		return s[:size]
+	head := truncate(part, columns, "")
+	if head != "" && Width(head) <= columns {
+		return s[:len(head)]
 	}
-	return s[:len(head)]
+	used := 0 // a character of several parts that is wider than the columns
+	for at, r := range part {
+		if used += Width(string(r)); used > columns && at > 0 {
+			return s[:at]
+		}
+	}
+	return part
 }
 
 // runeStart returns the greatest place up to at where a character begins.

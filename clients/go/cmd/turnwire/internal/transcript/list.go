@@ -297,6 +297,14 @@ func (l *List) ToggleFold() {
 	}
 }
 
+// LayOutAnew drops all that was laid out, for a terminal that counts columns in another way.
+func (l *List) LayOutAnew() {
+	for i := range l.laid {
+		i.forget()
+	}
+	clear(l.laid)
+}
+
 // release drops what was laid out far from the window, once that is much.
 func (l *List) release(from, to int) {
 	if len(l.laid) <= 4*kept {

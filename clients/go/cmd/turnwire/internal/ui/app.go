@@ -12,6 +12,7 @@ import (
 	"time"
 
 	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
 
 	turnwire "github.com/turnwire/turnwire/clients/go"
 	pb "github.com/turnwire/turnwire/clients/go/opencode"
@@ -99,6 +100,7 @@ type App struct {
 	notedAs  text.Style
 	noteID   int
 
+	leaving bool          // ctrl+q was pressed while messages were on their way
 	drawing time.Duration // what the last frame took
 }
 
@@ -181,6 +183,10 @@ func (a *App) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 		return a, a.key(message)
 	case tea.PasteMsg:
 		return a, a.paste(message.Content)
+	case tea.ModeReportMsg:
+		if message.Mode == ansi.ModeUnicodeCore && text.CountGraphemes(takesTogether(message.Value)) {
+			a.chat.list.LayOutAnew()
+		}
 	case linkMsg:
 		a.online = message.online
 		a.wasThere = a.wasThere || message.online
@@ -198,11 +204,21 @@ func (a *App) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 	case chatMsg:
 		return a, a.chatChanged(message)
 	case sessionsMsg, sessionsRungMsg:
-		return a, a.sessions.update(message, a.chat.sessionID, a.pause())
+		cmd := a.sessions.update(message, a.chat.sessionID, a.pause())
+		if err := a.sessions.ended; err != nil && !errors.Is(err, context.Canceled) {
+			a.sessions.ended = nil
+			cmd = tea.Batch(cmd, a.note("the list of sessions is no longer followed: "+describe(err), text.Red))
+		}
+		return a, cmd
 	default:
 		return a, a.input.update(message)
 	}
 	return a, nil
+}
+
+// takesTogether says whether Bubble Tea lets the terminal count characters that are made of several as one.
+func takesTogether(value ansi.ModeSetting) bool {
+	return value == ansi.ModeReset || value == ansi.ModeSet || value == ansi.ModePermanentlySet
 }
 
 // pause returns how long to wait before the next look at a stream.
@@ -221,10 +237,6 @@ func (a *App) chatChanged(message chatMsg) tea.Cmd {
 		a.region = onInput
 	}
 	a.queueAt = min(a.queueAt, max(len(a.chat.queue)-1, 0))
-	if a.chat.ended != nil && !errors.Is(a.chat.ended, context.Canceled) {
-		cmd = tea.Batch(cmd, a.note(describe(a.chat.ended), text.Red))
-		a.chat.ended = nil
-	}
 	if a.chat.deleted {
 		cmd = tea.Batch(cmd, a.note("the session was deleted", text.Yellow), a.open(""))
 	}
@@ -233,7 +245,7 @@ func (a *App) chatChanged(message chatMsg) tea.Cmd {
 
 // open shows a session; "" shows an empty one, which the first message creates.
 func (a *App) open(sessionID string) tea.Cmd {
-	if sessionID != "" && sessionID == a.chat.sessionID {
+	if sessionID != "" && sessionID == a.chat.sessionID && a.chat.ended == nil {
 		a.region = onInput
 		return nil
 	}

@@ -65,7 +65,7 @@ type chat struct {
 	queue        []*pb.SessionMessage
 	policies     map[string]pb.BusyPolicy
 	lost         error
-	ended        error
+	ended        error // why the session is no longer followed
 	deleted      bool
 }
 
@@ -109,7 +109,6 @@ func (c *chat) stop() { c.cancel() }
 func (c *chat) take(pause time.Duration) tea.Cmd {
 	c.mu.Lock()
 	told := c.told
-	c.told.ended = nil
 	c.mu.Unlock()
 	c.conversation, c.lost, c.ended = told.conversation, told.lost, told.ended
 	if c.conversation != nil {

@@ -30,6 +30,7 @@ type fake struct {
 	sessions     []*pb.SessionInfo
 	calls        []any
 	fails        error
+	ends         chan error    // ends what Follow does
 	hold         chan struct{} // Send waits for it when it is set
 }
 
@@ -41,8 +42,12 @@ func (f *fake) Follow(ctx context.Context, sessionID string, tell func(*turnwire
 	f.tell = tell
 	f.mu.Unlock()
 	tell(f.conversation, nil)
-	<-ctx.Done()
-	return ctx.Err()
+	select {
+	case err := <-f.ends:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func (f *fake) FollowAll(ctx context.Context, tell func(*pb.SessionEvent)) error {
@@ -137,7 +142,7 @@ type driver struct {
 func drive(t *testing.T, sessionID string) *driver {
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
-	server := &fake{link: make(chan bool)}
+	server := &fake{link: make(chan bool), ends: make(chan error)}
 	d := &driver{t: t, server: server, messages: make(chan tea.Msg, 100), clock: time.Unix(1000, 0)}
 	d.app = New(ctx, server, "test:1", sessionID)
 	d.app.now = func() time.Time { return d.clock }

@@ -17,8 +17,9 @@ import (
 func (a *App) key(key tea.KeyPressMsg) tea.Cmd {
 	a.noted = ""
 	if key.String() == "ctrl+q" {
-		return tea.Quit
+		return a.quit()
 	}
+	a.leaving = false
 	if a.overlay != nil {
 		cmd, stays := a.overlay.key(a, key)
 		if !stays {
@@ -100,6 +101,8 @@ func (a *App) keyAnywhere(key tea.KeyPressMsg) (tea.Cmd, bool) {
 		return a.explain(), true
 	case "ctrl+r", "f5":
 		return a.usage(), true
+	case "ctrl+z":
+		return tea.Suspend, true
 	case "ctrl+p":
 		a.region = onMessages
 		if a.chat.list.Chosen() == nil {
@@ -159,7 +162,7 @@ func (a *App) keyOnInput(key tea.KeyPressMsg) tea.Cmd {
 		return a.send(pb.BusyPolicy_BUSY_POLICY_STEER)
 	case "ctrl+d":
 		if a.input.text() == "" {
-			return tea.Quit
+			return a.quit()
 		}
 	case "up":
 		if a.input.text() == "" && a.chat.list.Len() > 0 {
@@ -169,6 +172,15 @@ func (a *App) keyOnInput(key tea.KeyPressMsg) tea.Cmd {
 		}
 	}
 	return a.input.update(key)
+}
+
+// quit ends the program. While messages are on their way it asks for a second press.
+func (a *App) quit() tea.Cmd {
+	if on := len(a.chat.outbox); on > 0 && !a.leaving {
+		a.leaving = true
+		return a.note(plural(on, "message is", "messages are")+" not sent yet; ctrl+q leaves without", text.Red)
+	}
+	return tea.Quit
 }
 
 // abort ends the running turn; when none runs it empties the input.

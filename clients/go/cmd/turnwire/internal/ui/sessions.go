@@ -57,6 +57,7 @@ type sessionsPane struct {
 	unread  map[string]bool
 	asks    map[string]map[string]bool // open requests by session, as events told
 	offset  int
+	ended   error // why sessions are no longer followed, until it was told
 }
 
 // sessionsTold is what the stream told since the last look.
@@ -140,6 +141,7 @@ func (p *sessionsPane) update(message tea.Msg, open string, pause time.Duration)
 			p.apply(event, open)
 		}
 		if ended != nil {
+			p.ended = ended
 			return nil
 		}
 		next := p.bell.wait(p.ctx, max(listPause, pause), sessionsRungMsg{})

@@ -434,3 +434,25 @@ func TestTheCostOfATurnWhoseEndWasNotSeenIsThatOfItsMessages(t *testing.T) {
 	d.happens(one, two)
 	d.shows("20 in, 4 out $1.0000")
 }
+
+func TestASessionThatIsNoLongerFollowedSaysSo(t *testing.T) {
+	d := drive(t, "ses_1")
+	d.server.ends <- errRefused
+	d.shows("not followed: refused by the test")
+	d.run(d.app.open("ses_1"))
+	d.gone("not followed")
+}
+
+func TestLeavingWithMessagesOnTheirWayTakesASecondPress(t *testing.T) {
+	d := drive(t, "ses_1")
+	d.server.hold = make(chan struct{})
+	defer close(d.server.hold)
+	d.write("hello")
+	d.press("enter", "ctrl+q")
+	d.shows("1 message is not sent yet")
+	if d.quit {
+		t.Fatal("left at once")
+	}
+	d.press("ctrl+q")
+	d.until("the program ends", func() bool { return d.quit })
+}

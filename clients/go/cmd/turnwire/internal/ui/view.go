@@ -120,6 +120,8 @@ func (a *App) empty(width int) []string {
 func (a *App) header(width int) string {
 	state := text.Green.On("online")
 	switch {
+	case a.chat.ended != nil:
+		state = text.Red.And(text.Bold).On("not followed: ") + text.Red.On(text.Line(describe(a.chat.ended)))
 	case a.chat.lost != nil:
 		state = text.Red.And(text.Bold).On("offline, connecting again: ") + text.Red.On(text.Line(describe(a.chat.lost)))
 	case !a.online:

@@ -157,6 +157,7 @@ test("on a phone the conversation has the whole width and the sessions slide in"
   await lastAnswer(page).waitFor();
   assert.ok((await page.evaluate(() => document.documentElement.scrollWidth)) <= 360);
   assert.ok((await page.locator(".scroll").evaluate((frame) => frame.scrollWidth - frame.clientWidth)) <= 0);
+  assert.equal(await page.locator(".composer .tools").evaluate((tools) => tools.scrollWidth > tools.clientWidth), false);
   assert.equal(await page.locator(".sessions").isVisible(), false);
   await page.getByRole("button", { name: "Sessions", exact: true }).tap();
   await page.locator(".sessions li").getByText("On a phone").tap();

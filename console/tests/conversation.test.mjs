@@ -120,6 +120,18 @@ test("an answer is asked for again, and each alternative can be chosen", async (
   });
 });
 
+test("tables keep the side of their numbers, and lists their boxes", async () => {
+  const session = await server.session("details of markdown");
+  await server.ask(session, "| a | b |\n|---|--:|\n| x | 1 |\n\n- [x] done\n- [ ] to do\n\n3. three\n4. four");
+  await withPage(session, async (page) => {
+    const answer = lastAnswer(page);
+    await answer.getByText("four").waitFor();
+    assert.equal(await answer.getByRole("cell", { name: "1" }).evaluate((cell) => getComputedStyle(cell).textAlign), "end");
+    assert.deepEqual(await answer.getByRole("checkbox").evaluateAll((boxes) => boxes.map((box) => [box.checked, box.disabled])), [[true, true], [false, true]]);
+    assert.equal(await answer.locator("ol").getAttribute("start"), "3");
+  });
+});
+
 test("reasoning is folded, and unfolds", async () => {
   const session = await server.session("reasoning");
   await server.ask(session, "/reason Because of this.\nTherefore.");

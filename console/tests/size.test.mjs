@@ -59,10 +59,35 @@ test("ten thousand messages scroll, and few of them exist at a time", { timeout:
   assert.ok(read < 80, `${read} articles exist`);
   await page.locator(".scroll").focus();
   await page.keyboard.press("G");
-  await page.waitForFunction((last) => [...document.querySelectorAll("article")].at(-1).innerText.includes(`Message ${last}`) || document.querySelector("article:last-of-type"), MESSAGES - 1);
+  await page.waitForFunction((frame) => frame.scrollHeight - frame.clientHeight - frame.scrollTop < 4, await page.locator(".scroll").elementHandle());
   const away = await page.locator(".scroll").evaluate((frame) => frame.scrollHeight - frame.clientHeight - frame.scrollTop);
   assert.ok(away < 4, `${away} pixels from the end`);
   assert.deepEqual(troubles, []);
+  await context.close();
+});
+
+test("what a person reads stays in its place while older messages come before it", { timeout: 60_000 }, async () => {
+  const session = await server.session("Older");
+  for (let n = 0; n < 450; n++) {
+    await server.call("message.MessageService/AppendMessage", { sessionId: session, type: "MESSAGE_TYPE_USER", parts: [{ text: { text: `Number ${n}.\n\n${"Words. ".repeat((n * 13) % 90)}` } }] });
+  }
+  const { page, context } = await openConsole(browser, server.url, { hash: session });
+  await page.locator("article").last().waitFor();
+  await page.locator(".scroll").hover();
+  const numbers = () => page.evaluate(() => {
+    const top = document.querySelector(".scroll").getBoundingClientRect().top;
+    return [...document.querySelectorAll("article")].filter((one) => one.getBoundingClientRect().bottom > top + 20).map((one) => Number(/Number (\d+)\./.exec(one.innerText)[1]));
+  });
+  let before = (await numbers())[0];
+  for (let n = 0; n < 400 && before > 0; n++) {
+    await page.mouse.wheel(0, -400);
+    await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+    const seen = await numbers();
+    assert.ok(seen[0] <= before && before - seen[0] < 8, `from ${before} to ${seen[0]}`);
+    assert.deepEqual(seen, seen.map((_, at) => seen[0] + at));
+    before = seen[0];
+  }
+  assert.equal(before, 0);
   await context.close();
 });
 

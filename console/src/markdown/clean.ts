@@ -55,6 +55,8 @@ export function nodesOf(source: string, breaks: boolean): DocumentFragment {
     ALLOWED_ATTR: ATTRIBUTES,
     ALLOW_DATA_ATTR: false,
     ALLOW_ARIA_ATTR: false,
+    // What is not named here is checked as if it were an address.
+    ADD_URI_SAFE_ATTR: ["align", "start", "type", "checked", "disabled"],
     ALLOWED_URI_REGEXP: /^(?:https?:|mailto:)/i,
     KEEP_CONTENT: true,
     SANITIZE_DOM: true,

@@ -5,7 +5,7 @@ import { Dialog } from "./Dialog.js";
 export function ShortcutsDialog() {
   return (
     <Dialog title="Keys" narrow>
-      <div class="body">
+      <div class="body" data-first tabIndex={0} role="group" aria-label="Keys">
         <table>
           <tbody>
             {KEYS.map(([keys, does]) => (

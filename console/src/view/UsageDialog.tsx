@@ -18,7 +18,7 @@ export function UsageDialog({ sessionId }: { sessionId: string }) {
   }, [sessionId]);
   return (
     <Dialog title="Usage and cost">
-      <div class="body">
+      <div class="body" data-first tabIndex={0} role="group" aria-label="Usage">
         {problem && <p class="wrong">{problem}</p>}
         {session && (
           <section aria-label="This session">

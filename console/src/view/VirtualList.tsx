@@ -52,7 +52,10 @@ export class VirtualList extends Component<Props, { from: number; to: number }> 
   }
 
   override componentDidUpdate(before: Props): void {
-    if (before.ids !== this.props.ids && this.#atEnd) this.#window(Number.POSITIVE_INFINITY);
+    if (before.ids !== this.props.ids) {
+      if (this.#atEnd) this.#window(Number.POSITIVE_INFINITY);
+      else this.#stay(before.ids);
+    }
     this.#settle();
   }
 
@@ -141,6 +144,14 @@ export class VirtualList extends Component<Props, { from: number; to: number }> 
     if (above !== 0 && !this.#atEnd && !this.#seeking) frame.scrollTop += above;
     this.#settle();
     this.#scrolled();
+  }
+
+  /** Rows came before the others, as older messages do: what is in view stays where it is. */
+  #stay(before: readonly string[]): void {
+    const first = before[0];
+    const added = first === undefined ? -1 : this.props.ids.indexOf(first);
+    if (added > 0) this.#frame!.scrollTop += this.#offset(added);
+    this.#window(this.#frame!.scrollTop);
   }
 
   #settle(): void {

@@ -15,6 +15,7 @@ import { TurnService } from "./gen/opencode/turn/turn_service_pb.js";
 import { Listeners } from "./listeners.js";
 import type { WatchState } from "./resume.js";
 import { type OutgoingMessage, sendRequest } from "./send.js";
+import { linked } from "./signals.js";
 import type { Tool } from "./tool.js";
 import { type LeaseOptions, ToolRunner } from "./tool-runner.js";
 import { CallTransport } from "./transport.js";
@@ -51,7 +52,7 @@ export class Client {
   constructor(connection: Connection, options: CommonOptions) {
     this.#connection = connection;
     this.#options = options;
-    this.#transport = new CallTransport(connection, options);
+    this.#transport = new CallTransport(connection, options, this.#closed.signal);
   }
 
   /**
@@ -214,12 +215,7 @@ export class Client {
 
   /** A signal that aborts with the caller's, with the client, or when it is closed. */
   #scope(outer: AbortSignal | undefined, controller = new AbortController()): { signal: AbortSignal; close: () => void } {
-    const end = () => controller.abort();
-    const sources = outer ? [outer, this.#closed.signal] : [this.#closed.signal];
-    for (const source of sources) {
-      if (source.aborted) end();
-      source.addEventListener("abort", end, { once: true, signal: controller.signal });
-    }
-    return { signal: controller.signal, close: end };
+    const { signal, end } = linked(outer ? [outer, this.#closed.signal] : [this.#closed.signal], controller);
+    return { signal, close: end };
   }
 }

@@ -6,6 +6,7 @@ import type { ContextValues, StreamResponse, Transport, UnaryResponse } from "@c
 import { Backoff, pause } from "./backoff.js";
 import type { CommonOptions, Connection } from "./connection.js";
 import { TurnwireError, canceled } from "./errors.js";
+import { linked } from "./signals.js";
 
 const TIMEOUT_MS = 30_000;
 const RETRY_FOR_MS = 60_000;
@@ -17,10 +18,12 @@ const RETRY_FOR_MS = 60_000;
 export class CallTransport implements Transport {
   readonly #connection: Connection;
   readonly #options: CommonOptions;
+  readonly #closed: AbortSignal;
 
-  constructor(connection: Connection, options: CommonOptions) {
+  constructor(connection: Connection, options: CommonOptions, closed: AbortSignal) {
     this.#connection = connection;
     this.#options = options;
+    this.#closed = closed;
   }
 
   /** The connection below. */
@@ -31,6 +34,22 @@ export class CallTransport implements Transport {
   async unary<I extends DescMessage, O extends DescMessage>(
     method: DescMethodUnary<I, O>,
     signal: AbortSignal | undefined,
+    timeoutMs: number | undefined,
+    header: HeadersInit | undefined,
+    input: MessageInitShape<I>,
+    contextValues?: ContextValues,
+  ): Promise<UnaryResponse<I, O>> {
+    const link = linked([this.#closed, ...(signal ? [signal] : [])]);
+    try {
+      return await this.#call(method, link.signal, timeoutMs, header, input, contextValues);
+    } finally {
+      link.release();
+    }
+  }
+
+  async #call<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodUnary<I, O>,
+    signal: AbortSignal,
     timeoutMs: number | undefined,
     header: HeadersInit | undefined,
     input: MessageInitShape<I>,
@@ -49,7 +68,7 @@ export class CallTransport implements Transport {
         // A message is an init of itself; the types do not say so.
         return await transport.unary(method, signal, limit, headers, message as MessageInitShape<I>, contextValues);
       } catch (thrown) {
-        if (signal?.aborted) throw canceled(signal);
+        if (signal.aborted) throw canceled(signal);
         const error = TurnwireError.from(thrown);
         if (error.code === "unauthenticated" && typeof this.#options.token === "function" && !refused) {
           refused = true;

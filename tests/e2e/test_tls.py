@@ -16,34 +16,9 @@ from opencode.server.server_pb2 import Caller, GetServerInfoRequest
 from opencode.session.session_pb2 import CreateSessionRequest, ListSessionsRequest
 from tests.support.clients.signed_in import connect_tls
 from tests.support.servers.authority import Authority, Pair
+from tests.support.servers.encrypted import AUTHORITY, CLIENTS, MTLS, tls
 from tests.support.servers.running import connect, running_server
 from turnwire.app import Server
-
-AUTHORITY = Authority("Turnwire test")
-CLIENTS = Authority("Clients of the test")
-
-MTLS = """
-[auth]
-methods = ["mtls"]
-[auth.mtls]
-default_tenant = "rest"
-default_role = "reader"
-[auth.mtls.holders]
-ci = { tenant = "acme", role = "writer" }
-"""
-
-
-def tls(folder: Path, *, client_ca: bool = False) -> str:
-    """Writes a certificate and returns the section that names it."""
-    AUTHORITY.issue("server").write(folder, "server")
-    (folder / "clients.pem").write_bytes(CLIENTS.pem)
-    lines = [
-        "[tls]",
-        'cert = "server.pem"',
-        'key = "server.key"',
-        *(['client_ca = "clients.pem"'] if client_ca else ()),
-    ]
-    return "\n".join([*lines, ""])
 
 
 @pytest.fixture(scope="module")

@@ -15,10 +15,11 @@ from opencode.event.event_pb2 import WatchEventsRequest, WatchEventsResponse
 from opencode.message.message_pb2 import StreamMessageRequest, StreamMessageResponse
 from opencode.server.server_pb2 import GetServerInfoRequest, GetServerInfoResponse
 from opencode.session.session_pb2 import CreateSessionRequest, GetSessionRequest, SessionInfo
-from tests.e2e.test_tls import AUTHORITY, CLIENTS, MTLS, tls
 from tests.support.clients.conversation import ask
 from tests.support.clients.http2 import Http2Answer, http2_client
 from tests.support.clients.web import END, WebClient, web_client
+from tests.support.servers.collector import collector
+from tests.support.servers.encrypted import AUTHORITY, CLIENTS, MTLS, tls
 from tests.support.servers.running import running_server
 from tests.support.servers.tenants import PROVIDER, server_of_tenants
 from turnwire.api.web.encoding.envelopes import Envelope, envelope, envelopes
@@ -225,3 +226,17 @@ async def test_the_last_envelope_is_marked(web: WebClient) -> None:
     async with web.stream("event.EventService/WatchEvents", WatchEventsRequest(session_id="ses_0")) as stream:
         found = [one async for one in stream]
     assert (stream.answer.status, [one.flags for one in found]) == (200, [END])
+
+
+async def test_a_call_continues_the_trace_of_its_page(tmp_path: Path) -> None:
+    """Calls over HTTP have spans as those over gRPC have."""
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    async with collector() as traces:
+        async with (
+            running_server(tmp_path, TOML + traces.configuration()) as server,
+            web_client(server.web_address) as web,
+        ):
+            placed = f"00-{trace}-00f067aa0ba902b7-01"
+            await web.json("session.SessionService/GetSession", {"sessionId": "ses_0"}, traceparent=placed)
+        span = traces.one("opencode.session.SessionService/GetSession")
+    assert (span.trace_id, span.failed, span.attributes["rpc.response.status_code"]) == (trace, False, "NOT_FOUND")

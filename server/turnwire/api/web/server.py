@@ -19,6 +19,8 @@ from turnwire.api.web.http.http1 import Http1
 from turnwire.api.web.http.limits import IDLE_SECONDS, Connections
 from turnwire.api.web.origins import Origins
 from turnwire.api.web.protocols.call import Gatekeeper
+from turnwire.api.web.tracing import TracedGate
+from turnwire.ports.telemetry.tracing import NO_TRACER, Tracer
 
 _BACKLOG = 1024
 
@@ -38,11 +40,18 @@ class WebSettings(NamedTuple):
 class WebServer:
     """Serves the contract and the console on one address: `bind`, then `start`, then `stop`."""
 
-    def __init__(self, settings: WebSettings, certificates: WebCertificates | None = None) -> None:
+    def __init__(
+        self,
+        settings: WebSettings,
+        certificates: WebCertificates | None = None,
+        tracer: Tracer = NO_TRACER,
+    ) -> None:
         """Args:
         settings: Bounds, and which pages may call.
         certificates: For TLS; without them nothing is encrypted.
+        tracer: Starts the spans of calls; without one they cost nothing.
         """
+        self._tracer = tracer
         self._certificates = certificates
         # TLS proves the name that was called; without it, a name that resolves to this machine proves nothing
         origins = Origins(settings.allowed_origins, checks_host=settings.is_local and certificates is None)
@@ -85,7 +94,8 @@ class WebServer:
     async def start(self, services: Iterable[Service], gate: Gatekeeper) -> None:
         """Begins to answer calls of the services through the gate. The address must have been bound."""
         assert self._socket is not None
-        self._application.open(routes_of(services), gate)
+        traced = gate if self._tracer is NO_TRACER else TracedGate(gate, self._tracer)
+        self._application.open(routes_of(services), traced)
         # words about bad requests would fill the log; what is said of errors, the application logs itself
         logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
         logging.getLogger("hpack").setLevel(logging.CRITICAL)  # tells the headers with their credentials

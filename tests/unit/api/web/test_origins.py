@@ -1,0 +1,63 @@
+"""Which pages may call."""
+
+from collections.abc import Collection
+
+import pytest
+
+from turnwire.api.web.exchange import BodyBudget, Exchange, Receive, Send
+from turnwire.api.web.origins import Origins
+
+APP = "https://app.example"
+
+
+def asked(**headers: str) -> Exchange:
+    """Returns a request with these headers."""
+    sent = [(name.encode(), value.encode()) for name, value in headers.items()]
+    unused: Receive | Send | None = None
+    return Exchange({"method": "POST", "path": "/", "headers": sent}, unused, unused, BodyBudget(0))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("allowed", "host", "origin", "may_call"),
+    [
+        ([], "127.0.0.1:8080", None, True),
+        ([], "127.0.0.1:8080", "http://127.0.0.1:8080", True),
+        ([], "127.0.0.1:8080", "http://127.0.0.1:9090", False),
+        ([], "[::1]:8080", "http://[::1]:8080", True),
+        ([], "localhost:8080", "http://localhost:8080", True),
+        ([], "a.localhost:8080", None, True),
+        ([], "evil.example:8080", None, False),
+        ([], "evil.example:8080", "http://evil.example:8080", False),
+        ([], "", None, False),
+        ([], "[", None, False),
+        ([], "127.0.0.1:8080", "null", False),
+        ([APP], "app.example", None, True),
+        ([APP], "127.0.0.1:8080", APP, True),
+        ([APP], "127.0.0.1:8080", "HTTPS://APP.example", True),
+        ([APP], "127.0.0.1:8080", "https://app.example.evil", False),
+        ([APP], "127.0.0.1:8080", "http://app.example", False),
+        (["*"], "evil.example", "http://evil.example", True),
+    ],
+)
+def test_a_loopback_listener_looks_at_both_names(
+    allowed: Collection[str], host: str, origin: str | None, may_call: bool
+) -> None:
+    """The page's, and the one that it called."""
+    headers = {"host": host, **({} if origin is None else {"origin": origin})}
+    assert (Origins(allowed, checks_host=True).problem(asked(**headers)) == "") == may_call
+
+
+def test_an_open_listener_has_names_of_its_own() -> None:
+    """A page of any name of the listener is of its origin; pages of other names are not."""
+    origins = Origins([], checks_host=False)
+    assert origins.problem(asked(host="chat.example", origin="https://chat.example")) == ""
+    assert origins.problem(asked(host="chat.example", origin="https://evil.example")) != ""
+
+
+def test_only_an_allowed_page_is_named_in_the_answer() -> None:
+    """And caches learn that the answer is for it alone."""
+    origins = Origins([APP], checks_host=True)
+    assert dict(origins.headers(asked(origin=APP)))["access-control-allow-origin"] == APP
+    assert dict(origins.headers(asked(origin="https://evil.example"))) == {"vary": "origin"}
+    assert dict(origins.preflight(asked(origin="https://evil.example"))) == {"vary": "origin"}
+    assert dict(Origins(["*"], checks_host=True).headers(asked(origin=APP)))["access-control-allow-origin"] == "*"

@@ -82,6 +82,7 @@ class ChaosProxy:
         self._life_seconds = life_seconds
         self._count = 0
         self._is_calm = False
+        self._lines: set[_Line] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
@@ -101,8 +102,10 @@ class ChaosProxy:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def calm(self) -> None:
-        """Leaves connections whole from now on, those that come and those that are there, except half-open ones."""
+        """Leaves connections whole and quick from now on, those that are there too, except half-open ones."""
         self._is_calm = True
+        for line in self._lines:
+            line.fate = WELL
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -129,7 +132,8 @@ class ChaosProxy:
         await asyncio.sleep(fate.held_seconds)
         host, _, port = self.to.rpartition(":")
         server_reader, server_writer = await asyncio.open_connection(host, int(port))
-        line = _Line(fate)
+        line = _Line(WELL if self._is_calm else fate)
+        self._lines.add(line)
         pipes = [
             asyncio.create_task(line.pipe(reader, server_writer, random.Random(0))),
             asyncio.create_task(line.pipe(server_reader, writer, random.Random(1), counts=True)),
@@ -146,6 +150,7 @@ class ChaosProxy:
                 with contextlib.suppress(OSError):
                     writer.write_eof()
         finally:
+            self._lines.discard(line)
             for pipe in pipes:
                 pipe.cancel()
             await asyncio.gather(*pipes, return_exceptions=True)
@@ -182,7 +187,7 @@ class _Line:
                 piece, data = data[:size], data[size:]
                 pause = self.fate.delay_seconds + len(piece) / self.fate.bytes_per_second
                 if pause > 0.001:
-                    await asyncio.sleep(pause if len(piece) > 100 else pause / 10)
+                    await asyncio.sleep(pause if len(piece) > 100 else pause / 30)
                 if self.is_silent:
                     break
                 writer.write(piece)

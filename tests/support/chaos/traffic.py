@@ -6,6 +6,8 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
+import grpc
+
 from opencode.message.content_pb2 import MESSAGE_TYPE_HOST, MESSAGE_TYPE_USER, SessionMessage
 from opencode.message.message_pb2 import AbortSessionRequest, AppendMessageRequest, SendMessageResponse
 from opencode.session.session_pb2 import (
@@ -81,11 +83,18 @@ class Traffic:
             if not order:
                 order = self._rng.sample(things, len(things))
             thing = order.pop()
-            first &= bool(order)
+            first &= bool(order)  # a thing that is refused comes again in the next round
             async with asyncio.timeout(PATIENCE_SECONDS):
-                await thing()
+                name = thing.__name__
+                try:
+                    await thing()
+                except grpc.aio.AioRpcError as error:
+                    if error.code() is not grpc.StatusCode.FAILED_PRECONDITION:
+                        raise
+                    name += " refused"  # it came too early or too late
+                    await self._abort()
                 await self._rest()
-            self.done[thing.__name__] += 1
+            self.done[name] += 1
         await talk(self._client, END, self.session_id)
 
     async def quick(self) -> None:

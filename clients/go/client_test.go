@@ -481,6 +481,25 @@ func TestServerKilledAndBack(t *testing.T) {
 	}
 }
 
+// An answer that begins after the server was stopped, or killed, and started again is read as if nothing had happened. So is the
+// result of a tool.
+func TestAnswerAfterARestart(t *testing.T) {
+	mortal(t)
+	client := dial(t)
+	for _, end := range []string{"stop", "kill"} {
+		tool := weather(func(ctx context.Context, _ place) (string, error) {
+			return "Rain", errors.Join(control(t, end), control(t, "start"))
+		})
+		answer, err := client.Ask(background(t), "", "Go.\n/tool weather {\"city\": \"Utrecht\"}", turnwire.WithTools(tool))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all, err := answer.All(); err != nil || all != "Go.\nweather returned: Rain" {
+			t.Errorf("%s: %q, %v", end, all, err)
+		}
+	}
+}
+
 // What the documentation shows works.
 func TestExamples(t *testing.T) {
 	serverAddress(t)

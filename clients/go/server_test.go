@@ -106,7 +106,7 @@ func mortal(t *testing.T) {
 	}
 }
 
-// control tells tests/clients/test_go.py to kill the server (SIGKILL) or to start it again, and waits until that is done.
+// control tells tests/clients/test_go.py to kill the server (SIGKILL), to stop it (SIGTERM) or to start it again, and waits until that is done.
 func control(t *testing.T, command string) error {
 	connection, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", os.Getenv("TURNWIRE_CONTROL"))
 	if err != nil {

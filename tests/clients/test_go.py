@@ -55,10 +55,10 @@ class Mortal:
         self._reading = threading.Thread(target=self._process.stderr.read)  # a full pipe would stop it
         self._reading.start()
 
-    def kill(self) -> None:
-        """Returns when it is gone, with SIGKILL."""
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait(10)
+    def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
+        """Returns when it is gone."""
+        self._process.send_signal(how)
+        self._process.wait(30)
         self._reading.join()
         assert self._process.stderr
         self._process.stderr.close()
@@ -66,11 +66,12 @@ class Mortal:
 
 @contextmanager
 def controlled(mortal: Mortal) -> Iterator[str]:
-    """Answers the lines `kill` and `start` with `done`; its address."""
+    """Answers the lines `kill`, `stop` and `start` with `done`; its address."""
+    commands = {"kill": mortal.kill, "stop": lambda: mortal.kill(signal.SIGTERM), "start": mortal.start}
 
     class Control(socketserver.StreamRequestHandler):
         def handle(self) -> None:
-            {"kill": mortal.kill, "start": mortal.start}[self.rfile.readline().decode().strip()]()
+            commands[self.rfile.readline().decode().strip()]()
             self.wfile.write(b"done\n")
 
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Control) as server:

@@ -157,8 +157,9 @@ func (a *Answer) note(ctx context.Context, update Update) error {
 		if err != nil {
 			return err
 		}
-		if turn = response.GetTurn(); turn.GetStatus() != pb.TurnStatus_TURN_STATUS_ENDED {
-			return nil
+		turn = response.GetTurn()
+		if turn.GetStatus() != pb.TurnStatus_TURN_STATUS_ENDED || turn.GetEndSequence() > update.Conversation.Sequence() {
+			return nil // its turn_ended is still to come
 		}
 	}
 	if turn.GetTurnId() != a.Sent.GetTurnId() || turn == nil {

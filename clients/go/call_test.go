@@ -31,6 +31,7 @@ type fake struct {
 	pb.UnimplementedMessageServiceServer
 	pb.UnimplementedEventServiceServer
 	pb.UnimplementedSessionServiceServer
+	pb.UnimplementedTurnServiceServer
 
 	mu       sync.Mutex
 	failures []error // each is the answer of one call
@@ -57,7 +58,7 @@ func (f *fake) SendMessage(ctx context.Context, request *pb.SendMessageRequest) 
 	f.mu.Lock()
 	f.names = append(f.names, request.GetRequestId())
 	f.mu.Unlock()
-	return &pb.SendMessageResponse{SessionId: "ses_1", MessageId: "msg_1"}, f.fail(ctx)
+	return &pb.SendMessageResponse{SessionId: "ses_1", MessageId: "msg_1", TurnId: "trn_1", ResumeToken: "token_0"}, f.fail(ctx)
 }
 
 func (f *fake) AbortSession(ctx context.Context, _ *pb.AbortSessionRequest) (*pb.AbortSessionResponse, error) {
@@ -67,12 +68,32 @@ func (f *fake) AbortSession(ctx context.Context, _ *pb.AbortSessionRequest) (*pb
 func (f *fake) ListMessages(ctx context.Context, request *pb.ListMessagesRequest) (*pb.ListMessagesResponse, error) {
 	if request.GetPageToken() == "" {
 		return &pb.ListMessagesResponse{
-			Messages: []*pb.SessionMessage{{MessageId: "msg_2"}}, NextPageToken: "page_2", Sequence: 4, ResumeToken: "token_4",
+			Messages: []*pb.SessionMessage{said("msg_2", "One")}, NextPageToken: "page_2", Sequence: 4, ResumeToken: "token_4",
 		}, f.fail(ctx)
 	}
 	return &pb.ListMessagesResponse{
 		Messages: []*pb.SessionMessage{{MessageId: "msg_1"}}, Sequence: 9, ResumeToken: "token_9",
 	}, f.fail(ctx)
+}
+
+func (f *fake) GetTurn(ctx context.Context, _ *pb.GetTurnRequest) (*pb.GetTurnResponse, error) {
+	return &pb.GetTurnResponse{Turn: endedTurn()}, f.fail(ctx)
+}
+
+func endedTurn() *pb.Turn {
+	return &pb.Turn{
+		TurnId: "trn_1", Status: pb.TurnStatus_TURN_STATUS_ENDED, EndSequence: 6,
+		FinishReason: pb.FinishReason_FINISH_REASON_STOP,
+	}
+}
+
+// said returns a message of the answer with a part of text.
+func said(messageID, text string) *pb.SessionMessage {
+	content := &pb.Part_Text{Text: &pb.TextContent{Text: text}}
+	return &pb.SessionMessage{
+		MessageId: messageID, TurnId: "trn_1", Type: pb.MessageType_MESSAGE_TYPE_ASSISTANT,
+		Parts: []*pb.Part{{Content: content, Status: pb.PartStatus_PART_STATUS_COMPLETE, ContentBytes: uint32(len(text))}},
+	}
 }
 
 func (f *fake) WatchEvents(request *pb.WatchEventsRequest, stream grpc.ServerStreamingServer[pb.WatchEventsResponse]) error {
@@ -105,6 +126,7 @@ func (f *fake) serve(t *testing.T, options ...grpc.ServerOption) string {
 	pb.RegisterMessageServiceServer(server, f)
 	pb.RegisterEventServiceServer(server, f)
 	pb.RegisterSessionServiceServer(server, f)
+	pb.RegisterTurnServiceServer(server, f)
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
 	return listener.Addr().String()
@@ -242,6 +264,32 @@ func TestWatchResumesBehindItsLastToken(t *testing.T) {
 	if lost != 3 {
 		t.Errorf("lost %d times", lost)
 	}
+}
+
+// An answer whose events are no longer kept is read from the list, and what comes behind it is not missed: the turn may have
+// ended since.
+func TestAnswerIsReadAnew(t *testing.T) {
+	more := said("msg_3", "two").GetParts()[0]
+	resync := &pb.SessionEvent{SessionId: "ses_1", Kind: &pb.SessionEvent_Resync{Resync: &pb.Resync{}}}
+	caughtUp := &pb.SessionEvent{SessionId: "ses_1", Kind: &pb.SessionEvent_CaughtUp{CaughtUp: &pb.CaughtUp{}}}
+	more.Index = 1
+	finished := &pb.SessionEvent_PartFinished{PartFinished: &pb.PartFinished{MessageId: "msg_2", Part: more}}
+	ended := &pb.SessionEvent_TurnEnded{TurnEnded: &pb.TurnEnded{Turn: endedTurn()}}
+	server := &fake{batches: [][]*pb.WatchEventsResponse{
+		{{Events: []*pb.SessionEvent{resync}}},
+		{
+			{Events: []*pb.SessionEvent{caughtUp}, ResumeToken: "token_4"},
+			{Events: []*pb.SessionEvent{{SessionId: "ses_1", Sequence: 5, Kind: finished}, {SessionId: "ses_1", Sequence: 6, Kind: ended}}},
+		},
+	}}
+	answer, err := dialTo(t, server.serve(t)).Ask(background(t), "", "Hello")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all, err := answer.All(); err != nil || all != "One\ntwo" || answer.Turn() == nil {
+		t.Errorf("%q, %v", all, err)
+	}
+	equal(t, "tokens", server.tokens, []string{"token_0", "token_4"})
 }
 
 // A server that sends no heartbeat is gone, whatever its connection says, and the watch begins another stream.

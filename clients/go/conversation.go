@@ -53,7 +53,8 @@ func (c *Conversation) SessionID() string {
 	return c.sessionID
 }
 
-// Messages returns the messages in order, without those that wait.
+// Messages returns the messages in order, without those that wait. After a change it costs a copy of the list of pointers;
+// [Conversation.Message] does not.
 func (c *Conversation) Messages() []*pb.SessionMessage {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -30,7 +30,6 @@ type asking struct {
 
 	shown   string // what is on the screen
 	shownAt time.Time
-	full    bool // the call is shown whole
 	reason  lineInput
 	form    *form
 }
@@ -75,7 +74,7 @@ func (s *asking) show(now time.Time) {
 	if id == s.shown && s.form != nil {
 		return // half filled in
 	}
-	s.shown, s.shownAt, s.full, s.reason.on, s.form = id, now, false, false, nil
+	s.shown, s.shownAt, s.reason.on, s.form = id, now, false, nil
 	if len(s.permissions) == 0 && len(s.questions) > 0 {
 		if schema := s.questions[0].GetSchema(); schema != nil {
 			s.form = newForm(schema.GetSchemaJson())
@@ -148,7 +147,7 @@ func (s *asking) permissionKey(a *App, key tea.KeyPressMsg) tea.Cmd {
 	case "r":
 		s.reason = newLineInput("why not: ", "")
 	case "?", "space":
-		s.full = !s.full
+		a.overlay = s.whole(request)
 	}
 	return nil
 }
@@ -233,14 +232,6 @@ func (s *asking) permissionLines(width int, count string, focused bool) []string
 		return []string{keepEnd(head, text.Yellow.On("ctrl+y answers"), width)}
 	}
 	lines := []string{text.Cut(head, width)}
-	if s.full {
-		for line := range strings.SplitSeq(text.Clean(indentJSON(cutText(call.GetInputJson(), 20000))), "\n") {
-			lines = append(lines, text.Hard(line, width, text.Cyan)...)
-		}
-		if title := text.Line(request.GetTitle()); title != "" {
-			lines = append(lines, text.Wrap(title, width, text.None)...)
-		}
-	}
 	if s.reason.active() {
 		return append(lines, s.reason.view(width))
 	}
@@ -251,6 +242,19 @@ func (s *asking) permissionLines(width int, count string, focused bool) []string
 	}
 	keys += " · n no · r no, because … · ? all of it · esc later"
 	return append(lines, text.Wrap(keys, width, text.Yellow)...)
+}
+
+// whole returns a page with all of a call, for a person who wants to know what they allow.
+func (s *asking) whole(request *pb.PermissionRequest) *pager {
+	call := s.calls[request.GetId()]
+	p := &pager{title: "What would run"}
+	p.fact("Tool", call.GetName())
+	p.fact("Kind", request.GetType())
+	p.fact("Says", request.GetTitle())
+	p.fact("Always would allow", strings.Join(request.GetPattern(), ", "))
+	p.add("", text.None)
+	p.add(indentJSON(call.GetInputJson()), text.Cyan)
+	return p
 }
 
 func (s *asking) questionLines(width int, count string, focused bool) []string {

@@ -82,6 +82,7 @@ func (a *App) keyAnywhere(key tea.KeyPressMsg) (tea.Cmd, bool) {
 		a.chat.list.ToggleFold()
 	case "ctrl+l", "f2":
 		a.region = onSessions
+		a.sessions.choose(a.chat.sessionID)
 	case "ctrl+n":
 		return a.open(""), true
 	case "ctrl+f", "f3":
@@ -136,6 +137,8 @@ func (a *App) nextRegion(step int) {
 		}
 	case onAsking:
 		a.asking.show(a.now())
+	case onSessions:
+		a.sessions.choose(a.chat.sessionID)
 	default:
 	}
 }

@@ -210,6 +210,13 @@ func (p *sessionsPane) apply(event *pb.SessionEvent, open string) {
 // read marks a session as read.
 func (p *sessionsPane) read(id string) { delete(p.unread, id) }
 
+// choose goes to a session, if the list has it.
+func (p *sessionsPane) choose(id string) {
+	if at := slices.IndexFunc(p.items, func(s *pb.SessionInfo) bool { return s.GetId() == id }); at >= 0 {
+		p.at = at
+	}
+}
+
 func (p *sessionsPane) chosen() *pb.SessionInfo {
 	if p.at < len(p.items) {
 		return p.items[p.at]

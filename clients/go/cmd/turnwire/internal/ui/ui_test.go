@@ -456,3 +456,29 @@ func TestLeavingWithMessagesOnTheirWayTakesASecondPress(t *testing.T) {
 	d.press("ctrl+q")
 	d.until("the program ends", func() bool { return d.quit })
 }
+
+func TestACallIsShownWholeBeforeItIsAllowed(t *testing.T) {
+	d := drive(t, "ses_1")
+	call := answers("m1", "I call.")
+	message := call.GetMessageAdded().GetMessage()
+	message.Parts = append(message.Parts, &pb.Part{Index: 1, Content: &pb.Part_ToolUse{ToolUse: &pb.ToolCallState{
+		Id: "call_1", Name: "shell", Status: "pending",
+		InputJson: `{"lines":["` + strings.Repeat(`echo harmless","`, 60) + `rm -rf \u001b[2K everything"]}`,
+	}}})
+	asked := asks("p1")
+	permission := asked.GetPermissionAsked().GetPermission()
+	permission.MessageId, permission.ToolCallId = "m1", "call_1"
+	d.happens(call, asked)
+	d.shows("shell")
+	d.press("ctrl+y")
+	d.clock = d.clock.Add(time.Second)
+	d.press("?")
+	d.shows("What would run")
+	d.press("y", "G")
+	d.shows("rm -rf")
+	if d.server.count() != 0 {
+		t.Error("a key on the page was an answer")
+	}
+	d.press("esc", "y")
+	d.until("it is allowed", func() bool { return d.server.count() == 1 })
+}

@@ -32,6 +32,7 @@ from opencode.session.session_pb2 import (
 )
 from opencode.tool.tool_pb2 import ToolDefinition
 from tests.support.clients.terminal import Terminal, terminal
+from tests.support.servers.mcp import asker, ready
 from tests.support.servers.process import ServerProcess
 from tests.support.servers.running import Client, connect
 from tests.support.servers.serving import serving
@@ -193,6 +194,12 @@ async def test_no_server(program: str, short: Path) -> None:
     assert "127.0.0.1:1: " in said
 
 
+async def test_no_such_session(program: str, server: ServerProcess, short: Path) -> None:
+    """A session that is not there ends the program with the server's reason."""
+    with terminal(short, [program, "--address", server.address, "--session", "ses_none"]) as shown:
+        assert "SESSION_NOT_FOUND" in await shown.shows("ended 1")
+
+
 async def test_send_and_stream(screen: Terminal, other: Client) -> None:
     """A message of several lines goes out, its answer is shown while it comes, and the session is in the list."""
     screen.type("/rate 30")
@@ -246,7 +253,7 @@ async def test_approve_and_deny(program: str, server: ServerProcess, other: Clie
         assert "ctrl+y answers" in shown.screen()
         shown.press("C-y")
         await shown.shows("y once")
-        await _after_guard(shown)
+        await _after_guard()
         shown.press("y")
         await shown.shows("waits for the client that runs it")
         await say(other, created, "later")
@@ -257,12 +264,48 @@ async def test_approve_and_deny(program: str, server: ServerProcess, other: Clie
         await shown.shows("ctrl+y answers")
         shown.press("C-y")
         await shown.shows("y once")
-        await _after_guard(shown)
+        await _after_guard()
         shown.press("r")
         shown.type("it is mine")
         shown.press("Enter")
         await shown.shows("it is mine")
         await shown.gone("ctrl+y answers")
+
+
+async def test_a_form_is_filled_in(program: str, tmp_path: Path, short: Path) -> None:
+    """A tool that asks gets what a person filled in, and a value that the server refuses can be changed."""
+    server = await ServerProcess.start(tmp_path, asker())
+    try:
+        async with connect(server.address) as other:
+            await ready(other)
+        with terminal(short, [program, "--address", server.address]) as shown:
+            await shown.shows("Write a message below")
+            shown.type('/tool ask.paint {"what": "the door"}')
+            shown.press("Enter")
+            await shown.shows("Which colour for the door?")
+            shown.press("C-y")
+            await shown.shows("1/2 Colour")
+            await _after_guard()
+            shown.type("blue")
+            shown.press("Enter")
+            await shown.shows("2/2 Coats")
+            shown.press("C-u")
+            shown.type("9")
+            shown.press("Enter")
+            await shown.shows("Coats: 9")
+            shown.press("y")
+            await shown.shows("9 is greater than the maximum of 5")
+            await _after_guard()
+            shown.press("b", "Enter")
+            await shown.shows("2/2 Coats")
+            shown.press("C-u")
+            shown.type("3")
+            shown.press("Enter")
+            await shown.shows("Coats: 3")
+            shown.press("y")
+            await shown.shows("the door is blue, 3 times")
+    finally:
+        await server.kill()
 
 
 async def test_queue(screen: Terminal) -> None:
@@ -456,6 +499,6 @@ def _typed(command: list[str], keys: bytes, until: str) -> str:
     return text
 
 
-async def _after_guard(shown: Terminal) -> None:
+async def _after_guard() -> None:
     """Lets the moment pass in which a request that has just come takes no answer: there is nothing else to await."""
     await asyncio.sleep(0.6)

@@ -59,13 +59,19 @@ $(VENV)/buf: $(VENV)/created requirements-dev.txt
 
 ##  Run
 
-.PHONY: setup buf demo serve bench plots
+.PHONY: setup buf terminal demo serve bench plots
 FIGURES ?= figures.json
 setup: $(VENV)/dev ## Makes .venv with everything that development needs.
 	@echo "Ready: $(VENV) with $$($(BIN)/python --version)"
 
 buf: $(VENV)/buf ## Puts buf, which generates clients, into .venv/bin; nothing else.
 	@echo "Ready: $(BIN)/buf $$($(BIN)/buf --version)"
+
+terminal: $(VENV)/created ## Builds the terminal program, one file that needs nothing else, into .venv/bin. Needs Go.
+	@command -v go >/dev/null || { echo "The terminal program needs Go 1.26 or newer, and none was found." >&2; exit 1; }
+	@cd clients/go/cmd/turnwire && CGO_ENABLED=0 go build -trimpath -o $(CURDIR)/$(BIN)/turnwire-terminal \
+		-ldflags "-s -w -X main.version=$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' $(CURDIR)/server/turnwire/__init__.py)" .
+	@echo "Ready: $(BIN)/turnwire-terminal"
 
 demo: $(VENV)/runtime ## Shows a whole conversation, without a key or a network.
 	@$(BIN)/turnwire demo $(ARGS)

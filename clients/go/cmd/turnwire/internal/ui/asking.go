@@ -48,7 +48,7 @@ func (s *asking) take(conversation *turnwire.Conversation, now time.Time) {
 			}
 		}
 	}
-	if id := s.current(); id != s.shown {
+	if s.currentID() != s.shown {
 		s.show(now)
 	}
 }
@@ -56,29 +56,45 @@ func (s *asking) take(conversation *turnwire.Conversation, now time.Time) {
 // open says whether something is asked.
 func (s *asking) open() bool { return len(s.permissions)+len(s.questions) > 0 }
 
-// current returns the id of what is asked next.
-func (s *asking) current() string {
+// current returns what is asked now: one of the two, or none. What is on the screen stays there until it is closed, so that
+// nothing takes the place of a form that is half filled in.
+func (s *asking) current() (*pb.PermissionRequest, *pb.Question) {
+	for _, permission := range s.permissions {
+		if permission.GetId() == s.shown {
+			return permission, nil
+		}
+	}
+	for _, question := range s.questions {
+		if question.GetQuestionId() == s.shown {
+			return nil, question
+		}
+	}
 	switch {
 	case len(s.permissions) > 0:
-		return s.permissions[0].GetId()
+		return s.permissions[0], nil
 	case len(s.questions) > 0:
-		return s.questions[0].GetQuestionId()
+		return nil, s.questions[0]
 	default:
-		return ""
+		return nil, nil
 	}
+}
+
+// currentID returns the id of what is asked now; "" when nothing is.
+func (s *asking) currentID() string {
+	permission, question := s.current()
+	return permission.GetId() + question.GetQuestionId()
 }
 
 // show puts what is asked next on the screen.
 func (s *asking) show(now time.Time) {
-	id := s.current()
+	id := s.currentID()
 	if id == s.shown && s.form != nil {
 		return // half filled in
 	}
+	_, question := s.current()
 	s.shown, s.shownAt, s.reason.on, s.form = id, now, false, nil
-	if len(s.permissions) == 0 && len(s.questions) > 0 {
-		if schema := s.questions[0].GetSchema(); schema != nil {
-			s.form = newForm(schema.GetSchemaJson())
-		}
+	if schema := question.GetSchema(); schema != nil {
+		s.form = newForm(schema.GetSchemaJson())
 	}
 }
 
@@ -113,14 +129,14 @@ func (s *asking) key(a *App, key tea.KeyPressMsg) tea.Cmd {
 	if !s.writing() && a.now().Sub(s.shownAt) < guard {
 		return nil
 	}
-	if len(s.permissions) > 0 {
-		return s.permissionKey(a, key)
+	permission, question := s.current()
+	if permission != nil {
+		return s.permissionKey(a, key, permission)
 	}
-	return s.questionKey(a, key)
+	return s.questionKey(a, key, question)
 }
 
-func (s *asking) permissionKey(a *App, key tea.KeyPressMsg) tea.Cmd {
-	request := s.permissions[0]
+func (s *asking) permissionKey(a *App, key tea.KeyPressMsg, request *pb.PermissionRequest) tea.Cmd {
 	answer := func(word, reason string) tea.Cmd {
 		s.shownAt = a.now() // a second press is no second answer
 		return a.do(func(ctx context.Context) error {
@@ -152,8 +168,7 @@ func (s *asking) permissionKey(a *App, key tea.KeyPressMsg) tea.Cmd {
 	return nil
 }
 
-func (s *asking) questionKey(a *App, key tea.KeyPressMsg) tea.Cmd {
-	question := s.questions[0]
+func (s *asking) questionKey(a *App, key tea.KeyPressMsg, question *pb.Question) tea.Cmd {
 	answer := func(action pb.QuestionAction, content string) tea.Cmd {
 		s.shownAt = a.now()
 		filled := s.form
@@ -201,10 +216,10 @@ func (s *asking) view(width, height int, focused bool) []string {
 		count = fmt.Sprintf(" (1 of %d)", total)
 	}
 	var lines []string
-	if len(s.permissions) > 0 {
-		lines = s.permissionLines(width-2, count, focused)
+	if permission, question := s.current(); permission != nil {
+		lines = s.permissionLines(permission, width-2, count, focused)
 	} else {
-		lines = s.questionLines(width-2, count, focused)
+		lines = s.questionLines(question, width-2, count, focused)
 	}
 	if hidden := len(lines) - height; hidden > 0 { // the end says which keys answer
 		keep := max(height-1, 1)
@@ -216,8 +231,7 @@ func (s *asking) view(width, height int, focused bool) []string {
 	return lines
 }
 
-func (s *asking) permissionLines(width int, count string, focused bool) []string {
-	request := s.permissions[0]
+func (s *asking) permissionLines(request *pb.PermissionRequest, width int, count string, focused bool) []string {
 	call := s.calls[request.GetId()]
 	name := text.Line(call.GetName())
 	if name == "" {
@@ -257,8 +271,7 @@ func (s *asking) whole(request *pb.PermissionRequest) *pager {
 	return p
 }
 
-func (s *asking) questionLines(width int, count string, focused bool) []string {
-	question := s.questions[0]
+func (s *asking) questionLines(question *pb.Question, width int, count string, focused bool) []string {
 	head := text.Joined([]text.Span{
 		{Text: text.Line(question.GetSource()) + " asks" + count + ": ", Style: text.Yellow.And(text.Bold)},
 		{Text: text.Line(question.GetPrompt()), Style: text.None},

@@ -55,12 +55,12 @@ type chat struct {
 	cancel    context.CancelFunc
 	bell      bell
 
-	mu      sync.Mutex // protects told; held for a moment by the stream and by the screen
-	told    stateTold
-	outbox  []*pb.SendMessageRequest // messages on their way, the first one is being sent
-	waitFor string                   // a message to show once it is there
+	mu   sync.Mutex // protects told alone; held for a moment by the stream and by the screen
+	told stateTold
 
-	conversation *turnwire.Conversation // nil until it was read
+	outbox       []*pb.SendMessageRequest // messages on their way, the first one is being sent
+	waitFor      string                   // a message to show once it is there
+	conversation *turnwire.Conversation   // nil until it was read
 	list         transcript.List
 	queue        []*pb.SessionMessage
 	policies     map[string]pb.BusyPolicy

@@ -482,3 +482,28 @@ func TestACallIsShownWholeBeforeItIsAllowed(t *testing.T) {
 	d.press("esc", "y")
 	d.until("it is allowed", func() bool { return d.server.count() == 1 })
 }
+
+func TestARequestThatComesDoesNotTakeThePlaceOfAForm(t *testing.T) {
+	d := drive(t, "ses_1")
+	d.happens(&pb.SessionEvent{Kind: &pb.SessionEvent_QuestionAsked{QuestionAsked: &pb.QuestionAsked{Question: &pb.Question{
+		QuestionId: "q1", SessionId: "ses_1", Source: "painter", Prompt: "Which?",
+		Form: &pb.Question_Schema{Schema: &pb.SchemaForm{SchemaJson: `{"properties":{"name":{"type":"string"}}}`}},
+	}}}})
+	d.shows("painter asks")
+	d.press("ctrl+y")
+	d.clock = d.clock.Add(time.Second)
+	d.write("half a na")
+	d.happens(asks("p1"))
+	d.shows("(1 of 2)")
+	d.write("me")
+	d.shows("half a name")
+	d.press("enter", "y")
+	d.until("it is sent", func() bool { return d.server.count() == 1 })
+	if got := d.server.last().(*pb.AnswerQuestionRequest).GetContentJson(); got != `{"name":"half a name"}` {
+		t.Errorf("sent %s", got)
+	}
+	d.happens(&pb.SessionEvent{Kind: &pb.SessionEvent_QuestionAnswered{
+		QuestionAnswered: &pb.QuestionAnswered{QuestionId: "q1"},
+	}})
+	d.shows("tool p1")
+}

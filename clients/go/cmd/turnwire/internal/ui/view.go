@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -152,7 +153,7 @@ func (a *App) status(width int) string {
 		line = text.Faint.On(a.chat.lastCost())
 	}
 	if !a.chat.list.Following() {
-		return keepEnd(line, text.Faint.On("ctrl+end: to the end"), width)
+		return keepEnd(line, text.Faint.On(fmt.Sprintf("%d %% · ctrl+end: to the end", a.chat.list.Position())), width)
 	}
 	return line
 }

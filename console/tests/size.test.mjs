@@ -2,10 +2,10 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 
-import { lastAnswer, openConsole, say, startBrowser } from "./support/browser.mjs";
+import { lastAnswer, openConsole, startBrowser } from "./support/browser.mjs";
 import { Server } from "./support/server.mjs";
 
-const MESSAGES = 10_000;
+const MESSAGES = Number(process.env.MESSAGES ?? 10_000);
 
 let server, browser, close;
 before(async () => {
@@ -78,6 +78,9 @@ test("what a person reads stays in its place while older messages come before it
     const top = document.querySelector(".scroll").getBoundingClientRect().top;
     return [...document.querySelectorAll("article")].filter((one) => one.getBoundingClientRect().bottom > top + 20).map((one) => Number(/Number (\d+)\./.exec(one.innerText)[1]));
   });
+  await page.waitForFunction(() => [...document.querySelectorAll("article")].at(-1).innerText.includes("Number 449."));
+  await page.waitForFunction((frame) => frame.scrollHeight - frame.clientHeight - frame.scrollTop < 4, await page.locator(".scroll").elementHandle());
+  await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
   let before = (await numbers())[0];
   for (let n = 0; n < 400 && before > 0; n++) {
     await page.mouse.wheel(0, -400);
@@ -96,8 +99,9 @@ test("a flood of text is drawn without holding the page up", { timeout: 120_000 
   const { page, context, troubles } = await openConsole(browser, server.url, { hash: session });
   await page.getByText("Nothing was said yet.").waitFor();
   const paragraphs = Array.from({ length: 150 }, (_, n) => `## Part ${n}\n/words 40\n- one\n- two\n\n`).join("");
+  await server.send(session, `/rate 2000\n${paragraphs}\n/words 4000\nThe end.`);
+  await lastAnswer(page).getByText("lorem").first().waitFor();
   const frames = await countFrames(page);
-  await say(page, `/rate 2000\n${paragraphs}\n/words 4000\nThe end.`);
   await lastAnswer(page).getByText("The end.").waitFor({ timeout: 90_000 });
   const { messages } = await server.call("message.MessageService/ListMessages", { sessionId: session });
   console.log(`a flood of ${messages.at(-1).parts[0].text.text.length} characters: ${words(await frames())}`);

@@ -24,7 +24,7 @@ export class Markdown extends Component<Props> {
   override render({ text, growing, breaks = false }: Props): ComponentChild {
     const blocks = this.#blocks.update(text, growing);
     return (
-      <div class="md" dir="auto">
+      <div class="md">
         {blocks.map((block) => (
           <BlockView key={block.at} block={block} breaks={breaks} />
         ))}

@@ -121,5 +121,6 @@ function scrolling(table: HTMLTableElement): void {
 function finishBox(box: HTMLInputElement): void {
   if (box.type !== "checkbox") return box.remove();
   box.disabled = true;
+  box.closest("li")?.classList.add("task");
   box.setAttribute("aria-label", box.checked ? "done" : "to do");
 }

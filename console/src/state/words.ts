@@ -96,14 +96,14 @@ export function size(bytes: bigint | number): string {
   return n < 1000 ? `${n} B` : n < 1e6 ? `${(n / 1e3).toFixed(1)} kB` : `${(n / 1e6).toFixed(1)} MB`;
 }
 
+const CLOCK = new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit" });
+const DAY = new Intl.DateTimeFormat([], { day: "numeric", month: "short" });
+const DAY_AND_YEAR = new Intl.DateTimeFormat([], { day: "numeric", month: "short", year: "numeric" });
+
 /** A time, as short as it can be understood today. */
 export function when(ms: number, now = Date.now()): string {
   const time = new Date(ms);
   const today = new Date(now);
-  if (time.toDateString() === today.toDateString()) return time.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
-  return time.toLocaleDateString([], {
-    day: "numeric",
-    month: "short",
-    ...(time.getFullYear() === today.getFullYear() ? {} : { year: "numeric" }),
-  });
+  if (time.toDateString() === today.toDateString()) return CLOCK.format(time);
+  return (time.getFullYear() === today.getFullYear() ? DAY : DAY_AND_YEAR).format(time);
 }

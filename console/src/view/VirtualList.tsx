@@ -37,6 +37,9 @@ export class VirtualList extends Component<Props, { from: number; to: number }> 
   #frame: HTMLElement | null = null;
   #atEnd = true;
   #seeking = false;
+  /** Where the frame was, and how high its content, when it was looked at last. */
+  #top = 0;
+  #contentHeight = 0;
   #averages = { sum: 0, count: 0 };
 
   override componentDidMount(): void {
@@ -94,14 +97,14 @@ export class VirtualList extends Component<Props, { from: number; to: number }> 
     return -1;
   }
 
-  #height(id: string): number {
+  #heightOf(id: string): number {
     return this.#heights.get(id) ?? (this.#averages.count > 0 ? this.#averages.sum / this.#averages.count : ESTIMATE);
   }
 
   /** Pixels above a row. */
   #offset(index: number): number {
     let sum = 0;
-    for (let i = 0; i < index; i++) sum += this.#height(this.props.ids[i]!);
+    for (let i = 0; i < index; i++) sum += this.#heightOf(this.props.ids[i]!);
     return sum;
   }
 
@@ -113,12 +116,12 @@ export class VirtualList extends Component<Props, { from: number; to: number }> 
     let to = ids.length;
     if (top === Number.POSITIVE_INFINITY) {
       from = to;
-      for (let height = 0; from > 0 && height < room; ) height += this.#height(ids[--from]!);
+      for (let height = 0; from > 0 && height < room; ) height += this.#heightOf(ids[--from]!);
     } else {
       let at = 0;
-      while (from < ids.length && at + this.#height(ids[from]!) < top - BEYOND) at += this.#height(ids[from++]!);
+      while (from < ids.length && at + this.#heightOf(ids[from]!) < top - BEYOND) at += this.#heightOf(ids[from++]!);
       to = from;
-      while (to < ids.length && at < top + room) at += this.#height(ids[to++]!);
+      while (to < ids.length && at < top + room) at += this.#heightOf(ids[to++]!);
     }
     if (from === 0 && top !== Number.POSITIVE_INFINITY) this.props.onStart();
     if (from !== this.state.from || to !== this.state.to) this.setState({ from, to });
@@ -134,14 +137,17 @@ export class VirtualList extends Component<Props, { from: number; to: number }> 
       const id = node.dataset["id"]!;
       if (this.#nodes.get(id) !== node) continue;
       const height = entry.borderBoxSize[0]?.blockSize ?? node.offsetHeight;
-      const before = this.#height(id);
+      const before = this.#heightOf(id);
       if (height === this.#heights.get(id)) continue;
       if (!this.#heights.has(id)) this.#averages = { sum: this.#averages.sum + height, count: this.#averages.count + 1 };
       this.#heights.set(id, height);
       // A row that ends above the screen pushes what is in view by its difference.
       if (node.getBoundingClientRect().bottom <= top + 1) above += height - before;
     }
-    if (above !== 0 && !this.#atEnd && !this.#seeking) frame.scrollTop += above;
+    if (above !== 0 && !this.#atEnd && !this.#seeking) {
+      frame.scrollTop += above;
+      this.#note(frame);
+    }
     this.#settle();
     this.#scrolled();
   }
@@ -151,29 +157,37 @@ export class VirtualList extends Component<Props, { from: number; to: number }> 
     const first = before[0];
     const added = first === undefined ? -1 : this.props.ids.indexOf(first);
     if (added > 0) this.#frame!.scrollTop += this.#offset(added);
+    this.#note(this.#frame!);
     this.#window(this.#frame!.scrollTop);
   }
 
   #settle(): void {
     const frame = this.#frame;
-    if (frame && this.#atEnd) frame.scrollTop = frame.scrollHeight;
+    if (!frame || !this.#atEnd || this.#leftByPerson(frame)) return;
+    frame.scrollTop = frame.scrollHeight;
+    this.#note(frame);
+  }
+
+  /** Content that grows or shrinks never leaves the end; a person who scrolls up does, by however little. */
+  #leftByPerson(frame: HTMLElement): boolean {
+    const left = frame.scrollTop < this.#top - 1 && frame.scrollHeight >= this.#contentHeight;
+    if (left) this.#setAtEnd(false);
+    return left;
+  }
+
+  #note(frame: HTMLElement): void {
+    this.#top = frame.scrollTop;
+    this.#contentHeight = frame.scrollHeight;
   }
 
   #scrolled = (): void => {
     const frame = this.#frame;
     if (!frame || this.#seeking) return;
     const away = frame.scrollHeight - frame.clientHeight - frame.scrollTop;
-    if (away <= NEAR_END && this.state.to === this.props.ids.length) this.#setAtEnd(true);
+    if (this.#atEnd) this.#leftByPerson(frame);
+    else if (frame.scrollTop > this.#top && away <= NEAR_END && this.state.to === this.props.ids.length) this.#setAtEnd(true);
+    this.#note(frame);
     this.#window(this.#atEnd ? Number.POSITIVE_INFINITY : frame.scrollTop);
-  };
-
-  /** Only a person leaves the end: content that grows never does. */
-  #pushed = (): void => {
-    const frame = this.#frame!;
-    requestAnimationFrame(() => {
-      if (frame.scrollHeight - frame.clientHeight - frame.scrollTop > NEAR_END) this.#setAtEnd(false);
-      this.#scrolled();
-    });
   };
 
   #setFrame = (node: HTMLElement | null): void => void (this.#frame = node);
@@ -197,12 +211,12 @@ export class VirtualList extends Component<Props, { from: number; to: number }> 
       );
     }
     let below = 0;
-    for (let index = last; index < ids.length; index++) below += this.#height(ids[index]!);
+    for (let index = last; index < ids.length; index++) below += this.#heightOf(ids[index]!);
     return (
       <div
         class="scroll" role="log" aria-live="off" aria-label={label} tabIndex={0}
         ref={this.#setFrame}
-        onScroll={this.#scrolled} onWheel={this.#pushed} onTouchMove={this.#pushed} onKeyDown={this.#pushed} onPointerUp={this.#pushed}
+        onScroll={this.#scrolled}
       >
         <div class="column">
           <div style={{ height: `${this.#offset(first)}px` }} />

@@ -22,7 +22,7 @@ interface Props {
   label: string;
 }
 
-const ESTIMATE = 120; // pixels of a row that was never shown
+const ESTIMATE = 120; // pixels of a row before any was shown
 const BEYOND = 800; // pixels above and below the screen that exist too
 const NEAR_END = 48; // pixels from the end that still count as the end
 const AROUND = 12; // rows before and behind one that is sought
@@ -40,7 +40,8 @@ export class VirtualList extends Component<Props, { from: number; to: number }> 
   /** Where the frame was, and how high its content, when it was looked at last. */
   #top = 0;
   #contentHeight = 0;
-  #averages = { sum: 0, count: 0 };
+  /** Pixels of a row that was never shown: what the first rows had on average. It stays, or the rows above would move. */
+  #estimate = 0;
 
   override componentDidMount(): void {
     this.#frameSize.observe(this.#frame!);
@@ -98,7 +99,7 @@ export class VirtualList extends Component<Props, { from: number; to: number }> 
   }
 
   #heightOf(id: string): number {
-    return this.#heights.get(id) ?? (this.#averages.count > 0 ? this.#averages.sum / this.#averages.count : ESTIMATE);
+    return this.#heights.get(id) ?? (this.#estimate || ESTIMATE);
   }
 
   /** Pixels above a row. */
@@ -139,10 +140,12 @@ export class VirtualList extends Component<Props, { from: number; to: number }> 
       const height = entry.borderBoxSize[0]?.blockSize ?? node.offsetHeight;
       const before = this.#heightOf(id);
       if (height === this.#heights.get(id)) continue;
-      if (!this.#heights.has(id)) this.#averages = { sum: this.#averages.sum + height, count: this.#averages.count + 1 };
       this.#heights.set(id, height);
       // A row that ends above the screen pushes what is in view by its difference.
       if (node.getBoundingClientRect().bottom <= top + 1) above += height - before;
+    }
+    if (!this.#estimate && this.#heights.size > 0) {
+      this.#estimate = [...this.#heights.values()].reduce((sum, height) => sum + height, 0) / this.#heights.size;
     }
     if (above !== 0 && !this.#atEnd && !this.#seeking) {
       frame.scrollTop += above;

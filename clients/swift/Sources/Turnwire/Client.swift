@@ -110,9 +110,8 @@ public final class Client: Sendable {
                 return try await body(options(timeout: retries.attemptTimeout))
             } catch {
                 try Task.checkCancellation()
-                guard let failure = TurnwireError(any: error) else { throw error }
-                let isHopeless = failure.code != .unavailable && backoff.failuresInARow >= TurnwireError.connectionFailuresInARow
-                guard failure.isTransient, !isHopeless else { throw failure }
+                let failure = TurnwireError(any: error)
+                guard failure.isTransient, !backoff.isHopeless else { throw failure }
                 try await backoff.wait(after: failure)
             }
         }

@@ -77,6 +77,10 @@ extension Transport {
         let config = Config.defaults {
             $0.backoff.initial = retries.initialDelay
             $0.backoff.max = retries.maximumDelay
+            // A connection can die without a word; its streams would wait for ever, and calls would join them.
+            $0.connection.keepalive = .init(
+                time: retries.silence, timeout: retries.silence / 2, allowWithoutCalls: false
+            )
             if case .tls(let tls) = security, let name = tls.serverName { $0.http2.authority = name }
         }
         do {

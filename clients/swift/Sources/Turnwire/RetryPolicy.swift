@@ -12,12 +12,13 @@ public struct RetryPolicy: Sendable, Hashable {
     public var maximumDelay: Duration = .seconds(5)
     /// How long one try of a call may take. 30 seconds unless changed; nil for no limit.
     public var attemptTimeout: Duration? = .seconds(30)
-    /// How long a call is tried again, from its first failure on. 60 seconds unless changed; nil for ever. Watches go on
+    /// How long a call is tried again, from its first failure on. 20 seconds unless changed; nil for ever. Watches go on
     /// for ever.
-    public var patience: Duration? = .seconds(60)
-    /// How long a watch waits for an event, before it takes the connection for dead. The server sends something every 15
-    /// seconds. 45 seconds unless changed.
-    public var silence: Duration = .seconds(45)
+    public var patience: Duration? = .seconds(20)
+    /// How long a connection may be silent while something waits for it: then it is asked whether it lives, and closed
+    /// when half of that time later no answer has come. 20 seconds unless changed, for the server sends each watch something
+    /// every 15 seconds.
+    public var silence: Duration = .seconds(20)
 
     /// The policy with what is said above.
     public init() {}
@@ -28,6 +29,7 @@ struct Backoff {
     private let policy: RetryPolicy
     private let patience: Duration?
     private var failures = 0
+    private var oddFailures = 0
     private var giveUpAt: ContinuousClock.Instant?
 
     init(_ policy: RetryPolicy, patience: Duration?) {
@@ -38,9 +40,13 @@ struct Backoff {
     /// How many tries have failed in a row.
     var failuresInARow: Int { failures }
 
+    /// Too many tries in a row have failed in a way that is neither a server that is away nor an answer of one.
+    var isHopeless: Bool { oddFailures >= 8 }
+
     /// Notes that a try went well.
     mutating func reset() {
         failures = 0
+        oddFailures = 0
         giveUpAt = nil
     }
 
@@ -50,6 +56,7 @@ struct Backoff {
     mutating func wait(after error: TurnwireError) async throws {
         let now = ContinuousClock.now
         if giveUpAt == nil, let patience { giveUpAt = now + patience }
+        oddFailures = error.isOdd ? oddFailures + 1 : 0
         let pause = nextPause(atLeast: error.retryDelay)
         if let giveUpAt, now + pause > giveUpAt { throw error }
         try await Task.sleep(for: pause)
@@ -71,16 +78,13 @@ extension TurnwireError {
         switch code {
         case .unavailable, .deadlineExceeded: true
         case .resourceExhausted: retryDelay != nil
-        default: isOfConnection
+        default: isOdd
         }
     }
 
-    /// The connection broke, or something between client and server failed: no server of Turnwire said this.
-    var isOfConnection: Bool {
-        guard reason.isEmpty else { return false }
-        return [.unavailable, .unknown, .internalError, .cancelled, .deadlineExceeded, .aborted].contains(code)
+    /// Something between client and server failed, and no server of Turnwire said this. It may pass, as a connection that
+    /// breaks does, or come each time, as an answer does that is too large.
+    var isOdd: Bool {
+        reason.isEmpty && [.unknown, .internalError, .cancelled, .aborted].contains(code)
     }
-
-    /// Too many bytes, or something that no further try mends: it is of the connection, and would come again.
-    static let connectionFailuresInARow = 8
 }

@@ -68,13 +68,14 @@ public struct TurnwireError: Error, Sendable, Hashable {
         }
     }
 
-    /// Reads any error of a call; nil for one that is about the caller's own task.
-    init?(any error: any Error) {
+    /// Reads any error of a call whose own task was not cancelled: something else then ended the call.
+    init(any error: any Error) {
         switch error {
         case let error as TurnwireError: self = error
         case let error as RPCError: self.init(error)
-        case is CancellationError: return nil
-        default: self.init(code: .unavailable, message: "\(error)")
+        case is CancellationError: self.init(code: .unavailable, message: "the call was ended by its connection")
+        case let error as RuntimeError: self.init(code: .failedPrecondition, message: error.message)  // after close()
+        default: self.init(code: .unknown, message: "\(error)")
         }
     }
 }

@@ -23,7 +23,7 @@ do {
     var retries = RetryPolicy()
     retries.maximumDelay = .seconds(1)
     retries.attemptTimeout = .seconds(10)
-    retries.silence = .seconds(20)
+    retries.silence = .seconds(10)
     let client = try Client.connect(to: arguments[1], retries: retries)
     var events = 0
     var whole = 0

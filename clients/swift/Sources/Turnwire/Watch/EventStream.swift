@@ -37,8 +37,8 @@ final class EventStream {
             }
         }
         self.call = call
-        // A connection can die without a word. The server sends a heartbeat every 15 seconds.
-        watchdog = Task { [wait, silence = client.retries.silence] in
+        // The connection can live, with something between that lost the stream.
+        watchdog = Task { [wait, silence = client.retries.silence * 2] in
             while !Task.isCancelled {
                 let end = (wait.since ?? .now) + silence
                 guard end > .now else { return call.cancel() }

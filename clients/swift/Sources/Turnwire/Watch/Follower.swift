@@ -114,16 +114,12 @@ final class Follower {
         batch = .init()
         told = 0
         try Task.checkCancellation()
-        guard let failure = TurnwireError(any: error) else { throw error }
-        let isNew = backoff.failuresInARow == 0
-        let mayPass: Bool =
-            switch failure.code {
-            case .unavailable: true
-            case .unauthenticated: client.credentials?.changes == true && isNew
-            case .resourceExhausted: failure.retryDelay != nil
-            default: failure.isTransient && backoff.failuresInARow < TurnwireError.connectionFailuresInARow
-            }
-        guard mayPass else { throw failure }
+        let failure = TurnwireError(any: error)
+        // A token may have ended: the provider is asked for a new one, once.
+        let isNewToken = failure.code == .unauthenticated && backoff.failuresInARow == 0
+        let mayPass = failure.isTransient && !backoff.isHopeless
+        let mayGoOn = mayPass || (isNewToken && client.credentials?.changes == true)
+        guard mayGoOn else { throw failure }
         try await backoff.wait(after: failure)
     }
 }

@@ -163,3 +163,28 @@ func ExampleRender() {
 	// • one
 	// • two
 }
+
+func FuzzDocument(f *testing.F) {
+	f.Add("# a\n\n```go\nx\n```\n> q\n1. n\n| a | b |\n|---|---|\n| 1 | 2 |\n", 40, 7)
+	f.Add("\x1b]0;x\x07&#27;[31m<b>\x9b~~~\n`````\n\t\t- [x] \u202e", 1, 3)
+	f.Fuzz(func(t *testing.T, source string, columns, pieces int) {
+		columns, pieces = 1+(columns&0x7f), 1+(pieces&0x7)
+		hung := time.AfterFunc(5*time.Second, func() { panic(fmt.Sprintf("never laid out: %q in %d columns", source, columns)) })
+		defer hung.Stop()
+		var grown, once Document
+		for i := 1; i <= pieces; i++ {
+			grown.SetText(source[:len(source)*i/pieces])
+			grown.Lines(columns)
+		}
+		once.SetText(source)
+		lines := grown.Lines(columns)
+		if !slices.Equal(lines, once.Lines(columns)) {
+			t.Errorf("grown in %d pieces: %q, at once: %q", pieces, lines, once.Lines(columns))
+		}
+		for _, line := range lines {
+			if strings.ContainsFunc(styles.ReplaceAllString(line, ""), func(r rune) bool { return r < 0x20 || r >= 0x7f && r < 0xa0 }) {
+				t.Errorf("a control character in %q", line)
+			}
+		}
+	})
+}

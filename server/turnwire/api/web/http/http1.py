@@ -17,8 +17,15 @@ from turnwire.api.web.http.http2 import PREFACE, Http2
 from turnwire.api.web.http.limits import HEAD_SECONDS, IDLE_SECONDS, MAX_HEAD_BYTES, MAX_HEADERS, Connections
 
 _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+_NO_TUNNEL = b"HTTP/1.1 405 Method Not Allowed\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
+
+_OF_UPGRADES = frozenset({b"upgrade", b"http2-settings"})
+"""Headers, and words of `connection`, by which a client asks for another protocol."""
+
+_MAX_UPGRADES = 10
+"""Of requests that came in one piece; nobody asks so often before an answer."""
 
 _JOINED_BYTES = 65_536
 
@@ -119,11 +126,41 @@ class Http1(HttpToolsProtocol):
                     self._become_http2(data)
                 return
             self._first = None
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        self._read(data)
         if self._head_bytes is not None:
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES:
                 self._refuse(_TOO_LONG)
+
+    def _read(self, data: bytes) -> None:
+        for _ in range(_MAX_UPGRADES):
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                data = self._without_upgrade() + data[upgrade.args[0] :]
+            except httptools.HttpParserError:
+                self.send_400_response("Invalid HTTP request received.")
+                return
+            else:
+                return
+        self._refuse(_NO_TUNNEL)
+
+    def _without_upgrade(self) -> bytes:
+        """Returns the head of a request that asks for another protocol as one that does not, for a new parser.
+
+        Clients ask for HTTP/2 so, and the standard allows to stay. The parser stops behind such a head, and would lose
+        the body. A CONNECT asks so in any form.
+        """
+        lines = [b"%s %s HTTP/1.1" % (self.parser.get_method(), self.url)]
+        for name, value in self.headers:
+            if name == b"connection":
+                kept = [word for word in value.split(b",") if word.strip().lower() not in _OF_UPGRADES]
+                lines.append(b"connection: " + b",".join(kept))
+            elif name not in _OF_UPGRADES:
+                lines.append(name + b": " + value)
+        self.parser = httptools.HttpRequestParser(self)
+        return b"\r\n".join((*lines, b"", b""))
 
     def on_message_begin(self) -> None:
         """Begins to wait for the rest of a head."""
@@ -141,6 +178,8 @@ class Http1(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Begins to answer a request."""
         self._head_bytes = None
+        if self.parser.should_upgrade():
+            return  # see _without_upgrade
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         if size > MAX_HEAD_BYTES:
             self._refuse(_TOO_LONG)

@@ -231,12 +231,12 @@ class Http2(asyncio.Protocol):
                 headers.append((bytes(name), bytes(value)))
         if b":authority" in pseudo and not any(name == b"host" for name, _ in headers):
             headers.append((b"host", pseudo[b":authority"]))
-        path, _, query = pseudo[b":path"].partition(b"?")
+        path, _, query = pseudo.get(b":path", b"").partition(b"?")  # CONNECT has none
         assert self._transport is not None
         return {
             "type": "http",
             "http_version": "2",
-            "method": pseudo[b":method"].decode("latin-1"),
+            "method": pseudo.get(b":method", b"").decode("latin-1"),
             "path": path.decode("latin-1"),
             "raw_path": path,
             "query_string": query,

@@ -240,3 +240,38 @@ async def test_a_call_continues_the_trace_of_its_page(tmp_path: Path) -> None:
             await web.json("session.SessionService/GetSession", {"sessionId": "ses_0"}, traceparent=placed)
         span = traces.one("opencode.session.SessionService/GetSession")
     assert (span.trace_id, span.failed, span.attributes["rpc.response.status_code"]) == (trace, False, "NOT_FOUND")
+
+
+async def test_callers_without_a_right_certificate_get_no_answer(tmp_path: Path) -> None:
+    """With authorities of clients, the handshake fails without a certificate of theirs, also after a renewal."""
+    async with running_server(tmp_path, tls(tmp_path, client_ca=True) + MTLS + TOML) as server:
+        for pair in (None, AUTHORITY.issue("ci")):
+            context = ssl.create_default_context(cadata=AUTHORITY.pem.decode())
+            if pair is not None:
+                context.load_cert_chain(*pair.write(tmp_path, "foreign"))
+            for _ in range(2):
+                async with web_client(server.web_address, connector=aiohttp.TCPConnector(ssl=context)) as web:
+                    with pytest.raises((aiohttp.ClientError, OSError)):
+                        await web.json("server.ServerService/GetServerInfo", {})
+                AUTHORITY.issue("renewed").write(tmp_path, "server")
+
+
+async def test_a_stop_ends_streams_of_http2(tmp_path: Path) -> None:
+    """Each gets its last envelope, then the connection is closed with a word."""
+    async with (
+        running_server(tmp_path, TOML) as server,
+        http2_client(server.web_address) as client,
+    ):
+        body = envelope(0, WatchEventsRequest().SerializeToString())
+        kind = {"content-type": "application/connect+proto"}
+        watches = [client.begin("/opencode.event.EventService/WatchEvents", body, kind) for _ in range(3)]
+        while server.readings().watchers < 3:
+            await client.read_some()
+        stopping = asyncio.create_task(server.__aexit__(None, None, None))
+        for watch in watches:
+            last = list(envelopes((await client.answer(watch)).body))[-1]
+            assert (last.flags, json.loads(last.data)["error"]["code"]) == (END, "unavailable")
+        while await client.read_some():
+            pass
+        assert client.ended_by == 0
+        await stopping

@@ -4,7 +4,7 @@
 
 The service sends events here (POST), as Slack and its look-alikes do: an id, a channel, a user and a text. The bridge
 sends each as a message, and posts the answer, which it then edits while it grows. It stores nothing: the channel names
-the session and the event names the message, so what the service sends twice is stored once, over restarts too.
+the session and the event names the message, so what the service sends twice is answered once, over restarts too.
 """
 
 import hmac
@@ -19,6 +19,7 @@ from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from opencode.message.message_pb2 import DISPOSITION_DUPLICATE
 from opencode.session.session_pb2 import CreateSessionRequest, SessionSettings
 from opencode.session.session_pb2_grpc import SessionServiceStub
 from turnwire_client import BlockingClient, TurnwireError
@@ -52,22 +53,31 @@ class Bridge:
         self._name = cache(lambda user: chat.call("users.info", user=user)["user"]["real_name"])
         self._session = cache(self._session_of)
 
-    def answer(self, event_id: str, event: dict[str, str]) -> None:
+    def take(self, event_id: str, event: dict[str, str]) -> None:
+        """Answers an event; what goes wrong is told on standard error."""
+        try:
+            self._answer(event_id, event)
+        except (TurnwireError, OSError, LookupError, ValueError) as error:
+            print(f"event {event_id}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+
+    def _answer(self, event_id: str, event: dict[str, str]) -> None:
         """Sends the text of a person to the model, and its answer to the channel."""
         if event.get("type") != "message" or "user" not in event:
             return  # what the bridge itself posts has no user
         channel = event["channel"]
         settings = {"sender": event["user"], "sender_name": self._name(event["user"]), "request_id": f"chat-{event_id}"}
-        answer = self._client.ask(event["text"], self._session(channel), **settings)
         posted, edited, text = "", 0.0, ""
         try:
-            for piece in answer:
-                text += piece
-                if not posted:
-                    posted = self._chat.call("chat.postMessage", channel=channel, text=text)["ts"]
-                elif time.monotonic() - edited > EDIT_SECONDS:
-                    self._chat.call("chat.update", channel=channel, ts=posted, text=text)
-                    edited = time.monotonic()
+            with self._client.ask(event["text"], self._session(channel), **settings) as answer:
+                for piece in answer:
+                    if answer.accepted.disposition == DISPOSITION_DUPLICATE:
+                        return
+                    text += piece
+                    if not posted:
+                        posted = self._chat.call("chat.postMessage", channel=channel, text=text)["ts"]
+                    elif time.monotonic() - edited > EDIT_SECONDS:
+                        self._chat.call("chat.update", channel=channel, ts=posted, text=text)
+                        edited = time.monotonic()
         except TurnwireError as error:
             text += f" (failed: {error})"
         if posted:
@@ -87,13 +97,14 @@ def handler(bridge: Bridge, chat: Chat, pool: ThreadPoolExecutor) -> type[BaseHT
 
     class Events(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            size = int(self.headers.get("content-length") or 0)
+            length = self.headers.get("content-length", "")
+            size = int(length) if length.isdecimal() else MAX_EVENT_BYTES + 1
             known = hmac.compare_digest(self.headers.get("authorization", ""), f"Bearer {chat.secret}")
             status = 401 if not known else 413 if size > MAX_EVENT_BYTES else 200
             if status == 200:
                 try:
                     body = json.loads(self.rfile.read(size))
-                    pool.submit(bridge.answer, body["event_id"], body["event"])
+                    pool.submit(bridge.take, body["event_id"], body["event"])
                 except (ValueError, KeyError, TypeError):
                     status = 400
             self.send_response(status)

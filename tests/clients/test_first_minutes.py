@@ -184,6 +184,11 @@ def bridging(served: str, api: str) -> Iterator[str]:
 def deliver(bridge: str, event_id: str, secret: str = SECRET, **event: str) -> int:
     """Delivers an event as the service does, and returns the status of the answer."""
     body = json.dumps({"event_id": event_id, "event": {"type": "message", "channel": "C1", **event}}).encode()
+    return post(bridge, body, secret)
+
+
+def post(bridge: str, body: bytes, secret: str = SECRET) -> int:
+    """Sends bytes to the bridge and returns the status of the answer."""
     request = Request(bridge, body, {"authorization": f"Bearer {secret}", "content-type": "application/json"})
     try:
         with urlopen(request, timeout=10) as answer:
@@ -205,6 +210,7 @@ async def test_bridge_lets_people_talk_under_their_names(served: str) -> None:
             assert await asyncio.to_thread(deliver, bridge, "E2", user="U2", text="Bonjour.") == 200
             await asyncio.to_thread(service.until_posted, "Hello 世界, how are you?", "Bonjour.")
             assert deliver(bridge, "E3", secret="wrong", user="U1", text="Let me in.") == 401
+            assert post(bridge, b"{") == post(bridge, b"[]") == 400
             assert deliver(bridge, "E4", text="posted by the bridge itself") == 200
             assert deliver(bridge, "E5", user="U2", text="/error refused") == 200
             with service.changed:
@@ -215,6 +221,7 @@ async def test_bridge_lets_people_talk_under_their_names(served: str) -> None:
             assert await asyncio.to_thread(deliver, bridge, "E6", user="U1", text="Again.") == 200
             with service.changed:
                 assert service.changed.wait_for(lambda: "Again." in service.posts.values(), PATIENCE_SECONDS)
+    assert list(service.posts.values()).count("Bonjour.") == 1
     async with connect(served) as client:
         sessions = await client.sessions.ListSessions(ListSessionsRequest(labels={"chat.channel": "C1"}))
         [session] = sessions.sessions

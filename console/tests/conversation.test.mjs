@@ -86,6 +86,7 @@ test("a message that is sent while a turn runs waits, and can be edited, moved a
     assert.deepEqual(messages.map((message) => message.parts[0].text.text), ["second", "changed"]);
     await page.getByRole("button", { name: "Stop" }).click();
     await lastAnswer(page).getByText("changed", { exact: true }).waitFor();
+    assert.equal(await page.getByRole("button", { name: "Newest" }).count(), 0, "the list is still at its end");
   });
 });
 

@@ -102,6 +102,7 @@ test("nothing that a model writes runs, loads or looks like the page", async () 
     await page.evaluate(() => document.querySelectorAll(".md details:not([open]) > summary").forEach((summary) => summary.click()));
     const top = await page.locator(".scroll").evaluate((frame) => {
       frame.dispatchEvent(new WheelEvent("wheel"));
+      frame.dispatchEvent(new WheelEvent("wheel"));
       frame.scrollTop -= frame.clientHeight * 0.8;
       return frame.scrollTop;
     });

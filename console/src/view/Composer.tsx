@@ -21,7 +21,7 @@ const drafts = new Map<string, { text: string; files: readonly Attachment[] }>()
 /** Files of one message together; the server's own limit is 32 MiB. */
 const MOST_BYTES = 24 * 1024 * 1024;
 
-export function Composer({ sessionId, live }: { sessionId: string; live: LiveConversation | null }) {
+export function Composer({ sessionId, live, onSent }: { sessionId: string; live: LiveConversation | null; onSent?: () => void }) {
   const area = useRef<HTMLTextAreaElement>(null);
   const chooser = useRef<HTMLInputElement>(null);
   const [text, setText] = useState(() => drafts.get(sessionId)?.text ?? "");
@@ -43,6 +43,7 @@ export function Composer({ sessionId, live }: { sessionId: string; live: LiveCon
     const sent = await sendMessage(sessionId, text, files, running ? how : BusyPolicy.QUEUE, live?.activeTurn ?? "", modelOfNew.value);
     setBusy(false);
     if (!sent) return;
+    onSent?.();
     drafts.delete(sessionId);
     setText("");
     setFiles([]);

@@ -88,7 +88,7 @@ export function ConversationView({ sessionId }: { sessionId: string }) {
         )}
         <div class="gutter">
           <TurnFailure live={live} />
-          {!live.deleted && <Composer key={sessionId} sessionId={sessionId} live={live} />}
+          {!live.deleted && <Composer key={sessionId} sessionId={sessionId} live={live} onSent={() => list?.toEnd()} />}
         </div>
       </div>
     </main>

@@ -25,6 +25,7 @@ interface Props {
 const ESTIMATE = 120; // pixels of a row before any was shown
 const BEYOND = 800; // pixels above and below the screen that exist too
 const NEAR_END = 48; // pixels from the end that still count as the end
+const TOUCH_MS = 3000; // for how long a list goes on scrolling after it was touched
 const AROUND = 12; // rows before and behind one that is sought
 const SEEK_ROUNDS = 3; // frames: one to draw it, one to measure what is around it, one to be right
 
@@ -37,9 +38,11 @@ export class VirtualList extends Component<Props, { from: number; to: number }> 
   #frame: HTMLElement | null = null;
   #atEnd = true;
   #seeking = false;
-  /** Where the frame was, and how high its content, when it was looked at last. */
+  /** Where the frame was, and how far down it could be, when it was looked at last. */
   #top = 0;
-  #contentHeight = 0;
+  #max = 0;
+  /** When a person did something in the list last. */
+  #touched = Number.NEGATIVE_INFINITY;
   /** Pixels of a row that was never shown: what the first rows had on average. It stays, or the rows above would move. */
   #estimate = 0;
 
@@ -173,14 +176,17 @@ export class VirtualList extends Component<Props, { from: number; to: number }> 
 
   /** Content that grows or shrinks never leaves the end; a person who scrolls up does, by however little. */
   #leftByPerson(frame: HTMLElement): boolean {
-    const left = frame.scrollTop < this.#top - 1 && frame.scrollHeight >= this.#contentHeight;
+    const max = frame.scrollHeight - frame.clientHeight;
+    const left = frame.scrollTop < this.#top - 1 && max >= this.#max && performance.now() - this.#touched < TOUCH_MS;
     if (left) this.#setAtEnd(false);
     return left;
   }
 
+  #touch = (): void => void (this.#touched = performance.now());
+
   #note(frame: HTMLElement): void {
     this.#top = frame.scrollTop;
-    this.#contentHeight = frame.scrollHeight;
+    this.#max = frame.scrollHeight - frame.clientHeight;
   }
 
   #scrolled = (): void => {
@@ -219,7 +225,7 @@ export class VirtualList extends Component<Props, { from: number; to: number }> 
       <div
         class="scroll" role="log" aria-live="off" aria-label={label} tabIndex={0}
         ref={this.#setFrame}
-        onScroll={this.#scrolled}
+        onScroll={this.#scrolled} onWheel={this.#touch} onTouchMove={this.#touch} onKeyDown={this.#touch} onPointerDown={this.#touch}
       >
         <div class="column">
           <div style={{ height: `${this.#offset(first)}px` }} />

@@ -15,6 +15,6 @@ mkdir -p "$folder/stubs"
     connectrpc/conformance/v1/config.proto connectrpc/conformance/v1/server_compat.proto \
     connectrpc/conformance/v1/service.proto)
 
-PYTHONPATH=$folder/stubs "$folder/connectconformance" --mode server --parallel 2 --max-servers 2 \
+PYTHONPATH=$folder/stubs "$folder/connectconformance" --mode server --parallel 2 --max-servers 1 \
     --conf "$root/.ci/conformance/features.yaml" --known-failing "@$root/.ci/conformance/known_failing.txt" -- \
     "$root/.venv/bin/python" "$root/.ci/conformance/server.py"

@@ -25,7 +25,7 @@ CodecName = Literal["proto", "json"]
 CODECS: tuple[CodecName, ...] = ("proto", "json")
 
 IN_THREAD_BYTES = 32_768
-"""Longer answers become JSON beside the event loop: that takes a millisecond for each ten kilobytes or so."""
+"""Longer answers become JSON beside the event loop: that takes up to a millisecond for each ten kilobytes."""
 
 _MAX_PROBLEM = 200
 

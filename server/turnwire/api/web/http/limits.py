@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import resource
 import socket
 from typing import Any, Protocol
 
@@ -40,8 +41,11 @@ class Connections:
     """The open connections of one listener."""
 
     def __init__(self, max_connections: int) -> None:
-        """Takes how many there may be."""
-        self._max = max_connections
+        """Takes how many there may be.
+
+        They are never more than half of the files that the process may open: the database and gRPC need some too.
+        """
+        self._max = min(max_connections, max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
         self._transports: dict[Connection, asyncio.Transport] = {}
 
     def __len__(self) -> int:

@@ -5,6 +5,7 @@ Its packages are downloaded, so this runs only with TURNWIRE_TEST_TYPESCRIPT=1.
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -92,6 +93,34 @@ def test_client_against_a_real_server(tmp_path: Path) -> None:
         )
     assert "\n# fail 0\n" in printed
     assert "# SKIP" not in printed
+
+
+README_PRELUDE = """
+import { Client, Conversation, Tool, TurnwireError, connect, sharedWatch, tool } from "../../src/node.js";
+declare const client: Client, conversation: Conversation, signal: AbortSignal, weather: Tool;
+declare const sessionId: string, text: string, tenant: string, subject: string;
+declare function draw(message: unknown): void;
+declare function showConnection(state: unknown): void;
+declare function confirm(title: string): Promise<boolean>;
+declare function forget(sessionId: string): void;
+"""
+"""What the README's examples take from around them."""
+
+
+def test_readme_is_true() -> None:
+    """Its examples compile strictly, each in its own scope behind the imports."""
+    blocks = re.findall(r"^```ts\n(.*?)^```", (CLIENT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    assert blocks
+    code = README_PRELUDE
+    for block in blocks:
+        lines = [line for line in block.splitlines() if not line.startswith("import ")]
+        code += "\n".join(["{", *lines, "}", ""])
+    folder = CLIENT / "dist/readme"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / "readme.ts").write_text(code)
+    options = ["--strict", "--target", "es2022", "--module", "nodenext", "--lib", "es2023,dom,dom.iterable"]
+    run("npx", "tsc", "--noEmit", *options, str(folder / "readme.ts"))
 
 
 def test_package_is_complete(tmp_path: Path) -> None:

@@ -31,8 +31,8 @@ export interface CallOptions {
 
 /** Options of `runTools`. */
 export interface RunToolsOptions extends CallOptions {
-  /** Claims each call before it runs it. Absent: this is the only client that has the tools. */
-  lease?: LeaseOptions;
+  /** How calls are claimed before they run. False: not at all, because no other client has the tools. */
+  lease?: LeaseOptions | false;
   /** Hears of what went wrong around a call, such as a result that could not be stored. */
   onError?: (error: TurnwireError) => void;
 }

@@ -11,21 +11,25 @@ import type { CallTransport } from "./transport.js";
 
 /** How calls are claimed, so that of several clients one runs them. */
 export interface LeaseOptions {
-  /** The name of this client, to show to people; at most 128 characters. */
-  holder: string;
+  /** The name of this client, to show to people; at most 128 characters. "@turnwire/client" if absent. */
+  holder?: string;
   /** How long a claim lasts unless it is renewed, in milliseconds: 1,000 to 3,600,000; 60,000 if absent. */
   durationMs?: number;
 }
 
 /** Options of a tool runner. */
 export interface ToolRunnerOptions {
-  /** Claims each call before it runs it. Absent: this is the only client that has the tools. */
-  lease?: LeaseOptions;
+  /** How calls are claimed before they run. False: not at all, because no other client has the tools. */
+  lease?: LeaseOptions | false;
   /** Hears of what went wrong around a call, such as a result that could not be stored. The runner goes on. */
   onError?: (error: TurnwireError, call: ToolCallState) => void;
   /** Ends it: calls that run are told by their own signal. */
   signal: AbortSignal;
 }
+
+const LEASE_MS = 60_000;
+/** Lines of a log are sent together: the first one waits for so long. */
+const LOG_MS = 250;
 
 /** Settled and gone: nothing more to do for the call. */
 const OVER: ReadonlySet<string> = new Set(["TOOL_CALL_ALREADY_SETTLED", "TOOL_CALL_NOT_FOUND", "SESSION_NOT_FOUND", "LEASE_LOST"]);
@@ -76,12 +80,12 @@ export class ToolRunner {
   }
 
   async #run(sessionId: string, call: ToolCallState, tool: Tool, controller: AbortController): Promise<void> {
-    const lease = new Lease(this.#service, this.#options.lease, sessionId, call.id, controller);
+    const lease = new Lease(this.#service, this.#options.lease ?? {}, sessionId, call.id, controller);
     try {
       if (!(await lease.claim())) return;
       const result = await resultOf(tool, sessionId, call, controller.signal, lease);
       if (controller.signal.aborted) return await lease.release();
-      lease.stopRenewing();
+      await lease.finish();
       const request = { sessionId, toolCallId: call.id, leaseId: lease.id, ...result };
       await this.#submit(request, controller.signal);
     } catch (thrown) {
@@ -112,11 +116,11 @@ export class ToolRunner {
   };
 }
 
-/** The claim of one call; without options it claims nothing. */
+/** The claim of one call; with false for options it claims nothing. */
 class Lease {
   id = "";
   readonly #service: ServiceClient<typeof ToolService>;
-  readonly #options: LeaseOptions | undefined;
+  readonly #options: LeaseOptions | false;
   readonly #call: { sessionId: string; toolCallId: string };
   readonly #controller: AbortController;
   #lines: string[] = [];
@@ -124,7 +128,7 @@ class Lease {
 
   constructor(
     service: ServiceClient<typeof ToolService>,
-    options: LeaseOptions | undefined,
+    options: LeaseOptions | false,
     sessionId: string,
     toolCallId: string,
     controller: AbortController,
@@ -138,7 +142,7 @@ class Lease {
   /** Returns whether the call may be run. */
   async claim(): Promise<boolean> {
     if (!this.#options) return true;
-    const { holder } = this.#options;
+    const { holder = "@turnwire/client" } = this.#options;
     try {
       const request = { ...this.#call, holder, duration: this.#duration };
       const { lease } = await this.#service.claimToolCall(request, { signal: this.#controller.signal });
@@ -146,15 +150,25 @@ class Lease {
     } catch (thrown) {
       const error = TurnwireError.from(thrown);
       if (error.reason === "LEASE_HELD" || OVER.has(error.reason)) return false; // its end will be told
+      if (error.code === "unimplemented") return true; // a server without leases
       throw error;
     }
-    this.#renewLater();
+    this.#renewIn(this.#milliseconds / 2);
     return true;
   }
 
-  /** Adds a line to the log, with the next renewal. */
+  /** Adds a line to the log, with a renewal that comes soon. Lines that come too fast are left out. */
   log(line: string): void {
-    if (this.id !== "" && this.#lines.length < 100) this.#lines.push(line);
+    if (this.#timer === undefined || this.#lines.length >= 100) return;
+    this.#lines.push(line);
+    if (this.#lines.length === 1) this.#renewIn(LOG_MS);
+  }
+
+  /** Sends the lines that were not sent yet, and renews no more: the result follows. */
+  async finish(): Promise<void> {
+    const left = this.#lines.length > 0;
+    this.stopRenewing();
+    if (left) await this.#renew();
   }
 
   /** Gives the call back. */
@@ -169,13 +183,18 @@ class Lease {
     this.#timer = undefined;
   }
 
+  get #milliseconds(): number {
+    return (this.#options && this.#options.durationMs) || LEASE_MS;
+  }
+
   get #duration(): { seconds: bigint; nanos: number } {
-    const milliseconds = this.#options?.durationMs ?? 60_000;
+    const milliseconds = this.#milliseconds;
     return { seconds: BigInt(Math.floor(milliseconds / 1000)), nanos: (milliseconds % 1000) * 1_000_000 };
   }
 
-  #renewLater(): void {
-    this.#timer = setTimeout(() => void this.#renew(), (this.#options?.durationMs ?? 60_000) / 2);
+  #renewIn(milliseconds: number): void {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => void this.#renew(), milliseconds);
   }
 
   async #renew(): Promise<void> {
@@ -188,7 +207,9 @@ class Lease {
       const error = TurnwireError.from(thrown);
       if (OVER.has(error.reason)) return this.#controller.abort(error);
     }
-    if (this.#timer !== undefined && !this.#controller.signal.aborted) this.#renewLater();
+    if (this.#timer !== undefined && !this.#controller.signal.aborted) {
+      this.#renewIn(this.#lines.length > 0 ? LOG_MS : this.#milliseconds / 2);
+    }
   }
 }
 

@@ -13,7 +13,7 @@ export interface ToolContext {
   readonly call: ToolCallState;
   /** Aborts when the call ends otherwise: its turn was aborted, another client gave the result, or the client closes. */
   readonly signal: AbortSignal;
-  /** Adds a line to the log of the call, for people. It is sent while the call is leased; without a lease nowhere. */
+  /** Adds a line to the log of the call, for people. Without a lease it goes nowhere. */
   log(line: string): void;
 }
 

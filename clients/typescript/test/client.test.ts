@@ -185,18 +185,23 @@ for (const [name, isThere, connected] of transports) {
       const look = tool({
         name: "look",
         description: "Looks.",
-        run: () => `seen ${++runs}`,
+        run: (_, { log }) => {
+          log("looking");
+          return `seen ${++runs}`;
+        },
       });
       const { sessionId } = await client.send({ text: "/tool look {}", tools: [look] });
       const live = client.follow(sessionId);
       const isOpen = () => live.conversation.messages.some(({ parts }) => parts.some(isReady));
       await untilHeld(live.conversation, isOpen);
       const one = new AbortController();
-      const lease = { holder: "a test" };
-      const both = [1, 2].map(() => client.runTools(sessionId, [look], { signal: one.signal, lease }));
+      const both = [1, 2].map(() => client.runTools(sessionId, [look], { signal: one.signal }));
       await untilHeld(live.conversation, () => live.conversation.status === SessionStatus.IDLE);
       assert.equal(runs, 1);
       assert.match(textOf(live.conversation), /seen 1/);
+      const calls = live.conversation.messages.flatMap(({ parts }) => parts.map(({ content }) => content));
+      const logs = calls.flatMap((content) => (content.case === "toolUse" ? content.value.logs : []));
+      assert.deepEqual(logs, ["looking"]);
       one.abort();
       await Promise.all(both);
       client.close();

@@ -92,10 +92,10 @@ test("search finds a message in another session and leads to it", async () => {
     await page.keyboard.press("Enter");
     await page.getByRole("heading", { name: "Where it is" }).waitFor();
     await page.locator(".message.found").getByText("seagull").waitFor();
-    assert.ok(await page.locator(".message.found").evaluate((node) => {
-      const box = node.getBoundingClientRect();
-      return box.top >= 0 && box.bottom <= innerHeight;
-    }));
+    await page.waitForFunction(() => {
+      const box = document.querySelector(".message.found").getBoundingClientRect();
+      return box.top >= 0 && box.bottom <= innerHeight && document.activeElement.matches(".message.found");
+    });
   });
 });
 

@@ -12,6 +12,7 @@ import { announcement } from "./app.js";
 import { askToSignIn, follow, isRefused } from "./connection.js";
 import { frames } from "./frames.js";
 import { markSeen } from "./seen.js";
+import { sessionsMayTry } from "./sessions.js";
 
 export class LiveConversation {
   /** Grows with each frame that shows something else. Read it to be drawn again. */
@@ -41,6 +42,7 @@ export class LiveConversation {
     this.#conversation = this.#followed.conversation;
     this.link.value = this.#followed.state;
     this.#followed.onState((state) => {
+      if (state.phase === "live" && this.link.value.phase !== "live") sessionsMayTry();
       this.link.value = state;
       if (state.phase === "closed" && isRefused(state.error)) askToSignIn();
     });

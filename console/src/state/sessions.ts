@@ -74,6 +74,9 @@ export function put(session: SessionInfo): void {
   live?.list.flush();
 }
 
+/** The server answers again: the list need not wait for its next try. */
+export const sessionsMayTry = (): void => live?.retryNow();
+
 /** Follows all sessions from now on, anew when the caller changed. */
 export function keepSessions(): void {
   live?.close();

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from google.protobuf.json_format import ParseDict
 from opencode.event.event_pb2 import WatchEventsResponse
 from opencode.event.session_event_pb2 import SessionEvent
 from opencode.message.content_pb2 import PART_STATUS_STREAMING, Part, SessionMessage
+from tests.support.servers.authority import Authority
 from tests.support.servers.serving import serving
 
 ROOT = Path(__file__).parents[2]
@@ -203,15 +205,35 @@ def served(tmp_path: Path) -> Iterator[str]:
         yield address
 
 
+@pytest.fixture
+def secured(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """What names a server with TLS that asks for a token."""
+    folder = tmp_path / "secured"
+    folder.mkdir()
+    authority = Authority("Swift tests")
+    authority.issue("server").write(folder, "server")
+    roots = folder / "roots.pem"
+    roots.write_bytes(authority.pem)
+    create = [sys.executable, "-m", "turnwire", "token", "create", "--subject", "swift", "--role", "writer"]
+    made = subprocess.run(create, cwd=folder, check=True, capture_output=True, text=True, timeout=60)
+    config = '[tls]\ncert = "server.pem"\nkey = "server.key"\n[auth]\nmethods = ["token"]\n'
+    with serving(folder, config) as address:
+        yield {
+            "TURNWIRE_SECURE_ADDRESS": address,
+            "TURNWIRE_SECURE_ROOTS": str(roots),
+            "TURNWIRE_SECURE_TOKEN": made.stdout.strip(),
+        }
+
+
 @pytest.mark.skipif(os.environ.get("TURNWIRE_TEST_SWIFT") != "1", reason="downloads packages: TURNWIRE_TEST_SWIFT=1")
 @pytest.mark.skipif(shutil.which("swift") is None, reason="not installed: swift")
 @pytest.mark.timeout(3600)
-def test_swift_client(served: str) -> None:
-    """Its own tests pass: the fold vectors, and everything against a real server."""
+def test_swift_client(served: str, secured: dict[str, str]) -> None:
+    """Its own tests pass: the fold vectors, and everything against real servers."""
     done = subprocess.run(
         ["swift", "test"],
         cwd=PACKAGE,
-        env={**os.environ, "TURNWIRE_ADDRESS": served},
+        env={**os.environ, **secured, "TURNWIRE_ADDRESS": served},
         check=False,
         capture_output=True,
         text=True,

@@ -94,7 +94,7 @@ test("search finds a message in another session and leads to it", async () => {
     await page.locator(".message.found").getByText("seagull").waitFor();
     await page.waitForFunction(() => {
       const box = document.querySelector(".message.found").getBoundingClientRect();
-      return box.top >= 0 && box.bottom <= innerHeight && document.activeElement.matches(".message.found");
+      return box.top >= document.querySelector(".scroll").getBoundingClientRect().top && box.bottom <= innerHeight && document.activeElement.matches(".message.found");
     });
   });
 });

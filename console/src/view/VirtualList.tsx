@@ -26,6 +26,7 @@ const ESTIMATE = 120; // pixels of a row before any was shown
 const BEYOND = 800; // pixels above and below the screen that exist too
 const NEAR_END = 48; // pixels from the end that still count as the end
 const TOUCH_MS = 3000; // for how long a list goes on scrolling after it was touched
+const ABOVE = 8; // pixels above a row that was sought
 const AROUND = 12; // rows before and behind one that is sought
 const SEEK_ROUNDS = 3; // frames: one to draw it, one to measure what is around it, one to be right
 
@@ -74,7 +75,7 @@ export class VirtualList extends Component<Props, { from: number; to: number }> 
   }
 
   /** Brings a row into view. Answers its element once it exists; null when the list has no such row. */
-  async show(id: string, where: "start" | "nearest" = "start"): Promise<HTMLElement | null> {
+  async show(id: string): Promise<HTMLElement | null> {
     const index = this.props.ids.indexOf(id);
     if (index < 0) return null;
     this.#setAtEnd(false);
@@ -84,7 +85,8 @@ export class VirtualList extends Component<Props, { from: number; to: number }> 
       if (!this.#nodes.has(id)) this.setState({ from: Math.max(0, index - AROUND), to: Math.min(this.props.ids.length, index + AROUND) });
       await new Promise((resolve) => requestAnimationFrame(resolve));
       node = this.#nodes.get(id);
-      node?.scrollIntoView({ block: where });
+      // Not scrollIntoView: it would move the page around the list, too.
+      if (node) this.#frame!.scrollTop += node.getBoundingClientRect().top - this.#frame!.getBoundingClientRect().top - ABOVE;
     }
     this.#seeking = false;
     this.#scrolled();

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,10 +58,12 @@ def served(folder: Path) -> Iterator[tuple[str, str]]:
     try:
         web = process.stderr.readline().rsplit(maxsplit=1)[-1]
         assert web.startswith("http://"), web
-        yield announced_address(process.stderr), web
+        address = announced_address(process.stderr)
+        threading.Thread(target=process.stderr.read, daemon=True).start()  # a full pipe would stop it
+        yield address, web
     finally:
         process.terminate()
-        process.communicate(timeout=10)
+        process.wait(timeout=10)
 
 
 @pytest.fixture(scope="module", autouse=True)

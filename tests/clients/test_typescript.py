@@ -59,11 +59,14 @@ def served(folder: Path) -> Iterator[tuple[str, str]]:
         web = process.stderr.readline().rsplit(maxsplit=1)[-1]
         assert web.startswith("http://"), web
         address = announced_address(process.stderr)
-        threading.Thread(target=process.stderr.read, daemon=True).start()  # a full pipe would stop it
+        reader = threading.Thread(target=process.stderr.read)  # a full pipe would stop it
+        reader.start()
         yield address, web
     finally:
         process.terminate()
         process.wait(timeout=10)
+        reader.join()
+        process.stderr.close()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -8,7 +8,7 @@ from opencode.event.session_event_pb2 import SessionEvent
 from opencode.message.content_pb2 import PART_STATUS_COMPLETE, PART_STATUS_STREAMING
 from opencode.message.message_pb2 import SendMessageRequest
 from opencode.tool.tool_pb2 import ToolCallState
-from tests.support.clients.conversation import Watch, ask, displayed, messages_of, model, tool, watching
+from tests.support.clients.conversation import Watch, ask, displayed, messages_of, model, new_session, tool, watching
 from tests.support.models.scripts import APIS, Call, Say, answer
 from tests.support.oracles.fold import SessionFold, comparable
 from tests.support.servers.provider import ProviderServer
@@ -40,13 +40,13 @@ def configuration(api: str, provider: ProviderServer) -> str:
     return rules if api == "offline" else f"[providers.mine]\nkind = '{api}'\nbase_url = '{provider.base_url}'\n{rules}"
 
 
-def request(api: str) -> SendMessageRequest:
+def request(api: str, session_id: str) -> SendMessageRequest:
     """Returns the message that the model answers with the calls."""
     tools = [tool("count", NUMBER), tool("send", NUMBER), tool("banned", NUMBER)]
     if api == "offline":
         script = "\n".join(["I try.", *(f"/tool {call.name} {call.arguments}" for call in CALLS), "/step", "I see."])
-        return ask(script, model=model("echo"), tools=tools)
-    return ask("go", model=model("m", "mine"), tools=tools)
+        return ask(script, session_id, model=model("echo"), tools=tools)
+    return ask("go", session_id, model=model("m", "mine"), tools=tools)
 
 
 def story(events: list[SessionEvent]) -> list[tuple[str, int, str]]:
@@ -76,9 +76,11 @@ async def test_the_end_of_a_call_tells_whether_it_is_refused(api: str, tmp_path:
         if api in APIS:
             provider.enqueue(answer(api, Say("I try."), *CALLS))
         async with running_server(tmp_path, configuration(api, provider)) as server, connect(server.address) as client:
-            accepted = await client.messages.SendMessage(request(api))
-            fold = SessionFold(accepted.session_id)
-            async with watching(client, accepted.session_id, fold, after_sequence=0) as watch:
+            session_id = await new_session(client)
+            fold = SessionFold(session_id)
+            async with watching(client, session_id, fold, after_sequence=0) as watch:
+                await watch.until_kind("caught_up")  # what is replayed later may show a call as it is then
+                accepted = await client.messages.SendMessage(request(api, session_id))
                 await watch.until_kind("permission_asked")
                 told = story(watch.events)
                 await assert_never_pending(watch, refused=range(1, 5))

@@ -136,7 +136,7 @@ async def test_end_marker_alone_is_no_answer(client: Client, provider: ProviderS
 
 
 async def test_answer_has_a_size(tmp_path: Path, provider: ProviderServer) -> None:
-    """One that never ends is ended; what came is kept."""
+    """One that never ends is ended; what came is kept, a read of at most 16 events beyond the limit."""
     toml = (
         f'[limits]\nmax_answer_bytes = 1000\n[providers.mine]\nkind = "openai_chat"\nbase_url = "{provider.base_url}"\n'
     )
@@ -145,4 +145,4 @@ async def test_answer_has_a_size(tmp_path: Path, provider: ProviderServer) -> No
         accepted = await client.messages.SendMessage(ask("hello", model=MINE))
         ended = (await turn_ended(client, accepted)).turn_ended.turn
         assert ended.failure.reason == "PROVIDER_STREAM_FAILED"
-        assert len(words_of(await answer_to(client, accepted))) == 1100
+        assert 1000 < len(words_of(await answer_to(client, accepted))) <= 1000 + 16 * 100

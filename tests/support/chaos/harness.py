@@ -30,7 +30,7 @@ from tests.support.servers.process import ServerProcess
 from tests.support.servers.running import Client, connect
 from tests.support.vectors.holding import compared
 
-LAST_SECONDS = 30
+LAST_SECONDS = 90
 """What a program has to find the end, once the network is calm."""
 
 

@@ -36,7 +36,7 @@ OPTIONS = [
 def has_ended(held: Holding) -> bool:
     """Returns whether the last message is answered and the session rests."""
     messages = held.messages()
-    if not messages or held.waiting() or held.status != SESSION_STATUS_IDLE:
+    if held.needs_reread or not messages or held.waiting() or held.status != SESSION_STATUS_IDLE:
         return False
     last = messages[-1]
     ended = last.type == MESSAGE_TYPE_ASSISTANT and last.status == MESSAGE_STATUS_COMPLETE

@@ -8,6 +8,7 @@ import base64
 import binascii
 import re
 from collections.abc import Mapping
+from string import whitespace
 from typing import NamedTuple
 
 from google.protobuf.message import Message
@@ -46,6 +47,9 @@ CONTENT_TYPES: Mapping[str, Form] = {
     "application/grpc-web-text": Form("proto", is_text=True),
     "application/grpc-web-text+proto": Form("proto", is_text=True),
 }
+
+_MAX_PIECES = 100
+"""Of base64 in one request; clients send one, or one for the head of a message and one for the message."""
 
 _TRAILERS = 0x80
 """Flag of the last envelope."""
@@ -88,7 +92,9 @@ async def _message(serving: Serving, form: Form, exchange: Exchange, sent: str) 
 
 def _from_text(text: bytes) -> bytes:
     """Returns the bytes of base64 that may have padding in its middle, because pieces were encoded one by one."""
-    pieces = re.split(rb"(?<==)(?=[^=])", b"".join(text.split()))
+    dense = text.translate(None, whitespace.encode())
+    # the last piece has what is left, and is refused for padding in its middle
+    pieces = re.split(rb"(?<==)(?=[^=])", dense, maxsplit=_MAX_PIECES - 1)
     return b"".join(base64.b64decode(piece, validate=True) for piece in pieces)
 
 

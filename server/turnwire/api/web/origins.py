@@ -68,7 +68,7 @@ class Origins:
         if self._checks_host and host not in self._hosts and not _is_of_this_machine(host):
             return f"this server is not reached as {host!r:.100}: add its origin to web.allowed_origins"
         origin = exchange.header("origin")
-        if origin is None or self._allows(origin) or urlsplit(origin.lower()).netloc == host:
+        if origin is None or self._allows(origin) or _host_of(origin) == host:
             return ""
         return f"pages of {origin!r:.100} may not call this server: add the origin to web.allowed_origins"
 
@@ -98,6 +98,14 @@ class Origins:
         if self._allows_all:
             return (("access-control-allow-origin", EVERY_ORIGIN),)
         return (("access-control-allow-origin", origin), ("vary", "origin"))
+
+
+def _host_of(origin: str) -> str | None:
+    """Returns the name and port of an origin; None if it has none."""
+    try:
+        return urlsplit(origin.lower()).netloc or None
+    except ValueError:  # of no form that a browser writes
+        return None
 
 
 def _is_of_this_machine(host: str) -> bool:

@@ -31,6 +31,7 @@ def asked(**headers: str) -> Exchange:
         ([], "", None, False),
         ([], "[", None, False),
         ([], "127.0.0.1:8080", "null", False),
+        ([], "127.0.0.1:8080", "http://[", False),
         ([APP], "app.example", None, True),
         ([APP], "127.0.0.1:8080", APP, True),
         ([APP], "127.0.0.1:8080", "HTTPS://APP.example", True),

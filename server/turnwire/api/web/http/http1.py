@@ -89,6 +89,10 @@ class Http1(HttpToolsProtocol):
         """Runs while no request is being answered: until the next one begins, then until its head is whole."""
         self._head_bytes: int | None = None
         """Of the head that is being read; None between the heads."""
+        self._rest_bytes = 0
+        """Of what came behind the last piece of a body: extensions of chunks, and trailers, which the parser keeps."""
+        self._has_moved = False
+        """Whether something other than that has come."""
         self._first: bytes | None = b""
         """The beginning of the connection, while it may be that of HTTP/2."""
 
@@ -127,11 +131,13 @@ class Http1(HttpToolsProtocol):
                 return
             self._first = None
         self._unset_keepalive_if_required()
+        self._has_moved = False
         self._read(data)
         if self._head_bytes is not None:
             self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES:
-                self._refuse(_TOO_LONG)
+        self._rest_bytes = 0 if self._has_moved else self._rest_bytes + len(data)
+        if max(self._head_bytes or 0, self._rest_bytes) > MAX_HEAD_BYTES:
+            self._refuse(_TOO_LONG)
 
     def _read(self, data: bytes) -> None:
         for _ in range(_MAX_UPGRADES):
@@ -170,7 +176,9 @@ class Http1(HttpToolsProtocol):
             self._wait(HEAD_SECONDS)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Takes a header."""
+        """Takes a header. Trailers are read by nobody, and must not become headers of a request that runs."""
+        if self._head_bytes is None:
+            return
         if len(self.headers) >= MAX_HEADERS:
             raise httptools.HttpParserError("too many headers")
         super().on_header(name, value)
@@ -178,6 +186,7 @@ class Http1(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Begins to answer a request."""
         self._head_bytes = None
+        self._has_moved = True
         if self.parser.should_upgrade():
             return  # see _without_upgrade
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
@@ -189,11 +198,13 @@ class Http1(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """Takes a piece of a body, unless its request was refused."""
+        self._has_moved = True
         if self.cycle is not None:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         """Takes the end of a request, unless it was refused."""
+        self._has_moved = True
         if self.cycle is not None:
             super().on_message_complete()
 

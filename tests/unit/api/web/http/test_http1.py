@@ -140,3 +140,27 @@ async def test_nothing_that_is_sent_raises(changes: list[tuple[int, int]], cuts:
     await asyncio.sleep(0)
     connection.connection_lost(None)
     await asyncio.gather(*state.tasks)
+
+
+CHUNKED = b"POST /a HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n"
+
+
+async def test_endless_trailers_close_the_connection() -> None:
+    """The parser keeps them whole, and no bound of a head or a body counts them."""
+    connection, wire, state = connected()
+    connection.data_received(CHUNKED + b"0\r\nx: ")
+    for _ in range(40):
+        connection.data_received(b"a" * 1000)
+    assert wire.is_closed
+    connection.connection_lost(None)
+    await asyncio.gather(*state.tasks)
+
+
+async def test_trailers_do_not_become_headers() -> None:
+    """A proxy that takes credentials out of headers leaves trailers as they are."""
+    connection, _wire, state = connected()
+    connection.data_received(CHUNKED + b"0\r\n")
+    connection.data_received(b"turnwire-tenant: b\r\nauthorization: Bearer x\r\n\r\n")
+    await asyncio.gather(*state.tasks)
+    assert [name for name, _ in connection.headers] == [b"host", b"transfer-encoding"]
+    connection.connection_lost(None)

@@ -9,7 +9,7 @@ from typing import Any
 
 import httptools
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from turnwire.api.web.caller import PEER
@@ -93,6 +93,8 @@ class Http1(HttpToolsProtocol):
         """Of what came behind the last piece of a body: extensions of chunks, and trailers, which the parser keeps."""
         self._has_moved = False
         """Whether something other than that has come."""
+        self._running: RequestResponseCycle | None = None
+        """What is being answered; later requests of the connection wait for it."""
         self._first: bytes | None = b""
         """The beginning of the connection, while it may be that of HTTP/2."""
 
@@ -111,7 +113,11 @@ class Http1(HttpToolsProtocol):
         self._wait(HEAD_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Ends what the connection had."""
+        """Ends what the connection had: all its requests, of which uvicorn knows the last one."""
+        for cycle in (self._running, *(cycle for cycle, _ in self.pipeline)):
+            if cycle is not None and not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
         self._all.remove(self)
         self._stop_waiting()
         self._unset_keepalive_if_required()
@@ -195,6 +201,10 @@ class Http1(HttpToolsProtocol):
             return
         self._stop_waiting()
         super().on_headers_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def on_body(self, body: bytes) -> None:
         """Takes a piece of a body, unless its request was refused."""

@@ -164,3 +164,18 @@ async def test_trailers_do_not_become_headers() -> None:
     await asyncio.gather(*state.tasks)
     assert [name for name, _ in connection.headers] == [b"host", b"transfer-encoding"]
     connection.connection_lost(None)
+
+
+async def test_requests_ahead_of_the_last_one_end_with_the_connection() -> None:
+    """A stream before a request that waits for its turn would run for ever."""
+    connection, _wire, state = connected()
+    connection.data_received(b"POST /a HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\nh")
+    await asyncio.sleep(0)
+    connection.cycle.more_body = False  # its body has come, and it goes on
+    running = connection.cycle
+    waiting = asyncio.create_task(asyncio.wait_for(running.receive(), 1))
+    connection.parser.feed_data(b"iGET /b HTTP/1.1\r\nhost: a\r\n\r\n")
+    connection.connection_lost(None)
+    assert running.disconnected
+    await waiting
+    await asyncio.gather(*state.tasks)

@@ -40,6 +40,9 @@ STREAM_WINDOW_BYTES = 262_144
 
 CONNECTION_WINDOW_BYTES = 4 * STREAM_WINDOW_BYTES
 
+HEADER_TABLE_BYTES = 4096
+"""What is remembered of the headers of answers to shorten later ones; as much as a client takes by default."""
+
 MAX_RESETS = 500
 """Requests that a client may begin and reset on one connection, more than those that it lets end."""
 
@@ -184,6 +187,9 @@ class Http2(asyncio.Protocol):
             case StreamReset():
                 self._note_reset(event.stream_id or 0)
             case WindowUpdated() | RemoteSettingsChanged():
+                # a client may offer gigabytes of memory; what is remembered here is looked through for each header
+                encoder = self._http2.encoder
+                encoder.header_table_size = min(encoder.header_table_size, HEADER_TABLE_BYTES)
                 for stream in self._streams.values():
                     stream.widen()
             case ConnectionTerminated():

@@ -7,6 +7,8 @@ from typing import Any, cast
 import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
+from h2.events import ResponseReceived
+from h2.settings import SettingCodes, Settings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -120,3 +122,20 @@ async def test_no_request_begins_after_the_shutdown() -> None:
     assert not wire.is_closed
     await asyncio.gather(*tasks)
     assert wire.is_closed
+
+
+async def test_a_client_does_not_choose_how_much_is_remembered() -> None:
+    """Headers of answers are looked up in what was sent before: a large table costs memory, and each answer time."""
+    connection, wire, tasks = connected()
+    client = H2Connection(H2Configuration(client_side=True))
+    client.local_settings = Settings(client=True, initial_values={SettingCodes.HEADER_TABLE_SIZE: 2**31})
+    client.decoder.max_allowed_table_size = 2**31
+    client.initiate_connection()
+    pseudo = [(":method", "POST"), (":path", "/a"), (":scheme", "http"), (":authority", "localhost")]
+    client.send_headers(1, pseudo, end_stream=True)
+    connection.data_received(client.data_to_send())
+    await asyncio.gather(*tasks)
+    events = client.receive_data(wire.written)
+    assert any(isinstance(event, ResponseReceived) for event in events)
+    assert client.decoder.header_table_size <= 4096
+    connection.connection_lost(None)

@@ -5,6 +5,7 @@ or `Gate.stream`, and writes answers or the status of a `CallFailed` in its own 
 caller has been admitted.
 """
 
+import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
@@ -63,6 +64,10 @@ class UnaryMethod(NamedTuple):
     """Returns the request. Raises DecodeError."""
     run: Callable[[Principal, Any], Awaitable[Message | bytes]]
     """The service's method."""
+    max_request_bytes: int | None = None
+    """Longer requests are refused; None leaves it to the listener."""
+    beside_bytes: int | None = None
+    """Requests from this size on are parsed beside the event loop; None if that never takes long."""
 
 
 class StreamingMethod(NamedTuple):
@@ -75,6 +80,8 @@ class StreamingMethod(NamedTuple):
     """The service's method; its generator is always closed."""
     max_request_bytes: int | None = None
     """Longer requests are refused; None leaves it to the listener. A listener may keep them as long as the stream."""
+    beside_bytes: int | None = None
+    """As of `UnaryMethod`."""
 
 
 class Gate:
@@ -111,7 +118,7 @@ class Gate:
         call = _Call(method.name, self._observer, self._stranger_lines)
         with call.log_outcome():
             principal = await self._admit(method.name, method.least_role, caller, call)
-            request = _parsed(method.parse, data)
+            request = await _parsed(method, data)
             call.note_session(request)
             answer = await method.run(principal, request)
             call.note_session(answer)
@@ -136,9 +143,7 @@ class Gate:
         call = _Call(method.name, self._observer, self._stranger_lines)
         with call.log_outcome():
             principal = await self._admit(method.name, method.least_role, caller, call)
-            if method.max_request_bytes is not None and len(data) > method.max_request_bytes:
-                raise InvalidRequest.of("request", f"is larger than {method.max_request_bytes} bytes", "TOO_LONG")
-            request = _parsed(method.parse, data)
+            request = await _parsed(method, data)
             call.note_session(request)
             async with contextlib.aclosing(method.run(principal, request)) as answers:
                 async for answer in answers:
@@ -187,9 +192,13 @@ class _Refused(CallFailed):
     """The caller was not identified, or sends too much; that is logged already, within a limit."""
 
 
-def _parsed(parse: Callable[[bytes], Any], data: bytes) -> Any:
+async def _parsed(method: UnaryMethod | StreamingMethod, data: bytes) -> Any:
+    if method.max_request_bytes is not None and len(data) > method.max_request_bytes:
+        raise InvalidRequest.of("request", f"is larger than {method.max_request_bytes} bytes", "TOO_LONG")
     try:
-        return parse(data)
+        if method.beside_bytes is not None and len(data) >= method.beside_bytes:
+            return await asyncio.to_thread(method.parse, data)
+        return method.parse(data)
     except DecodeError:
         raise InvalidRequest.of("request", "its bytes are not a message of this method") from None
 

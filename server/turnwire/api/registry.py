@@ -39,6 +39,9 @@ MAX_WATCH_REQUEST_BYTES = 131_072
 """Of streams that only read: twice the names of as many sessions as one of them may watch. gRPC keeps the bytes of a
 request as long as its stream, so without a bound thousands of watches of one caller would fill the memory."""
 
+MAX_OPEN_REQUEST_BYTES = 65_536
+"""Of methods that are open to everybody: their requests say nearly nothing, and reading a long one takes time."""
+
 
 class Service(NamedTuple):
     """A service. Its servicer has a method of the name of each method of the contract.
@@ -58,7 +61,8 @@ class Service(NamedTuple):
         name, least_role = method.full_name, LEAST_ROLE[method.full_name]
         parse, run = GetMessageClass(method.input_type).FromString, getattr(self.servicer, method.name)
         if not method.server_streaming:
-            return UnaryMethod(name, least_role, parse, run)
+            is_open = least_role is Role.NOBODY
+            return UnaryMethod(name, least_role, parse, run, MAX_OPEN_REQUEST_BYTES if is_open else None)
         only_reads = least_role is Role.READER
         return StreamingMethod(name, least_role, parse, run, MAX_WATCH_REQUEST_BYTES if only_reads else None)
 

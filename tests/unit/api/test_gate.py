@@ -303,3 +303,12 @@ async def test_a_tenant_that_sends_too_much_fills_no_log() -> None:
     assert (codes, len(failed), service.principals) == ({code_pb2.RESOURCE_EXHAUSTED}, 100, [])
     assert 0 < len(lines) <= 2 * LINES_A_SECOND
     assert {(line["event"], line["cause"]) for line in lines} == {("caller_refused", "requests of tenant acme")}
+
+
+async def test_a_long_request_to_a_method_with_short_ones_is_not_parsed() -> None:
+    """What is open to everybody is asked for in a few bytes."""
+    parsed: list[bytes] = []
+    method = one(Service(), parsed.append)._replace(max_request_bytes=4)
+    with pytest.raises(CallFailed) as failed:
+        await somebodys_gate().unary(method, bytes(5), CALLER)
+    assert failed.value.status.code == code_pb2.INVALID_ARGUMENT and not parsed

@@ -25,7 +25,8 @@ CodecName = Literal["proto", "json"]
 CODECS: tuple[CodecName, ...] = ("proto", "json")
 
 IN_THREAD_BYTES = 32_768
-"""Longer answers become JSON beside the event loop: that takes up to a millisecond for each ten kilobytes."""
+"""Longer answers become JSON beside the event loop, and longer requests are read from it there: that takes up to a
+millisecond for each ten kilobytes of an answer, and ten for those of a request of small values."""
 
 _MAX_PROBLEM = 200
 
@@ -65,7 +66,8 @@ def routes_of(services: Iterable[Service]) -> Mapping[str, Route]:
 
 def _route(descriptor: MethodDescriptor, method: UnaryMethod | StreamingMethod) -> Route:
     only_reads = descriptor.GetOptions().idempotency_level == MethodOptions.NO_SIDE_EFFECTS
-    as_json = method._replace(parse=partial(_from_json, GetMessageClass(descriptor.input_type)))
+    parse = partial(_from_json, GetMessageClass(descriptor.input_type))
+    as_json = method._replace(parse=parse, beside_bytes=IN_THREAD_BYTES)
     return Route(method, as_json, GetMessageClass(descriptor.output_type), only_reads)
 
 

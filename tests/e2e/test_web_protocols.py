@@ -275,3 +275,23 @@ async def test_a_stop_ends_streams_of_http2(tmp_path: Path) -> None:
             pass
         assert client.ended_by == 0
         await stopping
+
+
+async def test_connections_count_before_their_handshake(tmp_path: Path) -> None:
+    """Those that never begin it would take all files that the process may open."""
+    few = TOML.replace("[web]", "[web]\nmax_connections = 3")
+    async with running_server(tmp_path, tls(tmp_path) + few) as server:
+        host, port = server.web_address[8:].rsplit(":", 1)
+        opened = [await asyncio.open_connection(host, int(port)) for _ in range(5)]
+        waiting = [asyncio.create_task(reader.read()) for reader, _ in opened]
+        done, held = await asyncio.wait(waiting, timeout=2)
+        assert (len(done), len(held)) == (2, 3)
+        for task in waiting:
+            task.cancel()
+        for _, writer in opened:
+            writer.close()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        await asyncio.sleep(0.1)
+        context = ssl.create_default_context(cadata=AUTHORITY.pem.decode())
+        async with web_client(server.web_address, connector=aiohttp.TCPConnector(ssl=context)) as web:
+            assert (await web.json("server.ServerService/GetServerInfo", {})).status == 200

@@ -3,8 +3,9 @@
 import asyncio
 import logging
 import socket
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import timedelta
+from functools import partial
 from typing import NamedTuple
 
 from uvicorn.config import Config
@@ -15,6 +16,7 @@ from turnwire.api.web.app import WebApplication
 from turnwire.api.web.console import Console
 from turnwire.api.web.encoding.codecs import routes_of
 from turnwire.api.web.http.certificates import WebCertificates
+from turnwire.api.web.http.handshake import Handshake
 from turnwire.api.web.http.http1 import Http1
 from turnwire.api.web.http.limits import IDLE_SECONDS, Connections
 from turnwire.api.web.origins import Origins
@@ -114,12 +116,14 @@ class WebServer:
         )
         config.load()
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: Http1(config, self._state, {}, loop, all_connections=self._connections),
-            sock=self._socket,
-            backlog=_BACKLOG,
-            ssl=None if self._certificates is None else self._certificates.context(),
-        )
+
+        def plain() -> Http1:
+            return Http1(config, self._state, {}, loop, all_connections=self._connections)
+
+        make: Callable[[], asyncio.Protocol] = plain
+        if self._certificates is not None:
+            make = partial(Handshake, self._certificates.context(), plain, self._connections, loop)
+        self._server = await loop.create_server(make, sock=self._socket, backlog=_BACKLOG)
 
     async def stop(self, grace: timedelta) -> None:
         """Refuses new calls, and cancels running ones that do not end within the grace period. Idempotent.

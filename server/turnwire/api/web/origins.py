@@ -45,6 +45,9 @@ ANSWER_HEADERS = (
 )
 """What pages of other origins may read."""
 
+_ELSEWHERE = ("cross-site", "same-site")
+"""Of `sec-fetch-site`: a browser that loads a picture or a script for a page of elsewhere names no origin."""
+
 _PREFLIGHT_SECONDS = 7200
 """How long browsers remember a preflight; the longest that Chromium takes."""
 
@@ -68,6 +71,8 @@ class Origins:
         if self._checks_host and host not in self._hosts and not _is_of_this_machine(host):
             return f"this server is not reached as {host!r:.100}: add its origin to web.allowed_origins"
         origin = exchange.header("origin")
+        if origin is None and exchange.header("sec-fetch-site") in _ELSEWHERE and not self._allows_all:
+            return "pages of other sites may not call this server without telling their origin"
         if origin is None or self._allows(origin) or _host_of(origin) == host:
             return ""
         return f"pages of {origin!r:.100} may not call this server: add the origin to web.allowed_origins"

@@ -62,3 +62,20 @@ def test_only_an_allowed_page_is_named_in_the_answer() -> None:
     assert dict(origins.headers(asked(origin="https://evil.example"))) == {"vary": "origin"}
     assert dict(origins.preflight(asked(origin="https://evil.example"))) == {"vary": "origin"}
     assert dict(Origins(["*"], checks_host=True).headers(asked(origin=APP)))["access-control-allow-origin"] == "*"
+
+
+@pytest.mark.parametrize(
+    ("allowed", "site", "may_call"),
+    [
+        ([], "none", True),
+        ([], "same-origin", True),
+        ([], "same-site", False),
+        ([], "cross-site", False),
+        ([APP], "cross-site", False),
+        (["*"], "cross-site", True),
+    ],
+)
+def test_pages_of_elsewhere_do_not_load_calls_as_pictures(allowed: Collection[str], site: str, may_call: bool) -> None:
+    """A browser names no origin then, and a call by GET would be carried out."""
+    called = asked(**{"host": "127.0.0.1:8080", "sec-fetch-site": site})
+    assert (Origins(allowed, checks_host=True).problem(called) == "") == may_call

@@ -27,6 +27,10 @@ _OF_UPGRADES = frozenset({b"upgrade", b"http2-settings"})
 _MAX_UPGRADES = 10
 """Of requests that came in one piece; nobody asks so often before an answer."""
 
+_MAX_WAITING = 100
+"""Requests of one connection that wait for the answer before them. Reading stops behind them, but one piece of what was
+read has room for thousands, each of which takes a hundred times its bytes."""
+
 _JOINED_BYTES = 65_536
 
 
@@ -199,6 +203,8 @@ class Http1(HttpToolsProtocol):
         if size > MAX_HEAD_BYTES:
             self._refuse(_TOO_LONG)
             return
+        if len(self.pipeline) >= _MAX_WAITING:
+            raise httptools.HttpParserError("too many requests before an answer")
         self._stop_waiting()
         super().on_headers_complete()
 

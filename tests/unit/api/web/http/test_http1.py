@@ -179,3 +179,12 @@ async def test_requests_ahead_of_the_last_one_end_with_the_connection() -> None:
     assert running.disconnected
     await waiting
     await asyncio.gather(*state.tasks)
+
+
+async def test_thousands_of_requests_in_one_piece_close_the_connection() -> None:
+    """Behind an answer that nobody reads they would fill the memory: 40 MB of a quarter of a megabyte."""
+    connection, wire, state = connected()
+    connection.data_received(b"GET / HTTP/1.1\r\n\r\n" * 14_000)
+    assert wire.is_closed and len(connection.pipeline) <= 100
+    connection.connection_lost(None)
+    await asyncio.gather(*state.tasks)

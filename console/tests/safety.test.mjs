@@ -115,6 +115,16 @@ test("nothing that a model writes runs, loads or looks like the page", async () 
   await context.close();
 });
 
+test("text that is nested too deeply for the parser is shown as it was written", async () => {
+  const session = await server.session("deep");
+  await server.ask(session, `${">".repeat(5000)}deep`);
+  await server.ask(session, "last");
+  const { page, context, troubles } = await look(session);
+  await page.locator("article.answer").last().waitFor({ timeout: 5000 });
+  assert.deepEqual(troubles, []);
+  await context.close();
+});
+
 test("titles, names of senders, tools and files are text", async () => {
   const attack = '"><img src=x onerror=hacked()>';
   const session = await server.session(attack);

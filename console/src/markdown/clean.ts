@@ -48,7 +48,7 @@ purify.addHook("uponSanitizeAttribute", (node, data) => {
  * expect of what they typed.
  */
 export function nodesOf(source: string, breaks: boolean): DocumentFragment {
-  const html = marked.parse(source, { breaks }) as string;
+  const html = htmlOf(source, breaks);
   const fragment = purify.sanitize(html, {
     RETURN_DOM_FRAGMENT: true,
     ALLOWED_TAGS: TAGS,
@@ -70,6 +70,15 @@ export function nodesOf(source: string, breaks: boolean): DocumentFragment {
   for (const box of fragment.querySelectorAll("input")) finishBox(box);
   for (const block of fragment.querySelectorAll("p, ul, ol, h3, blockquote, td, th, summary")) block.setAttribute("dir", "auto");
   return fragment;
+}
+
+/** Nesting of some thousands is too deep for the parser, and must not take the page down: it is shown as it was written. */
+function htmlOf(source: string, breaks: boolean): string {
+  try {
+    return marked.parse(source, { breaks }) as string;
+  } catch {
+    return `<p>${escaped(source)}</p>`;
+  }
 }
 
 function pictureWords(image: HTMLImageElement): Node {

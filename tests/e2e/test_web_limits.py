@@ -122,13 +122,16 @@ async def test_broken_envelopes_get_a_last_envelope(web: WebClient, body: bytes,
 
 
 async def test_wrong_types_and_verbs_are_told(web: WebClient) -> None:
-    """The answer names what would be right."""
+    """The answer names what would be right, in a header for programs and in a line for people."""
     wrong = await web.send(f"{SESSIONS}/CreateSession", b"{}", content_type="text/plain")
     assert (wrong.status, "application/json" in wrong.headers["accept-post"]) == (415, True)
+    assert b"application/json" in wrong.body
     stream = await web.send(WATCH, b"{}", **JSON)
     assert (stream.status, "application/connect+json" in stream.headers["accept-post"]) == (415, True)
     verb = await web.send(f"{SESSIONS}/CreateSession", b"{}", verb="PUT", **JSON)
-    assert (verb.status, verb.headers["allow"]) == (405, "POST")
+    assert (verb.status, verb.headers["allow"], verb.body) == (405, "POST", b"this method is called by POST\n")
+    head = await web.send(f"{SESSIONS}/CreateSession", verb="HEAD")
+    assert (head.status, head.body) == (405, b"")
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,9 @@ class WebApplication:
         if exchange.method in ("GET", "HEAD"):
             await self._console.answer(exchange)
         else:
-            await exchange.answer(405, [("allow", "GET, HEAD")])
+            await _tell(
+                exchange, 405, ("allow", "GET, HEAD"), "there is no method here; a call is a POST to /SERVICE/METHOD"
+            )
 
 
 async def _call(serving: Serving, route: Route, exchange: Exchange) -> None:
@@ -93,7 +95,8 @@ async def _call(serving: Serving, route: Route, exchange: Exchange) -> None:
         await connect_unary.serve_get(serving, route, exchange)
         return
     if exchange.method != "POST":
-        await exchange.answer(405, [("allow", "GET, POST" if takes_get else "POST")])
+        allowed = "GET, POST" if takes_get else "POST"
+        await _tell(exchange, 405, ("allow", allowed), f"this method is called by {allowed.replace(', ', ' or ')}")
         return
     content_type = _content_type(exchange)
     if content_type in grpc_web.CONTENT_TYPES:
@@ -103,7 +106,14 @@ async def _call(serving: Serving, route: Route, exchange: Exchange) -> None:
     elif not is_stream and content_type in connect_unary.CONTENT_TYPES:
         await connect_unary.serve_post(serving, route, connect_unary.CONTENT_TYPES[content_type], exchange)
     else:
-        await exchange.answer(415, [("accept-post", ", ".join(_STREAM_TYPES if is_stream else _UNARY_TYPES))])
+        types = ", ".join(_STREAM_TYPES if is_stream else _UNARY_TYPES)
+        await _tell(exchange, 415, ("accept-post", types), f"the content-type of this method is one of {types}")
+
+
+async def _tell(exchange: Exchange, status: int, header: tuple[str, str], problem: str) -> None:
+    """Answers what is no call of any protocol, also in words for people."""
+    body = b"" if exchange.method == "HEAD" else f"{problem}\n".encode()
+    await exchange.answer(status, [header, ("content-type", "text/plain; charset=utf-8")], body)
 
 
 async def _refuse(exchange: Exchange, code: int, message: str, http_status: int | None = None) -> None:

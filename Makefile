@@ -149,12 +149,16 @@ generate-clients: $(VENV)/dev ## Writes the stubs of the clients in clients/ fro
 vectors: $(VENV)/dev ## Writes clients/vectors/ from the event streams of a server.
 	@$(BIN)/python -m tests.support.vectors
 
+NEEDS_NODE := command -v npm >/dev/null || { echo "Building the console needs Node 20.19 or newer with npm, and none was found." \
+	"A server needs no build: server/turnwire/console/ has the built page." >&2; exit 1; }
 # npm installs only when the lock file changed; the same sources give the same bytes.
 console/node_modules/.package-lock.json: console/package-lock.json console/package.json
+	@$(NEEDS_NODE)
 	@cd console && npm ci --no-audit --no-fund --silent
 	@touch $@
 
 console: console/node_modules/.package-lock.json ## Builds the web page into server/turnwire/console/. Needs Node 20.19 or newer.
+	@$(NEEDS_NODE)
 	@cd console && npm run --silent check && npm run --silent build
 
 # The fixed contract never changes. This target exists to show how the image was made, and to make it again if its

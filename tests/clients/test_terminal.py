@@ -154,7 +154,7 @@ def test_one_static_file(program: str) -> None:
     assert "CGO_ENABLED=0" in listed.stdout
     assert b"ld-linux" not in Path(program).read_bytes()[:4096]
     version = subprocess.run([program, "--version"], check=True, capture_output=True, text=True)
-    assert version.stdout == "turnwire 1.2.3\n"
+    assert version.stdout == "turnwire-terminal 1.2.3\n"
 
 
 @pytest.mark.parametrize(

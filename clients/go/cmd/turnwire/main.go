@@ -54,7 +54,7 @@ func run(arguments []string) int {
 	case err != nil:
 		return fail(wrongUsage, err)
 	case set.version:
-		fmt.Println("turnwire", version)
+		fmt.Println("turnwire-terminal", version)
 		return left
 	}
 	client, err := set.dial()
@@ -98,6 +98,6 @@ func greet(ctx context.Context, client *turnwire.Client, sessionID string) error
 
 // fail tells what is wrong in one line, and returns the exit code.
 func fail(code int, err error) int {
-	fmt.Fprintln(os.Stderr, "turnwire: "+text.Line(err.Error()))
+	fmt.Fprintln(os.Stderr, "turnwire-terminal: "+text.Line(err.Error()))
 	return code
 }

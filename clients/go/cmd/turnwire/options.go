@@ -15,9 +15,9 @@ import (
 	turnwire "github.com/turnwire/turnwire/clients/go"
 )
 
-const help = `turnwire is Turnwire in a terminal: sessions, conversations, approvals.
+const help = `turnwire-terminal is Turnwire in a terminal: sessions, conversations, approvals.
 
-Usage: turnwire [options]
+Usage: turnwire-terminal [options]
 
   --address HOST:PORT  the server (TURNWIRE_TARGET; 127.0.0.1:50051 unless set)
   --session ID         the session to open first
@@ -30,7 +30,7 @@ Usage: turnwire [options]
   --tenant NAME        the tenant to act for, as an admin (TURNWIRE_TENANT)
   --version            print the version and end
 
-Keys are listed by f1. Exit codes: 0 left, 1 the server cannot be reached or used, 2 wrong
+Keys are listed by F1. Exit codes: 0 left, 1 the server cannot be reached or used, 2 wrong
 options, 3 no terminal.
 `
 
@@ -51,7 +51,7 @@ type options struct {
 func parse(arguments []string, environment func(string) string, out io.Writer) (*options, error) {
 	var o options
 	var tokenFile string
-	flags := flag.NewFlagSet("turnwire", flag.ContinueOnError)
+	flags := flag.NewFlagSet("turnwire-terminal", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	text := func(to *string, name, variable, fallback string) {
 		value := environment(variable)

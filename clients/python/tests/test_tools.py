@@ -1,6 +1,7 @@
 """Functions as tools, and requests of tools to people, against a real server."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,6 +142,24 @@ async def test_an_open_call_is_run_by_a_watch_that_begins_later(client: Client) 
             if update.kind == "turn_ended":
                 break
     assert "better than never" in update.conversation.text(update.conversation.messages[-1].message_id)
+
+
+async def test_a_watch_that_is_left_ends_quietly(client: Client) -> None:
+    """A loop that breaks off needs no closing: the tools end with the watch, and nothing is reported."""
+
+    def idle() -> str:
+        """Does nothing."""
+        return ""
+
+    reported: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    accepted = await client.send("Hello")
+    async for _ in client.watch(accepted.session_id, tools=[tool_of(idle)]):
+        break
+    for _ in range(20):
+        gc.collect()
+        await asyncio.sleep(0.01)
+    assert reported == []
 
 
 async def test_an_aborted_turn_ends_its_tools(client: Client) -> None:

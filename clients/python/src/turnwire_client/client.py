@@ -3,8 +3,8 @@
 import json
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
 
 import grpc
@@ -299,19 +299,17 @@ class Client:
         held = conversation or Conversation(session_id)
         held.resume_token = resume_token or held.resume_token
 
-        @asynccontextmanager
-        async def observing() -> AsyncIterator[Observer | None]:
-            async with AsyncExitStack() as stack:
-                observers: list[Observer] = []
-                if runnable := list(self._tools.values() if tools is None else tools):
-                    runner = ToolRunner(self._channel, self._caller, session_id, runnable, self._holder)
-                    observers.append(await stack.enter_async_context(runner))
-                if on_permission is not None or on_question is not None:
-                    requests = Requests(on_permission, on_question, self._answer_request)
-                    observers.append(await stack.enter_async_context(requests))
-                yield _Observers(observers) if observers else None
+        async def observe(stack: AsyncExitStack) -> Observer | None:
+            observers: list[Observer] = []
+            if runnable := list(self._tools.values() if tools is None else tools):
+                runner = ToolRunner(self._channel, self._caller, session_id, runnable, self._holder)
+                observers.append(await stack.enter_async_context(runner))
+            if on_permission is not None or on_question is not None:
+                requests = Requests(on_permission, on_question, self._answer_request)
+                observers.append(await stack.enter_async_context(requests))
+            return _Observers(observers) if observers else None
 
-        return Watch(self._channel, self._caller, held, kinds=kinds, deltas=deltas, observing=observing())
+        return Watch(self._channel, self._caller, held, kinds=kinds, deltas=deltas, observe=observe)
 
     @overload
     def tool(self, function: Function, /) -> Function: ...

@@ -1,8 +1,8 @@
 """A watch of one session, which goes on by itself after every break."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
@@ -70,7 +70,7 @@ class Watch:
         *,
         kinds: "Sequence[EventKind.ValueType]" = (),
         deltas: bool = True,
-        observing: AbstractAsyncContextManager[Observer | None] | None = None,
+        observe: Callable[[AsyncExitStack], Awaitable[Observer | None]] | None = None,
     ) -> None:
         """Args: see `Client.watch`.
 
@@ -79,7 +79,8 @@ class Watch:
         conversation: What is held already; its `resume_token` is where the watch begins, "" for everything.
         kinds: Only these durable kinds; empty for all.
         deltas: Whether a text is told while it grows.
-        observing: Gives an observer, entered with the first update.
+        observe: Makes an observer before the first update; what it enters in the stack ends with the watch. Not a
+            generator: one that is collected together with the watch would be closed twice.
         """
         self.conversation = conversation
         """The conversation as it is now."""
@@ -88,7 +89,7 @@ class Watch:
         self._messages = MessageServiceStub(channel)
         self._kinds = kinds
         self._delta_mode = DELTA_MODE_ALL if deltas else DELTA_MODE_NONE
-        self._observing = observing
+        self._observe = observe
         # Nobody sees a conversation that is read anew until it has caught up: it has no open requests before.
         self._reading = None if conversation.resume_token else Conversation(conversation.session_id)
         self._reading_pauses = Pauses()
@@ -119,7 +120,8 @@ class Watch:
         await self._updates.aclose()
 
     async def _observed(self) -> AsyncGenerator[Update, None]:
-        async with self._observing or nullcontext() as observer, aclosing(self._resumed()) as updates:
+        async with AsyncExitStack() as stack, aclosing(self._resumed()) as updates:
+            observer = None if self._observe is None else await self._observe(stack)
             async for update in updates:
                 if observer is not None:
                     observer.notice(update)

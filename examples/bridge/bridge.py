@@ -121,6 +121,8 @@ def main() -> None:
     """Runs until it is interrupted."""
     given = sys.argv[1:3]
     address, listen = [*given, *("127.0.0.1:50051", "127.0.0.1:3000")[len(given) :]]
+    if not {"CHAT_API", "CHAT_SECRET"} <= os.environ.keys():
+        sys.exit("Set CHAT_API to the address of the chat service's API, and CHAT_SECRET to the secret shared with it.")
     chat = Chat(os.environ["CHAT_API"], os.environ["CHAT_SECRET"])
     host, _, port = listen.rpartition(":")
     with BlockingClient.connect(address) as client, ThreadPoolExecutor(16) as pool:

@@ -87,7 +87,7 @@ class WebServer:
             self._socket.listen(_BACKLOG)
         except OSError as error:
             self._close_socket()
-            problem = "the address is in use or not an address of this machine; set another as web.listen"
+            problem = "the address is in use or not an address of this machine; set another with --web or web.listen"
             raise OSError(f"cannot listen on {host}:{port}: {problem}") from error
         name = f"[{host}]" if ":" in host else host
         scheme = "http" if self._certificates is None else "https"

@@ -36,7 +36,6 @@ from turnwire.core.settings import (
     CompactionSettings,
     CoreSettings,
     FileSettings,
-    Limits,
     PermissionRule,
     QuotaLimits,
     Retries,
@@ -44,6 +43,7 @@ from turnwire.core.settings import (
     TitleSettings,
 )
 from turnwire.domain.conversation.messages import ModelRef
+from turnwire.domain.limits import Limits
 from turnwire.providers.settings import ModelSettings, ProviderSettings
 from turnwire.tools.settings import McpSettings
 

@@ -15,13 +15,13 @@ from turnwire.core.settings import (
     Agent,
     CompactionSettings,
     FileSettings,
-    Limits,
     QuotaLimits,
     Retries,
     TenantSettings,
     TitleSettings,
 )
 from turnwire.domain.bounds import Count, Seconds, Share
+from turnwire.domain.limits import Limits
 from turnwire.domain.money import MAX_USD, PICO_USD, PicoUsd
 from turnwire.identity.settings import JwtSettings, MtlsSettings
 from turnwire.providers.settings import ModelFacts, ModelSettings, ProviderSettings

@@ -11,10 +11,11 @@ import pytest
 from tests.support.fakes.config_file import load
 from turnwire.config.configuration import Config, ConfigError, LogConfig, ServerConfig, StorageConfig, load_config
 from turnwire.config.sections import SECTIONS, AuthConfig, TlsConfig
-from turnwire.core.settings import Agent, CompactionSettings, CoreSettings, FileSettings, Limits, PermissionRule
+from turnwire.core.settings import Agent, CompactionSettings, CoreSettings, FileSettings, PermissionRule
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.conversation.permissions import PermissionAction
 from turnwire.domain.conversation.sessions import Budget
+from turnwire.domain.limits import Limits
 from turnwire.providers.settings import ProviderSettings
 from turnwire.tools.settings import McpSettings
 

@@ -7,9 +7,9 @@ from msgspec import Struct
 from turnwire.core.intake.attachments import LoadedFile, NewFile, load_file
 from turnwire.core.intake.inputs import NewPart, NewText
 from turnwire.core.intake.readable_files import ReadableFiles, too_large
-from turnwire.core.settings import Limits
 from turnwire.domain.conversation.messages import Content, Part, Text
 from turnwire.domain.ids import IdMaker
+from turnwire.domain.limits import Limits
 from turnwire.ports.commit import PutFile
 
 

@@ -13,13 +13,13 @@ from turnwire.core.environment import Environment
 from turnwire.core.intake.attachments import load_file
 from turnwire.core.intake.inputs import NewToolResult
 from turnwire.core.intake.readable_files import ReadableFiles, too_large
-from turnwire.core.settings import Limits
 from turnwire.core.spans.tools import ClientToolSpans
 from turnwire.core.tools.leasing.call_leases import CallLeases
 from turnwire.core.tools.results import CallResult, StoredCalls
 from turnwire.core.work import Work
 from turnwire.domain.conversation.messages import Lease
 from turnwire.domain.errors import ToolCallAlreadySettled, ToolCallNotReady
+from turnwire.domain.limits import Limits
 from turnwire.ports.commit import Committed, PutFile
 from turnwire.ports.telemetry.observer import CLIENT_TOOLS, ToolCallEnd
 

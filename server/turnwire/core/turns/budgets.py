@@ -6,10 +6,10 @@ They are checked before each step. A step's consumption is known only afterwards
 from collections.abc import Iterable
 
 from turnwire.core.ending.closing import Ending
-from turnwire.core.settings import Limits
 from turnwire.domain.conversation.messages import Failure, FinishReason, Message
 from turnwire.domain.conversation.sessions import Budget
 from turnwire.domain.conversation.turns import Turn
+from turnwire.domain.limits import Limits
 from turnwire.domain.money import Consumption, usd
 from turnwire.ports.store import Store
 

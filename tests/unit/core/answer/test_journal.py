@@ -10,10 +10,10 @@ from tests.support.fakes.domain_values import NOW, make_answer
 from tests.support.fakes.loop import elapse, settled
 from turnwire.core.answer.journal import ENDED_SECONDS, StepJournal
 from turnwire.core.answer.message_stream import MessageStream
-from turnwire.core.settings import Limits
 from turnwire.domain.conversation.events import PartFinished
 from turnwire.domain.conversation.messages import MessageStatus, Part, PartStatus, ToolStatus, ToolUse
 from turnwire.domain.errors import StorageBusy
+from turnwire.domain.limits import Limits
 from turnwire.ports.commit import Commit, Committed, Growth, NewEvent, PutMessage
 from turnwire.ports.provider import PartEnded, StreamItem, TextDelta, ToolCallDelta
 

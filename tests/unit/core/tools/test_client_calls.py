@@ -9,11 +9,11 @@ import pytest
 from tests.support.fakes.core import FakeStore, RecordingObserver, make_environment
 from tests.support.fakes.domain_values import NOW, make_answer, make_turn
 from tests.support.fakes.loop import elapse, settled
-from turnwire.core.settings import Limits
 from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.results import CallResult
 from turnwire.domain.conversation.messages import Message, ToolStatus, ToolUse
 from turnwire.domain.errors import StorageBusy, ToolCallAlreadySettled
+from turnwire.domain.limits import Limits
 from turnwire.ports.commit import Committed, PutMessage
 
 READ = ToolUse(name="read", call_id="c1", input_json="{}")

@@ -8,7 +8,7 @@ import pytest
 from tests.support.fakes.core import FakeServerTools, FakeStore, make_environment, server_tool
 from tests.support.fakes.domain_values import NOW, make_answer, make_turn
 from tests.support.fakes.loop import settled
-from turnwire.core.settings import Limits, PermissionRule
+from turnwire.core.settings import PermissionRule
 from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.permission_requests import ask_permissions
 from turnwire.core.tools.results import CallResult
@@ -23,6 +23,7 @@ from turnwire.domain.conversation.permissions import (
     matches_glob,
 )
 from turnwire.domain.errors import PermissionAlreadyAnswered, StorageBusy, ToolCallNotReady
+from turnwire.domain.limits import Limits
 from turnwire.ports.commit import Committed
 from turnwire.ports.tools import ToolOutcome
 

@@ -17,7 +17,7 @@ from tests.support.fakes.core import (
 )
 from tests.support.fakes.domain_values import make_answer, make_turn
 from tests.support.fakes.loop import elapse, settled
-from turnwire.core.settings import Agent, Limits, PermissionRule
+from turnwire.core.settings import Agent, PermissionRule
 from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.results import CallResult
 from turnwire.core.tools.server_calls import INTERRUPTED_RUN, RESULT_RETRY_SECONDS, cut_to_bytes, server_result
@@ -25,6 +25,7 @@ from turnwire.domain.conversation.events import ToolLog
 from turnwire.domain.conversation.messages import Message, ToolStatus, ToolUse
 from turnwire.domain.conversation.permissions import PermissionAction
 from turnwire.domain.errors import StorageError, StorageFull, ToolCallAlreadySettled
+from turnwire.domain.limits import Limits
 from turnwire.ports.commit import Committed, PutMessage
 from turnwire.ports.tools import ToolOutcome
 

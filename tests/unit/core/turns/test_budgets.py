@@ -7,13 +7,13 @@ import pytest
 from tests.support.fakes.context import KeepingStore, ScriptedProvider, says
 from tests.support.fakes.core import FakeProviders, make_environment
 from tests.support.fakes.domain_values import make_answer, make_message, make_session, make_turn
-from turnwire.core.settings import Limits
 from turnwire.core.turns.budgets import budget_ending, check_budgets, consumption_of, minimum_budget
 from turnwire.core.turns.run import TurnRun
 from turnwire.domain.conversation.events import TurnEnded
 from turnwire.domain.conversation.messages import FinishReason
 from turnwire.domain.conversation.sessions import Budget
 from turnwire.domain.conversation.turns import GenerationOptions
+from turnwire.domain.limits import Limits
 from turnwire.domain.money import PICO_USD, Consumption, Usage
 from turnwire.ports.store import Spent
 

@@ -9,7 +9,6 @@ import pytest
 from tests.support.fakes.core import FakeProvider, FakeProviders, FakeStore, RecordingObserver, make_environment
 from tests.support.fakes.domain_values import make_message, make_session, make_turn
 from tests.support.fakes.loop import elapse, settled
-from turnwire.core.settings import Limits
 from turnwire.core.turns.live import LeftTurns, TurnCounts
 from turnwire.core.turns.owner import RETRY_SECONDS
 from turnwire.core.turns.registry import Turns
@@ -20,6 +19,7 @@ from turnwire.domain.conversation.messages import FinishReason, MessageStatus
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry, TurnStatus
 from turnwire.domain.errors import StorageBusy, TooManyTurns, TurnInProgress
+from turnwire.domain.limits import Limits
 from turnwire.ports.commit import Committed, PutTurn
 from turnwire.ports.provider import PreparedRequest, StepFinished, StreamItem
 

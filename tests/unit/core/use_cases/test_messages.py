@@ -20,13 +20,13 @@ from turnwire.core.intake.inputs import NewMessage, NewPart, NewText
 from turnwire.core.intake.once import NamedRequests
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.quotas.reservations import Reservations
-from turnwire.core.settings import Limits
 from turnwire.core.use_cases.messages import Conversations
 from turnwire.core.use_cases.tool_results import ToolResults
 from turnwire.core.work import Work
 from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType, Text, ToolResult, ToolUse
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import InvalidRequest, MessageTooLarge, SessionNotFound
+from turnwire.domain.limits import Limits
 from turnwire.domain.principal import BUILT_IN
 from turnwire.ports.commit import Commit, Committed, PutMessage, RecordRequest
 from turnwire.ports.store import StoredRequest

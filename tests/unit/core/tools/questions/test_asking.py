@@ -9,7 +9,6 @@ from tests.support.fakes.core import FakeStore, ManualClock, make_environment
 from tests.support.fakes.domain_values import make_answer, make_turn
 from tests.support.fakes.loop import elapse, settled
 from turnwire.core.open_questions import MAX_OPEN_OF_CALL
-from turnwire.core.settings import Limits
 from turnwire.core.tools.questions import asking
 from turnwire.core.tools.questions.asking import MAX_QUESTIONS_OF_CALL, Questions
 from turnwire.core.tools.results import StoredCalls
@@ -19,6 +18,7 @@ from turnwire.domain.conversation.events import QuestionAnswered, QuestionAsked
 from turnwire.domain.conversation.messages import ToolUse
 from turnwire.domain.conversation.questions import LinkForm, QuestionAction, QuestionAnswer, QuestionReply, SchemaForm
 from turnwire.domain.errors import QuestionAlreadyAnswered, QuestionNotFound, StorageBusy
+from turnwire.domain.limits import Limits
 from turnwire.ports.commit import Committed, PutQuestion
 from turnwire.ports.tools import NewQuestion, QuestionRefused, ToolPause
 

@@ -1,0 +1,100 @@
+"""The limits of the server: one table of sizes, counts and times that bound what anybody can make it do.
+
+The configuration reads the section `[limits]` as this type. The fields, defaults, ranges and docstrings become the
+reference of the keys (docs/configuration.md). A name ends in the unit of its value.
+"""
+
+from datetime import timedelta
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from turnwire.domain.bounds import Count, Seconds, TokenLimit
+from turnwire.domain.conversation.sessions import Budget
+from turnwire.domain.money import PicoUsd
+
+
+class Limits(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    rename={
+        "max_turn_cost_pico_usd": "max_turn_cost_usd",
+        "max_session_cost_pico_usd": "max_session_cost_usd",
+    },
+):
+    """Bounds that keep one caller from taking the server down."""
+
+    max_steps: Count = 50
+    """Model calls of one turn. A message may ask for less."""
+    max_running_turns: Count = 256
+    """Turns whose model is asked at the same time, on the whole server; further turns wait. Turns that wait for a tool
+    or a retry do not count."""
+    max_queued_messages: Annotated[int, Meta(ge=0)] = 100
+    """Messages that wait in one session; further messages are refused."""
+    max_watchers: Count = 10_000
+    """Event streams open at the same time."""
+    max_message_bytes: Count = 32 * 2**20
+    """Text, attachments and metadata of one message together."""
+    max_answer_bytes: Count = 16 * 2**20
+    """Text, reasoning and arguments of one answer: far more than any model writes, far less than memory holds."""
+    flush_interval_seconds: Annotated[float, Meta(gt=0, le=0.2)] = 0.2
+    """How long streamed text may stay unsaved. With the time of a commit it stays below the promised 250 ms."""
+    client_tool_timeout_seconds: Seconds = 600.0
+    """How long a call of a client tool waits for its result, from when the client may answer it. While a client holds a
+    lease of the call, the limit waits; when the lease ends without a result, it begins again."""
+    leased_tool_timeout_seconds: Seconds = 86_400.0
+    """How long a call of a client tool waits for its result at most, however often it is claimed and its leases are
+    renewed."""
+    question_timeout_seconds: Seconds = 540.0
+    """How long a question of a tool waits for its answer; then it expires. MCP servers commonly forget after ten
+    minutes what they have asked."""
+    max_parallel_tool_calls: Count = 8
+    """Calls of the server's tools that run at the same time in one turn."""
+    max_tool_output_bytes: Count = 256 * 1024
+    """Output of one call of a server tool; the rest is cut off. A quarter of a million bytes fills most contexts."""
+    max_repeated_calls: Annotated[int, Meta(ge=2)] = 3
+    """Consecutive steps with identical calls and results after which a turn ends."""
+    max_turn_tokens: TokenLimit = 0
+    """Prompts and answers of one turn; 0 sets no limit. A message may ask for less."""
+    max_turn_cost_pico_usd: PicoUsd = PicoUsd(0)
+    """Money for one turn; 0 sets no limit. Steps of unknown price count as 0. A message may ask for less."""
+    max_session_tokens: TokenLimit = 0
+    """Prompts and answers of all turns of a session; 0 sets no limit. A session may ask for less."""
+    max_session_cost_pico_usd: PicoUsd = PicoUsd(0)
+    """Money for all turns of a session; 0 sets no limit. A session may ask for less."""
+
+    @property
+    def flush_interval(self) -> timedelta:
+        """How long streamed text may stay unsaved."""
+        return timedelta(seconds=self.flush_interval_seconds)
+
+    @property
+    def client_tool_timeout(self) -> timedelta:
+        """How long a call of a client tool waits for its result."""
+        return timedelta(seconds=self.client_tool_timeout_seconds)
+
+    @property
+    def leased_tool_timeout(self) -> timedelta:
+        """How long a call of a client tool waits for its result at most, whoever holds it."""
+        return timedelta(seconds=self.leased_tool_timeout_seconds)
+
+    @property
+    def question_timeout(self) -> timedelta:
+        """How long a question of a tool waits for its answer."""
+        return timedelta(seconds=self.question_timeout_seconds)
+
+    @property
+    def turn_budget(self) -> Budget:
+        """Budget of one turn; also the maximum that a message may ask for."""
+        return _budget(self.max_turn_tokens, self.max_turn_cost_pico_usd)
+
+    @property
+    def session_budget(self) -> Budget:
+        """Budget of all turns of a session together; also the maximum that a session may ask for."""
+        return _budget(self.max_session_tokens, self.max_session_cost_pico_usd)
+
+
+def _budget(max_tokens: int, max_cost: PicoUsd) -> Budget:
+    return Budget(max_tokens=max_tokens or None, max_cost_pico_usd=int(max_cost) or None)

@@ -125,6 +125,31 @@ test("text that is nested too deeply for the parser is shown as it was written",
   await context.close();
 });
 
+test("markdown that costs more than it brings is shown as it was written", async () => {
+  const costly = [
+    "**a_".repeat(5000),
+    "[a](".repeat(5000),
+    `${"|a".repeat(5000)}|\n${"|-".repeat(5000)}|\n${"|a|\n".repeat(5000)}`,
+    `${"[a]: b\n".repeat(5000)}\n${"[a]".repeat(5000)}`,
+    Array.from({ length: 300 }, (_, at) => `${" ".repeat(2 * at)}- a`).join("\n"),
+  ];
+  const session = await server.session("costly");
+  for (const text of costly) {
+    await server.call("message.MessageService/AppendMessage", { sessionId: session, type: "MESSAGE_TYPE_USER", parts: [{ text: { text } }] });
+    const { page, context, troubles } = await look(session);
+    const shown = page.locator("article").last().locator(".md pre, .md .long");
+    await shown.waitFor();
+    assert.equal((await shown.textContent()).trim(), text.trim());
+    assert.equal(await page.locator("article").last().locator(".md :is(em, strong, td, a, li)").count(), 0);
+    assert.deepEqual(troubles, []);
+    await context.close();
+  }
+  await server.ask(session, `${"- *a* **b** [c](https://example.com)\n".repeat(300)}`);
+  const { page, context } = await look(session);
+  await page.locator("article.answer li strong").first().waitFor();
+  await context.close();
+});
+
 test("titles, names of senders, tools and files are text", async () => {
   const attack = '"><img src=x onerror=hacked()>';
   const session = await server.session(attack);

@@ -3,7 +3,9 @@
 // Text that streams grows at its end. All blocks but the last two are final then: a line that follows can still join the
 // last one (a list goes on, a table gets a row, a paragraph becomes a heading), and the last one can be the blank lines
 // behind the one before. So only these are read again, and what was on the screen stays as it is.
-import { Lexer, type Token, type TokensList } from "marked";
+import { Lexer, type Token } from "marked";
+
+import { isDeep } from "./cost.js";
 
 /** A block of markdown: its source, and where it begins in the text (in UTF-16 units). Equal blocks have equal sources. */
 export interface Block {
@@ -11,7 +13,7 @@ export interface Block {
   readonly raw: string;
   /** Set for a fenced or indented code block: its text and the word behind the fence. */
   readonly code?: { readonly text: string; readonly language: string };
-  /** True for text that is too long to be read anew with each addition; shown as it was written. */
+  /** True for text that is too long or too deep to be read anew with each addition; shown as it was written. */
   readonly plain?: boolean;
 }
 
@@ -45,6 +47,7 @@ export class Blocks {
 }
 
 function read(source: string, from: number, growing: boolean): Block[] {
+  if (isDeep(source)) return [{ at: from, raw: source, plain: true }];
   if (growing && source.length > PLAIN_FROM && !/\n\s*\n|```|~~~/.test(source)) return [{ at: from, raw: source, plain: true }];
   const blocks: Block[] = [];
   let at = from;
@@ -66,9 +69,10 @@ function codeBlock(at: number, token: Token): Block {
   return { at, raw, code: { text, language: lang.trim().split(/\s/, 1)[0] ?? "" } };
 }
 
-function tokens(source: string): TokensList | Token[] {
+/** The blocks alone: what stands inside one is read when it is shown. */
+function tokens(source: string): Token[] {
   try {
-    return new Lexer({ gfm: true }).lex(source);
+    return new Lexer({ gfm: true }).blockTokens(source.replace(/\r\n|\r/g, "\n"), []);
   } catch {
     return [{ type: "paragraph", raw: source, text: source, tokens: [] } as Token];
   }

@@ -5,6 +5,7 @@ import DOMPurify from "dompurify";
 import { Marked } from "marked";
 
 import { codeNode } from "./code.js";
+import { isCostly } from "./cost.js";
 
 /** The tags that models use for what markdown lacks, without attributes. Every other piece of HTML is shown as it is written. */
 const BARE_TAG = /<\/?(?:br|hr|p|b|i|u|s|em|strong|del|sub|sup|kbd|mark|details|summary)\s*\/?>/gi;
@@ -72,9 +73,10 @@ export function nodesOf(source: string, breaks: boolean): DocumentFragment {
   return fragment;
 }
 
-/** Nesting of some thousands is too deep for the parser, and must not take the page down: it is shown as it was written. */
+/** What is too deep or too costly for the parser must not take the page down: it is shown as it was written. */
 function htmlOf(source: string, breaks: boolean): string {
   try {
+    if (isCostly(source)) return `<pre><code>${escaped(source)}</code></pre>`;
     return marked.parse(source, { breaks }) as string;
   } catch {
     return `<p>${escaped(source)}</p>`;

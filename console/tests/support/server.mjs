@@ -68,12 +68,16 @@ export class Server {
     await rm(this.#folder, { recursive: true, force: true });
   }
 
-  /** Makes a token for a caller. */
+  /** Makes a token for a caller, and returns when the server knows it. */
   async token(subject) {
     const [program, ...args] = COMMAND;
     const files = ["--config", join(this.#folder, "turnwire.toml"), "--db", join(this.#folder, "t.db")];
     const { stdout } = await promisify(execFile)(program, [...args, "token", "create", "--subject", subject, "--json", ...files]);
-    return JSON.parse(stdout).token;
+    const { token } = JSON.parse(stdout);
+    for (let known = false; !known; await new Promise((resolve) => setTimeout(resolve, 100))) {
+      known = await this.call("session.SessionService/ListSessions", {}, { authorization: `Bearer ${token}` }).then(() => true, () => false);
+    }
+    return token;
   }
 
   /** Calls a method with JSON, such as `call("message.MessageService/SendMessage", {…})`. */

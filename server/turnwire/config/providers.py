@@ -129,5 +129,7 @@ def _ref(document: Document, key: str, text: str, providers: Mapping[str, Provid
         raise document.error(key, f"{text!r} is not of the form provider/model")
     if provider_id not in providers:
         there = ", ".join(sorted(providers))
-        raise document.error(key, f"{text!r} names no configured provider; there are: {there}")
+        vendor = BUILTIN_BY_VENDOR.get(provider_id)
+        hint = f"; {provider_id} is there when {vendor.api_key_env} is set" if vendor else ""
+        raise document.error(key, f"{text!r} names no configured provider; there are: {there}{hint}")
     return ModelRef(provider_id, model_id)

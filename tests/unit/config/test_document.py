@@ -43,7 +43,8 @@ def test_the_file_is_found_in_the_order_that_is_promised(tmp_path: Path) -> None
         ({"TURNWIRE_LOG_FORMAT": "xml"}, "TURNWIRE_LOG_FORMAT: 'xml' is not one of text, json"),
         (
             {"TURNWIRE_DEFAULT_MODEL": "openai/gpt"},
-            "TURNWIRE_DEFAULT_MODEL: 'openai/gpt' names no configured provider; there are: offline",
+            "TURNWIRE_DEFAULT_MODEL: 'openai/gpt' names no configured provider; there are: offline; "
+            "openai is there when OPENAI_API_KEY is set",
         ),
         ({"TURNWIRE_CONFIG": "no.toml"}, "TURNWIRE_CONFIG: there is no file no.toml"),
     ],

@@ -5,6 +5,7 @@ import asyncio
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from bench import (
@@ -33,6 +34,8 @@ from bench import (
     watcher_memory,
     web,
 )
+from bench.attacks import measuring as attacks
+from bench.attacks.table import ATTACKS
 from bench.loop import run
 
 MEASUREMENTS: Mapping[str, Callable[[Path, bool], Awaitable[None]]] = {
@@ -61,12 +64,16 @@ MEASUREMENTS: Mapping[str, Callable[[Path, bool], Awaitable[None]]] = {
 }
 """By name: each takes an empty folder and whether to be quick, and prints its figures."""
 
-LONG: Mapping[str, Callable[[Path, bool], Awaitable[None]]] = {"endurance": endurance.measure}
+LONG: Mapping[str, Callable[[Path, bool], Awaitable[None]]] = {
+    "endurance": endurance.measure,
+    "attacks": attacks.measure,
+    **{f"attacks:{name}": partial(attacks.measure, name=name) for name in ATTACKS},
+}
 """Measured only when they are named."""
 
 TIMEOUT_SECONDS = 300.0
 """For one measurement, so that a stuck one does not block the others."""
-LONG_TIMEOUT_SECONDS = 900.0
+LONG_TIMEOUT_SECONDS = 1_800.0
 
 
 def main() -> int:

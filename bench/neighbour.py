@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import grpc
@@ -30,7 +31,9 @@ READ_SECONDS, WRITE_SECONDS = 0.02, 0.05
 LONGEST_DELTAS = 1_000_000
 """More than a measurement lasts."""
 SETTLE_SECONDS = 0.5
-"""What is under way when a report is asked for is given this time to end."""
+"""Deltas that are under way when a report is asked for are given this time to come."""
+PATIENCE_SECONDS = 20.0
+"""Calls that are under way then are waited for so long. Those that have not ended count with their age."""
 
 _MOMENT = re.compile(rb"@(\d+)@")
 
@@ -45,6 +48,14 @@ class Felt:
     """Of GetSession."""
     writes: list[float] = field(default_factory=list)
     """Of AppendMessage."""
+    came: list[float] = field(default_factory=list)
+    """When deltas came: milliseconds of a clock."""
+    failures: int = 0
+    """Calls that ended with an error, and streams."""
+
+    def longest_gap(self) -> float:
+        """Returns the longest time between two deltas in milliseconds; 0 when there were none."""
+        return max((later - earlier for earlier, later in pairwise(self.came)), default=0.0)
 
 
 class Neighbour:
@@ -124,6 +135,22 @@ def figures(
     ]
 
 
+_pending: dict[asyncio.Task[Any] | None, tuple[float, str]] = {}
+"""When each call that has not ended began, and what it counts as."""
+
+
+async def _settle(felt: list[Felt]) -> None:
+    """Waits for the calls that are under way."""
+    tasks = {task for task in _pending if task is not None}
+    if not tasks:
+        return
+    _, late = await asyncio.wait(tasks, timeout=PATIENCE_SECONDS)
+    for task in late:
+        if task in _pending:
+            began, into = _pending[task]
+            getattr(felt[0], into).append((time.perf_counter() - began) * 1000)
+
+
 async def _live(address: str, provider: str) -> None:
     lines = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
@@ -135,8 +162,8 @@ async def _live(address: str, provider: str) -> None:
         felt = [Felt()]  # replaced by `begin`
         work = [
             asyncio.create_task(_watch(stream, felt)),
-            asyncio.create_task(_pace(READ_SECONDS, lambda: client.is_running(other_id), lambda: felt[0].reads)),
-            asyncio.create_task(_pace(WRITE_SECONDS, lambda: client.append(other_id, "hello"), lambda: felt[0].writes)),
+            asyncio.create_task(_pace(READ_SECONDS, lambda: client.is_running(other_id), felt, "reads")),
+            asyncio.create_task(_pace(WRITE_SECONDS, lambda: client.append(other_id, "hello"), felt, "writes")),
         ]
         while not felt[0].deltas:
             await asyncio.sleep(0.01)  # until the SDK is imported and the stream flows
@@ -146,6 +173,7 @@ async def _live(address: str, provider: str) -> None:
                 print("ok", flush=True)
             else:
                 await asyncio.sleep(SETTLE_SECONDS)
+                await _settle(felt)
                 print(json.dumps(asdict(felt[0])), flush=True)
         for task in work:
             task.cancel()
@@ -159,28 +187,44 @@ async def _end(client: Client, session_id: str) -> None:
 
 async def _watch(stream: Any, felt: list[Felt]) -> None:
     newest = 0
-    while (batch := await stream.read()) is not grpc.aio.EOF:
+    while (batch := await _next(stream, felt)) is not grpc.aio.EOF:
         now = time.monotonic_ns()
         for digits in _MOMENT.findall(batch):
             moment = int(digits)
             if moment > newest:  # a snapshot repeats the text
                 newest = moment
                 felt[0].deltas.append((now - moment) / 1e6)
+        felt[0].came.append(now / 1e6)
 
 
-async def _pace(seconds: float, call: Callable[[], Awaitable[object]], into: Callable[[], list[float]]) -> None:
+async def _next(stream: Any, felt: list[Felt]) -> Any:
+    try:
+        return await stream.read()
+    except grpc.aio.AioRpcError:
+        felt[0].failures += 1
+        return grpc.aio.EOF
+
+
+async def _pace(seconds: float, call: Callable[[], Awaitable[object]], felt: list[Felt], into: str) -> None:
     loop, running = asyncio.get_running_loop(), set[asyncio.Task[None]]()
     due = loop.time()
 
     async def one() -> None:
-        started, place = time.perf_counter(), into()
-        await call()
-        place.append((time.perf_counter() - started) * 1000)
+        started, now = time.perf_counter(), felt[0]
+        try:
+            await call()
+        except grpc.aio.AioRpcError:
+            now.failures += 1
+        else:
+            getattr(now, into).append((time.perf_counter() - started) * 1000)
+        finally:
+            _pending.pop(asyncio.current_task(), None)
 
     while True:
         due += seconds
         await asyncio.sleep(max(0.0, due - loop.time()))
         task = asyncio.create_task(one())
+        _pending[task] = (time.perf_counter(), into)
         running.add(task)
         task.add_done_callback(running.discard)
 

@@ -84,6 +84,12 @@ def show(figures: Iterable[Figure]) -> None:
         print(figure.line(), flush=True)
 
 
+def row(text: str, figures: Iterable[Figure]) -> None:
+    """Prints figures as one line of their own form, and keeps them."""
+    _run.rows += [Row(_run.measurement, figure) for figure in figures]
+    print(f"  {text}", flush=True)
+
+
 def note(text: str) -> None:
     """Prints a remark about the figures."""
     print(f"  {text}", flush=True)

@@ -164,7 +164,7 @@ async def test_a_server_whose_loop_is_held_says_where(tmp_path: Path) -> None:
     with capture_logs() as lines:
         async with running_server(tmp_path, "[log]\nstuck_loop_seconds = 0.05\n"):
             _hold_until(lambda: any("_hold_until" in line.get("where", "") for line in list(lines)))
-    [line] = [line for line in lines if "_hold_until" in line.get("where", "")]
+    line = next(line for line in lines if "_hold_until" in line.get("where", ""))
     assert (line["event"], line["log_level"]) == ("event_loop_stuck", "warning")
 
 

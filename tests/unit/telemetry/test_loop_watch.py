@@ -44,8 +44,8 @@ async def test_a_held_loop_is_logged_with_the_place_that_holds_it() -> None:
     assert max(delays) >= STUCK_SECONDS
 
 
-async def test_one_stall_is_one_line_and_lines_keep_their_distance() -> None:
-    """A slow function that runs again and again does not fill the log; how often it did is told."""
+async def test_lines_keep_their_distance_and_have_the_longest_delay() -> None:
+    """A slow function that runs again and again does not fill the log; how often it did is told, and its worst."""
     ticks = 0
 
     def note_tick(_: float) -> None:
@@ -57,16 +57,45 @@ async def test_one_stall_is_one_line_and_lines_keep_their_distance() -> None:
         watch.start()
         try:
             _hold_until(lambda: bool(_stuck(lines)))
-            assert watch.unlogged == 0
-            for times in (1, 2):
-                before = ticks
+            for seconds in (2 * STUCK_SECONDS, 10 * STUCK_SECONDS, 2 * STUCK_SECONDS):
+                before, until = ticks, time.monotonic() + seconds
                 async with asyncio.timeout(PATIENCE_SECONDS):
                     while ticks == before:
                         await asyncio.sleep(0)
-                _hold_until(lambda times=times: watch.unlogged >= times)  # type: ignore[misc]
+                _hold_until(lambda until=until: time.monotonic() >= until)  # type: ignore[misc]
+            before = ticks
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while ticks == before:
+                    await asyncio.sleep(0)
         finally:
             watch.stop()
-    assert len(_stuck(lines)) == 1
+    _, last = _stuck(lines)
+    assert last["times"] >= 3 and last["milliseconds"] >= 9 * STUCK_SECONDS * 1000
+    assert "_hold_until" in last["where"]
+
+
+async def test_a_function_that_keeps_the_interpreter_is_told_when_it_is_over() -> None:
+    """No other thread can look where it is meanwhile, but the delay is measured."""
+    import hashlib
+    import sys
+
+    before, ticked = sys.getswitchinterval(), asyncio.Event()
+    watch = LoopWatch(STUCK_SECONDS, lambda _: ticked.set())
+    sys.setswitchinterval(PATIENCE_SECONDS)  # the other thread gets no turn until this one waits
+    try:
+        with capture_logs() as lines:
+            watch.start()
+            await asyncio.sleep(0)
+            until = time.monotonic() + 3 * STUCK_SECONDS
+            _hold_until(lambda: bool(hashlib.sha256(b"x").digest()) and time.monotonic() >= until)
+            ticked.clear()
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await ticked.wait()
+            watch.stop()
+    finally:
+        sys.setswitchinterval(before)
+        watch.stop()
+    assert max(line["milliseconds"] for line in _stuck(lines)) >= 2 * STUCK_SECONDS * 1000
 
 
 async def test_without_a_limit_only_delays_are_measured() -> None:

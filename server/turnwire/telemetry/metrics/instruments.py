@@ -136,7 +136,7 @@ class Instruments:
     def _make_process(self) -> None:
         self.loop_delay = self._histogram(
             "event_loop_delay_seconds",
-            "How late a timer of the event loop runs; measured 10 times a second.",
+            "How late a timer of the event loop runs; measured at least 10 times a second.",
             buckets=_DELAYS,
         )
         info = self._gauge("build_info", "Always 1; the labels have the versions.", "version", "python")

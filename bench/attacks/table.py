@@ -1,0 +1,11 @@
+"""All attacks."""
+
+from collections.abc import Mapping
+
+from bench.attacks import json_requests, large_requests, many_calls, tiny_frames
+from bench.attacks.attack import Attack
+
+_MODULES = (json_requests, large_requests, many_calls, tiny_frames)
+
+ATTACKS: Mapping[str, Attack] = {attack.name: attack for module in _MODULES for attack in module.ATTACKS}
+"""By name."""

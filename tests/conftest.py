@@ -1,5 +1,7 @@
 """What holds for all tests."""
 
+import os
+import random
 import signal
 
 import pytest
@@ -8,6 +10,9 @@ from hypothesis import settings
 settings.register_profile("any_machine", deadline=None)
 settings.load_profile("any_machine")
 # A time for each example fails on a machine that is busy; that of a whole test is pytest-timeout's.
+
+FAULT_SEED = os.environ.get("TURNWIRE_FAULT_SEED", "")
+"""Set by `make test-fault`: tests marked `fault_long` are run, and draw their cases by it."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -18,3 +23,21 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if hasattr(config, "workerinput"):
         signal.signal(signal.SIGINT, lambda *_: None)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves the long faults to `make test-fault`."""
+    if FAULT_SEED:
+        return
+    long = [item for item in items if item.get_closest_marker("fault_long")]
+    if long:
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
+
+
+@pytest.fixture
+def chance(request: pytest.FixtureRequest) -> random.Random:
+    """A generator of its own for each test, which the seed of the faults and the test's name begin."""
+    seed = f"{FAULT_SEED or 1}:{request.node.name}"
+    print(f"drawn by {seed}")  # shown when the test fails
+    return random.Random(seed)

@@ -1,7 +1,9 @@
 """The limits of the server: one table of sizes, counts and times that bound what anybody can make it do.
 
-The configuration reads the section `[limits]` as this type. The fields, defaults, ranges and docstrings become the
-reference of the keys (docs/configuration.md). A name ends in the unit of its value.
+The configuration reads the section `[limits]` as this type, and `GetServerInfo` answers all but money. The fields,
+defaults, ranges and docstrings become the reference of the keys (docs/configuration.md, docs/limits.md). A name ends in
+the unit of its value. A comment on a line of its own names the group of the fields below it. What happens at a limit
+stands in docs/reference/limit_groups.py.
 """
 
 from datetime import timedelta
@@ -26,21 +28,17 @@ class Limits(
 ):
     """Bounds that keep one caller from taking the server down."""
 
-    max_steps: Count = 50
-    """Model calls of one turn. A message may ask for less."""
-    max_running_turns: Count = 256
-    """Turns whose model is asked at the same time, on the whole server; further turns wait. Turns that wait for a tool
-    or a retry do not count."""
-    max_queued_messages: Annotated[int, Meta(ge=0)] = 100
-    """Messages that wait in one session; further messages are refused."""
-    max_watchers: Count = 10_000
-    """Event streams open at the same time."""
+    # Messages and settings
     max_message_bytes: Count = 32 * 2**20
     """Text, attachments and metadata of one message together."""
+
+    # Answers of models
     max_answer_bytes: Count = 16 * 2**20
     """Text, reasoning and arguments of one answer: far more than any model writes, far less than memory holds."""
     flush_interval_seconds: Annotated[float, Meta(gt=0, le=0.2)] = 0.2
     """How long streamed text may stay unsaved. With the time of a commit it stays below the promised 250 ms."""
+
+    # Tool calls and MCP servers
     client_tool_timeout_seconds: Seconds = 600.0
     """How long a call of a client tool waits for its result, from when the client may answer it. While a client holds a
     lease of the call, the limit waits; when the lease ends without a result, it begins again."""
@@ -54,6 +52,15 @@ class Limits(
     """Calls of the server's tools that run at the same time in one turn."""
     max_tool_output_bytes: Count = 256 * 1024
     """Output of one call of a server tool; the rest is cut off. A quarter of a million bytes fills most contexts."""
+
+    # Queues and turns
+    max_steps: Count = 50
+    """Model calls of one turn. A message may ask for less."""
+    max_running_turns: Count = 256
+    """Turns whose model is asked at the same time, on the whole server; further turns wait. Turns that wait for a tool
+    or a retry do not count."""
+    max_queued_messages: Annotated[int, Meta(ge=0)] = 100
+    """Messages that wait in one session; further messages are refused."""
     max_repeated_calls: Annotated[int, Meta(ge=2)] = 3
     """Consecutive steps with identical calls and results after which a turn ends."""
     max_turn_tokens: TokenLimit = 0
@@ -64,6 +71,10 @@ class Limits(
     """Prompts and answers of all turns of a session; 0 sets no limit. A session may ask for less."""
     max_session_cost_pico_usd: PicoUsd = PicoUsd(0)
     """Money for all turns of a session; 0 sets no limit. A session may ask for less."""
+
+    # Watches and connections
+    max_watchers: Count = 10_000
+    """Event streams open at the same time."""
 
     @property
     def flush_interval(self) -> timedelta:

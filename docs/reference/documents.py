@@ -5,6 +5,7 @@ from pathlib import Path
 from docs.reference.configuration import configuration
 from docs.reference.defaults import with_defaults
 from docs.reference.field_numbers import field_numbers
+from docs.reference.limits import limits
 from docs.reference.metrics import metrics
 from docs.reference.schemas import schemas
 
@@ -20,6 +21,7 @@ def documents() -> dict[str, str]:
     return {
         "configuration.md": configuration(),
         "field-numbers.md": field_numbers(),
+        "limits.md": limits(),
         "metrics.md": metrics(),
         **schemas(),
         **filled_in,

@@ -217,7 +217,7 @@ def test_watchers_are_limited(feed: LiveFeed) -> None:
     ]
     with pytest.raises(TooManyWatchers) as caught:
         feed.subscribe(DEFAULT_TENANT, "ses_1")
-    assert caught.value.metadata == {"limit": "3"}
+    assert caught.value.metadata == {"limit": "limits.max_watchers", "limitValue": "3"}
     watches[0].close()
     watches[0].close()
     feed.subscribe(DEFAULT_TENANT, "ses_1")

@@ -123,7 +123,12 @@ async def test_a_list_without_pages_has_the_newest_that_fit(opened: OpenedStore)
             assert [m.message_id for m in displays_in(newest.frames)] == IDS[-count:][::-1]
     with pytest.raises(AnswerTooLarge) as caught:
         await opened.store.of(DEFAULT_TENANT).display("ses_1", Page(max_bytes=frames[-1] - 1))
-    assert caught.value.metadata == {"maxBytes": str(frames[-1] - 1), "actualBytes": str(frames[-1])}
+    assert caught.value.metadata == {
+        "maxBytes": str(frames[-1] - 1),
+        "actualBytes": str(frames[-1]),
+        "limit": "server.max_list_bytes",
+        "limitValue": str(frames[-1] - 1),
+    }
 
 
 @pytest.mark.parametrize("newest_first", [False, True])

@@ -280,7 +280,8 @@ async def test_message_over_the_limit_is_refused(tmp_path: Path) -> None:
         session_id = await new_session(client)
         refusal = await refused(client.messages.SendMessage(ask("é" * 501, session_id)))
         assert (refusal.code, refusal.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "MESSAGE_TOO_LARGE")
-        assert refusal.metadata == {"field": "parts", "maxBytes": "1000", "actualBytes": "1002"}
+        sizes = {"maxBytes": "1000", "actualBytes": "1002", "limit": "limits.max_message_bytes", "limitValue": "1000"}
+        assert refusal.metadata == {"field": "parts", **sizes}
         assert (await session_of(client, session_id)).head_sequence == 1
         await talk(client, "é" * 500, session_id)
 

@@ -28,12 +28,15 @@ async def test_the_server_says_what_it_is(client: Client) -> None:
 
 
 async def test_limits_are_those_of_the_configuration(tmp_path: Path) -> None:
-    """By its keys, whole numbers only: no money and no time."""
-    async with running_server(tmp_path, "[limits]\nmax_steps = 7\n") as server, connect(server.address) as client:
+    """By its keys, in whole numbers: a short time in milliseconds, and no money."""
+    config = "[limits]\nmax_steps = 7\nquestion_timeout_seconds = 2.5\n"
+    async with running_server(tmp_path, config) as server, connect(server.address) as client:
         limits = dict((await info(client)).limits)
     assert (limits["limits.max_steps"], limits["files.max_bytes"]) == (7, 20 * 2**20)
     assert {"server.max_message_bytes", "storage.retained_events_per_session"} <= set(limits)
-    assert [key for key in limits if key.endswith(("_seconds", "_usd"))] == []
+    assert limits["limits.leased_tool_timeout_seconds"] == 86_400
+    assert limits["limits.question_timeout_milliseconds"] == 2_500
+    assert [key for key in limits if key.endswith("_usd")] == []
 
 
 async def test_ids_are_of_one_start(tmp_path: Path) -> None:

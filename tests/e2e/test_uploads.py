@@ -227,13 +227,13 @@ async def test_limits_are_kept_and_told(tmp_path: Path) -> None:
         upload = await create(client)
         await write(client, upload.upload_id, 0, b"0123456789")
         more = await refused(write(client, upload.upload_id, 10, b"x"))
-        assert (more.reason, more.metadata) == (
-            *("MESSAGE_TOO_LARGE", {"field": "data", "maxBytes": "10", "actualBytes": "11"}),
-        )
+        sizes = {"maxBytes": "10", "actualBytes": "11", "limit": "files.max_upload_bytes", "limitValue": "10"}
+        assert (more.reason, more.metadata) == ("MESSAGE_TOO_LARGE", {"field": "data", **sizes})
         await write(client, upload.upload_id, 10, b"", last=True)
         await create(client)
         third = await refused(create(client))
         assert (third.code, third.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "CONCURRENCY_LIMIT")
+        assert third.metadata == {"limit": "files.max_uploads", "limitValue": "2", "used": "2"}
         await delete(client, upload.upload_id)
         await create(client)
 

@@ -51,6 +51,9 @@ __all__ = ["Config", "ConfigError", "LogConfig", "ServerConfig", "StorageConfig"
 
 DEFAULT_FILE = "turnwire.toml"
 
+SHOWN_SECTIONS = ("server", "web", "storage", "limits", "files")
+"""Sections whose limits every caller may know. Quotas have a method of their own."""
+
 
 class Config(Struct, frozen=True, kw_only=True):
     """The whole configuration, checked. Contains the names of the variables with API keys, never the keys."""
@@ -95,21 +98,8 @@ class Config(Struct, frozen=True, kw_only=True):
         return (*beside, *((self.tls.key,) if self.tls.key else ()))
 
     def shown_limits(self) -> Mapping[str, int]:
-        """Returns the limits that callers may want to know, by their keys in the file: counts and sizes."""
-        sections = {
-            "server": self.server,
-            "web": self.web,
-            "storage": self.storage,
-            "limits": self.limits,
-            "files": self.files,
-        }
-        values = {
-            f"{section}.{field.encode_name}": getattr(settings, field.name)
-            for section, settings in sections.items()
-            for field in msgspec.structs.fields(settings)
-        }
-        # money is of a type of its own, and a float is a time
-        return {key: value for key, value in values.items() if type(value) is int}
+        """Returns the limits that callers may want to know; see `shown_limits`."""
+        return shown_limits({section: getattr(self, section) for section in SHOWN_SECTIONS})
 
     def core_settings(self) -> CoreSettings:
         """Returns the settings that the core uses."""
@@ -131,6 +121,24 @@ class Config(Struct, frozen=True, kw_only=True):
             host_messages=self.host_messages,
             max_list_bytes=self.server.max_list_bytes,
         )
+
+
+def shown_limits(sections: Mapping[str, Struct]) -> Mapping[str, int]:
+    """Returns the counts, sizes and times of sections by their keys in the file, such as "limits.max_steps".
+
+    A time that is no whole number of seconds is there in milliseconds, under a key that ends so. Money is left out.
+    """
+    shown = {}
+    for section, settings in sections.items():
+        for field in msgspec.structs.fields(settings):
+            key, value = f"{section}.{field.encode_name}", getattr(settings, field.name)
+            if type(value) is int:  # money is of a type of its own, and true is no number
+                shown[key] = value
+            elif isinstance(value, float) and value.is_integer():
+                shown[key] = int(value)
+            elif isinstance(value, float):
+                shown[key.removesuffix("_seconds") + "_milliseconds"] = round(value * 1000)
+    return shown
 
 
 def load_config(path: Path | None, environ: Mapping[str, str], options: Mapping[str, str] | None = None) -> Config:

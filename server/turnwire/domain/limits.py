@@ -76,6 +76,14 @@ class Limits(
     max_watchers: Count = 10_000
     """Event streams open at the same time."""
 
+    # Archives
+    max_exports: Count = 8
+    """Exports that run at the same time: each holds a connection of the database and, on the disk, one session."""
+    max_tenant_exports: Count = 2
+    """Exports of one tenant that run at the same time."""
+    max_imports: Count = 4
+    """Imports that run at the same time, one of each tenant."""
+
     @property
     def flush_interval(self) -> timedelta:
         """How long streamed text may stay unsaved."""

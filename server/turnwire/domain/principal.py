@@ -12,6 +12,7 @@ TENANT_NAME_FORM = "a name of at most 64 letters, digits, '.', '_' and '-' that 
 """`TENANT_NAME` for people."""
 
 MAX_SUBJECT_CHARACTERS = 200
+"""Of the name of a caller within its tenant."""
 
 STAGING_MARK = "*"
 """Begins what sessions that are being stored in parts have in place of a tenant: no name of a tenant begins with it."""

@@ -34,7 +34,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     MODEL_UNKNOWN: _ErrorReason.ValueType  # 3
     """There is no such provider, or it does not offer the model. Of a turn: the configuration no longer has its model."""
     MESSAGE_TOO_LARGE: _ErrorReason.ValueType  # 4
-    """The message or one of its files is over the limit. Metadata: maxBytes, actualBytes."""
+    """The message or one of its files is over the limit. Metadata: maxBytes, actualBytes, limit (its name in docs/limits.md,
+    such as "files.max_bytes"), limitValue.
+    """
     SESSION_NOT_FOUND: _ErrorReason.ValueType  # 5
     """There is no such session."""
     MESSAGE_NOT_FOUND: _ErrorReason.ValueType  # 6
@@ -62,7 +64,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     STALE_VERSION: _ErrorReason.ValueType  # 16
     """Another change came first. Metadata: currentRevision; of StartTurn headSequence."""
     CONCURRENCY_LIMIT: _ErrorReason.ValueType  # 17
-    """A limit on what runs, waits or is open at once is reached; RetryInfo says when to try again."""
+    """A limit on what runs, waits or is open at once is reached; RetryInfo says when to try again. Metadata: limit (its name
+    in docs/limits.md, such as "limits.max_watchers"), limitValue.
+    """
     STORAGE_FULL: _ErrorReason.ValueType  # 18
     """The disk of the server is full; nothing was stored."""
     STORAGE_BUSY: _ErrorReason.ValueType  # 19
@@ -74,7 +78,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     STORAGE_ERROR: _ErrorReason.ValueType  # 22
     """The database failed; nothing was stored."""
     ANSWER_TOO_LARGE: _ErrorReason.ValueType  # 25
-    """One entry alone of a list without page_size is larger than an answer may be. Metadata: maxBytes, actualBytes."""
+    """One entry alone of a list without page_size is larger than an answer may be. Metadata: maxBytes, actualBytes, limit,
+    limitValue.
+    """
     INTERNAL: _ErrorReason.ValueType  # 23
     """The server failed in an unexpected way; its log has more. Of a call and of a turn."""
     TURN_NOT_FOUND: _ErrorReason.ValueType  # 24
@@ -88,7 +94,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     turn. Metadata: quota (its name, as ListQuotas answers it), limit, used.
     """
     SEARCH_TOO_COSTLY: _ErrorReason.ValueType  # 29
-    """A search took too long; a query of fewer or rarer words, or a filter, makes it quicker. Metadata: maxSeconds."""
+    """A search took too long; a query of fewer or rarer words, or a filter, makes it quicker. Metadata: maxSeconds,
+    limit, limitValue.
+    """
     NOTHING_TO_RESTORE: _ErrorReason.ValueType  # 30
     """No messages are hidden, or a turn began since they were."""
     TURN_EXISTS: _ErrorReason.ValueType  # 31
@@ -168,7 +176,9 @@ REQUEST_ID_REUSED: ErrorReason.ValueType  # 2
 MODEL_UNKNOWN: ErrorReason.ValueType  # 3
 """There is no such provider, or it does not offer the model. Of a turn: the configuration no longer has its model."""
 MESSAGE_TOO_LARGE: ErrorReason.ValueType  # 4
-"""The message or one of its files is over the limit. Metadata: maxBytes, actualBytes."""
+"""The message or one of its files is over the limit. Metadata: maxBytes, actualBytes, limit (its name in docs/limits.md,
+such as "files.max_bytes"), limitValue.
+"""
 SESSION_NOT_FOUND: ErrorReason.ValueType  # 5
 """There is no such session."""
 MESSAGE_NOT_FOUND: ErrorReason.ValueType  # 6
@@ -196,7 +206,9 @@ askedSequence, earliestSequence, latestSequence as far as they are known.
 STALE_VERSION: ErrorReason.ValueType  # 16
 """Another change came first. Metadata: currentRevision; of StartTurn headSequence."""
 CONCURRENCY_LIMIT: ErrorReason.ValueType  # 17
-"""A limit on what runs, waits or is open at once is reached; RetryInfo says when to try again."""
+"""A limit on what runs, waits or is open at once is reached; RetryInfo says when to try again. Metadata: limit (its name
+in docs/limits.md, such as "limits.max_watchers"), limitValue.
+"""
 STORAGE_FULL: ErrorReason.ValueType  # 18
 """The disk of the server is full; nothing was stored."""
 STORAGE_BUSY: ErrorReason.ValueType  # 19
@@ -208,7 +220,9 @@ STORAGE_CORRUPT: ErrorReason.ValueType  # 21
 STORAGE_ERROR: ErrorReason.ValueType  # 22
 """The database failed; nothing was stored."""
 ANSWER_TOO_LARGE: ErrorReason.ValueType  # 25
-"""One entry alone of a list without page_size is larger than an answer may be. Metadata: maxBytes, actualBytes."""
+"""One entry alone of a list without page_size is larger than an answer may be. Metadata: maxBytes, actualBytes, limit,
+limitValue.
+"""
 INTERNAL: ErrorReason.ValueType  # 23
 """The server failed in an unexpected way; its log has more. Of a call and of a turn."""
 TURN_NOT_FOUND: ErrorReason.ValueType  # 24
@@ -222,7 +236,9 @@ QUOTA_EXCEEDED: ErrorReason.ValueType  # 28
 turn. Metadata: quota (its name, as ListQuotas answers it), limit, used.
 """
 SEARCH_TOO_COSTLY: ErrorReason.ValueType  # 29
-"""A search took too long; a query of fewer or rarer words, or a filter, makes it quicker. Metadata: maxSeconds."""
+"""A search took too long; a query of fewer or rarer words, or a filter, makes it quicker. Metadata: maxSeconds,
+limit, limitValue.
+"""
 NOTHING_TO_RESTORE: ErrorReason.ValueType  # 30
 """No messages are hidden, or a turn began since they were."""
 TURN_EXISTS: ErrorReason.ValueType  # 31

@@ -17,6 +17,7 @@ from turnwire.api.registry import Service
 from turnwire.ports.telemetry.tracing import NO_TRACER, Tracer
 
 MAX_METADATA_BYTES = 16_384
+"""Of the headers of a call: a credential has 8 KiB at most."""
 
 
 class GrpcServer:

@@ -13,6 +13,7 @@ from turnwire.domain.errors import InvalidRequest
 from turnwire.domain.principal import Principal
 
 MAX_SUBSCRIBED_SESSIONS = 1000
+"""Sessions that one stream of events names."""
 
 
 class EventService:

@@ -42,10 +42,12 @@ STATUS_CODES: dict[type[e.DomainError], int] = {
 """Numbers of `google.rpc.Code`. A class that is not listed has the code of its nearest listed base."""
 
 MAX_VIOLATIONS = 20
+"""Wrong fields that one error names."""
 MAX_TEXT = 200
 """Bytes of one value in an error. An error travels in the trailer, of which clients take 8 KiB as base64."""
 
 MAX_DETAIL_BYTES = 3_000
+"""Of the wrong fields of one error together."""
 
 RETRY_WHEN_UNKNOWN = timedelta(seconds=1)
 """Told to callers where waiting helps and nobody knows how long."""

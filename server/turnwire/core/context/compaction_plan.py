@@ -23,6 +23,7 @@ MAX_ANSWER_SHARE = 1 / 2
 MIN_PROMPT_SHARE = 1 / 4
 """Smallest share of the fillable part for the prompt: a low threshold and a long answer must not compact every step."""
 MAX_SUMMARY_TOKENS = 4096
+"""Of a summary that takes the place of older messages."""
 SUMMARY_SHARE = 1 / 10
 """Largest share of the window for a summary."""
 MIN_GAIN = 2

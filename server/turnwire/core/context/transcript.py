@@ -20,8 +20,11 @@ from turnwire.domain.conversation.messages import (
 )
 
 MAX_ARGUMENT_CHARS = 1_000
+"""Of the arguments of a call, as the model that summarises reads them."""
 MAX_RESULT_CHARS = 2_000
+"""Of the result of a call, likewise."""
 MAX_FILE_CHARS = 2_000
+"""Of a file of text, likewise."""
 
 _SPEAKERS = {
     MessageType.USER: "User",

@@ -6,8 +6,9 @@ from msgspec import Struct
 
 from turnwire.core.intake.attachments import LoadedFile, NewFile, load_file
 from turnwire.core.intake.inputs import NewPart, NewText
-from turnwire.core.intake.readable_files import ReadableFiles, too_large
+from turnwire.core.intake.readable_files import ReadableFiles
 from turnwire.domain.conversation.messages import Content, Part, Text
+from turnwire.domain.errors import MessageTooLarge
 from turnwire.domain.ids import IdMaker
 from turnwire.domain.limits import Limits
 from turnwire.ports.commit import PutFile
@@ -60,5 +61,5 @@ async def load_contents(
             contents.append(part)
             size += len(part.output.encode())
         if size > limits.max_message_bytes:
-            raise too_large(field, size, limits.max_message_bytes)
+            raise MessageTooLarge.over("limits.max_message_bytes", limits.max_message_bytes, field, size)
     return Contents(tuple(contents), tuple(files))

@@ -175,14 +175,8 @@ def is_allowed_directory(directory: str, roots: tuple[Path, ...]) -> bool:
 
 
 def too_large(field: str, actual_bytes: int, max_bytes: int) -> MessageTooLarge:
-    """Returns the error for content over a limit."""
-    return MessageTooLarge.of(
-        field,
-        f"holds {actual_bytes} bytes, at most {max_bytes} are allowed",
-        "TOO_LARGE",
-        maxBytes=str(max_bytes),
-        actualBytes=str(actual_bytes),
-    )
+    """Returns the error for a file over `files.max_bytes`."""
+    return MessageTooLarge.over("files.max_bytes", max_bytes, field, actual_bytes)
 
 
 def _present(paths: Iterable[Path]) -> frozenset[FileIdentity]:

@@ -12,13 +12,13 @@ from datetime import datetime
 from turnwire.core.environment import Environment
 from turnwire.core.intake.attachments import load_file
 from turnwire.core.intake.inputs import NewToolResult
-from turnwire.core.intake.readable_files import ReadableFiles, too_large
+from turnwire.core.intake.readable_files import ReadableFiles
 from turnwire.core.spans.tools import ClientToolSpans
 from turnwire.core.tools.leasing.call_leases import CallLeases
 from turnwire.core.tools.results import CallResult, StoredCalls
 from turnwire.core.work import Work
 from turnwire.domain.conversation.messages import Lease
-from turnwire.domain.errors import ToolCallAlreadySettled, ToolCallNotReady
+from turnwire.domain.errors import MessageTooLarge, ToolCallAlreadySettled, ToolCallNotReady
 from turnwire.domain.limits import Limits
 from turnwire.ports.commit import Committed, PutFile
 from turnwire.ports.telemetry.observer import CLIENT_TOOLS, ToolCallEnd
@@ -42,7 +42,7 @@ async def client_result(new: NewToolResult, readable: ReadableFiles, limits: Lim
         loaded.append(found)
         size += len(found.content)
     if size > limits.max_message_bytes:
-        raise too_large("output", size, limits.max_message_bytes)
+        raise MessageTooLarge.over("limits.max_message_bytes", limits.max_message_bytes, "output", size)
     return CallResult(
         output=new.output,
         is_error=new.is_error,

@@ -193,7 +193,8 @@ class SessionTurns:
             raise TurnInProgress(f"turn {running!r} runs in the session", running)
         limit = self._environment.settings.limits.max_queued_messages
         if len(self.queue) >= limit:
-            raise TooManyTurns(f"{limit} messages wait in the session already", {"limit": str(limit)})
+            text = f"{limit} messages wait in the session already"
+            raise TooManyTurns.of("limits.max_queued_messages", limit, text)
         return True
 
     def _aim_of(self, policy: BusyPolicy) -> str:

@@ -49,6 +49,7 @@ MAX_FAILURE_CHARACTERS = 64 * 1024
 MAX_SMALL_NUMBER = 2**31 - 1
 """Of counts that the contract answers in 32 bits."""
 MAX_MONEY = 2**63 - 1
+"""Of sums in pico-USD: what 64 bits hold."""
 LONGEST = timedelta(days=36_525)
 
 _raw = msgspec.json.Decoder(msgspec.Raw).decode

@@ -22,14 +22,18 @@ MAX_NEW_LOG_LINES = 100
 MAX_NEW_LOG_BYTES = 64 * 1024
 """Of the lines of one renewal together."""
 MAX_HOLDER_CHARACTERS = 128
+"""Of the words in which a client says who holds a lease."""
 MIN_LEASE = timedelta(seconds=1)
 """Shorter ones would end before their holder can renew them over a slow network."""
 MAX_LEASE = timedelta(hours=1)
 """A holder that died keeps a call from others for so long at most."""
 DEFAULT_LEASE = timedelta(minutes=1)
 MAX_STOP_SEQUENCES = 4
+"""Of one turn: what every model API takes."""
 MAX_LABELS = 64
+"""Of one session; they ride in every description of it."""
 MAX_LABEL_CHARACTERS = 256
+"""Of the value of a label."""
 MAX_NUMBER = 2**53 - 1
 """Of 64-bit numbers that are answered again, except money: the largest that a JavaScript number holds exactly."""
 REASONING_EFFORTS = ("", "none", "minimal", "low", "medium", "high", "xhigh")

@@ -48,7 +48,7 @@ from turnwire.domain.errors.access import (
     TooManyWatchers,
     Unauthenticated,
 )
-from turnwire.domain.errors.base import DomainError, FieldViolation
+from turnwire.domain.errors.base import DomainError, FieldViolation, limit_facts
 from turnwire.domain.errors.providers import (
     ProviderContextFull,
     ProviderCredentialsRejected,
@@ -167,4 +167,5 @@ __all__ = [
     "UploadNotFound",
     "UploadOffsetOutOfRange",
     "WrongState",
+    "limit_facts",
 ]

@@ -1,9 +1,9 @@
 """Errors of callers: who is not let in, and who has to wait."""
 
 from datetime import timedelta
-from typing import ClassVar
+from typing import ClassVar, Self
 
-from turnwire.domain.errors.base import DomainError
+from turnwire.domain.errors.base import DomainError, limit_facts
 
 
 class Unauthenticated(DomainError):
@@ -35,10 +35,23 @@ class PermissionDenied(DomainError):
 
 
 class LimitReached(DomainError):
-    """A limit of this server is reached; a later retry may succeed."""
+    """A limit of this server is reached; a later retry may succeed. Metadata limit and limitValue."""
 
     reason = "CONCURRENCY_LIMIT"
     subject: ClassVar[str] = "server"
+
+    @classmethod
+    def of(cls, limit: str, value: float, text: str, retry_after: timedelta | None = None, **facts: str) -> Self:
+        """Creates the error.
+
+        Args:
+            limit: The name of the limit in docs/limits.md: a key such as "limits.max_watchers", or a constant.
+            value: What the limit is.
+            text: A sentence for people.
+            retry_after: When there may be room again; None where nobody knows: a second is told then.
+            facts: More metadata.
+        """
+        return cls(text, {**limit_facts(limit, value), **facts}, retry_after)
 
 
 class TooManyTurns(LimitReached):
@@ -60,7 +73,7 @@ class TooManySignIns(LimitReached):
 
 
 class TooManyUploads(LimitReached):
-    """The tenant has as many uploads as it may have at the same time; metadata limit and used."""
+    """The tenant has as many uploads as it may have at the same time; metadata also used."""
 
     subject = "uploads"
 
@@ -78,14 +91,14 @@ class TooManySearches(LimitReached):
 
 
 class SearchTooCostly(DomainError):
-    """A search took too long and was ended."""
+    """A search took too long and was ended; metadata maxSeconds, limit and limitValue."""
 
     reason = "SEARCH_TOO_COSTLY"
 
     def __init__(self, max_seconds: float) -> None:
         """Takes the limit."""
         text = f"the search took more than {max_seconds:g} seconds: use more or rarer words, or a filter"
-        super().__init__(text, {"maxSeconds": f"{max_seconds:g}"})
+        super().__init__(text, {"maxSeconds": f"{max_seconds:g}", **limit_facts("MAX_SECONDS", max_seconds)})
 
 
 class QuotaExceeded(DomainError):

@@ -6,6 +6,16 @@ from datetime import timedelta
 from typing import ClassVar
 
 
+def limit_facts(limit: str, value: float) -> dict[str, str]:
+    """Returns the metadata that every refusal by a limit has.
+
+    Args:
+        limit: The name of the limit in docs/limits.md: a key such as "files.max_bytes", or a constant.
+        value: What the limit is.
+    """
+    return {"limit": limit, "limitValue": str(value) if isinstance(value, int) else f"{value:g}"}
+
+
 class DomainError(Exception):
     """Base of the tree. Every error has the same four attributes."""
 

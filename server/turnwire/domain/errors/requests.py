@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import ClassVar, Self
 
-from turnwire.domain.errors.base import DomainError, FieldViolation
+from turnwire.domain.errors.base import DomainError, FieldViolation, limit_facts
 
 
 class InvalidRequest(DomainError):
@@ -43,9 +43,23 @@ class UnknownModel(InvalidRequest):
 
 
 class MessageTooLarge(InvalidRequest):
-    """The message or one of its files is over the limit; metadata maxBytes and actualBytes."""
+    """The message or one of its files is over the limit; metadata maxBytes, actualBytes, limit and limitValue."""
 
     reason = "MESSAGE_TOO_LARGE"
+
+    @classmethod
+    def over(cls, limit: str, max_bytes: int, field: str, actual_bytes: int) -> Self:
+        """Creates the error.
+
+        Args:
+            limit: The name of the limit in docs/limits.md, such as "files.max_bytes".
+            max_bytes: What the limit is.
+            field: Path in the request.
+            actual_bytes: How many bytes are there, as far as they were counted.
+        """
+        text = f"holds {actual_bytes} bytes, at most {max_bytes} are allowed"
+        sizes = {"maxBytes": str(max_bytes), "actualBytes": str(actual_bytes)}
+        return cls.of(field, text, "TOO_LARGE", **sizes, **limit_facts(limit, max_bytes))
 
 
 class ArchiveInvalid(InvalidRequest):
@@ -289,7 +303,7 @@ class StaleVersion(DomainError):
 
 
 class AnswerTooLarge(DomainError):
-    """A single entry of a list is larger than the largest answer; metadata maxBytes and actualBytes."""
+    """A single entry of a list is larger than the largest answer; metadata maxBytes, actualBytes, limit, limitValue."""
 
     reason = "ANSWER_TOO_LARGE"
 
@@ -297,5 +311,9 @@ class AnswerTooLarge(DomainError):
         """Takes the size of the entry and the limit, in bytes."""
         super().__init__(
             f"one entry of the list has {actual_bytes} bytes, at most {max_bytes} are allowed; ask for pages",
-            {"maxBytes": str(max_bytes), "actualBytes": str(actual_bytes)},
+            {
+                "maxBytes": str(max_bytes),
+                "actualBytes": str(actual_bytes),
+                **limit_facts("server.max_list_bytes", max_bytes),
+            },
         )

@@ -18,6 +18,7 @@ from turnwire.domain.errors import InvalidRequest
 from turnwire.domain.searching.words import Word, pairs, pieces
 
 MAX_QUERY_CHARACTERS = 1024
+"""Of the text of a search."""
 MAX_QUERY_WORDS = 64
 """Pairs of characters of scripts without spaces count as words."""
 

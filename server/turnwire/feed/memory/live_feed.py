@@ -147,8 +147,8 @@ class LiveFeed:
         if self.closed:
             raise ShuttingDown
         if self.open_watchers >= self._max_watchers:
-            limit = str(self._max_watchers)
-            raise TooManyWatchers(f"{limit} event streams are open already", {"limit": limit})
+            text = f"{self._max_watchers} event streams are open already"
+            raise TooManyWatchers.of("limits.max_watchers", self._max_watchers, text)
         self.open_watchers += 1
         self._watchers_of[tenant] += 1
         return LiveSubscription(self, tenant, session_id, self._ring(tenant, session_id))

@@ -12,6 +12,8 @@ PER_SECOND = 500
 WRONG_PER_ADDRESS = 50
 """Wrong signatures of one address in a second. Its other callers are identified again in the next second."""
 
+_TOO_MANY = "too many credentials are being checked"
+
 
 class VerificationBudget:
     """Counts checks in each second, and wrong ones by the address of the caller."""
@@ -30,8 +32,10 @@ class VerificationBudget:
         if second != self._second:
             self._second, self._checks = second, 0
             self._wrong.clear()
-        if self._checks >= PER_SECOND or self._wrong.get(address, 0) >= WRONG_PER_ADDRESS:
-            raise TooManySignIns("too many credentials are being checked")
+        if self._checks >= PER_SECOND:
+            raise TooManySignIns.of("PER_SECOND", PER_SECOND, _TOO_MANY)
+        if self._wrong.get(address, 0) >= WRONG_PER_ADDRESS:
+            raise TooManySignIns.of("WRONG_PER_ADDRESS", WRONG_PER_ADDRESS, _TOO_MANY)
         self._checks += 1
 
     def count_wrong(self, address: str) -> None:

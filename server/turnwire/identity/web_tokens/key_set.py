@@ -18,8 +18,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 MAX_BYTES = 1 << 20
+"""Of the answer of the identity provider that has its keys."""
 MAX_KEYS = 100
+"""Of one provider; usual are two or three."""
 MIN_RSA_BITS = 2048
+"""Shorter keys are not safe."""
 FETCH_SECONDS = 10.0
 """For the whole answer of the provider."""
 

@@ -35,6 +35,7 @@ MAX_CONVERSATIONS = 200_000
 MAX_DATA_CHARACTERS = 16 * 1024 * 1024
 """Of the JSON text of one row, which is parsed as a whole."""
 MAX_KEY_CHARACTERS = 255
+"""Of the key of a conversation or a row."""
 _YEARS = range(1970, 9999)
 
 _OPTIONS = ("key", "skip", "provider", "model", "api")

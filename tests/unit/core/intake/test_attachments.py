@@ -218,7 +218,8 @@ def test_a_file_over_the_limit_is_too_large(folder: Path) -> None:
     (folder / "big").write_bytes(b"x" * 101)
     with pytest.raises(MessageTooLarge) as caught:
         _load(NewFile(path="big"), str(folder))
-    assert caught.value.metadata == {"field": f"{FIELD}.path", "maxBytes": "100", "actualBytes": "101"}
+    sizes = {"maxBytes": "100", "actualBytes": "101", "limit": "files.max_bytes", "limitValue": "100"}
+    assert caught.value.metadata == {"field": f"{FIELD}.path", **sizes}
 
 
 def test_absolute_paths_inside_are_read(folder: Path) -> None:

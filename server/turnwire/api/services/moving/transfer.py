@@ -16,6 +16,7 @@ MAX_SESSIONS = 1000
 """Named in one request; all of a tenant need no names."""
 
 MAX_OPTIONS = 16
+"""Of one import."""
 
 _DIGEST = re.compile(r"([0-9a-f]{64})?")
 

@@ -39,6 +39,7 @@ STREAM_WINDOW_BYTES = 262_144
 """What a client may send of one body before the application has read it."""
 
 CONNECTION_WINDOW_BYTES = 4 * STREAM_WINDOW_BYTES
+"""The same for all requests of one connection."""
 
 HEADER_TABLE_BYTES = 4096
 """What is remembered of the headers of answers to shorten later ones; as much as a client takes by default."""

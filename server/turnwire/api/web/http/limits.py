@@ -13,6 +13,7 @@ MAX_HEAD_BYTES = 32_768
 """Of the first line and the headers of a request. A credential has 8 KiB at most; gRPC takes 16 KiB in all."""
 
 MAX_HEADERS = 100
+"""Of one request; browsers send about 20."""
 
 MAX_TARGET_BYTES = MAX_HEAD_BYTES
 """Of the path and the query: a call by GET has its message there."""

@@ -25,8 +25,11 @@ from turnwire.domain.conversation.turns import MAX_TOOLS
 from turnwire.ports.pages import Page
 
 MAX_RESULT_FILES = 20
+"""Of one result; each is sent to the model again with every later step."""
 MAX_REASON_CHARACTERS = 4096
+"""Of an answer to a permission request or a question."""
 MAX_ID_CHARACTERS = 64
+"""Of an id that the server has given."""
 MAX_SECONDS = 10**6
 """Far over every bound, and a number that a timedelta holds."""
 

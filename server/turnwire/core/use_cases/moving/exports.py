@@ -19,10 +19,6 @@ from turnwire.domain.principal import Principal
 from turnwire.ports.moving.archives import ArchiveWriter
 from turnwire.ports.moving.sessions import SessionArchive
 
-MAX_EXPORTS = 8
-"""Exports that run at the same time: each holds a connection and, on the disk, one session."""
-MAX_EXPORTS_OF_TENANT = 2
-
 PIECE_BYTES = 64 * 1024
 """As the contract promises; also about what one write carries well."""
 
@@ -99,8 +95,12 @@ class Exports:
 
     @contextlib.contextmanager
     def _one_more(self, tenant: str) -> Iterator[None]:
-        if self._running.total() >= MAX_EXPORTS or self._running[tenant] >= MAX_EXPORTS_OF_TENANT:
-            raise TooManyTransfers("too many exports run already")
+        limits = self._environment.settings.limits
+        if self._running.total() >= limits.max_exports:
+            raise TooManyTransfers.of("limits.max_exports", limits.max_exports, "too many exports run already")
+        if self._running[tenant] >= limits.max_tenant_exports:
+            text = "too many exports of the tenant run already"
+            raise TooManyTransfers.of("limits.max_tenant_exports", limits.max_tenant_exports, text)
         self._running[tenant] += 1
         try:
             yield

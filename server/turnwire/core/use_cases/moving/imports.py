@@ -26,8 +26,6 @@ from turnwire.domain.errors import (
 from turnwire.domain.principal import Principal
 from turnwire.ports.moving.archives import SeenIds
 
-MAX_IMPORTS = 4
-"""Imports that run at the same time, one of each tenant."""
 MAX_KEPT = 16
 """Imports that have ended and whose outcome is answered again: a few hundred kilobytes each at most."""
 
@@ -56,7 +54,8 @@ class Imports:
     """The use case that reads archives.
 
     `_imports` has those that run and the last that have ended, by their names; `_tasks` those that run, bounded by
-    MAX_IMPORTS. An import goes on when its callers are gone; `aclose` ends it, and the same request goes on later.
+    `limits.max_imports`. An import goes on when its callers are gone; `aclose` ends it, and the same request goes on
+    later.
     """
 
     def __init__(
@@ -146,8 +145,9 @@ class Imports:
         running = [one for one in self._imports.values() if not one.progress.has_ended]
         if any(one.tenant == tenant for one in running):
             raise ImportRunning("another import of the tenant runs: wait for its end", upload_id)
-        if len(running) >= MAX_IMPORTS:
-            raise TooManyTransfers("too many imports run already")
+        limit = self._environment.settings.limits.max_imports
+        if len(running) >= limit:
+            raise TooManyTransfers.of("limits.max_imports", limit, "too many imports run already")
 
     async def _carry_out(self, run: ImportRun, plan: ImportPlan, upload_id: str, progress: ImportProgress) -> None:
         error: Exception | None = None

@@ -10,10 +10,12 @@ from turnwire.domain.archive.records import ImportProblem
 MAX_LISTED_SESSIONS = 5_000
 """Of one import; further ones are only counted."""
 MAX_LISTED_PROBLEMS = 1_000
+"""Of one import; further ones are only counted."""
 ANSWER_SESSIONS = 200
 ANSWER_PROBLEMS = 100
 """Of one answer: with long explanations it stays far below what a client takes."""
 MAX_TEXT_CHARACTERS = 500
+"""Of one text that the progress of an import shows."""
 
 PAUSE_SECONDS = 0.25
 """Between two answers while nothing ends."""

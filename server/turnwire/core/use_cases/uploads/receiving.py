@@ -9,11 +9,10 @@ from turnwire.core.environment import Environment
 from turnwire.core.intake.attachments import is_media_type
 from turnwire.core.intake.inputs import NewUpload
 from turnwire.core.intake.once import NamedRequests, receipt_record
-from turnwire.core.intake.readable_files import too_large
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.quotas.reservations import Reservations
 from turnwire.core.uncancelled import Uncancelled
-from turnwire.domain.errors import InvalidRequest
+from turnwire.domain.errors import InvalidRequest, MessageTooLarge
 from turnwire.domain.principal import Principal
 from turnwire.ports.commit import RecordRequest
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
@@ -92,8 +91,7 @@ class Uploads:
     async def _create(self, principal: Principal, new: NewUpload) -> Upload:
         if new.mime and not is_media_type(new.mime):
             raise InvalidRequest.of("mime", "is not a media type such as application/zip")
-        if new.size_bytes > self._settings.max_upload_bytes:
-            raise too_large("size_bytes", new.size_bytes, self._settings.max_upload_bytes)
+        self._check_total("size_bytes", new.size_bytes)
         with self._reservations.reserve(principal.tenant, copied_bytes=new.size_bytes):
             pass  # checked only: the bytes may never come, and count when they do
         now = self._environment.clock()
@@ -113,8 +111,7 @@ class Uploads:
         return await asyncio.shield(self._store.create(upload, limits, record))
 
     def _check_size(self, upload: Upload, chunk: Chunk) -> None:
-        if chunk.end > self._settings.max_upload_bytes:
-            raise too_large("data", chunk.end, self._settings.max_upload_bytes)
+        self._check_total("data", chunk.end)
         announced = upload.size_bytes
         if not announced:
             return
@@ -123,6 +120,11 @@ class Uploads:
             raise InvalidRequest.of("data", f"ends at {chunk.end}, and {announced} bytes were announced", **sizes)
         if chunk.is_last and chunk.end < announced:
             raise InvalidRequest.of("last", f"comes at {chunk.end}, and {announced} bytes were announced", **sizes)
+
+    def _check_total(self, field: str, size_bytes: int) -> None:
+        limit = self._settings.max_upload_bytes
+        if size_bytes > limit:
+            raise MessageTooLarge.over("files.max_upload_bytes", limit, field, size_bytes)
 
     def _storing(self, upload: Upload, chunk: Chunk) -> "Future[Upload]":
         """Starts to store a chunk. Bytes that are stored already need no room."""

@@ -21,6 +21,8 @@ MAX_OF_TENANT = 4
 MAX_WAITING = 64
 """Of all tenants."""
 
+_TOO_MANY = "too many searches run or wait; try again"
+
 _INSTRUCTIONS = 2_000
 """Of SQLite between two looks at the clock: well under a millisecond."""
 
@@ -36,8 +38,10 @@ class Searches:
 
     async def search(self, tenant: str, search: Search, place: bytes, size: int) -> SearchPage:
         """Returns a page of hits; see `TenantStore.search`. When the caller is cancelled, the search ends soon."""
-        if self._open[tenant] >= MAX_OF_TENANT or self._open.total() >= MAX_WAITING:
-            raise TooManySearches("too many searches run or wait; try again")
+        if self._open[tenant] >= MAX_OF_TENANT:
+            raise TooManySearches.of("MAX_OF_TENANT", MAX_OF_TENANT, _TOO_MANY)
+        if self._open.total() >= MAX_WAITING:
+            raise TooManySearches.of("MAX_WAITING", MAX_WAITING, _TOO_MANY)
         one = _Search(tenant, search, place, size, self._max_seconds)
         self._open[tenant] += 1
         task = asyncio.create_task(run(self._connection, one.run), name="search")

@@ -73,15 +73,13 @@ def _check_limits(db: sqlite3.Connection, tenant: str, limits: UploadLimits) -> 
     (count,) = db.execute("SELECT count(*) FROM uploads WHERE tenant = ? AND removed = 0", (tenant,)).fetchone()
     if count >= limits.max_uploads:
         text = f"the tenant has {count} uploads, at most {limits.max_uploads} are allowed"
-        raise TooManyUploads(text, {"limit": str(limits.max_uploads), "used": str(count)})
+        raise TooManyUploads.of("files.max_uploads", limits.max_uploads, text, used=str(count))
     (leaving,) = db.execute(
         "SELECT coalesce(sum(received_bytes), 0) FROM uploads WHERE tenant = ? AND removed = 1", (tenant,)
     ).fetchone()
     if leaving > limits.max_removed_bytes:
-        raise TooManyUploads(
-            f"{leaving} bytes of deleted uploads still take space; wait for a moment",
-            {"limit": str(limits.max_removed_bytes), "used": str(leaving)},
-        )
+        text = f"{leaving} bytes of deleted uploads still take space; wait for a moment"
+        raise TooManyUploads.of("files.max_upload_bytes", limits.max_removed_bytes, text, used=str(leaving))
 
 
 def write(

@@ -1,0 +1,367 @@
+"""The groups of docs/limits.md: which limits each has, and what happens at them.
+
+A key of `[limits]` belongs to the group that the comment above it names; all other keys, and the constants, are named
+here. A number of the configuration, or a constant whose name begins with MAX_ or MIN_, that is nowhere fails the tests.
+"""
+
+from collections.abc import Mapping
+
+INVALID = "`INVALID_REQUEST`"
+LARGE = "`MESSAGE_TOO_LARGE`"
+BUSY = "`CONCURRENCY_LIMIT`"
+QUOTA = "`QUOTA_EXCEEDED`"
+ARCHIVE = "`ARCHIVE_INVALID`"
+WAITS = "further ones wait"
+CUT = "the rest is cut off"
+LEFT_OUT = "further ones are left out"
+FORGOTTEN = "the oldest is forgotten"
+CLOSED = "the connection ends"
+PIECES = "the work goes on in the next piece"
+MODEL_READS = "the model reads an error"
+RUN_AGAIN = "it is tried again"
+NOT_KEPT = "what is more is read again"
+
+LIMITS_KEYS: Mapping[str, str] = {
+    "max_steps": "the turn ends: `FINISH_REASON_MAX_STEPS`",
+    "max_running_turns": WAITS,
+    "max_queued_messages": BUSY,
+    "max_watchers": BUSY,
+    "max_exports": BUSY,
+    "max_tenant_exports": BUSY,
+    "max_imports": BUSY,
+    "max_message_bytes": LARGE,
+    "max_answer_bytes": "the answer ends: `PROVIDER_STREAM_FAILED`",
+    "flush_interval_seconds": "the text is stored",
+    "client_tool_timeout_seconds": MODEL_READS,
+    "leased_tool_timeout_seconds": MODEL_READS,
+    "question_timeout_seconds": "the question expires",
+    "max_parallel_tool_calls": WAITS,
+    "max_tool_output_bytes": "the rest is cut off; `full_output` has all",
+    "max_repeated_calls": "the turn ends: `TOOL_CALL_REPEATED`",
+    "max_turn_tokens": "the turn ends: `BUDGET_EXHAUSTED`",
+    "max_turn_cost_usd": "the turn ends: `BUDGET_EXHAUSTED`",
+    "max_session_tokens": "the turn ends: `BUDGET_EXHAUSTED`",
+    "max_session_cost_usd": "the turn ends: `BUDGET_EXHAUSTED`",
+}
+"""What happens at each limit of `[limits]`."""
+
+KEYS: Mapping[str, Mapping[str, str]] = {
+    "Requests": {
+        "server.max_message_bytes": "RESOURCE_EXHAUSTED, without a reason",
+        "server.max_list_bytes": "older entries are left out; one alone: `ANSWER_TOO_LARGE`",
+        "quotas.max_requests_per_second": QUOTA,
+        "quotas.max_request_burst": QUOTA,
+    },
+    "Messages and settings": {
+        "quotas.max_sessions": QUOTA,
+        "quotas.max_stored_bytes": QUOTA,
+        "titles.max_title_characters": CUT,
+    },
+    "Answers of models": {
+        "providers.NAME.timeout_seconds": RUN_AGAIN,
+        "providers.NAME.max_output_tokens": "the answer ends",
+        "models.NAME.context_window_tokens": "the conversation is compacted",
+        "models.NAME.max_output_tokens": "shown to people",
+        "retries.max_retries": "the turn ends",
+        "retries.first_delay_seconds": RUN_AGAIN,
+        "retries.longest_delay_seconds": "the provider counts as unavailable",
+        "quotas.max_tokens_per_day": QUOTA,
+        "quotas.max_tokens_per_month": QUOTA,
+        "quotas.max_cost_usd_per_day": QUOTA,
+        "quotas.max_cost_usd_per_month": QUOTA,
+        "titles.max_seconds": "the session gets no title",
+        "titles.max_input_characters": CUT,
+        "titles.max_output_tokens": "the session gets no title",
+    },
+    "Tool calls and MCP servers": {
+        "mcp.NAME.timeout_seconds": MODEL_READS,
+        "mcp.NAME.start_timeout_seconds": "the server connects again",
+    },
+    "Queues and turns": {
+        "quotas.max_running_turns": QUOTA,
+        "quotas.max_waiting_messages": QUOTA,
+    },
+    "Watches and connections": {
+        "quotas.max_watchers": QUOTA,
+        "storage.retained_events_per_session": "older events are dropped: `resync`, or `EVENTS_COMPACTED`",
+        "storage.retained_events_days": "older events are dropped: `resync`, or `EVENTS_COMPACTED`",
+        "server.heartbeat_seconds": "a watcher gets a heartbeat",
+        "server.shutdown_grace_seconds": "requests that still run are cancelled",
+        "log.stuck_loop_seconds": "a line in the log",
+    },
+    "Uploads and files": {
+        "files.max_bytes": LARGE,
+        "files.max_upload_bytes": LARGE,
+        "files.max_uploads": BUSY,
+        "files.upload_expiry_seconds": "the upload is removed",
+    },
+    "Web listener": {"web.max_connections": CLOSED},
+    "Sign-in": {
+        "auth.jwt.clock_skew_seconds": "`UNAUTHENTICATED`",
+        "auth.jwt.keys_max_age_seconds": "the keys are read again",
+    },
+}
+"""Keys of the other sections, by group."""
+
+SHARES = ("compaction.threshold", "compaction.keep", "tracing.sample_ratio")
+"""Numbers of the configuration that are no limits."""
+
+CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
+    "Requests": {
+        "api.grpc.health": {"MAX_REQUEST_BYTES": "RESOURCE_EXHAUSTED, without a reason"},
+        "api.grpc.server": {"MAX_METADATA_BYTES": "RESOURCE_EXHAUSTED, without a reason"},
+        "api.registry": {
+            "MAX_WATCH_REQUEST_BYTES": "RESOURCE_EXHAUSTED, without a reason",
+            "MAX_OPEN_REQUEST_BYTES": "RESOURCE_EXHAUSTED, without a reason",
+        },
+        "api.wire.requests.checks": {"MAX_PAGE_SIZE": INVALID},
+        "api.wire.requests.tools": {"MAX_ID_CHARACTERS": INVALID, "MAX_SECONDS": INVALID},
+        "api.wire.status": {"MAX_VIOLATIONS": LEFT_OUT, "MAX_TEXT": CUT, "MAX_DETAIL_BYTES": LEFT_OUT},
+        "domain.conversation.limits": {"MAX_NUMBER": INVALID},
+        "domain.money": {"MAX_USD": "the configuration is refused"},
+    },
+    "Messages and settings": {
+        "domain.conversation.limits": {
+            "MAX_PARTS": INVALID,
+            "MAX_METADATA_BYTES": INVALID,
+            "MAX_SESSION_SYSTEM_CHARACTERS": INVALID,
+            "MAX_PROMPT_CHARACTERS": INVALID,
+            "MAX_STOP_SEQUENCES": INVALID,
+            "MAX_LABELS": INVALID,
+            "MAX_LABEL_CHARACTERS": INVALID,
+        },
+        "core.use_cases.rewriting.forks": {"MAX_NAMED_MESSAGES": "the answer names none"},
+        "core.use_cases.titling.titles": {
+            "MAX_AT_ONCE": WAITS,
+            "MAX_WAITING": "the session gets no title",
+            "MAX_TRIED": FORGOTTEN,
+        },
+    },
+    "Tools and schemas": {
+        "domain.conversation.turns": {"MAX_TOOLS": INVALID},
+        "domain.conversation.limits": {"MAX_SESSION_TOOLS_BYTES": INVALID},
+        "core.tools.schemas": {
+            "MAX_STEPS": "the arguments, or the schema, are refused",
+            "MAX_PROBLEMS": LEFT_OUT,
+            "MAX_PROBLEM_CHARS": CUT,
+            "_CACHED_SCHEMAS": FORGOTTEN,
+        },
+        "core.tools.patterns": {"_MAX_COST": "the pattern is not checked"},
+        "tools.mcp.connection": {"MAX_TOOLS": LEFT_OUT},
+    },
+    "Answers of models": {
+        "providers.answer.sse": {"MAX_EVENT_BYTES": "the answer ends: `PROVIDER_STREAM_FAILED`"},
+        "providers.answer.errors": {"MAX_MESSAGE_CHARS": CUT},
+        "providers.answer.token_usage": {"MAX_COUNT": "the count is not known"},
+        "providers.answer.stream": {"PIECE_BYTES": PIECES, "DRAIN_SECONDS": CLOSED},
+        "providers.answer.loop_share": {
+            "EVENTS_PER_TURN": PIECES,
+            "EVENTS_AT_ONCE": PIECES,
+            "READS_PER_SECOND": "streams are read more rarely",
+            "READS_AT_ONCE": "streams are read more rarely",
+            "LONGEST_REST_SECONDS": PIECES,
+        },
+        "providers.http": {"CONNECT_SECONDS": RUN_AGAIN},
+        "providers.request.content": {"_MAX_NESTING": "a repair"},
+        "providers.request.wire_names": {"MAX_NAME_CHARS": "a repair: the name is shortened"},
+        "core.use_cases.titling.calls": {"MAX_ANSWER_BYTES": "the session gets no title"},
+        "core.context.compaction_plan": {"MAX_SUMMARY_TOKENS": "the summary ends"},
+        "core.context.transcript": {"MAX_ARGUMENT_CHARS": CUT, "MAX_RESULT_CHARS": CUT, "MAX_FILE_CHARS": CUT},
+    },
+    "Tool calls and MCP servers": {
+        "api.wire.requests.tools": {"MAX_RESULT_FILES": INVALID, "MAX_REASON_CHARACTERS": INVALID},
+        "domain.conversation.limits": {
+            "MAX_LOG_LINES": LEFT_OUT,
+            "MAX_LOG_CHARACTERS": CUT,
+            "MAX_NEW_LOG_LINES": INVALID,
+            "MAX_NEW_LOG_BYTES": INVALID,
+            "MAX_HOLDER_CHARACTERS": INVALID,
+            "MIN_LEASE": INVALID,
+            "MAX_LEASE": INVALID,
+        },
+        "core.tools.server_calls": {"MAX_NAME_CHARS": CUT},
+        "core.tools.permission_requests": {"MAX_TITLE_CHARS": CUT, "MAX_ARGUMENTS_CHARS": "they are left out"},
+        "core.open_questions": {
+            "MAX_OPEN_OF_CALL": MODEL_READS,
+            "MAX_OPEN_OF_SESSION": MODEL_READS,
+            "MAX_OPEN_OF_TENANT": MODEL_READS,
+        },
+        "core.tools.questions.asking": {"MAX_QUESTIONS_OF_CALL": MODEL_READS, "MAX_STATE_CHARS": MODEL_READS},
+        "core.tools.questions.forms": {
+            "MAX_PROMPT_CHARS": MODEL_READS,
+            "MAX_SCHEMA_BYTES": MODEL_READS,
+            "MAX_FIELDS": MODEL_READS,
+            "MAX_CHOICES": MODEL_READS,
+            "MAX_URL_CHARS": MODEL_READS,
+            "MAX_CONTENT_BYTES": INVALID,
+        },
+        "tools.mcp.connection": {"_READY_WAIT_SECONDS": MODEL_READS, "_END_SECONDS": "the connection is cut"},
+        "tools.mcp.elicitation": {
+            "MAX_AT_ONCE": MODEL_READS,
+            "MAX_NAME_CHARS": MODEL_READS,
+            "MAX_COMPLETIONS": "the call is tried again later",
+        },
+        "tools.mcp.results": {
+            "MAX_METADATA_BYTES": "it is left out",
+            "MAX_FILES": LEFT_OUT,
+            "MAX_FILES_BYTES": LEFT_OUT,
+            "MAX_FILENAME_CHARS": CUT,
+        },
+        "tools.mcp.running_call": {"MAX_REFUSALS": MODEL_READS},
+        "tools.mcp.servers": {"DISCOVERY_SECONDS": "turns begin without the tools"},
+        "tools.mcp.stdio_process": {"MAX_MESSAGE_BYTES": CLOSED, "_EXIT_SECONDS": "the program is killed"},
+    },
+    "Queues and turns": {
+        "core.turns.resuming": {"MAX_RESUMES": "the turn ends: `SERVER_RESTARTED`"},
+        "core.turns.verdict": {"MAX_PAUSES": "the turn ends"},
+        "core.use_cases.rewriting.late_turns": {"MAX_ATTEMPTS": "`STALE_VERSION`"},
+        "storage.sqlite.writing.writer": {"MAX_BATCH": WAITS, "MAX_BATCH_BYTES": WAITS},
+    },
+    "Watches and connections": {
+        "api.services.events": {"MAX_SUBSCRIBED_SESSIONS": INVALID},
+        "api.wire.requests.watches": {"MAX_TOKEN_CHARACTERS": INVALID},
+        "core.watches.seal": {"MAX_CONTENT_BYTES": "the token is not taken"},
+        "api.refusals": {
+            "MAX_HELD": "it is answered at once",
+            "PROMPT_PER_SECOND": "the refusal is answered later",
+            "HELD_PER_SECOND": "the refusal is answered later",
+            "LINES_A_SECOND": "no line in the log",
+        },
+        "core.watches.watch": {"BATCH_BYTES": PIECES},
+        "core.watches.conflated": {
+            "UPDATE_SECONDS": "updates come more rarely",
+            "CHARACTERS_PER_SECOND": "updates come more rarely",
+        },
+        "telemetry.metrics.server": {
+            "MAX_CONNECTIONS": CLOSED,
+            "MAX_REQUEST_BYTES": CLOSED,
+            "REQUEST_SECONDS": CLOSED,
+        },
+        "telemetry.metrics.labels": {
+            "MAX_CHARS": CUT,
+            "MAX_MODELS": "further ones are `other`",
+            "MAX_TENANTS": "further ones are `other`",
+        },
+        "telemetry.log_lines": {"MAX_NAME_CHARS": CUT},
+        "telemetry.loop_watch": {"MAX_FRAMES": LEFT_OUT},
+        "core.spans.content": {"MAX_TEXT_CHARS": CUT, "MAX_ATTRIBUTE_BYTES": LEFT_OUT},
+    },
+    "Memory": {
+        "core.keeping": {"MAX_KEPT_BYTES": NOT_KEPT, "IDLE_SECONDS": NOT_KEPT},
+        "core.answer.preparing": {"_MAX_WRITERS": NOT_KEPT},
+        "core.quotas.rates": {"MAX_BUCKETS": FORGOTTEN},
+        "storage.histories": {"MAX_KEPT_BYTES": NOT_KEPT, "IDLE_SECONDS": NOT_KEPT, "_MAX_CHANGED": NOT_KEPT},
+        "storage.cache": {"MAX_SESSIONS": NOT_KEPT},
+        "api.wire.display": {"MAX_KEPT": NOT_KEPT},
+        "feed.memory.live_feed": {
+            "SESSION_RING_BYTES": "slow watchers read the store",
+            "ALL_RINGS_BYTES": "slow watchers read the store",
+        },
+    },
+    "Reads": {
+        "core.use_cases.accounts.usage": {"MAX_DAYS": INVALID, "MAX_ZONE_CHARACTERS": INVALID},
+        "api.wire.requests.sessions": {"MAX_LISTED_LABELS": INVALID},
+        "core.use_cases.searching.searches": {"MAX_FILTERED": INVALID},
+        "domain.searching.queries": {"MAX_QUERY_CHARACTERS": INVALID, "MAX_QUERY_WORDS": INVALID},
+        "domain.searching.words": {"MAX_WORD_CHARACTERS": CUT},
+        "domain.searching.content": {"MAX_SEARCHED_CHARACTERS": "the rest is not found"},
+        "domain.searching.hits": {"MAX_RANKED": LEFT_OUT, "MAX_CANDIDATES": LEFT_OUT},
+        "storage.sqlite.searching.entries": {"MAX_BODY_CHARACTERS": "an excerpt is shown"},
+        "storage.sqlite.searching.reader": {
+            "MAX_SECONDS": "`SEARCH_TOO_COSTLY`",
+            "MAX_OF_TENANT": BUSY,
+            "MAX_WAITING": BUSY,
+        },
+        "storage.sqlite.listing.pages": {"MAX_STEPS": "the page is short, and has a next one"},
+        "storage.sqlite.reading.fitting": {"MAX_PAGE_BYTES": "the page is short, and has a next one"},
+        "storage.sqlite.histories.reading": {"_MAX_ROUNDS": "it is read in one piece"},
+        "storage.sqlite.log.pruning": {"MAX_PRUNED": PIECES},
+    },
+    "Uploads and files": {
+        "api.wire.requests.files.uploads": {"MAX_CHUNK_BYTES": INVALID},
+        "core.use_cases.uploads.receiving": {"MAX_DIGESTS": WAITS},
+        "storage.sqlite.uploads.changes": {"MAX_EXPIRED": PIECES},
+    },
+    "Archives": {
+        "api.services.moving.transfer": {"MAX_SESSIONS": INVALID, "MAX_OPTIONS": INVALID},
+        "core.use_cases.moving.imports": {"MAX_KEPT": FORGOTTEN},
+        "core.use_cases.moving.progress": {
+            "MAX_LISTED_SESSIONS": LEFT_OUT,
+            "MAX_LISTED_PROBLEMS": LEFT_OUT,
+            "MAX_TEXT_CHARACTERS": CUT,
+        },
+        "domain.archive.checks": {
+            "MAX_STORED_PARTS": ARCHIVE,
+            "MAX_NAME_CHARACTERS": ARCHIVE,
+            "MAX_FAILURE_CHARACTERS": ARCHIVE,
+            "MAX_SMALL_NUMBER": ARCHIVE,
+            "MAX_MONEY": ARCHIVE,
+        },
+        "interop.archive.conversation": {"MAX_TITLE_CHARACTERS": CUT},
+        "interop.archive.values": {"MAX_ID_CHARS": ARCHIVE},
+        "interop.forms": {"MAX_WHOLE_NUMBER": ARCHIVE},
+        "interop.ikigai.archive": {
+            "MAX_CONVERSATIONS": ARCHIVE,
+            "MAX_DATA_CHARACTERS": ARCHIVE,
+            "MAX_KEY_CHARACTERS": ARCHIVE,
+        },
+        "interop.ikigai.replay": {
+            "MAX_SYSTEM_CHARACTERS": "it becomes the first message",
+            "MAX_PROBLEMS": LEFT_OUT,
+            "MAX_METADATA_BYTES": ARCHIVE,
+        },
+        "interop.turnwire_lines.reading": {"MAX_TEXTS": ARCHIVE},
+    },
+    "Web listener": {
+        "api.web.http.limits": {
+            "MAX_HEAD_BYTES": "HTTP 431",
+            "MAX_HEADERS": "HTTP 431",
+            "MAX_TARGET_BYTES": "HTTP 431",
+            "HEAD_SECONDS": CLOSED,
+            "IDLE_SECONDS": CLOSED,
+        },
+        "api.web.http.http1": {"_MAX_UPGRADES": CLOSED, "_MAX_WAITING": CLOSED},
+        "api.web.http.http2": {
+            "MAX_STREAMS": "the stream is refused",
+            "MAX_RESETS": CLOSED,
+            "STREAM_WINDOW_BYTES": "the client waits",
+            "CONNECTION_WINDOW_BYTES": "the client waits",
+            "HEADER_TABLE_BYTES": FORGOTTEN,
+        },
+        "api.web.exchange": {"MAX_BODIES_BYTES": "UNAVAILABLE: try again", "BODY_SECONDS": "DEADLINE_EXCEEDED"},
+        "api.web.protocols.grpc_web": {"_MAX_PIECES": "INVALID_ARGUMENT, without a reason"},
+        "api.web.encoding.codecs": {"_MAX_PROBLEM": CUT},
+    },
+    "Sign-in": {
+        "ports.identity.authenticator": {"MAX_CREDENTIAL_BYTES": "`UNAUTHENTICATED`"},
+        "domain.principal": {"MAX_SUBJECT_CHARACTERS": "`UNAUTHENTICATED`"},
+        "identity.web_tokens.key_set": {
+            "MAX_BYTES": "the keys are not taken",
+            "MAX_KEYS": "the keys are not taken",
+            "MIN_RSA_BITS": "the key is not taken",
+            "FETCH_SECONDS": "the keys are not taken",
+            "RETRY_SECONDS": "the token is checked with the keys that are there",
+            "MAX_WAITING": "the token is checked with the keys that are there",
+        },
+        "identity.web_tokens.budget": {"PER_SECOND": BUSY, "WRONG_PER_ADDRESS": BUSY},
+        "identity.web_tokens.verification": {"MAX_REMEMBERED": FORGOTTEN, "WRONG_SECONDS": "it is checked again"},
+        "identity.own_tokens": {"POLL_SECONDS": "a revoked token is refused"},
+    },
+}
+"""Constants of the code, by group and module below `turnwire`."""
+
+NO_LIMITS = (
+    "core.context.compaction_plan MAX_ANSWER_SHARE MIN_PROMPT_SHARE MIN_GAIN",
+    "core.context.summaries MIN_CHUNK_TOKENS MAX_SHRINKS",
+    "core.token_estimate MIN_CORRECTION MAX_CORRECTION",
+    "providers.http MAX_RETRIES",
+    "providers.offline.arguments _MAX_DEPTH",
+    "providers.anthropic.messages _MAX_TITLE_CHARS",
+    "api.grpc.wakeups MAX_BYTES",
+    "storage.sqlite.care.repair MAX_ROUNDS",
+    "storage.sqlite.care.checks.structure MAX_LINES",
+)
+"""Constants that bound nothing that anybody brings, by module."""
+
+OTHER_PROGRAMS = ("cli", "config", "console", "interop.pynchy")
+"""Packages of commands: their constants bound no work of the server."""

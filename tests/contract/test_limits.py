@@ -1,0 +1,67 @@
+"""The table of the limits: docs/limits.md has every one of them, and says what happens there."""
+
+import re
+from pathlib import Path
+
+import pytest
+from msgspec.structs import fields
+
+from docs.reference.limit_groups import CONSTANTS, LIMITS_KEYS
+from docs.reference.limits import groups_by_comments, limits, unnamed_constants, untold_keys
+from turnwire.config.configuration import SHOWN_SECTIONS, shown_limits
+from turnwire.config.sections import SECTIONS
+from turnwire.domain.limits import Limits
+from turnwire.domain.money import PicoUsd
+
+PAGE = Path(__file__).parents[2] / "docs/limits.md"
+
+
+def test_every_number_of_the_configuration_is_in_a_group() -> None:
+    """A key needs a comment above it in `Limits`, or a group, and a word on what happens at it: limit_groups.py."""
+    assert untold_keys() == []
+
+
+def test_every_constant_that_limits_something_is_in_a_group() -> None:
+    """A new MAX_ or MIN_ constant in the code needs a place in docs/reference/limit_groups.py."""
+    assert unnamed_constants() == []
+
+
+def test_no_group_names_a_limit_that_is_gone() -> None:
+    """What happens at a limit is told of keys that are there, by groups of their own."""
+    assert [key for key in LIMITS_KEYS if key not in {field.encode_name for field in fields(Limits)}] == []
+    assert {*groups_by_comments().values()} <= {*CONSTANTS}
+
+
+def test_a_limit_has_one_row() -> None:
+    """With its name, value, outcome and meaning; no cell is empty."""
+    rows = re.findall(r"^\| (?!limit |reason |---)(.*) \|$", limits(), re.MULTILINE)
+    cells = [row.split(" | ") for row in rows]
+    tables = [row for row in cells if len(row) == 4]
+    names = [row[0] for row in tables]
+    assert len(names) == len({*names}) > 200
+    assert [row for row in tables if not all(row)] == []
+
+
+def test_bold_keys_are_those_that_the_server_answers() -> None:
+    """By their own keys; a time that is no whole number of seconds is answered in milliseconds."""
+    bold = {*re.findall(r"^\| \*\*`([\w.]+)`\*\* ", limits(), re.MULTILINE)}
+    shown = shown_limits({name: SECTIONS[name]() for name in SHOWN_SECTIONS})
+    assert bold == {key.replace("_milliseconds", "_seconds") for key in shown}
+    assert {"limits.max_message_bytes", "limits.question_timeout_seconds", "files.max_uploads"} <= bold
+
+
+@pytest.mark.parametrize(
+    ("seconds", "key", "shown"),
+    [
+        (600.0, "limits.client_tool_timeout_seconds", 600),
+        (0.25, "limits.client_tool_timeout_milliseconds", 250),
+        (1.5, "limits.client_tool_timeout_milliseconds", 1500),
+    ],
+)
+def test_times_are_answered_as_whole_numbers(seconds: float, key: str, shown: int) -> None:
+    """Under one key: in seconds if these are whole, else in milliseconds. Money is not answered."""
+    found = shown_limits(
+        {"limits": Limits(client_tool_timeout_seconds=seconds, max_turn_cost_pico_usd=PicoUsd(10**12))}
+    )
+    assert {name: value for name, value in found.items() if "client_tool" in name} == {key: shown}
+    assert not any(name.endswith("usd") for name in found)

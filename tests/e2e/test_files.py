@@ -207,7 +207,7 @@ async def test_sizes_are_limited(tmp_path: Path) -> None:
         ({"url": "https://example.com/cat.png"}, "url"),
         ({"url": "data:image/png;base64,QUJD", "path": "a.txt"}, "url"),
         ({"url": "data:image/png;base64,QUJD", "data": b"ABC"}, "url"),
-        ({"upload_id": "upl_1"}, "upload_id"),
+        ({"url": "data:image/png;base64,QUJD", "upload_id": "upl_1"}, "url"),
         ({}, "url"),
         ({"url": "data:image/png;base64,QUJD", "mime": "no mime"}, "mime"),
         ({"url": "data:no mime at all;base64,QUJD"}, "url"),

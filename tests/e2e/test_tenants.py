@@ -23,6 +23,7 @@ from grpc_status import rpc_status
 
 from opencode.event.event_pb2 import SubscribeGlobalEventsRequest, WatchEventsRequest
 from opencode.file.file_pb2 import DownloadFileRequest
+from opencode.file.upload_pb2 import DeleteUploadRequest, GetUploadRequest, WriteUploadRequest
 from opencode.message.content_pb2 import FINISH_REASON_STOP, MESSAGE_TYPE_USER
 from opencode.message.message_pb2 import (
     DISPOSITION_DUPLICATE,
@@ -45,7 +46,6 @@ from opencode.tool.tool_pb2 import (
     ReleaseToolCallRequest,
     SubmitToolResultRequest,
 )
-from opencode.transfer.transfer_pb2 import ImportSessionsRequest
 from opencode.turn.turn_pb2 import BUSY_POLICY_REJECT
 from opencode.turn.turn_service_pb2 import (
     RegenerateMessageRequest,
@@ -181,6 +181,9 @@ async def test_what_another_tenant_has_is_unknown(neighbours: Neighbours, name: 
     assert neighbours.rows_of_alice() == before
 
 
+_ABOUT_UPLOADS = WriteUploadRequest | GetUploadRequest | DeleteUploadRequest
+
+
 def _expected(make: Make) -> str:
     """Returns how the answer to a request with one's own ids begins."""
     request = make(sample("x"))
@@ -192,7 +195,7 @@ def _expected(make: Make) -> str:
     refused |= isinstance(request, rewinding)  # a turn runs
     leasing = ClaimToolCallRequest | ReleaseToolCallRequest
     refused |= isinstance(request, leasing)  # claimed or released already, when only its name was another one's
-    if isinstance(request, ImportSessionsRequest):
+    if "upload_id" in ids_in(request) and not isinstance(request, _ABOUT_UPLOADS):
         return "INVALID_ARGUMENT\n"  # the upload may get more bytes
     if isinstance(request, RemoveQueuedMessageRequest):
         return "NOT_FOUND\n"  # removed already, when only its name was another one's

@@ -35,6 +35,7 @@ FEATURES: Mapping[str, str] = {
     "turns.start": "`StartTurn` answers a message that is stored already",
     "turns.watch": "`WatchTurn` streams the events of one turn",
     "uploads": "`CreateUpload` and `WriteUpload` take bytes in pieces, and go on after a break",
+    "uploads.files": "messages and results of tools name uploads as their files (`upload_id`)",
     "usage": "`QueryUsage` sums what a tenant has used",
     "watch.resume": "a watch continues where an earlier one ended",
 }

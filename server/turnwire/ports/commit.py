@@ -154,6 +154,25 @@ class PutFile(Struct, frozen=True):
     content: bytes
 
 
+class UseUpload(Struct, frozen=True):
+    """Stores the bytes of a complete upload of the session's tenant as a file, and uses the upload up.
+
+    The bytes count once: for the file. The upload can still be found as one that is used (`UploadStore.upload`), so
+    that a retry can be told from a new request. `ports.store.Store.commit` raises UploadNotFound when the tenant has no
+    such upload, or has used it.
+    """
+
+    upload_id: str
+    sha256: str
+    """The digest that the upload has."""
+    known_until: datetime
+    """When it may be forgotten; before that it is forgotten only if it would have expired."""
+
+
+FileChange = PutFile | UseUpload
+"""What makes bytes a file that a message may refer to."""
+
+
 class RecordRequest(Struct, frozen=True):
     """Remembers the answer to a named request for as long as the session lives."""
 
@@ -229,6 +248,7 @@ Change = (
     | OrderQueue
     | RemoveMessage
     | PutFile
+    | UseUpload
     | RecordRequest
     | PutPermission
     | PutQuestion

@@ -20,6 +20,7 @@ from turnwire.ports.commit import (
     RecordRequest,
     RequireHead,
     RequireQueueRevision,
+    UseUpload,
 )
 
 MAX_KEPT_BYTES = 128 * 2**20
@@ -40,6 +41,7 @@ NO_MESSAGE = (
     | PutTurn
     | OrderQueue
     | PutFile
+    | UseUpload
     | RecordRequest
     | PutPermission
     | PutQuestion

@@ -21,6 +21,7 @@ from opencode.message.message_pb2 import (
     GetMessagesRequest,
     ListMessagesRequest,
     MessagePart,
+    SendMessageRequest,
     StreamMessageRequest,
 )
 from opencode.model.model_pb2 import ModelName
@@ -54,6 +55,7 @@ from opencode.tool.tool_pb2 import (
     ReleaseToolCallRequest,
     RenewToolCallRequest,
     SubmitToolResultRequest,
+    ToolResultFile,
 )
 from opencode.transfer.transfer_pb2 import ExportSessionsRequest, ImportSessionsRequest
 from opencode.turn.turn_pb2 import BUSY_POLICY_REJECT, BUSY_POLICY_STEER, TurnSettings
@@ -79,7 +81,7 @@ from opencode.usage.usage_pb2 import (
     QueryUsageRequest,
 )
 from tests.support.clients.belongings import Belongings
-from tests.support.clients.conversation import ask, change_of, text
+from tests.support.clients.conversation import ask, change_of, file, text
 
 Make = Callable[[Belongings], Message]
 
@@ -108,6 +110,7 @@ REQUESTS: dict[str, tuple[Make, ...]] = {
         lambda b: ask("Hello", b.session_id, request_id=b.request_id),
         lambda b: ask("Hello", request_id=b.request_id),
         lambda b: ask("Hello", b.session_id, busy_policy=BUSY_POLICY_STEER, expected_turn_id=b.turn_id),
+        lambda b: SendMessageRequest(session_id=b.session_id, parts=[file(upload_id=b.upload_id)]),
     ),
     "message.MessageService.GetMessages": (
         lambda b: GetMessagesRequest(session_id=b.session_id, page_size=1, page_token=b.tokens["GetMessages"]),
@@ -121,6 +124,7 @@ REQUESTS: dict[str, tuple[Make, ...]] = {
         lambda b: StreamMessageRequest(message=ask("Hello", request_id=b.request_id)),
         lambda b: StreamMessageRequest(message=ask("Hello", b.session_id, busy_policy=BUSY_POLICY_REJECT)),
         lambda b: StreamMessageRequest(message=ask("Hello", busy_policy=BUSY_POLICY_STEER, expected_turn_id=b.turn_id)),
+        lambda b: StreamMessageRequest(message=SendMessageRequest(parts=[file(upload_id=b.upload_id)])),
     ),
     "message.MessageService.GetMessage": (
         lambda b: GetMessageRequest(session_id=b.session_id, message_id=b.message_id),
@@ -137,8 +141,14 @@ REQUESTS: dict[str, tuple[Make, ...]] = {
             type=MESSAGE_TYPE_TOOL_RESULT,
             parts=[MessagePart(tool_result=ToolResultContent(tool_call_id=b.ended_call_id, output="later"))],
         ),
+        lambda b: AppendMessageRequest(
+            session_id=b.session_id, type=MESSAGE_TYPE_USER, parts=[file(upload_id=b.upload_id)]
+        ),
     ),
-    "message.MessageService.ExplainContext": (lambda b: ExplainContextRequest(session_id=b.session_id),),
+    "message.MessageService.ExplainContext": (
+        lambda b: ExplainContextRequest(session_id=b.session_id),
+        lambda b: ExplainContextRequest(session_id=b.session_id, parts=[file(upload_id=b.upload_id)]),
+    ),
     "provider.ProviderService.GetProviders": (lambda _: GetProvidersRequest(),),
     "search.SearchService.SearchMessages": (
         lambda b: SearchMessagesRequest(query="words", session_ids=[b.session_id]),
@@ -209,6 +219,12 @@ REQUESTS: dict[str, tuple[Make, ...]] = {
         lambda b: SubmitToolResultRequest(
             session_id=b.session_id, tool_call_id=b.leased_call_id, lease_id=b.lease_id, output="seen"
         ),
+        lambda b: SubmitToolResultRequest(
+            session_id=b.session_id,
+            tool_call_id=b.waiting_call_id,
+            output="seen",
+            files=[ToolResultFile(upload_id=b.upload_id)],
+        ),
     ),
     "tool.ToolService.ListOpenToolCalls": (
         lambda b: ListOpenToolCallsRequest(page_size=1, page_token=b.tokens["ListOpenToolCalls"]),
@@ -253,6 +269,9 @@ REQUESTS: dict[str, tuple[Make, ...]] = {
         lambda b: EditQueuedMessageRequest(
             session_id=b.session_id, message_id=b.queued_id, parts=[text("changed")], request_id=b.request_id
         ),
+        lambda b: EditQueuedMessageRequest(
+            session_id=b.session_id, message_id=b.queued_id, parts=[file(upload_id=b.upload_id)]
+        ),
     ),
     "turn.TurnService.ListAlternatives": (
         lambda b: ListAlternativesRequest(
@@ -275,6 +294,9 @@ REQUESTS: dict[str, tuple[Make, ...]] = {
             settings=TurnSettings(model=ModelName(provider_id="offline", model_id="echo")),
             busy_policy=BUSY_POLICY_REJECT,
             request_id=b.request_id,
+        ),
+        lambda b: RegenerateMessageRequest(
+            session_id=b.session_id, message_id=b.message_id, new_parts=[file(upload_id=b.upload_id)]
         ),
     ),
     "turn.TurnService.RemoveQueuedMessage": (
@@ -343,14 +365,7 @@ LEFT_OUT = {
     ("StreamMessage", "tool_call_id"),
     ("EditQueuedMessage", "tool_call_id"),
     ("ExplainContext", "tool_call_id"),
-    ("EditQueuedMessage", "upload_id"),
     ("RegenerateMessage", "tool_call_id"),
-    ("RegenerateMessage", "upload_id"),
-    ("SendMessage", "upload_id"),  # messages and results do not take uploads in this version
-    ("StreamMessage", "upload_id"),
-    ("ExplainContext", "upload_id"),
-    ("AppendMessage", "upload_id"),
-    ("SubmitToolResult", "upload_id"),
 }
 """Fields that no row has: the method and the field."""
 

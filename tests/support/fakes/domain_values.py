@@ -29,7 +29,7 @@ from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.questions import Question, SchemaForm
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn, TurnStatus
-from turnwire.ports.commit import Change, Commit, NewEvent, PutFile, PutMessage, PutSession, RemoveSession
+from turnwire.ports.commit import Change, Commit, FileChange, NewEvent, PutMessage, PutSession, RemoveSession
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 """The moment of everything that does not say another."""
@@ -177,7 +177,7 @@ def creating(session_id: str = "ses_1", at: datetime = NOW, *changes: Change) ->
     return Commit(session_id=session_id, at=at, changes=(PutSession(session), *changes), events=(event,))
 
 
-def adding(message: Message, at: datetime = NOW, files: tuple[PutFile, ...] = (), *changes: Change) -> Commit:
+def adding(message: Message, at: datetime = NOW, files: tuple[FileChange, ...] = (), *changes: Change) -> Commit:
     """Returns the commit that adds a message, with its event."""
     return Commit(
         session_id=message.session_id, at=at, changes=(*files, put(message), *changes), events=(added(message),)

@@ -84,7 +84,7 @@ class FakeUploads:
         self.looked_at.append(now)
         return self._end(self.expired.pop(0) if self.expired else 0)
 
-    async def upload(self, tenant: str, upload_id: str) -> Upload:
+    async def upload(self, tenant: str, upload_id: str, *, used_too: bool = False) -> Upload:
         """Returns an upload."""
         if upload_id not in self.uploads:
             raise UploadNotFound(upload_id)

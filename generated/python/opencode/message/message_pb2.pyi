@@ -353,7 +353,7 @@ Global___TextPart: _TypeAlias = TextPart  # noqa: Y015
 
 @_typing.final
 class FilePart(_message.Message):
-    """Holds a file to send: exactly one of url, path and data."""
+    """Holds a file to send: exactly one of url, path, data and upload_id."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -376,7 +376,10 @@ class FilePart(_message.Message):
     data: _builtins.bytes
     """The bytes themselves, which are a quarter smaller than their base64 in url. For an empty file use url or path."""
     upload_id: _builtins.str
-    """An upload. Messages do not take uploads in this version: refused with INVALID_ARGUMENT."""
+    """A complete upload of the caller's tenant, at most as large as any file. The request uses it up when it is accepted, and
+    mime and filename, where they are "", are the upload's. Errors: INVALID_ARGUMENT (not complete, or named twice),
+    NOT_FOUND (UPLOAD_NOT_FOUND: there is none, or another request has used it). ExplainContext does not use it up.
+    """
     def __init__(
         self,
         *,

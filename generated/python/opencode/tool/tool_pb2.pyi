@@ -553,7 +553,10 @@ class ToolResultFile(_message.Message):
     data: _builtins.bytes
     """The bytes themselves. May be empty."""
     upload_id: _builtins.str
-    """An upload. Results do not take uploads in this version: refused with INVALID_ARGUMENT."""
+    """A complete upload of the caller's tenant, at most as large as any file. The result uses it up when it is stored, and
+    mime and filename, where they are "", are the upload's. The same result may be submitted again for an hour. Errors:
+    INVALID_ARGUMENT (not complete, or named twice), NOT_FOUND (UPLOAD_NOT_FOUND).
+    """
     def __init__(
         self,
         *,

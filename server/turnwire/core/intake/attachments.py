@@ -1,13 +1,14 @@
-"""Files attached to a message: as bytes, from a data URI, or read from a path on the server.
+"""Files attached to a message: as bytes, from a data URI, read from a path on the server, or uploaded before.
 
-A file is read once, when its message is accepted, and stored under its hash. `core/intake/readable_files.py` decides
-which paths may be read.
+A file is read once, when its message is accepted, and stored under its hash; an upload is not read at all: the commit
+makes it a file. `core/intake/readable_files.py` decides which paths may be read.
 """
 
 import asyncio
 import hashlib
 import mimetypes
 import re
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import PurePosixPath
 
@@ -20,16 +21,20 @@ from turnwire.domain.conversation.limits import MIME
 from turnwire.domain.conversation.messages import File
 from turnwire.domain.errors import InvalidRequest
 from turnwire.domain.text import decoded_base64
+from turnwire.ports.commit import FileChange, PutFile, UseUpload
 
 _DATA_URI = re.compile(r"data:(?P<mime>[^;,]*)(?P<parameters>(?:;[^;,]*)*?)(?P<base64>;base64)?,", re.IGNORECASE)
 UNKNOWN_MIME = "application/octet-stream"
+
+KNOWN_AFTER_USE = timedelta(hours=1)
+"""How long a result that names an upload may be sent again: far longer than clients try."""
 
 LARGE_BYTES = 256 * 1024
 """A larger file is decoded and hashed on a thread: a few of these at a time take well under a millisecond."""
 
 
 class NewFile(Struct, frozen=True, kw_only=True):
-    """A file as the client sent it; exactly one of url, path and data is set."""
+    """A file as the client sent it; exactly one of url, path, data and upload_id is set."""
 
     mime: str = ""
     filename: str = ""
@@ -37,13 +42,23 @@ class NewFile(Struct, frozen=True, kw_only=True):
     path: str = ""
     data: bytes | None = None
     """None when the client sent no bytes."""
+    upload_id: str = ""
 
 
 class LoadedFile(Struct, frozen=True):
-    """A file that was read, with the reference that a message will hold."""
+    """A file that can be stored, with the reference that a message will hold."""
 
     reference: File
     content: bytes
+    """Empty for an upload, whose bytes stay in the store."""
+    upload_id: str = ""
+    """The upload that has the bytes; "" when `content` has them."""
+
+    def change(self, now: datetime) -> FileChange:
+        """Returns the change that stores the file; `now` is the time of its commit."""
+        if self.upload_id:
+            return UseUpload(self.upload_id, self.reference.sha256, now + KNOWN_AFTER_USE)
+        return PutFile(self.reference.sha256, self.content)
 
 
 def is_media_type(text: str) -> bool:
@@ -57,17 +72,20 @@ async def load_file(new: NewFile, field: str, readable: ReadableFiles) -> Loaded
     Args:
         new: The attachment.
         field: Path of the part in the request, for errors.
-        readable: Which paths may be read, and the size limit.
+        readable: Which paths may be read, the uploads, and the size limit.
 
     Raises:
-        InvalidRequest: not exactly one of url, path and data is set, the data URI is malformed, or the path is not
-            allowed or not a file.
+        InvalidRequest: not exactly one of url, path, data and upload_id is set, the data URI is malformed, the path is
+            not allowed or not a file, or the upload is not complete.
+        UploadNotFound: there is no such upload.
         MessageTooLarge: the file is over the limit.
     """
     if new.mime and not is_media_type(new.mime):
         raise InvalidRequest.of(f"{field}.mime", "is not a media type such as image/png")
-    if bool(new.url) + bool(new.path) + (new.data is not None) != 1:
-        raise InvalidRequest.of(f"{field}.url", "give exactly one of url, path and data", "REQUIRED")
+    if bool(new.url) + bool(new.path) + (new.data is not None) + bool(new.upload_id) != 1:
+        raise InvalidRequest.of(f"{field}.url", "give exactly one of url, path, data and upload_id", "REQUIRED")
+    if new.upload_id:
+        return await _uploaded(new, f"{field}.upload_id", readable)
     if new.data is not None:
         if len(new.data) > readable.max_bytes:
             raise too_large(f"{field}.data", len(new.data), readable.max_bytes)
@@ -81,12 +99,33 @@ async def load_file(new: NewFile, field: str, readable: ReadableFiles) -> Loaded
     else:
         content = await asyncio.to_thread(readable.read, new.path, f"{field}.path")
         mime, name = "", new.filename or PurePosixPath(new.path).name
-    name = PurePosixPath(name.replace("\\", "/")).name
-    name = "" if name == ".." else name
+    name = _shown_name(name)
     mime = new.mime or mime or mimetypes.guess_type(name)[0] or UNKNOWN_MIME
     refer = partial(reference_to, content, mime, name)
     reference = await asyncio.to_thread(refer) if len(content) > LARGE_BYTES else refer()
     return LoadedFile(msgspec.structs.replace(reference, path=new.path), content)
+
+
+async def _uploaded(new: NewFile, field: str, readable: ReadableFiles) -> LoadedFile:
+    """Returns an upload as a file; what the request does not say of it, the upload does."""
+    upload = await readable.upload(new.upload_id, field)
+    if upload.received_bytes > readable.max_bytes:
+        raise too_large(field, upload.received_bytes, readable.max_bytes)
+    name = _shown_name(new.filename or upload.filename)
+    reference = File(
+        sha256=upload.sha256,
+        size_bytes=upload.received_bytes,
+        mime=new.mime or upload.mime or mimetypes.guess_type(name)[0] or UNKNOWN_MIME,
+        filename=name,
+        language=language_of(name),
+    )
+    return LoadedFile(reference, b"", new.upload_id)
+
+
+def _shown_name(name: str) -> str:
+    """Returns a file name without folders."""
+    name = PurePosixPath(name.replace("\\", "/")).name
+    return "" if name == ".." else name
 
 
 def reference_to(content: bytes, mime: str, filename: str) -> File:

@@ -1,6 +1,7 @@
 """The contents of a caller's message, with its files read."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from msgspec import Struct
 
@@ -11,7 +12,7 @@ from turnwire.domain.conversation.messages import Content, Part, Text
 from turnwire.domain.errors import MessageTooLarge
 from turnwire.domain.ids import IdMaker
 from turnwire.domain.limits import Limits
-from turnwire.ports.commit import PutFile
+from turnwire.ports.commit import FileChange
 
 
 class Contents(Struct, frozen=True):
@@ -26,9 +27,9 @@ class Contents(Struct, frozen=True):
             Part(part_id=new_id("prt"), index=index, content=content) for index, content in enumerate(self.contents)
         )
 
-    def changes(self) -> tuple[PutFile, ...]:
-        """Returns the changes that store the files."""
-        return tuple(PutFile(file.reference.sha256, file.content) for file in self.files)
+    def changes(self, now: datetime) -> tuple[FileChange, ...]:
+        """Returns the changes that store the files; `now` is the time of their commit."""
+        return tuple(file.change(now) for file in self.files)
 
 
 async def load_contents(
@@ -45,6 +46,7 @@ async def load_contents(
 
     Raises:
         InvalidRequest: a file cannot be read.
+        UploadNotFound: there is no upload that a part names.
         MessageTooLarge: a file, or the whole message, is over its limit.
     """
     contents, files, size = list[Content](), list[LoadedFile](), other_bytes
@@ -56,7 +58,7 @@ async def load_contents(
             loaded = await load_file(part, f"{field}[{index}].file", readable)
             contents.append(loaded.reference)
             files.append(loaded)
-            size += len(loaded.content)
+            size += loaded.reference.size_bytes
         else:
             contents.append(part)
             size += len(part.output.encode())

@@ -12,7 +12,7 @@ opened.
 import contextlib
 import os
 import stat
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Awaitable, Callable, Iterable, Set
 from pathlib import Path
 
 from msgspec import Struct
@@ -20,8 +20,10 @@ from msgspec import Struct
 from turnwire.core.disk.file_systems import kernel_interface
 from turnwire.core.disk.opening import LOOK_ONLY, open_without_links
 from turnwire.core.environment import Environment
+from turnwire.core.intake.uploaded import complete_upload
 from turnwire.domain.conversation.sessions import Session
-from turnwire.domain.errors import InvalidRequest, MessageTooLarge
+from turnwire.domain.errors import InvalidRequest, MessageTooLarge, UploadNotFound
+from turnwire.ports.moving.uploads import Upload
 from turnwire.ports.store import FileIdentity
 
 KERNEL_FOLDERS = (Path("/proc"), Path("/sys"), Path("/dev"))
@@ -35,8 +37,12 @@ _NO_EFFECT = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 """Opens for reading without waiting for a pipe's writer and without taking a terminal; neither should get so far."""
 
 
+async def _no_upload(upload_id: str, field: str) -> Upload:
+    raise UploadNotFound(upload_id)
+
+
 class ReadableFiles(Struct, frozen=True, kw_only=True):
-    """The files that a session may name by path. Nothing outside `roots` is ever opened.
+    """The files that a session may name: by path, or as uploads. Nothing outside `roots` is ever opened.
 
     Symbolic links are resolved first, and the resolved path decides.
     """
@@ -49,6 +55,9 @@ class ReadableFiles(Struct, frozen=True, kw_only=True):
     """Size limit of one file, inclusive."""
     own_files: Callable[[], Set[FileIdentity]] = frozenset
     """Returns the server's own files: those of its store (`Store.own_files`), and others that hold secrets."""
+    upload: Callable[[str, str], Awaitable[Upload]] = _no_upload
+    """Returns a complete upload of the session's tenant, given its id and the field that names it; `complete_upload`
+    has the errors."""
 
     def read(self, path: str, field: str) -> bytes:
         """Returns the bytes of a file. Blocks; call it in a thread.
@@ -149,13 +158,22 @@ class ReadableFiles(Struct, frozen=True, kw_only=True):
             raise too_large(field, status.st_size, self.max_bytes)
 
 
-def readable_files(environment: Environment, session: Session) -> ReadableFiles:
-    """Returns the files that messages and results of a session may name by path."""
+def readable_files(environment: Environment, session: Session, *, used_uploads_too: bool = False) -> ReadableFiles:
+    """Returns the files that messages and results of a session may name.
+
+    Args:
+        environment: Ports and settings.
+        session: The session.
+        used_uploads_too: Whether uploads are found that were used a while ago at most: for requests that may come again
+            without a name. A commit does not take them.
+    """
+    uploads, tenant = environment.store.uploads, session.tenant
     return ReadableFiles(
         directory=session.directory,
         roots=environment.settings.roots(session.tenant),
         max_bytes=environment.settings.files.max_bytes,
         own_files=lambda: environment.store.own_files() | _present(environment.settings.private_files),
+        upload=lambda upload_id, field: complete_upload(uploads, tenant, upload_id, field, used_too=used_uploads_too),
     )
 
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 from turnwire.core.environment import Environment
 from turnwire.core.quotas.checks import check_count
 from turnwire.domain.accounts import QuotaName
-from turnwire.ports.commit import PutFile
+from turnwire.ports.commit import FileChange, PutFile
 
 
 class Reservation:
@@ -88,7 +88,7 @@ class Reservations:
         self,
         tenant: str,
         stored: Iterable[Struct] = (),
-        files: Iterable[PutFile] = (),
+        files: Iterable[FileChange] = (),
         *,
         told: Iterable[Struct] = (),
         is_new_session: bool = False,
@@ -99,7 +99,7 @@ class Reservations:
         Args:
             tenant: Who stores it.
             stored: The values that are stored.
-            files: Their files. They count as if the tenant had none of them yet.
+            files: Their files. They count as if the tenant had none of them yet; uploads count already.
             told: The values that events carry; an event is about as long as its value.
             is_new_session: Whether a session is created.
             copied_bytes: Bytes of the messages and turns that are copied to it, or of an upload.
@@ -119,7 +119,7 @@ class Reservations:
         if limits.max_stored_bytes:
             values = (*stored, *told)
             size = copied_bytes + sum(len(msgspec.json.encode(value)) for value in values)
-            size += sum(len(file.content) for file in files)
+            size += sum(len(file.content) for file in files if isinstance(file, PutFile))
             held[tenant, QuotaName.STORED_BYTES] = size
             used = account.stored_bytes + self._counts[tenant, QuotaName.STORED_BYTES]
             check_count(tenant, QuotaName.STORED_BYTES, limits.max_stored_bytes, used, size)

@@ -20,27 +20,29 @@ from turnwire.core.work import Work
 from turnwire.domain.conversation.messages import Lease
 from turnwire.domain.errors import MessageTooLarge, ToolCallAlreadySettled, ToolCallNotReady
 from turnwire.domain.limits import Limits
-from turnwire.ports.commit import Committed, PutFile
+from turnwire.ports.commit import Committed
 from turnwire.ports.telemetry.observer import CLIENT_TOOLS, ToolCallEnd
 
 
-async def client_result(new: NewToolResult, readable: ReadableFiles, limits: Limits) -> CallResult:
-    """Reads the files of a submitted result and returns the result with their contents.
+async def client_result(new: NewToolResult, readable: ReadableFiles, limits: Limits, now: datetime) -> CallResult:
+    """Reads the files of a submitted result and returns the result with what stores them.
 
     Args:
         new: The result.
-        readable: Which paths may be read.
+        readable: Which paths may be read, and the uploads.
         limits: Their `max_message_bytes` applies to output, metadata and files together.
+        now: When the result arrived.
 
     Raises:
         InvalidRequest: a file is invalid.
+        UploadNotFound: there is no upload that a file names.
         MessageTooLarge: a file or the whole result is over its limit.
     """
     loaded, size = [], len(new.output.encode()) + len(new.metadata_json.encode())
     for index, file in enumerate(new.files):
         found = await load_file(file, f"files[{index}]", readable)
         loaded.append(found)
-        size += len(found.content)
+        size += found.reference.size_bytes
     if size > limits.max_message_bytes:
         raise MessageTooLarge.over("limits.max_message_bytes", limits.max_message_bytes, "output", size)
     return CallResult(
@@ -48,7 +50,7 @@ async def client_result(new: NewToolResult, readable: ReadableFiles, limits: Lim
         is_error=new.is_error,
         metadata_json=new.metadata_json,
         files=tuple(file.reference for file in loaded),
-        contents=tuple(PutFile(file.reference.sha256, file.content) for file in loaded),
+        contents=tuple(file.change(now) for file in loaded),
     )
 
 

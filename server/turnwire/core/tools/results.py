@@ -14,7 +14,7 @@ from turnwire.core.work import Work
 from turnwire.domain.conversation.limits import MAX_LOG_CHARACTERS, MAX_LOG_LINES
 from turnwire.domain.conversation.messages import File, Message, ToolStatus, ToolUse
 from turnwire.domain.text import join_surrogates
-from turnwire.ports.commit import Committed, PutFile
+from turnwire.ports.commit import Committed, FileChange
 
 
 class CallResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,8 +26,8 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[File, ...] = ()
     full_output: File | None = None
     """The complete output as a file, when `output` was cut."""
-    contents: tuple[PutFile, ...] = ()
-    """The bytes of all these files."""
+    contents: tuple[FileChange, ...] = ()
+    """What stores all these files."""
 
     def apply_to(self, call: ToolUse, now: datetime | None = None) -> ToolUse:
         """Returns the call with this result.
@@ -97,7 +97,7 @@ class StoredCalls:
     def settle(self, results: Mapping[int, CallResult], further: Work | None = None) -> "Future[Committed]":
         """Stores results of calls, by part index, in one commit with any further work. Shield it when awaiting it."""
         now = self._environment.clock()
-        contents: tuple[PutFile, ...] = tuple(file for result in results.values() for file in result.contents)
+        contents: tuple[FileChange, ...] = tuple(file for result in results.values() for file in result.contents)
         settled = {index: result.apply_to(self.call(index), now) for index, result in results.items()}
         return self.replace(settled, Work(contents) + (further or Work()))
 

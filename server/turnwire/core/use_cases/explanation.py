@@ -6,6 +6,7 @@ from turnwire.core.answer.preparing import prepare_request
 from turnwire.core.context.compaction import plan_before_step
 from turnwire.core.context.draft import draft_request
 from turnwire.core.environment import Environment
+from turnwire.core.intake.attachments import LoadedFile
 from turnwire.core.intake.contents import Contents, load_contents
 from turnwire.core.intake.inputs import NewPart, NewTurn
 from turnwire.core.intake.readable_files import readable_files
@@ -64,6 +65,7 @@ class ContextExplainer:
         Raises:
             SessionNotFound: there is no such session.
             InvalidRequest: a part, a tool's schema or the agent is invalid.
+            UploadNotFound: there is no upload that a part names.
             UnknownModel: the model is not configured.
             ProviderCredentialsRejected: the model's provider has no key.
             StorageError: the conversation could not be read.
@@ -81,7 +83,7 @@ class ContextExplainer:
             history = (*history, self._message(turn, contents))
         draft = await draft_request(environment, turn, history)
         plan = await plan_before_step(environment, draft)
-        unsaved = {file.reference.sha256: file.content for file in contents.files}
+        unsaved = {file.reference.sha256: await self._content(principal, file) for file in contents.files}
         provider = await environment.providers.get(model.provider_id)
         prepared = await prepare_request(
             environment, turn, provider, request=draft.request, model=model, unsaved=unsaved
@@ -96,6 +98,13 @@ class ContextExplainer:
             repairs=(*draft.repairs, *prepared.repairs),
             sent_context=draft.sent,
         )
+
+    async def _content(self, principal: Principal, file: LoadedFile) -> bytes:
+        """Returns the bytes of a file that is not stored as one yet. An upload stays."""
+        if not file.upload_id:
+            return file.content
+        uploads = self._environment.store.uploads
+        return b"".join([piece async for piece in uploads.pieces(principal.tenant, file.upload_id)])
 
     def _turn(self, new: NewTurn, session: Session, agent: str, model: ModelRef) -> Turn:
         """Returns the turn that would begin."""

@@ -23,7 +23,7 @@ from turnwire.domain.conversation.events import MessageAdded, SessionCreated, Se
 from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.principal import Principal
-from turnwire.ports.commit import NewEvent, PutFile, PutMessage, PutSession, PutTurn
+from turnwire.ports.commit import FileChange, NewEvent, PutMessage, PutSession, PutTurn
 from turnwire.ports.pages import DisplayPage, MessagePage, Page
 
 
@@ -54,6 +54,7 @@ class Conversations:
         Raises:
             InvalidRequest: a part, the model or the agent is invalid, or the request id was used for another message.
             ProviderCredentialsRejected: the model's provider has no key.
+            UploadNotFound: there is no upload that a part names, or another request has used it.
             TurnNotRunning: it is to act on a turn that does not run.
             TurnInProgress, TooManyTurns, ShuttingDown: see `Turns.reserve`.
             QuotaExceeded: a quota of the tenant is used up.
@@ -69,6 +70,7 @@ class Conversations:
         Raises:
             InvalidRequest: a part is invalid, or the request id was used for another message.
             ToolCallNotFound: a result names a call that the conversation does not have.
+            UploadNotFound: there is no upload that a part names, or another request has used it.
             QuotaExceeded: the tenant has stored as much as it may.
         """
         return await self._accept(principal, new, None)
@@ -125,7 +127,7 @@ class Conversations:
         contents = await self._contents(new, session)
         message = self._new_message(new, turn.user_message_id, session, contents, now)
         message = msgspec.structs.replace(message, turn_id=turn.turn_id)
-        files = contents.changes()
+        files = contents.changes(now)
         self._turns.check_runs(session.session_id, answer.expected_turn_id)
         with (
             self._reservations.reserve(
@@ -159,21 +161,21 @@ class Conversations:
         now = environment.clock()
         session = await environment.session(principal, new.session_id)
         contents = await self._contents(new, session)
-        files = contents.changes()
+        files = contents.changes(now)
         message = self._new_message(new, environment.new_id("msg"), session, contents, now)
         if new.type is not MessageType.TOOL_RESULT:
             return await self._store_appended(principal, new, message, files, Work())
         return await self._uncancelled.run(self._append_results(principal, new, message, files))
 
     async def _append_results(
-        self, principal: Principal, new: NewMessage, message: Message, files: tuple[PutFile, ...]
+        self, principal: Principal, new: NewMessage, message: Message, files: tuple[FileChange, ...]
     ) -> Receipt:
         """Not for cancelling: the next results would be folded into calls whose results are on their way."""
         async with self._tool_results.folding(principal, message, message.created_at) as (folded, settling):
             return await self._store_appended(principal, new, folded, files, settling)
 
     async def _store_appended(
-        self, principal: Principal, new: NewMessage, message: Message, files: tuple[PutFile, ...], folded: Work
+        self, principal: Principal, new: NewMessage, message: Message, files: tuple[FileChange, ...], folded: Work
     ) -> Receipt:
         receipt = Receipt(session_id=message.session_id, message_id=message.message_id)
         work = (

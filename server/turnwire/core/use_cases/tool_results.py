@@ -40,11 +40,13 @@ class ToolResults:
             ToolCallNotReady: the call is still being written, or waits for a permission.
             LeaseHeld: no lease is given, and somebody holds the call.
             LeaseLost: the lease has ended.
+            UploadNotFound: there is no upload that a file names, or another request has used it.
             InvalidRequest: a file is invalid, or the result is too large.
         """
         session = await self._environment.store.of(principal.tenant).session(session_id)
-        readable = readable_files(self._environment, session)
-        result = await client_result(new, readable, self._environment.settings.limits)
+        environment = self._environment
+        readable = readable_files(environment, session, used_uploads_too=True)
+        result = await client_result(new, readable, environment.settings.limits, environment.clock())
         part, sequence = await self._turns.deliver_result(session, part_id, result, new.lease_id)
         return part, sequence or session.head_sequence
 

@@ -118,8 +118,18 @@ class UploadStore(Protocol):
         """Removes the uploads of all tenants that have expired, at most 100. Returns how many it removed."""
         ...
 
-    async def upload(self, tenant: str, upload_id: str) -> Upload:
-        """Returns an upload. Raises UploadNotFound. Safe to cancel."""
+    async def upload(self, tenant: str, upload_id: str, *, used_too: bool = False) -> Upload:
+        """Returns an upload. Safe to cancel.
+
+        Args:
+            tenant: Whose it is.
+            upload_id: Its id.
+            used_too: Whether to return one that a commit has used (`ports.commit.UseUpload`) a while ago at most.
+                Nothing else finds it, and it has no bytes.
+
+        Raises:
+            UploadNotFound: the tenant has no such upload.
+        """
         ...
 
     def pieces(self, tenant: str, upload_id: str, offset: int = 0) -> AsyncIterator[bytes]:

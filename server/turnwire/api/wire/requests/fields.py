@@ -1,7 +1,7 @@
 """Parts of requests that several methods share, as values of the core, checked for form."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from google.protobuf.message import Message
 
@@ -60,7 +60,24 @@ def parts(
             found.append(file(checks, f"{field}.file", part.file))
         else:
             found.append(tool_result(checks, f"{field}.tool_result", part.tool_result))
+    named = [part.file.upload_id if part.WhichOneof("content") == "file" else "" for part in sent]
+    check_uploads(checks, named, lambda index: f"{name}[{index}].file")
     return tuple(found)
+
+
+def check_uploads(checks: Checks, named: Sequence[str], field_of: Callable[[int], str]) -> None:
+    """Refuses an upload that a request names twice: it can be used once.
+
+    Args:
+        checks: Collects the problems.
+        named: The upload that each file names, or "".
+        field_of: Returns the path of a file by its index.
+    """
+    seen = set[str]()
+    for index, upload_id in enumerate(named):
+        if upload_id in seen:
+            checks.fail(f"{field_of(index)}.upload_id", "is named twice", "DUPLICATE")
+        seen |= {upload_id} - {""}
 
 
 def tool_result(checks: Checks, field: str, sent: content_pb2.ToolResultContent) -> ToolResult:
@@ -72,8 +89,6 @@ def tool_result(checks: Checks, field: str, sent: content_pb2.ToolResultContent)
 
 def file(checks: Checks, field: str, sent: message_pb2.FilePart | tool_pb2.ToolResultFile) -> NewFile:
     """Returns a file that is sent."""
-    if sent.upload_id:
-        checks.fail(f"{field}.upload_id", "uploads are not for messages and results yet: give url, path or data")
     has_data = bool(sent.data) if isinstance(sent, message_pb2.FilePart) else sent.WhichOneof("source") == "data"
     return NewFile(
         mime=checks.at_most(f"{field}.mime", sent.mime, 255),
@@ -81,6 +96,7 @@ def file(checks: Checks, field: str, sent: message_pb2.FilePart | tool_pb2.ToolR
         url=sent.url,
         path=checks.at_most(f"{field}.path", sent.path, 4096),
         data=sent.data if has_data else None,
+        upload_id=checks.at_most(f"{field}.upload_id", sent.upload_id, 128),
     )
 
 

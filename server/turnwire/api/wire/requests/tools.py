@@ -186,7 +186,8 @@ def _files(checks: Checks, request: tool_pb2.SubmitToolResultRequest) -> tuple[N
     found = []
     for index, sent in enumerate(request.files):
         source = sent.WhichOneof("source")
-        if source is None or (source in ("url", "path") and not getattr(sent, source)):
-            checks.fail(f"files[{index}].url", "give url, path or data", "REQUIRED")
+        if source is None or (source != "data" and not getattr(sent, source)):
+            checks.fail(f"files[{index}].url", "give url, path, data or upload_id", "REQUIRED")
         found.append(fields.file(checks, f"files[{index}]", sent))
+    fields.check_uploads(checks, [file.upload_id for file in found], lambda index: f"files[{index}]")
     return tuple(found)

@@ -53,7 +53,7 @@ class MessageEdit(Struct, frozen=True):
         parts = self.contents.parts(environment.new_id)
         place.message = message = msgspec.structs.replace(place.message, parts=parts, updated_at=now)
         # removed and written anew, so that no part of the old one stays; then the files, which both may have
-        changes += [RemoveMessage(self.message_id), *self.contents.changes(), PutMessage.whole(message)]
+        changes += [RemoveMessage(self.message_id), *self.contents.changes(now), PutMessage.whole(message)]
         return Work(tuple(changes), (NewEvent(MessageReplaced(message), place.turn.turn_id),))
 
 

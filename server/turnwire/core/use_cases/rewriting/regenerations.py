@@ -25,7 +25,7 @@ from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import BusyPolicy, Turn
 from turnwire.domain.errors import InvalidRequest, StaleVersion, TurnExists
 from turnwire.domain.principal import Principal
-from turnwire.ports.commit import NewEvent, PutFile, PutMessage, PutTurn, RequireHead
+from turnwire.ports.commit import FileChange, NewEvent, PutMessage, PutTurn, RequireHead
 from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import Page
 
@@ -45,7 +45,7 @@ class _Answering(Struct, frozen=True):
     turn: Turn
     message: Message
     """The edited question, or a copy of the question that stands for it while the turn waits."""
-    files: tuple[PutFile, ...]
+    files: tuple[FileChange, ...]
 
 
 class Regenerations:
@@ -72,6 +72,7 @@ class Regenerations:
             InvalidRequest: it is no question and no answer, the model, the agent or a part is invalid, or the request's
                 name was used.
             MessageTooLarge: the edited question is too large.
+            UploadNotFound: there is no upload that a part names, or another request has used it.
             TurnExists: the message waits itself.
             ProviderCredentialsRejected: the model's provider has no key.
             TurnInProgress, TooManyTurns, ShuttingDown, QuotaExceeded: see `Turns.reserve`.
@@ -156,7 +157,7 @@ class Regenerations:
             metadata_json=question.metadata_json,
         )
         turn = msgspec.structs.replace(turn, regenerates=question.message_id, replaces_turn_id=question.turn_id)
-        return _Answering(asked, turn, message, () if contents is None else contents.changes())
+        return _Answering(asked, turn, message, () if contents is None else contents.changes(now))
 
     async def _store(
         self, principal: Principal, asked: Regeneration, answering: _Answering, when_busy: BusyPolicy

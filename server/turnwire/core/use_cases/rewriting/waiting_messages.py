@@ -70,6 +70,7 @@ class WaitingMessages:
 
         Raises:
             InvalidRequest, MessageTooLarge: a part is invalid or too large.
+            UploadNotFound: there is no upload that a part names, or another request has used it.
             QuotaExceeded: the tenant has stored as much as it may.
         """
         made = await self._once(principal, edit, partial(self._edit, principal, edit))
@@ -103,7 +104,7 @@ class WaitingMessages:
         if edit.parts:
             limits, readable = environment.settings.limits, readable_files(environment, session)
             contents = await load_contents(edit.parts, readable, limits, len(message.metadata_json))
-        files = contents.changes() if contents is not None else ()
+        files = contents.changes(environment.clock()) if contents is not None else ()
 
         def reserve(changed: Message) -> AbstractContextManager[Reservation]:
             return self._reservations.reserve(principal.tenant, (changed,), files, told=(changed,))

@@ -11,7 +11,8 @@ from typing import BinaryIO
 
 from msgspec import Struct
 
-from turnwire.domain.errors import InvalidRequest, StorageError, StorageFull
+from turnwire.core.intake.uploaded import complete_upload
+from turnwire.domain.errors import StorageError, StorageFull
 from turnwire.ports.moving.uploads import Upload, UploadStore
 
 
@@ -22,21 +23,6 @@ class SpooledUpload(Struct, frozen=True):
     files: tuple[BinaryIO, ...]
     """Each has all bytes and a place of its own: can seek, at its beginning. Reads block: read on a thread. Open
     until the context ends; may be closed before that."""
-
-
-async def complete_upload(store: UploadStore, tenant: str, upload_id: str) -> Upload:
-    """Returns an upload that can be used.
-
-    Raises:
-        UploadNotFound: the tenant has no such upload.
-        InvalidRequest: `upload_id` names one that is not complete.
-    """
-    upload = await store.upload(tenant, upload_id)
-    if not upload.is_complete:
-        received = str(upload.received_bytes)
-        text = f"is not complete: {received} bytes came so far, and the last ones are missing"
-        raise InvalidRequest.of("upload_id", text, receivedBytes=received)
-    return upload
 
 
 @contextlib.asynccontextmanager

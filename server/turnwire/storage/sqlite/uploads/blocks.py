@@ -41,6 +41,11 @@ def append(db: sqlite3.Connection, upload: int, received: int, data: memoryview)
     )
 
 
+def remove_all(db: sqlite3.Connection, upload: int) -> None:
+    """Removes the blocks of an upload in one step: for one that is small, or whose bytes are written again anyway."""
+    db.execute("DELETE FROM upload_blocks WHERE upload = ?", (upload,))
+
+
 def remove_some(db: sqlite3.Connection, upload: int, blocks: int) -> int:
     """Removes some blocks of an upload. Returns how many it removed; 0 when none is left."""
     some = "SELECT id FROM upload_blocks WHERE upload = ? ORDER BY number DESC LIMIT ?"

@@ -6,14 +6,23 @@ Each function appends to `deltas` what it changes in the account of the tenant, 
 import sqlite3
 from datetime import UTC, datetime, timedelta
 
-from turnwire.domain.errors import InvalidRequest, TooManyUploads, UploadNotFound, UploadOffsetOutOfRange
-from turnwire.ports.commit import RecordRequest
+from turnwire.domain.errors import (
+    InvalidRequest,
+    StorageCorrupt,
+    TooManyUploads,
+    UploadNotFound,
+    UploadOffsetOutOfRange,
+)
+from turnwire.ports.commit import RecordRequest, UseUpload
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
 from turnwire.storage.accounts import Delta
 from turnwire.storage.sqlite.uploads import blocks
 
 MAX_EXPIRED = 100
 """Uploads that one transaction removes."""
+
+USED = 2
+"""In the column `sealed`: its bytes are those of a file now, and it is only known for a while."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -28,10 +37,10 @@ _REMOVE = (
 )
 
 
-def find(db: sqlite3.Connection, tenant: str, upload_id: str) -> tuple[int, Upload]:
-    """Returns the row and the value of an upload. Raises UploadNotFound."""
+def find(db: sqlite3.Connection, tenant: str, upload_id: str, *, used_too: bool = False) -> tuple[int, Upload]:
+    """Returns the row and the value of an upload, of one that is used only if asked for. Raises UploadNotFound."""
     found = db.execute(_SELECT, (tenant, upload_id)).fetchone()
-    if found is None:
+    if found is None or (found[8] == USED and not used_too):
         raise UploadNotFound(upload_id)
     row, upload_id, tenant, subject, mime, filename, size, received, sealed, sha256, created, expires = found
     return row, Upload(
@@ -41,7 +50,7 @@ def find(db: sqlite3.Connection, tenant: str, upload_id: str) -> tuple[int, Uplo
         mime=mime,
         filename=filename,
         size_bytes=size,
-        received_bytes=received,
+        received_bytes=size if sealed == USED else received,
         is_sealed=bool(sealed),
         sha256=sha256,
         created_at=_moment(created),
@@ -70,7 +79,8 @@ def create(
 
 def _check_limits(db: sqlite3.Connection, tenant: str, limits: UploadLimits) -> None:
     """Raises TooManyUploads when a tenant may not have one more."""
-    (count,) = db.execute("SELECT count(*) FROM uploads WHERE tenant = ? AND removed = 0", (tenant,)).fetchone()
+    have = "SELECT count(*) FROM uploads WHERE tenant = ? AND removed = 0 AND sealed < ?"
+    (count,) = db.execute(have, (tenant, USED)).fetchone()
     if count >= limits.max_uploads:
         text = f"the tenant has {count} uploads, at most {limits.max_uploads} are allowed"
         raise TooManyUploads.of("files.max_uploads", limits.max_uploads, text, used=str(count))
@@ -115,9 +125,32 @@ def complete(db: sqlite3.Connection, deltas: list[Delta], tenant: str, upload_id
     return find(db, tenant, upload_id)[1]
 
 
+def use(db: sqlite3.Connection, tenant: str, change: UseUpload) -> bytes:
+    """Uses an upload up and returns its bytes, which it has no more: the caller stores them, and counts them no more.
+
+    Raises:
+        UploadNotFound: there is no such upload, it is used, or not complete with that digest.
+        StorageCorrupt: bytes of it are missing.
+    """
+    row, upload = find(db, tenant, change.upload_id)
+    if upload.sha256 != change.sha256:
+        raise UploadNotFound(change.upload_id)
+    content = blocks.read(db, row, 0, upload.received_bytes)
+    if len(content) != upload.received_bytes:
+        raise StorageCorrupt(f"bytes of the upload {upload.upload_id} are missing", {"uploadId": upload.upload_id})
+    blocks.remove_all(db, row)
+    db.execute(
+        "UPDATE uploads SET sealed = ?, size_bytes = ?, received_bytes = 0, request_id = '',"
+        " expires_at_us = min(expires_at_us, ?) WHERE id = ?",
+        (USED, upload.received_bytes, _microseconds(change.known_until), row),
+    )
+    return content
+
+
 def remove(db: sqlite3.Connection, deltas: list[Delta], tenant: str, upload_id: str) -> None:
     """See `UploadStore.remove`. The blocks stay until `removal` has removed them, and count no more."""
-    removed = db.execute(_REMOVE.format("tenant = ? AND upload_id = ?", 1), (tenant, upload_id)).fetchall()
+    which = _REMOVE.format("tenant = ? AND upload_id = ? AND sealed < ?", 1)
+    removed = db.execute(which, (tenant, upload_id, USED)).fetchall()
     if not removed:
         raise UploadNotFound(upload_id)
     deltas += (Delta(owner, stored_bytes=-size) for owner, size in removed)

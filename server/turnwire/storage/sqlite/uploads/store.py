@@ -56,9 +56,10 @@ class SqliteUploads:
         removing.add_done_callback(lambda _: self._removal.wake())
         return removing
 
-    async def upload(self, tenant: str, upload_id: str) -> Upload:
+    async def upload(self, tenant: str, upload_id: str, *, used_too: bool = False) -> Upload:
         """Returns an upload."""
-        _, upload = await run(self._reading, changes.find, tenant, upload_id)
+        find = partial(changes.find, used_too=used_too)
+        _, upload = await run(self._reading, find, tenant, upload_id)
         return upload
 
     async def pieces(self, tenant: str, upload_id: str, offset: int = 0) -> AsyncIterator[bytes]:

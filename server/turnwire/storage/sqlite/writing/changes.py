@@ -16,6 +16,7 @@ from turnwire.ports.commit import (
     Commit,
     Committed,
     DropStaged,
+    FileChange,
     HideMessages,
     MarkArchived,
     MoveFiles,
@@ -33,6 +34,7 @@ from turnwire.ports.commit import (
     RequireQueueRevision,
     SelectPath,
     ShowMessages,
+    UseUpload,
 )
 from turnwire.ports.store import StoredEvent
 from turnwire.storage.accounts import Delta
@@ -51,6 +53,7 @@ from turnwire.storage.sqlite.writing.messages import put_file, put_message, remo
 from turnwire.storage.sqlite.writing.queue import order_queue, require_revision
 from turnwire.storage.sqlite.writing.turns import put_turn
 from turnwire.storage.sqlite.writing.unit import SessionRow, Unit, microseconds, session_text, text
+from turnwire.storage.sqlite.writing.used_uploads import use_upload
 
 
 class CommitWriter:
@@ -153,8 +156,8 @@ class CommitWriter:
                 remove_message(unit, message_id)
             case PutPermission() | PutQuestion():
                 _put_request(unit, change)
-            case PutFile():
-                put_file(unit, change)
+            case PutFile() | UseUpload():
+                _store_file(unit, change)
             case RecordRequest(principal, request_id, fingerprint, receipt_json):
                 values = (request_id, session, fingerprint, receipt_json, row.head_sequence)
                 db.execute(
@@ -213,6 +216,13 @@ def _require(unit: Unit, change: RequireHead | RequireQueueRevision) -> None:
         require_revision(unit, change.revision)
     elif change.sequence != head:
         raise StaleVersion("the session has changed meanwhile", {"headSequence": str(head)})
+
+
+def _store_file(unit: Unit, change: FileChange) -> None:
+    if isinstance(change, PutFile):
+        put_file(unit, change)
+    else:
+        use_upload(unit, change)
 
 
 def _updated_at(commit: Commit) -> datetime:

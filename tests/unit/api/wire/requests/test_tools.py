@@ -75,14 +75,14 @@ def test_a_wrong_file_of_a_result_is_named() -> None:
     files = [
         ToolResultFile(path="/p"),
         ToolResultFile(),
-        ToolResultFile(upload_id="u"),
+        ToolResultFile(upload_id=""),
         ToolResultFile(path=""),
         ToolResultFile(url=URL, mime="x" * 256, filename="x" * 1025),
         ToolResultFile(path="x" * 4097),
     ]
     assert _violations(tool_result_request, _result(output="", files=files)) == [
         ("files[1].url", "REQUIRED"),
-        ("files[2].upload_id", "INVALID"),
+        ("files[2].url", "REQUIRED"),
         ("files[3].url", "REQUIRED"),
         ("files[4].mime", "TOO_LONG"),
         ("files[4].filename", "TOO_LONG"),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from turnwire.storage.sqlite.care.findings import Finding, Problem, Severity, Statement
 from turnwire.storage.sqlite.care.inspection import Inspection
 from turnwire.storage.sqlite.uploads.blocks import BLOCK_BYTES
+from turnwire.storage.sqlite.uploads.changes import USED
 
 WRONG_BYTES = Problem("uploads.bytes", Severity.ERROR, "the bytes of a complete upload are not those of its digest")
 WRONG_LENGTH = Problem(
@@ -14,13 +15,13 @@ WRONG_LENGTH = Problem(
 
 
 def check_uploads(inspection: Inspection) -> Iterator[Finding]:
-    """Reads the bytes of each upload once, one block at a time. What is being removed is left out."""
+    """Reads the bytes of each upload once, one block at a time. What is used or being removed is left out."""
     rows = inspection.db.execute(
         "SELECT id, upload_id, received_bytes, sealed, sha256, removed FROM uploads ORDER BY id"
     )
     for row, upload_id, received, is_sealed, sha256, is_removed in rows:
         inspection.advance("uploads", 1)
-        if is_removed:
+        if is_removed or is_sealed == USED:
             continue
         length, digest, is_whole = _stored(inspection, row)
         if length != received or not is_whole:

@@ -28,6 +28,9 @@ from turnwire.ports.tools import NewQuestion, QuestionRefused, ToolOutcome, Tool
 MAX_NAME_CHARS = 255
 """Longest name of a tool's file: the limit of common file systems."""
 
+LARGE_RESULT_CHARS = 64 * 1024
+"""Text of a result from which on a thread cuts and hashes it."""
+
 RESULT_RETRY_SECONDS = 0.5
 """Pause before storing a result is retried: a full disk stays full until somebody makes room."""
 
@@ -156,9 +159,14 @@ class ServerCalls:
                 # durable before it runs: after a crash, a call that is not RUNNING has not been run
                 await asyncio.shield(calls.replace({index: running}))
             outcome = await self._call(call, index, slot, resumption)
-            settings = self._environment.settings
-            result = server_result(outcome, settings.limits.max_tool_output_bytes, settings.files.max_bytes)
-            await self._settle_surely(index, result)
+            await self._settle_surely(index, await self._result(outcome))
+
+    async def _result(self, outcome: ToolOutcome) -> CallResult:
+        settings = self._environment.settings
+        limits = settings.limits.max_tool_output_bytes, settings.files.max_bytes
+        if len(outcome.output) <= LARGE_RESULT_CHARS and not outcome.files:
+            return server_result(outcome, *limits)
+        return await asyncio.to_thread(server_result, outcome, *limits)
 
     async def _call(self, call: ToolUse, index: int, slot: Slot, resumption: ToolResumption | None) -> ToolOutcome:
         environment, loop = self._environment, asyncio.get_running_loop()

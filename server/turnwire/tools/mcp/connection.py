@@ -28,17 +28,24 @@ from turnwire.ports.tools import (
 from turnwire.tools.mcp.elicitation import Elicitations, input_of, links_of, pause_of
 from turnwire.tools.mcp.results import outcome_of, progress_line
 from turnwire.tools.mcp.running_call import RunningCall, TooManyQuestionsError
-from turnwire.tools.mcp.stdio_process import MAX_MESSAGE_BYTES, stdio_process
+from turnwire.tools.mcp.tool_list import listed_tools
+from turnwire.tools.mcp.wire.client import connected_client
 from turnwire.tools.settings import Backoff, McpSettings
-
-MAX_TOOLS = 512
-"""Most tools of one server, because an endless list would fill the memory."""
 
 _READY_WAIT_SECONDS = 5.0
 """How long a call waits for a connection that is being re-established."""
 
 _CHECK_SECONDS = 5.0
 """How long a server may take to list its tools when that is a check that it still works."""
+
+_RELIST_SECONDS = 1.0
+"""Least time from one list to the next: a server may say for ever that its list has changed."""
+
+_MAX_LISTS = 1_000
+"""Lists of one connection; then it is made anew, because the SDK keeps something of each tool that ever was."""
+
+_STABLE_SECONDS = 30.0
+"""How long a connection has to last for the next failure to be a first one: a server may end as soon as it is ready."""
 
 _SUSPICIOUS_TIMEOUTS = 2
 """Number of timed out calls in a row after which the server is checked."""
@@ -89,6 +96,8 @@ class McpConnection:
         self._wake = asyncio.Event()
         self._lost = ""
         self._relist = False
+        self._ready_at: float | None = None
+        self._problem = ""
         self._timeouts = 0
         self._calls: set[asyncio.Task[Any]] = set()
         self._elicitations = Elicitations(name)
@@ -159,8 +168,7 @@ class McpConnection:
         except TimeoutError:
             self._timeouts += 1
             if self._timeouts >= _SUSPICIOUS_TIMEOUTS:
-                self._relist = True  # one timeout may be slow work; several may mean that the server no longer works
-                self._wake.set()
+                self._want_list()  # one timeout may be slow work; several may mean that the server no longer works
             return _failed(f"the tool did not answer within {limit:g} seconds")
         except TooManyQuestionsError:
             return _failed("the tool asked too many questions that cannot be asked")
@@ -200,8 +208,7 @@ class McpConnection:
             return _failed(f"the tool asked a question that cannot be asked: {refused}")
         except Exception as error:  # the SDK, pydantic and httpx raise their own errors; the model gets all of them
             if self._ready.is_set():
-                self._relist = True  # checks whether the server still works
-                self._wake.set()
+                self._want_list()  # checks whether the server still works
             return _failed(_explained(error) if not self._lost else self._gone())
         except asyncio.CancelledError:
             if self._ready.is_set() and not self._is_modern():
@@ -252,10 +259,10 @@ class McpConnection:
         failures = 0
         while True:
             try:
-                self._state = SourceState.CONNECTING
+                self._state, self._ready_at = SourceState.CONNECTING, None
                 await self._serve()
             except Exception as error:  # whatever the error, try again
-                failures = 1 if self._state is SourceState.READY else failures + 1
+                failures = 1 if self._has_lasted() else failures + 1
                 why = self._lost or _explained(error)
                 if self._settings.protocol == "auto" and self._state is not SourceState.READY:
                     self._is_old = not self._is_old  # some servers end at a question before the handshake
@@ -282,6 +289,7 @@ class McpConnection:
                 limit = self._settings.start_timeout_seconds
                 raise _LostError(f"it was not ready within {limit:g} seconds") from None
             self._state, self._error = SourceState.READY, ""
+            self._ready_at = asyncio.get_running_loop().time()
             self._ready.set()
             self.tried.set()
             log.info("mcp_server_ready", server=self._name, tools=len(self.tools))
@@ -304,8 +312,7 @@ class McpConnection:
         with contextlib.suppress(Exception):  # not all servers tell
             async with self._client.listen(tools_list_changed=True) as changes:
                 async for _ in changes:
-                    self._relist = True
-                    self._wake.set()
+                    self._want_list()
 
     def _is_modern(self) -> bool:
         """Returns whether the server speaks a version without requests of its own: 2026-07-28 or newer."""
@@ -314,65 +321,57 @@ class McpConnection:
         return self._client.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        listed_at, lists = loop.time(), 1
         while True:
             await self._wake.wait()
             self._wake.clear()
             if self._lost:
                 raise _LostError(self._lost)
-            if self._relist:
-                self._relist = False
+            if self._relist and (left := listed_at + _RELIST_SECONDS - loop.time()) > 0:
+                loop.call_later(left, self._wake.set)
+            elif self._relist:
+                if lists >= _MAX_LISTS:
+                    raise _LostError("its list of tools has changed too often")
+                self._relist, lists = False, lists + 1
                 try:
                     async with asyncio.timeout(_CHECK_SECONDS):
                         await self._list()
                 except TimeoutError:
                     raise _LostError("it no longer answers") from None
+                listed_at = loop.time()
+
+    def _want_list(self) -> None:
+        """Makes the owner list the tools soon, which also shows whether the server works."""
+        if not self._relist:  # else it has been woken already
+            self._relist = True
+            self._wake.set()
+
+    def _has_lasted(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        return self._ready_at is not None and now - self._ready_at >= _STABLE_SECONDS
 
     @contextlib.asynccontextmanager
     async def _connected(self) -> AsyncGenerator[Any]:
-        settings = self._settings
         mcp = await self._in_thread(importlib.import_module, "mcp")  # takes a second the first time
-        async with contextlib.AsyncExitStack() as stack:
-            if settings.command:
-                transport: Any = stdio_process(settings, self._environ, self._note_lost)
-            else:
-                import httpx2  # noqa: PLC0415 - comes with the SDK
-                from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415
-
-                # a stream is silent while its call asks a person; calls have time limits of their own
-                timeout = httpx2.Timeout(30.0, read=None)
-                http = await stack.enter_async_context(httpx2.AsyncClient(headers=self._headers(), timeout=timeout))
-                # the SDK's own limit is 1 MiB, and pictures are often larger
-                transport = streamable_http_client(settings.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES)
+        async with connected_client(
+            mcp,
+            self._settings,
+            self._environ,
+            self._note_lost,
+            mode="legacy" if self._is_old else "auto",
+            message_handler=self._handle,
             # without a callback the SDK does not offer elicitation
-            asks = self._elicitations.answer if settings.questions else None
-            mode = "legacy" if self._is_old else "auto"
-            client = mcp.Client(
-                transport, mode=mode, cache=None, message_handler=self._handle, elicitation_callback=asks
-            )
-            yield await stack.enter_async_context(client)
-
-    def _headers(self) -> dict[str, str]:
-        missing = [variable for variable in self._settings.headers_env.values() if not self._environ.get(variable)]
-        if missing:
-            raise _LostError(f"the variable {missing[0]} is not set")
-        return {header: self._environ[variable] for header, variable in self._settings.headers_env.items()}
+            elicitation_callback=self._elicitations.answer if self._settings.questions else None,
+        ) as client:
+            yield client
 
     async def _list(self) -> None:
-        found: dict[str, ServerTool] = {}
-        cursor: str | None = None
-        while len(found) < MAX_TOOLS:
-            page = await self._client.list_tools(cursor=cursor)
-            for tool in page.tools[: MAX_TOOLS - len(found)]:
-                found[tool.name] = ServerTool(
-                    name=f"{self._name}.{tool.name}",
-                    description=tool.description or "",
-                    input_schema_json=msgspec.json.encode(tool.input_schema).decode(),
-                    source=self._name,
-                )
-            if not page.next_cursor or page.next_cursor == cursor:
-                break
-            cursor = page.next_cursor
-        self.tools = found
+        found = await listed_tools(self._name, self._client)
+        if found.problem and found.problem != self._problem:  # once while it stays the same
+            log.warning("mcp_tools_left_out", server=self._name, why=found.problem)
+        self._problem = found.problem
+        self.tools = found.tools
 
     def _note_lost(self, reason: str) -> None:
         self._lost = reason
@@ -384,8 +383,7 @@ class McpConnection:
         if isinstance(message, ElicitCompleteNotification):
             self._elicitations.complete(message.params.elicitation_id)
         if isinstance(message, ToolListChangedNotification):
-            self._relist = True
-            self._wake.set()
+            self._want_list()
 
 
 def _failed(why: str) -> ToolOutcome:

@@ -13,6 +13,12 @@ from turnwire.ports.tools import ToolFile, ToolOutcome
 MAX_METADATA_BYTES = 16 * 1024
 """Larger structured content is not kept besides the text: every page and event with its message includes it."""
 
+MAX_BLOCKS = 1_000
+"""Blocks of one result that are looked at."""
+
+MAX_URI_CHARS = 2048
+"""Of the address of a resource in a line: what all browsers take."""
+
 MAX_FILES = 20
 """Most files of one result, the same as for client tools; each is sent to the model again with every later step."""
 
@@ -31,12 +37,15 @@ _UNKNOWN_MIME = "application/octet-stream"
 def outcome_of(result: Any) -> ToolOutcome:
     """Returns the outcome of a CallToolResult: its texts, its files, and a line for each block that is not text."""
     files = _Files()
-    texts = [_text_of(block, files) for block in result.content]
+    blocks = result.content[:MAX_BLOCKS]
+    texts = [_text_of(block, files) for block in blocks]
+    if len(result.content) > len(blocks):
+        texts.append(f"[{len(result.content) - len(blocks)} further parts of the result are left out]")
     structured = result.structured_content
     metadata = ""
     if structured is not None:
         as_json = json.dumps(structured, ensure_ascii=False, default=str)
-        if all(block.type != "text" for block in result.content):
+        if all(block.type != "text" for block in blocks):
             texts.append(as_json)  # there is no text form of it
         elif isinstance(structured, dict) and len(as_json.encode("utf-8", "surrogatepass")) <= MAX_METADATA_BYTES:
             metadata = json.dumps({"structuredContent": structured}, ensure_ascii=False, default=str)
@@ -98,7 +107,7 @@ def _text_of(block: Any, files: _Files) -> str:
         case "image" | "audio":
             return files.add(block.data, block.mime_type)
         case "resource_link":
-            return f"[resource {block.uri}]"
+            return f"[resource {str(block.uri)[:MAX_URI_CHARS]}]"
         case "resource":
             text = getattr(block.resource, "text", None)
             if text is not None:

@@ -10,7 +10,7 @@ from mcp_types import ListToolsResult, Tool
 
 from tests.support.fakes.loop import settled
 from turnwire.ports.tools import SourceState
-from turnwire.tools.mcp import connection as mcp_connection
+from turnwire.tools.mcp import tool_list
 from turnwire.tools.mcp.connection import McpConnection
 from turnwire.tools.mcp.servers import McpServers
 from turnwire.tools.settings import McpSettings
@@ -54,7 +54,7 @@ async def test_the_limit_of_tools_counts_all_pages(
     async def connected(_: McpConnection) -> AsyncGenerator[Any]:
         yield client
 
-    monkeypatch.setattr(mcp_connection, "MAX_TOOLS", 5)
+    monkeypatch.setattr(tool_list, "MAX_TOOLS", 5)
     monkeypatch.setattr(McpConnection, "_connected", connected)
     connection = McpConnection("test", McpSettings(command="unused"), {})
     connection.start()

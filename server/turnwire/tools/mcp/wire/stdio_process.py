@@ -1,23 +1,38 @@
 """An MCP server as a child process: a transport for the SDK.
 
 Not the SDK's transport, because that gives a child two seconds at each step of its end, while the whole server stops in
-two, and because it logs the child's output. The child leads a process group, so that its own children end with it.
+two, and because it logs the child's output. On Linux a small process stands between (`supervisor.py`), which ends all
+that the child has started, also when this server dies. Elsewhere the child's process group ends with it.
 """
 
 import asyncio
 import contextlib
 import os
 import signal
+import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
+from pathlib import Path
 from typing import Any
 
+from turnwire.tools.mcp.wire.pace import Pace
+from turnwire.tools.mcp.wire.reading import message_of
+from turnwire.tools.mcp.wire.sizes import MAX_MESSAGE_BYTES
 from turnwire.tools.settings import McpSettings
 
-MAX_MESSAGE_BYTES = 32 * 2**20
-"""Longest message of a server, because an endless one would fill the memory."""
-
 _EXIT_SECONDS = 0.4
-"""How long a child may take to exit after its input was closed, and again after SIGTERM."""
+"""How long a child may take to exit after its input was closed."""
+
+_END_SECONDS = 0.5
+"""How long it may take after SIGTERM: a little longer than its supervisor gives it."""
+
+_READ_BYTES = 64 * 1024
+
+_LAST_WORDS_BYTES = 4096
+"""Of what a child writes to its standard error at once, in which the last line is looked for."""
+
+_IS_SUPERVISED = sys.platform == "linux"
+
+_SUPERVISOR = (sys.executable, "-I", "-S", str(Path(__file__).with_name("supervisor.py")))
 
 _USUAL_VARIABLES = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "SYSTEMROOT", "TEMP", "TMPDIR", "USER")
 
@@ -39,6 +54,7 @@ async def stdio_process(
     import anyio  # noqa: PLC0415 - comes with the SDK
 
     process = await asyncio.create_subprocess_exec(
+        *((*_SUPERVISOR, str(os.getpid())) if _IS_SUPERVISED else ()),
         settings.command,
         *settings.args,
         cwd=settings.cwd,
@@ -86,16 +102,14 @@ class _Child:
     async def read(self, to_session: Any) -> None:
         """Passes the child's messages to the session until the child closes its output."""
         from mcp.shared.message import SessionMessage  # noqa: PLC0415
-        from mcp_types import jsonrpc_message_adapter  # noqa: PLC0415
 
-        reason = ""
+        reason, pace = "", Pace()
         async with to_session:
-            async for line in self._lines():
-                try:
-                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-                except ValueError:
-                    continue  # not a message; the next line may be one
-                await to_session.send(SessionMessage(message))
+            async for line in self._lines(pace):
+                await pace.take()
+                message = await message_of(line)
+                if message is not None:  # else the next line may be one
+                    await to_session.send(SessionMessage(message))
             reason = await self._exit_reason()
             if not self.closing:
                 self._ended(reason)
@@ -112,10 +126,11 @@ class _Child:
 
     async def read_errors(self) -> None:
         """Keeps the last line of the child's standard error, to explain why it ended."""
-        pipe = self._process.stderr
+        pipe, pace = self._process.stderr, Pace()
         assert pipe is not None
-        while data := await pipe.read(65_536):
-            lines = data.decode("utf-8", "replace").strip().splitlines()
+        while data := await pipe.read(_READ_BYTES):
+            await pace.take(len(data))
+            lines = data[-_LAST_WORDS_BYTES:].decode("utf-8", "replace").strip().splitlines()
             self._last_error = " ".join(lines[-1].split())[:300] if lines else self._last_error
         self._errors_ended.set()
 
@@ -123,41 +138,47 @@ class _Child:
         """Asks the child to exit: closes its input, then sends SIGTERM."""
         if self._process.stdin is not None:
             self._process.stdin.close()
-        if not await self._exited():
+        if not await self._exited(_EXIT_SECONDS):
             self._signal(signal.SIGTERM)
-            await self._exited()
+            await self._exited(_END_SECONDS)
 
     def kill(self) -> None:
-        """Kills the child and its process group. Idempotent."""
-        self._signal(signal.SIGKILL)
+        """Kills the child and what it has started, which may take a moment. Idempotent."""
+        if _IS_SUPERVISED:
+            self._signal(signal.SIGINT)
+            self._signal(signal.SIGCONT)
+        else:
+            self._signal(signal.SIGKILL)
 
-    async def _lines(self) -> AsyncGenerator[bytes]:
+    async def _lines(self, pace: Pace) -> AsyncGenerator[bytes]:
+        """Yields the lines that may be messages."""
         pipe = self._process.stdout
         assert pipe is not None
         waiting = bytearray()
-        while data := await pipe.read(65_536):
+        while data := await pipe.read(_READ_BYTES):
+            await pace.take(len(data))
             waiting += data
             if b"\n" in data:
                 *lines, rest = bytes(waiting).split(b"\n")
                 waiting = bytearray(rest)
                 for line in lines:
-                    if line.strip():
+                    if line.lstrip().startswith(b"{"):
                         yield line
             if len(waiting) > MAX_MESSAGE_BYTES:
                 self._last_error = f"it sent a message larger than {MAX_MESSAGE_BYTES} bytes"
                 return
 
     async def _exit_reason(self) -> str:
-        if await self._exited():
+        if await self._exited(_EXIT_SECONDS):
             with contextlib.suppress(TimeoutError):  # a grandchild may keep the pipe open
                 await asyncio.wait_for(self._errors_ended.wait(), 0.2)
         code = self._process.returncode
         how = "closed its output" if code is None else f"ended with code {code}"
         return f"the process {how}" + (f": {self._last_error}" if self._last_error else "")
 
-    async def _exited(self) -> bool:
+    async def _exited(self, seconds: float) -> bool:
         # not process.wait(), which also waits until every grandchild has closed the pipes
-        for _ in range(int(_EXIT_SECONDS / 0.01)):
+        for _ in range(int(seconds / 0.01)):
             if self._process.returncode is not None:
                 return True
             await asyncio.sleep(0.01)

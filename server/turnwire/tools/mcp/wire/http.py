@@ -1,0 +1,98 @@
+"""The HTTP client for an MCP server: what it answers is read at a pace, within bounds, and never unpacked.
+
+The SDK reads a whole body of JSON before it looks at it, connects again as soon as a server tells it to, and follows
+redirects only within the server's own origin, so that headers with keys go nowhere else. Imported when it is needed:
+the package comes with the SDK.
+"""
+
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+import httpx2
+import msgspec
+
+from turnwire.tools.mcp.wire.pace import Pace
+from turnwire.tools.mcp.wire.sizes import MAX_MESSAGE_BYTES, EventSize, JsonSize, TooLargeError
+
+CONNECT_SECONDS = 30.0
+"""How long connecting to the server and sending to it may take."""
+
+MAX_CONNECTIONS = 2_048
+"""At once to one server: a call has one of its own, and the usual limits of turns and of calls in each allow this."""
+
+STREAMS_PER_SECOND = 1.0
+"""Requests for streams of the server's own: one that ends each at once would be asked again without a pause."""
+
+STREAMS_AT_ONCE = 10
+"""Such requests that need not wait."""
+
+_PIECE_BYTES = 4096
+"""Of an event stream, between which others have their turn: the SDK reads all events of a piece in one go."""
+
+
+def bounded_client(headers: Mapping[str, str]) -> httpx2.AsyncClient:
+    """Returns a client for one MCP server; the caller closes it. Goes by the proxies of the environment.
+
+    A response that breaks a limit fails as one that cannot be read, and the others go on.
+    """
+    streams, pace = Pace(STREAMS_PER_SECOND, STREAMS_AT_ONCE), Pace()
+
+    async def asked(request: httpx2.Request) -> None:
+        if request.method == "GET":
+            await streams.take()
+
+    async def answered(response: httpx2.Response) -> None:
+        kind = response.headers.get("content-type", "").strip().lower()
+        if response.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
+            del response.headers["content-encoding"]
+            response.headers["content-type"], response.status_code = "application/json", 400
+            response.stream = _Words(response.stream, "the server compresses its answers, though nobody asked it to")
+        else:
+            size = EventSize() if kind.startswith("text/event-stream") else JsonSize()
+            response.stream = _Bounded(response.stream, size, pace)
+
+    return httpx2.AsyncClient(
+        headers={**headers, "Accept-Encoding": "identity"},
+        # a stream is silent while its call asks a person; calls have time limits of their own
+        timeout=httpx2.Timeout(CONNECT_SECONDS, read=None, pool=None),
+        limits=httpx2.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=20),
+        event_hooks={"request": [asked], "response": [answered]},
+    )
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """A body within its bounds."""
+
+    def __init__(self, inner: Any, size: EventSize | JsonSize, pace: Pace) -> None:
+        self._inner = inner
+        self._size = size
+        self._pace = pace
+
+    async def __aiter__(self) -> AsyncGenerator[bytes]:
+        step = _PIECE_BYTES if isinstance(self._size, EventSize) else MAX_MESSAGE_BYTES
+        async for data in self._inner:
+            for first in range(0, len(data), step):
+                piece = data[first : first + step]
+                try:
+                    self._size.add(piece)
+                except TooLargeError as error:
+                    raise httpx2.StreamError(str(error)) from None
+                await self._pace.take(len(piece))
+                yield piece
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class _Words(httpx2.AsyncByteStream):
+    """An error in place of a body that is not read."""
+
+    def __init__(self, inner: Any, words: str) -> None:
+        self._inner = inner
+        self._words = words
+
+    async def __aiter__(self) -> AsyncGenerator[bytes]:
+        yield msgspec.json.encode({"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": self._words}})
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()

@@ -1,0 +1,201 @@
+"""MCP servers that misbehave over standard input and output: only their own calls fail, and at once."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from opencode.tool.tool_pb2 import TOOL_SOURCE_STATE_FAILED, ListToolsRequest, ToolCallState
+from tests.support.clients.conversation import answer_to, talk, words_of
+from tests.support.oracles.sound import assert_sound
+from tests.support.servers import mcp_wild
+from tests.support.servers.mcp import calls_of, listed, ready, stdio, until
+from tests.support.servers.process import server_process
+from tests.support.servers.running import Client, connect, running_server
+
+LIMIT_SECONDS = 600.0
+"""Of a call: no test ends by it."""
+
+
+def wild(*arguments: str, name: str = "wild") -> str:
+    """Returns the configuration of a server that misbehaves."""
+    args = json.dumps(["-I", "-S", mcp_wild.__file__, *arguments])
+    lines = [f"[mcp.{name}]", f"command = {json.dumps(sys.executable)}", f"args = {args}"]
+    return "\n".join([*lines, f"timeout_seconds = {LIMIT_SECONDS}", 'protocol = "handshake"', ""])
+
+
+async def called(client: Client, what: str, session_id: str = "") -> ToolCallState:
+    """Has the model call the tool, and returns the call."""
+    accepted = await talk(client, f'/tool wild.do {{"what": "{what}"}}', session_id)
+    return (await calls_of(client, accepted))[-1]
+
+
+@pytest.fixture(scope="module")
+async def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the module's server."""
+    return tmp_path_factory.mktemp("wild")
+
+
+@pytest.fixture(scope="module")
+async def shared_client(folder: Path) -> AsyncIterator[Client]:
+    """A client of the module's server, with the wild server and one that behaves; afterwards its file is sound."""
+    toml = wild("plain", str(folder)) + stdio(folder, "test")
+    async with running_server(folder, toml) as server, connect(server.address) as connected:
+        yield connected
+    assert_sound(folder / "turnwire.db")
+
+
+@pytest.fixture
+async def client(shared_client: Client) -> AsyncIterator[Client]:
+    """A client of that server; after the test both MCP servers answer."""
+    await ready(shared_client)
+    yield shared_client
+    await ready(shared_client)
+    assert (await called(shared_client, "")).output == "done"
+    accepted = await talk(shared_client, '/tool test.add {"a": 1, "b": 2}')
+    assert "the sum is 3" in words_of(await answer_to(shared_client, accepted))
+
+
+@pytest.mark.parametrize(
+    ("what", "output"),
+    [("surrogate", "a\ufffdb \U0001f600 \\ud800"), ("bytes", "a\ufffd\ufffdb")],
+)
+async def test_an_answer_that_is_not_unicode_is_mended(client: Client, what: str, output: str) -> None:
+    """Each byte and half of a pair that is none becomes U+FFFD; everything else stays."""
+    assert (await called(client, what)).output == output
+
+
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [
+        ("list", "it is not a message of JSON-RPC"),
+        ("deep", "it is not a message of JSON-RPC"),
+        ("values", "more than 100000 values"),
+    ],
+)
+async def test_an_answer_that_cannot_be_read_ends_its_call(client: Client, what: str, why: str) -> None:
+    """The model reads why, long before the call's time is over; the server is not lost."""
+    call = await called(client, what)
+    assert (call.status, why in call.error) == ("error", True), call.error
+
+
+@pytest.mark.parametrize(
+    "what", ["garbage", "twice", "progress", "changed", "notices", "pings", "asks", "stderr", "match"]
+)
+async def test_what_comes_beside_an_answer_costs_nothing(client: Client, what: str) -> None:
+    """The call has its answer, and the next one too."""
+    assert (await called(client, what)).output == "done"
+
+
+async def test_a_message_without_end_loses_the_server(client: Client) -> None:
+    """It is started anew, and the call says what it did."""
+    call = await called(client, "endless")
+    assert (call.status, "larger than 33554432 bytes" in call.error) == ("error", True), call.error
+
+
+async def test_a_server_that_reads_no_answers_is_lost(client: Client) -> None:
+    """Each of its requests costs memory until its answer is written."""
+    call = await called(client, "unread")
+    assert (call.status, "did not read the answers to 1024 requests" in call.error) == ("error", True), call.error
+
+
+async def test_few_parts_of_a_result_are_taken(client: Client) -> None:
+    """The rest is counted in a line."""
+    lines = (await called(client, "parts")).output.splitlines()
+    assert (len(lines), lines[-1]) == (1001, "[9000 further parts of the result are left out]")
+
+
+async def test_a_long_output_is_cut_and_kept(client: Client) -> None:
+    """The whole of it is a file."""
+    call = await called(client, "long")
+    assert len(call.output.encode()) < 300_000
+    assert call.full_output.size_bytes == 10_000_000
+
+
+@pytest.mark.parametrize(
+    ("kind", "names", "why"),
+    [
+        ("names", ["wild.do", "wild.fine too"], "8 tools left out: the name 'two?lines' is not 1 to 128"),
+        ("heavy", [], "all together have over 2097152 bytes"),
+        ("pages", ["wild.do"], "more than 100 pages"),
+        ("cursor", ["wild.do"], "a very long name"),
+    ],
+)
+async def test_what_is_listed_is_bounded(tmp_path: Path, kind: str, names: list[str], why: str) -> None:
+    """Names, sizes and pages; a line in the log says why tools are missing, once."""
+    with capture_logs() as lines:
+        async with running_server(tmp_path, wild(kind)) as server, connect(server.address) as client:
+            answer = await ready(client)
+    assert not names or [tool.name for tool in answer.tools] == names
+    [line] = [line for line in lines if line["event"] == "mcp_tools_left_out"]
+    assert why in line["why"]
+
+
+async def test_hundreds_of_tools_are_enough(tmp_path: Path) -> None:
+    """The first ones are taken."""
+    async with running_server(tmp_path, wild("many")) as server, connect(server.address) as client:
+        await ready(client)
+        assert len((await client.tools.ListTools(ListToolsRequest(page_size=1000))).tools) == 512
+
+
+async def test_a_server_that_ends_again_and_again_is_started_ever_more_rarely(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when it was ready each time."""
+    waits: list[int] = []
+    monkeypatch.setattr("turnwire.tools.settings.Backoff.delay", lambda _, failures, __: waits.append(failures) or 0)
+    async with running_server(tmp_path, wild("exits")) as server, connect(server.address) as client:
+        await until(lambda: len(waits) >= 4)
+        await listed(client, lambda answer: "ended with code 3" in answer.sources[0].error)
+    assert waits[:4] == [1, 2, 3, 4]
+
+
+def _gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return "Z" in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans to a process that asks for them")
+@pytest.mark.parametrize("end", ["exit", "stop", "kill"])
+async def test_nothing_that_a_server_started_outlives_it(tmp_path: Path, end: str) -> None:
+    """Not even what left its process group and session: when it ends, when Turnwire stops, when Turnwire is killed."""
+    async with server_process(tmp_path, wild("plain", str(tmp_path))) as server, connect(server.address) as client:
+        await ready(client)
+        assert (await called(client, "daemon")).output == "done"
+        pid = int((tmp_path / "daemon").read_text())
+        assert not _gone(pid)
+        match end:
+            case "exit":
+                await called(client, "exit")
+            case "stop":
+                await server.terminate()
+            case "kill":
+                await server.kill()
+        await until(lambda: _gone(pid))
+    assert_sound(tmp_path / "turnwire.db")
+
+
+async def test_a_program_that_is_missing_says_so(tmp_path: Path) -> None:
+    """With its name and the system's words."""
+    toml = '[mcp.none]\ncommand = "/no/such/program"\n'
+    async with running_server(tmp_path, toml) as server, connect(server.address) as client:
+        answer = await listed(client, lambda answer: answer.sources[0].state == TOOL_SOURCE_STATE_FAILED)
+        assert "No such file or directory" in answer.sources[0].error
+        assert not (await client.tools.ListTools(ListToolsRequest())).tools
+
+
+@pytest.mark.timing
+async def test_a_server_that_stays_holds_the_stop_a_second(tmp_path: Path) -> None:
+    """One that goes on when its input ends."""
+    async with running_server(tmp_path, wild("stays")) as server, connect(server.address) as client:
+        await ready(client)
+        began = asyncio.get_running_loop().time()
+    assert asyncio.get_running_loop().time() - began < 2

@@ -45,6 +45,19 @@ async def test_opening_again_changes_nothing(tmp_path: Path) -> None:
     assert _schema(opened.path) == first
 
 
+async def test_what_reads_cannot_write(tmp_path: Path) -> None:
+    """All writing goes through the one connection that the writer has; a mistake in a read changes nothing."""
+    async with opened_store(tmp_path) as opened:
+        await opened.store.commit(creating())
+        writing, *reading = opened.store._connections
+        assert len(reading) == 3
+        for connection in reading:
+            with pytest.raises(StorageError, match="readonly"):
+                await run(connection, sqlite3.Connection.execute, "DELETE FROM sessions")
+        assert await opened.store.of(DEFAULT_TENANT).session("ses_1") is not None
+        await run(writing, sqlite3.Connection.execute, "DELETE FROM sessions WHERE session_id = 'ses_other'")
+
+
 async def test_reopening_keeps_everything(tmp_path: Path) -> None:
     """Session, messages, turns, requests, log and bounds are those of before."""
     turn = make_turn()

@@ -12,7 +12,9 @@ from tests.support.fakes.domain_values import make_answer, make_message, make_pa
 from tests.support.models.recordings import recordings_folder
 from turnwire.core.token_estimate import (
     IMAGE_TOKENS,
+    MESSAGE_TOKENS,
     PDF_MIN_TOKENS,
+    STATE_CHARS_PER_TOKEN,
     correction,
     estimate_tokens,
     file_tokens,
@@ -24,6 +26,7 @@ from turnwire.domain.conversation.messages import (
     Message,
     ModelRef,
     ModelRun,
+    ProviderContent,
     Reasoning,
     SentContext,
     ToolStatus,
@@ -88,6 +91,30 @@ def test_all_of_a_request_counts() -> None:
         model_id="m", system="x" * 400, messages=(answer,), tools=(ToolDefinition("look", "y" * 400, "{}"),)
     )
     assert estimate_tokens(full) - estimate_tokens(plain) >= 200
+
+
+@pytest.mark.parametrize(
+    ("text", "state", "tokens"),
+    [
+        ("", "s" * 1000, 1000 // STATE_CHARS_PER_TOKEN),
+        ("x" * 4000, "s" * 1000, 1000),
+        ("x" * 4000, None, 1000),
+        ("", None, 0),
+    ],
+)
+def test_reasoning_counts_as_the_longer_of_its_text_and_its_seal(text: str, state: str | None, tokens: int) -> None:
+    """A provider is sent back one of the two."""
+    answer = make_answer("a", make_part(0, Reasoning(text), provider_state=state))
+    assert message_tokens(answer) == MESSAGE_TOKENS + tokens
+
+
+@pytest.mark.parametrize(("state", "tokens"), [("s" * 1000, 250), ('{"1":2}' * 100, 350), (None, 0)])
+def test_content_that_only_its_provider_understands_counts_by_what_is_kept_of_it(
+    state: str | None, tokens: int
+) -> None:
+    """It has no other text, and may be plain JSON."""
+    answer = make_answer("a", make_part(0, ProviderContent("images"), provider_state=state))
+    assert message_tokens(answer) == MESSAGE_TOKENS + tokens
 
 
 def _answered(estimated: int, counted: int | None, model: ModelRef = MODEL, answer_id: str = "a") -> Message:

@@ -99,8 +99,7 @@ def choose_cut(
     best_kept = 0
     for place in (*_places_between_turns(body, turn), *_places_between_steps(body, turn)):
         covered = covered_before[place.at] - sum(sizes[at] for at in place.questions)
-        said = said_before[place.at] - len(place.questions)
-        if covered < MIN_GAIN * allowed.summary or not said:
+        if covered < MIN_GAIN * allowed.summary or not said_before[place.at]:
             continue
         best, best_kept = place, fixed + total - covered
         if best_kept <= allowed.keep:

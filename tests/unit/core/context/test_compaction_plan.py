@@ -112,6 +112,16 @@ def test_nothing_is_cut_for_little_gain() -> None:
     assert _ids(_cut([summary, *TALK[2:]], 0)) == ["sum", "u2", "a2", "b2"]
 
 
+def test_one_message_that_no_summary_covers_yet_is_enough() -> None:
+    """Between turns and between steps; behind a summary too, which is covered again."""
+    compaction = Compaction(through_message_id="a1", message_count=2, tokens_before=1, tokens_after=1)
+    summary = make_message("sum", "so far", compaction=compaction)
+    assert _ids(_cut([_question("1"), _question("3")], 0)) == ["u1"]
+    assert _ids(_cut([summary, _question("2"), _question("3")], 0)) == ["sum", "u2"]
+    assert _ids(_cut([_question("3"), _step("a3", "3")], 0)) == ["a3"]
+    assert _ids(_cut([summary, _question("3"), _step("a3", "3")], 0)) == ["sum", "a3"]
+
+
 def test_nothing_is_cut_when_even_the_shortest_form_does_not_fit() -> None:
     """The provider shall say so."""
     assert _cut(TALK, 50, window=109) is None

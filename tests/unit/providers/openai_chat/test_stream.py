@@ -11,6 +11,7 @@ from turnwire.domain.errors import ProviderRateLimited, ProviderStreamFailed
 from turnwire.domain.money import Usage
 from turnwire.ports.provider import (
     PartEnded,
+    ProviderContentReceived,
     ReasoningDelta,
     RefusalDelta,
     StepFinished,
@@ -142,6 +143,27 @@ def test_reasoning_details_are_kept_joined() -> None:
     assert [item.key for item in ended] == [1]
     details = json.loads(ended[0].provider_state or "")["reasoning_details"]
     assert details == [{"type": "reasoning.text", "index": 0, "text": "ab", "signature": "s"}]
+
+
+def _kept(*deltas: dict[str, Any]) -> dict[str, Any]:
+    """Returns what a chat answer keeps for its provider, by kind."""
+    kept = [item for item in chat(*deltas) if isinstance(item, ProviderContentReceived)]
+    assert len({item.key for item in kept}) == len(kept)
+    return {item.kind: json.loads(item.state)[item.kind] for item in kept}
+
+
+def test_a_trace_that_is_repeated_with_its_output_is_kept_once() -> None:
+    """Groq sends a tool that it ran by itself before and after; the later one is whole."""
+    begun, other = {"index": 0, "type": "search"}, {"index": 1, "type": "python"}
+    whole = {**begun, "output": "found"}
+    assert _kept({"executed_tools": [begun, other]}, {"executed_tools": [whole]}) == {"executed_tools": [other, whole]}
+
+
+def test_entries_without_an_index_are_all_kept() -> None:
+    """Whether they come as a list or alone; each kind apart."""
+    images = [{"image_url": "a"}, {"image_url": "b"}]
+    kept = _kept({"images": images[:1]}, {"images": images[1:], "executed_tools": {"type": "search"}}, {"images": "c"})
+    assert kept == {"images": [*images, "c"], "executed_tools": [{"type": "search"}]}
 
 
 def test_finish_reason_may_come_with_content_and_more_than_once() -> None:

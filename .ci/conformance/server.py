@@ -20,7 +20,7 @@ from google.protobuf import any_pb2
 from google.protobuf.message import DecodeError, Message
 from google.rpc import code_pb2, status_pb2
 
-from turnwire.api.gate import CallFailed, Outlet, StreamingMethod, UnaryMethod
+from turnwire.api.gate import CallFailed, Outlet, Receive, StreamingMethod, UnaryMethod
 from turnwire.api.registry import Service
 from turnwire.api.rights import LEAST_ROLE
 from turnwire.api.web.caller import WebCaller
@@ -85,18 +85,18 @@ class ConformanceService:
 class ConformanceGate:
     """Stands in for the gate: lets everybody in, and tells the service who calls."""
 
-    async def unary(self, method: UnaryMethod, data: bytes, caller: WebCaller) -> Message | bytes:
+    async def unary(self, method: UnaryMethod, receive: Receive, caller: WebCaller) -> Message | bytes:
         """Carries out a call."""
-        request = _parsed(method, data)
+        request = _parsed(method, await receive())
         delay = getattr(request, "response_definition", None)
         await asyncio.sleep(getattr(delay, "response_delay_ms", 0) / 1000)
         service = ConformanceService()
         service.caller = caller
         return await getattr(service, method.name.rpartition(".")[2])(ANONYMOUS, request)
 
-    async def stream(self, method: StreamingMethod, data: bytes, caller: WebCaller, outlet: Outlet) -> None:
+    async def stream(self, method: StreamingMethod, receive: Receive, caller: WebCaller, outlet: Outlet) -> None:
         """Carries out a call with a stream of answers."""
-        request = _parsed(method, data)
+        request = _parsed(method, await receive())
         service = ConformanceService()
         service.caller = caller
         async for answer in getattr(service, method.name.rpartition(".")[2])(ANONYMOUS, request):

@@ -18,8 +18,9 @@ from typing import Self
 
 import structlog
 
+from turnwire.api.bounds.load import Load
 from turnwire.api.gate import Gate
-from turnwire.api.grpc.server import GrpcServer
+from turnwire.api.grpc.server import GrpcLimits, GrpcServer
 from turnwire.api.grpc.tls import ServerCertificates
 from turnwire.api.grpc.unix_socket import SocketAccess
 from turnwire.api.registry import Service, all_services
@@ -100,12 +101,13 @@ class Server:
 
     def __init__(self, config: Config, environ: Mapping[str, str]) -> None:
         """Use `create_server`."""
-        self._config = config
-        self._environ = environ
+        self._config, self._environ = config, environ
         self._running = AsyncExitStack()
         self._ended = asyncio.Event()
         self.failure: StorageError | None = None
         """Why the server can no longer work and must be stopped; None while it works."""
+        self.load = Load(config.limits, config.server.max_message_bytes)
+        """The calls of all listeners."""
         self._turns: Turns | None = None
         self._feed: LiveFeed | None = None
         self.address = ""
@@ -199,7 +201,7 @@ class Server:
         stack.push_async_callback(expiry.aclose)
         expiry.start()
         authenticator = await _open_authenticator(config, stack)
-        gate = Gate(authenticator, rates.admit, observer)
+        gate = Gate(authenticator, self.load, rates.admit, observer)
         await self._listen(listeners, all_services(use_cases, authenticator.offered), gate, stack)
         providers.start()
         stack.callback(feed.close)
@@ -209,7 +211,8 @@ class Server:
     def _bind(self, tracer: Tracer, stack: AsyncExitStack) -> GrpcServer:
         """Takes the address. Calls wait until the listener starts."""
         config = self._config
-        listener = GrpcServer(config.server.max_message_bytes, _certificates(config.tls), tracer)
+        limits = GrpcLimits(config.limits, config.server.max_message_bytes, config.server.max_connections)
+        listener = GrpcServer(limits, self.load, _certificates(config.tls), tracer)
         stack.push_async_callback(listener.stop, timedelta())
         access = SocketAccess(int(config.server.socket_mode, 8), config.server.socket_group_id())
         self.address = listener.bind(config.server.listen, access)
@@ -242,7 +245,7 @@ class Server:
         stack.push_async_callback(stop)
 
     def _start_observing(self, stack: AsyncExitStack) -> Observer:
-        observing = Observing(self._config, self.readings)
+        observing = Observing(self._config, self.readings, self.load.memory_short)
         stack.push_async_callback(observing.aclose)
         self.metrics_address = observing.start()
         return observing.observer
@@ -263,14 +266,8 @@ class Server:
     def _open_providers(self, stack: AsyncExitStack) -> ConfiguredProviders:
         config = self._config
         connections = config.limits.max_running_turns
-        providers = ConfiguredProviders(
-            config.providers,
-            self._environ,
-            config.provider_sources,
-            config.models,
-            connections,
-            in_thread=quietly,
-        )
+        sources = (self._environ, config.provider_sources)
+        providers = ConfiguredProviders(config.providers, *sources, config.models, connections, in_thread=quietly)
         stack.push_async_callback(providers.aclose)
         return providers
 

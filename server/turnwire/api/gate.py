@@ -1,14 +1,15 @@
 """What every call shares, whichever listener received it: admission, the log line, and errors as statuses.
 
-Independent of transports. A listener hands the bytes of the request and what it knows about the caller to `Gate.unary`
-or `Gate.stream`, and writes answers or the status of a `CallFailed` in its own form. A request is parsed after its
-caller has been admitted.
+Independent of transports. A listener hands what receives the request and what it knows about the caller to `Gate.unary`
+or `Gate.stream`, and writes answers or the status of a `CallFailed` in its own form. A request is received and parsed
+after its caller has been admitted: who is refused costs no more than the head of a call.
 """
 
 import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import structlog
@@ -17,10 +18,19 @@ from google.rpc import status_pb2
 
 from turnwire.api import audit
 from turnwire.api.admission import Admission
+from turnwire.api.bounds.load import Load
 from turnwire.api.refusals import LineLimit, Refusals
+from turnwire.api.rights import BEGINS_WORK
 from turnwire.api.services.opening import STREAM_OPEN
 from turnwire.api.wire.status import code_name, internal_status, status_of
-from turnwire.domain.errors import DomainError, InvalidRequest, QuotaExceeded, TooManySignIns, Unauthenticated
+from turnwire.domain.errors import (
+    DomainError,
+    InvalidRequest,
+    LimitReached,
+    QuotaExceeded,
+    TooManySignIns,
+    Unauthenticated,
+)
 from turnwire.domain.ids import new_id
 from turnwire.domain.principal import ANONYMOUS, Principal, Role
 from turnwire.ports.identity.authenticator import Authenticator, Caller
@@ -52,6 +62,11 @@ class Outlet(Protocol):
     async def send(self, answer: Message | bytes) -> None:
         """Sends one answer and returns when there is room for the next. Raises CallerGone."""
         ...
+
+
+Receive = Callable[[], Awaitable[bytes]]
+"""Returns the bytes of a request once they are there. Raises CallFailed for a request that the listener refuses, and
+CallerGone. Called once, after its caller was admitted."""
 
 
 class UnaryMethod(NamedTuple):
@@ -90,42 +105,51 @@ class Gate:
     def __init__(
         self,
         authenticator: Authenticator,
+        load: Load,
         count: Callable[[str], None] = lambda _: None,
         observer: Observer = NoObserver(),  # noqa: B008 - has no state
     ) -> None:
         """Args:
         authenticator: Identifies callers.
+        load: Bounds the calls of all listeners together.
         count: Counts a request of a tenant; raises QuotaExceeded when it has no more.
         observer: Gets a report of each call.
         """
         self._admission = Admission(authenticator)
+        self._load = load
         self._refusals = Refusals()
         self._count = count
         self._observer = observer
         self._stranger_lines = LineLimit()
 
-    async def unary(self, method: UnaryMethod, data: bytes, caller: Caller) -> Message | bytes:
+    async def unary(self, method: UnaryMethod, receive: Receive, caller: Caller) -> Message | bytes:
         """Carries out a call and returns its one answer. Cancelling this cancels the implementation.
 
         Args:
             method: What is called.
-            data: The encoded request.
+            receive: Returns the encoded request.
             caller: Who calls.
 
         Raises:
             CallFailed: the call failed for any reason.
+            CallerGone: the caller left before its request was there.
         """
+        answer: Message | bytes | None = None
         call = _Call(method.name, self._observer, self._stranger_lines)
         with call.log_outcome():
-            principal = await self._admit(method.name, method.least_role, caller, call)
-            request = await _parsed(method, data)
-            call.note_session(request)
-            answer = await method.run(principal, request)
+            taken = self._enter(method.name, caller)
+            try:
+                principal, request = await self._received(method, receive, caller, call)
+                answer = await method.run(principal, request)
+            finally:
+                self._load.leave(taken)
             call.note_session(answer)
             audit.record_call(principal, method.name, request)
+        if answer is None:
+            raise CallerGone
         return answer
 
-    async def stream(self, method: StreamingMethod, data: bytes, caller: Caller, outlet: Outlet) -> None:
+    async def stream(self, method: StreamingMethod, receive: Receive, caller: Caller, outlet: Outlet) -> None:
         """Carries out a call with a stream of answers; returns when the stream has ended or its caller is gone.
 
         The stream fails before its next answer when the caller's credentials are no longer valid. Cancelling this
@@ -133,7 +157,7 @@ class Gate:
 
         Args:
             method: What is called.
-            data: The encoded request.
+            receive: Returns the encoded request.
             caller: Who calls.
             outlet: Receives the answers.
 
@@ -142,17 +166,38 @@ class Gate:
         """
         call = _Call(method.name, self._observer, self._stranger_lines)
         with call.log_outcome():
-            principal = await self._admit(method.name, method.least_role, caller, call)
-            request = await _parsed(method, data)
-            call.note_session(request)
-            async with contextlib.aclosing(method.run(principal, request)) as answers:
-                async for answer in answers:
-                    await self._admission.check_still_valid(caller)
-                    if answer is STREAM_OPEN:
-                        await outlet.open()
-                    else:
-                        call.note_session(answer)
-                        await outlet.send(answer)
+            taken = self._enter(method.name, caller)
+            try:
+                principal, request = await self._received(method, receive, caller, call)
+                async with contextlib.aclosing(method.run(principal, request)) as answers:
+                    del request
+                    async for answer in answers:
+                        await self._admission.check_still_valid(caller)
+                        if answer is STREAM_OPEN:
+                            await outlet.open()
+                        else:
+                            call.note_session(answer)
+                            await outlet.send(answer)
+            finally:
+                self._load.leave(taken)
+
+    def _enter(self, name: str, caller: Caller) -> int:
+        """Counts the call. Raises _Refused: there are too many."""
+        try:
+            return self._load.enter(caller.metadata_bytes, begins_work=name in BEGINS_WORK)
+        except LimitReached as error:  # a line for each would be one more burden
+            status = status_of(error)
+            self._refusals.log(name, code_name(status.code), error.message, caller.address())
+            raise _Refused(status) from None
+
+    async def _received(
+        self, method: UnaryMethod | StreamingMethod, receive: Receive, caller: Caller, call: "_Call"
+    ) -> tuple[Principal, Any]:
+        """Admits the caller, and only then receives what it asks for."""
+        principal = await self._admit(method.name, method.least_role, caller, call)
+        request = await self._load.receiving.read(caller.connection(), receive, partial(_parsed, method))
+        call.note_session(request)
+        return principal, request
 
     async def admit(self, name: str, least_role: Role, caller: Caller) -> None:
         """Lets a caller use what is no service of the contract, such as reflection.
@@ -237,6 +282,9 @@ class _Call:
             self._log("CANCELLED")
         except _Refused as refused:
             self._report(code_name(refused.status.code))
+            raise
+        except CallFailed as failed:  # the listener refuses the request
+            self._log(code_name(failed.status.code))
             raise
         except DomainError as error:
             status = status_of(error)

@@ -38,6 +38,10 @@ class Refusals:
         self._counts: Counter[str] = Counter()
         self._held = 0
 
+    def log(self, method: str, code: str, cause: str, address: str) -> None:
+        """Logs a refusal whose caller may know at once; see `note`."""
+        self._log.note(method, code, cause, address)
+
     async def note(self, method: str, code: str, cause: str, address: str, *, of: str) -> None:
         """Logs a refusal and returns when its caller may know. Safe to cancel.
 

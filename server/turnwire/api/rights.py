@@ -66,3 +66,26 @@ LEAST_ROLE: Mapping[str, Role] = {
     "opencode.usage.UsageService.QueryUsage": Role.READER,
 }
 """Full names of methods. `NOBODY` is open to callers without credentials."""
+
+BEGINS_WORK = frozenset(
+    {
+        "opencode.file.FileService.DownloadFile",
+        "opencode.file.UploadService.CreateUpload",
+        "opencode.file.UploadService.WriteUpload",
+        "opencode.message.MessageService.AppendMessage",
+        "opencode.message.MessageService.ExplainContext",
+        "opencode.message.MessageService.GetMessages",
+        "opencode.message.MessageService.SendMessage",
+        "opencode.message.MessageService.StreamMessage",
+        "opencode.search.SearchService.SearchMessages",
+        "opencode.session.SessionService.CreateSession",
+        "opencode.session.SessionService.ForkSession",
+        "opencode.transfer.TransferService.ExportSessions",
+        "opencode.transfer.TransferService.ImportSessions",
+        "opencode.turn.TurnService.EditQueuedMessage",
+        "opencode.turn.TurnService.RegenerateMessage",
+        "opencode.turn.TurnService.StartTurn",
+    }
+)
+"""Full names of the methods that are refused while memory is short: what they begin or read takes much of it. All
+others let what runs go on, end it, or show it: watches, results of tools, answers of people, aborts."""

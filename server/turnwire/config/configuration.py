@@ -167,7 +167,7 @@ def read_config(document: Document) -> Config:
     limits = document.section("limits", Limits)
     quotas = document.section("quotas", QuotaLimits).over(NO_QUOTAS)
     models = read_models(document, defaults.builtin_providers)
-    server, tls, auth = _server(document, limits.max_message_bytes), read_tls(document), read_auth(document)
+    server, tls, auth = _server(document), read_tls(document), read_auth(document)
     web = _web(document)
     check_open_addresses(document, server, web, tls, auth)
     storage = _storage(document)
@@ -213,7 +213,7 @@ def _file(path: Path | None, environ: Mapping[str, str]) -> Path | None:
     return Path(DEFAULT_FILE) if Path(DEFAULT_FILE).is_file() else None
 
 
-def _server(document: Document, needed_bytes: int) -> ServerConfig:
+def _server(document: Document) -> ServerConfig:
     server = document.section("server", ServerConfig)
     if not server.listen.startswith("unix:"):
         try:
@@ -226,8 +226,6 @@ def _server(document: Document, needed_bytes: int) -> ServerConfig:
         server.socket_group_id()
     except KeyError:
         raise document.error("server.socket_group", f"this machine has no group {server.socket_group!r}") from None
-    if server.max_message_bytes < needed_bytes:
-        raise document.error("server.max_message_bytes", f"must be at least limits.max_message_bytes, {needed_bytes}")
     return server
 
 

@@ -41,9 +41,10 @@ class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Permissions of the file of a Unix socket, in octal digits. Who may write to it may connect."""
     socket_group: str = ""
     """Group of the file of a Unix socket, by name or number; empty: as the system makes it."""
-    max_message_bytes: Count = 64 * 2**20
-    """Largest gRPC request; at least `limits.max_message_bytes`. Twice that by default: data URIs need a third more,
-    JSON and names the rest."""
+    max_message_bytes: Count = 16 * 2**20
+    """Largest request. A message may hold more (`limits.max_message_bytes`), because files can come by other ways."""
+    max_connections: Count = 10_000
+    """Connections of gRPC at a time; further ones are closed at once."""
     max_list_bytes: Count = 32 * 2**20
     """Largest answer of `GetMessages` and `ListSessions` without `page_size`: older entries are left out. Clients must
     accept answers of this size."""

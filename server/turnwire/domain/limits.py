@@ -75,6 +75,22 @@ class Limits(
     # Watches and connections
     max_watchers: Count = 10_000
     """Event streams open at the same time."""
+    max_calls: Count = 20_000
+    """Calls at the same time, open streams included; further ones are refused."""
+    max_pending_calls: Count = 12_000
+    """Calls of gRPC that have come and have not begun. So many watchers can come back at once; further ones are
+    refused."""
+    max_streams_per_connection: Count = 2_000
+    """Calls at the same time on one connection of gRPC. A client waits with further ones, or opens another
+    connection."""
+
+    # Memory
+    max_metadata_bytes: Count = 64 * 2**20
+    """Metadata of all calls that have more than a kilobyte of it."""
+    max_receiving_bytes: Count = 128 * 2**20
+    """Requests that are being received: so many of the largest ones at the same time. Others wait."""
+    max_memory_bytes: Count = 2**30
+    """Memory of the process. What begins new work is refused while nine tenths of it are in use; what runs goes on."""
 
     # Archives
     max_exports: Count = 8

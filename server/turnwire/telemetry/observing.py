@@ -1,4 +1,4 @@
-"""Puts together what observes one server: log lines, the watch of its event loop and, if configured, metrics."""
+"""Puts together what observes one server: log lines, watches of its loop and memory and, if configured, metrics."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,6 +13,7 @@ from turnwire.ports.telemetry.observer import Observer
 from turnwire.providers.settings import address_of
 from turnwire.telemetry.log_lines import LogLines
 from turnwire.telemetry.loop_watch import LoopWatch
+from turnwire.telemetry.memory_watch import MemoryWatch
 from turnwire.telemetry.observers import Observers
 from turnwire.telemetry.readings import Readings
 
@@ -25,13 +26,20 @@ log = structlog.get_logger()
 class Observing:
     """Everything that observes a server: made and started on its loop before its other parts, closed after them."""
 
-    def __init__(self, config: Config, read: Callable[[], Readings]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        read: Callable[[], Readings],
+        on_memory: Callable[..., None] = lambda **_: None,
+    ) -> None:
         """Args:
         config: The whole configuration.
         read: Returns how much the server has to do; called on the loop, must not raise.
+        on_memory: Called on the loop with `is_short` when memory becomes short, and again when it is enough.
         """
         self._config = config
         self._read = read
+        self._memory_watch = MemoryWatch(config.limits.max_memory_bytes, on_memory)
         self._loop_watch: LoopWatch | None = None
         self._server: MetricsServer | None = None
         self.observer: Observer = Observers()
@@ -44,6 +52,7 @@ class Observing:
             OSError: the address of the metrics is taken.
         """
         config = self._config
+        self._memory_watch.start()
         lines = LogLines({name: address_of(settings) for name, settings in config.providers.items()})
         if not config.metrics.listen:
             self.observer = Observers(lines)
@@ -71,6 +80,7 @@ class Observing:
 
     async def aclose(self) -> None:
         """Ends the watch and the metrics' server. Idempotent."""
+        await self._memory_watch.aclose()
         if self._loop_watch is not None:
             self._loop_watch.stop()
         if self._server is not None:

@@ -1,8 +1,10 @@
 """Callers and what identifies them, in memory."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
+from turnwire.api.bounds.load import Load
 from turnwire.domain.errors import Unauthenticated
+from turnwire.domain.limits import Limits
 from turnwire.domain.principal import ANONYMOUS, Principal
 from turnwire.ports.identity.authenticator import ClientCertificate
 
@@ -23,6 +25,12 @@ class FakeCaller:
         self.tenant = tenant
         self._certificate = certificate
         self._address = address
+
+    metadata_bytes = 100
+
+    def connection(self) -> str:
+        """Returns the address with a port."""
+        return f"{self._address}:1"
 
     def certificate(self) -> ClientCertificate | None:
         """Returns the certificate."""
@@ -53,3 +61,17 @@ class KnownCallers:
     async def verify(self, caller: FakeCaller) -> Principal:
         """Is never needed: all that are right are known."""
         raise NotImplementedError
+
+
+def some_load(**limits: int) -> Load:
+    """Returns what bounds calls, with room for all calls of a test unless it names a limit."""
+    return Load(Limits(**limits), 2**20)  # type: ignore[arg-type]
+
+
+def sent(data: bytes) -> Callable[[], Awaitable[bytes]]:
+    """Returns what receives these bytes as a request."""
+
+    async def receive() -> bytes:
+        return data
+
+    return receive

@@ -19,7 +19,7 @@ from opencode.message.message_pb2 import (
     StreamMessageResponse,
 )
 from tests.support.fakes.core import RecordingObserver
-from tests.support.fakes.identity import FakeCaller, KnownCallers
+from tests.support.fakes.identity import FakeCaller, KnownCallers, sent, some_load
 from tests.support.fakes.loop import elapse, settled
 from turnwire.api.gate import CallerGone, CallFailed, Gate, StreamingMethod, UnaryMethod
 from turnwire.api.refusals import LINES_A_SECOND, LineLimit
@@ -36,7 +36,7 @@ SENDING = StreamMessageRequest.FromString
 
 def somebodys_gate() -> Gate:
     """A gate that knows one caller."""
-    return Gate(KnownCallers({"Bearer eve": SOMEBODY}))
+    return Gate(KnownCallers({"Bearer eve": SOMEBODY}), some_load())
 
 
 def one(service: "Service", parse: Callable[[bytes], object] = GetMessageRequest.FromString) -> UnaryMethod:
@@ -99,9 +99,9 @@ async def test_a_call_is_carried_out_for_the_principal_and_logged() -> None:
     """One line, which names the session: that of the request, else that of the answer."""
     service = Service(SendMessageResponse(session_id="ses_new"))
     with capture_logs() as lines:
-        new = await somebodys_gate().unary(one(service), b"", CALLER)
+        new = await somebodys_gate().unary(one(service), sent(b""), CALLER)
         assert new == SendMessageResponse(session_id="ses_new")
-        await somebodys_gate().unary(one(service), REQUEST, CALLER)
+        await somebodys_gate().unary(one(service), sent(REQUEST), CALLER)
     assert service.principals == [SOMEBODY, SOMEBODY]
     assert [(line["event"], line["method"], line["code"], line["session_id"]) for line in lines] == [
         ("rpc", "S.One", "OK", "ses_new"),
@@ -117,10 +117,10 @@ async def test_calls_without_credentials_have_few_lines(monkeypatch: pytest.Monk
     is_open = one(service)._replace(least_role=Role.NOBODY)
     with capture_logs() as lines:
         for _ in range(50):
-            await gate.unary(is_open, REQUEST, FakeCaller())
-            await gate.unary(is_open, REQUEST, CALLER)
+            await gate.unary(is_open, sent(REQUEST), FakeCaller())
+            await gate.unary(is_open, sent(REQUEST), CALLER)
         now[0] = 1.0
-        await gate.unary(is_open, REQUEST, FakeCaller())
+        await gate.unary(is_open, sent(REQUEST), FakeCaller())
     assert len(lines) == 50 + LINES_A_SECOND + 1
     assert [line["unlogged"] for line in lines if "unlogged" in line] == [50 - LINES_A_SECOND]
 
@@ -132,7 +132,7 @@ async def test_the_line_of_a_stream_that_sends_names_the_session() -> None:
     with capture_logs() as lines:
         for request in (StreamMessageRequest(), named):
             method = many(Service(accepted, b"batch"), SENDING)
-            await somebodys_gate().stream(method, request.SerializeToString(), CALLER, Listener())
+            await somebodys_gate().stream(method, sent(request.SerializeToString()), CALLER, Listener())
     assert [line["session_id"] for line in lines] == ["ses_new", "ses_1"]
 
 
@@ -140,7 +140,7 @@ async def test_a_stream_goes_to_the_outlet() -> None:
     """In order; the opening is told apart from the answers."""
     service, caller = Service(STREAM_OPEN, b"1", b"2"), Listener()
     with capture_logs() as lines:
-        await somebodys_gate().stream(many(service), REQUEST, CALLER, caller)
+        await somebodys_gate().stream(many(service), sent(REQUEST), CALLER, caller)
     assert (caller.got, service.principals, service.closed) == (["open", b"1", b"2"], [SOMEBODY], True)
     assert [line["code"] for line in lines] == ["OK"]
 
@@ -151,9 +151,9 @@ async def test_an_error_of_the_domain_becomes_its_status(streams: bool) -> None:
     service, gate = Service(MessageNotFound("msg_1")), somebodys_gate()
     with capture_logs() as lines, pytest.raises(CallFailed) as caught:
         if streams:
-            await gate.stream(many(service), REQUEST, CALLER, Listener())
+            await gate.stream(many(service), sent(REQUEST), CALLER, Listener())
         else:
-            await gate.unary(one(service), REQUEST, CALLER)
+            await gate.unary(one(service), sent(REQUEST), CALLER)
     assert caught.value.status.code == code_pb2.NOT_FOUND
     assert [(line["code"], line["reason"]) for line in lines] == [("NOT_FOUND", "MESSAGE_NOT_FOUND")]
 
@@ -164,9 +164,9 @@ async def test_an_unforeseen_error_is_told_by_its_id_alone(streams: bool) -> Non
     service, gate = Service(KeyError("secret")), somebodys_gate()
     with capture_logs() as lines, pytest.raises(CallFailed) as caught:
         if streams:
-            await gate.stream(many(service), REQUEST, CALLER, Listener())
+            await gate.stream(many(service), sent(REQUEST), CALLER, Listener())
         else:
-            await gate.unary(one(service), REQUEST, CALLER)
+            await gate.unary(one(service), sent(REQUEST), CALLER)
     status = caught.value.status
     assert status.code == code_pb2.INTERNAL and b"secret" not in status.SerializeToString()
     info = details.RequestInfo()
@@ -179,7 +179,7 @@ async def test_a_caller_that_leaves_ends_the_stream() -> None:
     """That is no error; the service's generator is closed."""
     service, caller = Service(b"1", b"2", b"3"), Listener(patience=1)
     with capture_logs() as lines:
-        await somebodys_gate().stream(many(service), REQUEST, CALLER, caller)
+        await somebodys_gate().stream(many(service), sent(REQUEST), CALLER, caller)
     assert (caller.got, service.closed) == ([b"1"], True)
     assert [(line["event"], line["code"]) for line in lines] == [("rpc", "CANCELLED")]
 
@@ -195,7 +195,7 @@ async def test_a_cancelled_call_is_logged() -> None:
 
     method = UnaryMethod("S.Waits", Role.READER, GetMessageRequest.FromString, waits)
     with capture_logs() as lines:
-        call = asyncio.create_task(somebodys_gate().unary(method, REQUEST, CALLER))
+        call = asyncio.create_task(somebodys_gate().unary(method, sent(REQUEST), CALLER))
         await began.wait()
         call.cancel()
         await asyncio.wait((call,))
@@ -208,7 +208,7 @@ async def test_a_session_id_that_is_not_printable_stays_out_of_the_log() -> None
     with capture_logs() as lines:
         for session_id in ("a\nb", "x" * 100):
             request = GetMessageRequest(session_id=session_id).SerializeToString()
-            await somebodys_gate().unary(one(Service(b"")), request, CALLER)
+            await somebodys_gate().unary(one(Service(b"")), sent(request), CALLER)
     assert [line["session_id"] for line in lines] == ["", "x" * 64]
 
 
@@ -216,7 +216,7 @@ async def test_a_caller_is_refused_before_its_request_is_parsed() -> None:
     """Neither the parser nor the service runs; one line has the cause, which the caller does not get."""
     service, parsed = Service(b""), list[bytes]()
     with capture_logs() as lines, pytest.raises(CallFailed) as refused:
-        await somebodys_gate().unary(one(service, parsed.append), REQUEST, FakeCaller("Bearer wrong"))
+        await somebodys_gate().unary(one(service, parsed.append), sent(REQUEST), FakeCaller("Bearer wrong"))
     assert (refused.value.status.code, parsed, service.principals) == (code_pb2.UNAUTHENTICATED, [], [])
     assert [(line["event"], line["cause"], line["address"]) for line in lines] == [
         ("caller_refused", "not known", "192.0.2.1")
@@ -228,7 +228,7 @@ async def test_bytes_that_are_no_message_are_an_invalid_request() -> None:
     """A broken client gets an error that it can act upon, and nothing of the service runs."""
     service = Service(b"")
     with pytest.raises(CallFailed) as refused:
-        await somebodys_gate().unary(one(service), b"\xff\xff", CALLER)
+        await somebodys_gate().unary(one(service), sent(b"\xff\xff"), CALLER)
     assert (refused.value.status.code, service.principals) == (code_pb2.INVALID_ARGUMENT, [])
 
 
@@ -243,26 +243,26 @@ async def test_a_stream_ends_when_its_credentials_end() -> None:
 
     method = StreamingMethod("S.Many", Role.READER, GetMessageRequest.FromString, answers)
     with pytest.raises(CallFailed) as ended:
-        await Gate(KnownCallers(known)).stream(method, REQUEST, CALLER, listener)
+        await Gate(KnownCallers(known), some_load()).stream(method, sent(REQUEST), CALLER, listener)
     assert (ended.value.status.code, listener.got) == (code_pb2.UNAUTHENTICATED, [b"1"])
 
 
 async def test_every_call_is_reported_from_its_start_to_its_end() -> None:
     """However it ends."""
     observer = RecordingObserver()
-    gate = Gate(KnownCallers({"Bearer eve": SOMEBODY}), observer=observer)
+    gate = Gate(KnownCallers({"Bearer eve": SOMEBODY}), some_load(), observer=observer)
     for service in (Service(b""), Service(MessageNotFound("msg_1")), Service(KeyError("bug"))):
         with capture_logs(), contextlib.suppress(CallFailed):
-            await gate.unary(one(service), REQUEST, CALLER)
+            await gate.unary(one(service), sent(REQUEST), CALLER)
     with capture_logs(), contextlib.suppress(CallFailed):
-        await gate.unary(one(Service(b"")), REQUEST, FakeCaller("Bearer wrong"))
+        await gate.unary(one(Service(b"")), sent(REQUEST), FakeCaller("Bearer wrong"))
 
     async def waits(principal: Principal, request: object) -> bytes:
         await asyncio.Event().wait()
         return b""
 
     method = UnaryMethod("S.Waits", Role.READER, GetMessageRequest.FromString, waits)
-    call = asyncio.create_task(gate.unary(method, REQUEST, CALLER))
+    call = asyncio.create_task(gate.unary(method, sent(REQUEST), CALLER))
     await settled()
     assert observer.calls[-1] == ("started", "S.Waits", "")
     call.cancel()
@@ -280,11 +280,11 @@ async def test_every_call_is_reported_from_its_start_to_its_end() -> None:
 async def test_requests_are_counted_for_the_tenant_of_the_caller() -> None:
     """Before the request is parsed, and only when the caller is known."""
     counted: list[str] = []
-    gate = Gate(KnownCallers({"Bearer eve": SOMEBODY}), counted.append)
+    gate = Gate(KnownCallers({"Bearer eve": SOMEBODY}), some_load(), counted.append)
     service = Service(StreamMessageResponse())
-    await gate.unary(one(service), REQUEST, CALLER)
+    await gate.unary(one(service), sent(REQUEST), CALLER)
     with pytest.raises(CallFailed):
-        await gate.unary(one(service), REQUEST, FakeCaller("Bearer mallory"))
+        await gate.unary(one(service), sent(REQUEST), FakeCaller("Bearer mallory"))
     assert counted == ["acme"]
 
 
@@ -294,9 +294,9 @@ async def test_a_tenant_that_sends_too_much_fills_no_log() -> None:
     def refuse(tenant: str) -> None:
         raise QuotaExceeded("too much", tenant, quota="requests_per_second", limit=1, used=1, retry_after=WAIT)
 
-    gate, service = Gate(KnownCallers({"Bearer eve": SOMEBODY}), refuse), Service(StreamMessageResponse())
+    gate, service = Gate(KnownCallers({"Bearer eve": SOMEBODY}), some_load(), refuse), Service(StreamMessageResponse())
     with capture_logs() as lines:
-        calls = [asyncio.create_task(gate.unary(one(service), REQUEST, CALLER)) for _ in range(100)]
+        calls = [asyncio.create_task(gate.unary(one(service), sent(REQUEST), CALLER)) for _ in range(100)]
         await elapse(timedelta(seconds=2))
         failed = await asyncio.gather(*calls, return_exceptions=True)
     codes = {error.status.code for error in failed if isinstance(error, CallFailed)}
@@ -310,5 +310,5 @@ async def test_a_long_request_to_a_method_with_short_ones_is_not_parsed() -> Non
     parsed: list[bytes] = []
     method = one(Service(), parsed.append)._replace(max_request_bytes=4)
     with pytest.raises(CallFailed) as failed:
-        await somebodys_gate().unary(method, bytes(5), CALLER)
+        await somebodys_gate().unary(method, sent(bytes(5)), CALLER)
     assert failed.value.status.code == code_pb2.INVALID_ARGUMENT and not parsed

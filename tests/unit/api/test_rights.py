@@ -5,7 +5,7 @@ from google.protobuf.message_factory import GetMessageClass
 from google.rpc import code_pb2
 
 from docs.reference.field_numbers import modules
-from tests.support.fakes.identity import FakeCaller, KnownCallers
+from tests.support.fakes.identity import FakeCaller, KnownCallers, sent, some_load
 from turnwire.api.gate import CallFailed, Gate, UnaryMethod
 from turnwire.api.rights import LEAST_ROLE
 from turnwire.domain.principal import Principal, Role
@@ -47,15 +47,15 @@ async def test_each_role_calls_what_it_may(name: str, role: Role) -> None:
         return b""
 
     somebody = Principal(tenant="acme", subject="eve", role=role)
-    gate = Gate(KnownCallers({"Bearer eve": somebody}))
+    gate = Gate(KnownCallers({"Bearer eve": somebody}), some_load())
     method = UnaryMethod(name, LEAST_ROLE[name], GetMessageClass(METHODS[name].input_type).FromString, run)
     ranks = list(Role)
     if ranks.index(role) >= ranks.index(LEAST_ROLE[name]):
-        await gate.unary(method, b"", FakeCaller("Bearer eve"))
+        await gate.unary(method, sent(b""), FakeCaller("Bearer eve"))
         assert called == [somebody]
     else:
         with pytest.raises(CallFailed) as refused:
-            await gate.unary(method, b"", FakeCaller("Bearer eve"))
+            await gate.unary(method, sent(b""), FakeCaller("Bearer eve"))
         assert (refused.value.status.code, called) == (code_pb2.PERMISSION_DENIED, [])
 
 
@@ -66,11 +66,11 @@ async def test_only_the_description_of_the_server_is_open(name: str) -> None:
     async def run(principal: Principal, request: object) -> bytes:
         return principal.role.encode() or b"nobody"
 
-    gate = Gate(KnownCallers({}))
+    gate = Gate(KnownCallers({}), some_load())
     method = UnaryMethod(name, LEAST_ROLE[name], GetMessageClass(METHODS[name].input_type).FromString, run)
     if name == "opencode.server.ServerService.GetServerInfo":
-        assert await gate.unary(method, b"", FakeCaller()) == b"nobody"
+        assert await gate.unary(method, sent(b""), FakeCaller()) == b"nobody"
     else:
         with pytest.raises(CallFailed) as refused:
-            await gate.unary(method, b"", FakeCaller())
+            await gate.unary(method, sent(b""), FakeCaller())
         assert refused.value.status.code == code_pb2.UNAUTHENTICATED

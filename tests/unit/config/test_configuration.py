@@ -274,10 +274,6 @@ def test_addresses_that_are_accepted(listen: str) -> None:
             "test.toml: server.socket_group: this machine has no group 'no such group'",
         ),
         ("[server]\nheartbeat_seconds = nan", "test.toml: server.heartbeat_seconds: expected a number > 0.0"),
-        (
-            "[server]\nmax_message_bytes = 9",
-            "test.toml: server.max_message_bytes: must be at least limits.max_message_bytes, 33554432",
-        ),
         ("[storage]\npath = 3", "test.toml: storage.path: expected a path"),
         ('[storage]\npath = ""', "test.toml: storage.path: names no file"),
         ('[files]\nroots = ["/no/such"]', "test.toml: files.roots[0]: /no/such is not a folder"),

@@ -20,18 +20,24 @@ _ALTERNATIVE_NAMES = "x509_subject_alternative_name"
 class GrpcCaller:
     """The sender of one call. Implements `ports.identity.authenticator.Caller`."""
 
-    __slots__ = ("_context", "authorization", "tenant")
+    __slots__ = ("_context", "authorization", "metadata_bytes", "tenant")
 
     def __init__(self, context: Context) -> None:
         """Reads the metadata of the call once."""
         self._context = context
         self.authorization: str | None = None
         self.tenant: str | None = None
+        self.metadata_bytes = 0
         for key, value in context.invocation_metadata() or ():
+            self.metadata_bytes += len(key) + len(value)
             if key == "authorization":
                 self.authorization = str(value) if self.authorization is None else ""
             elif key == "turnwire-tenant":
                 self.tenant = str(value) if self.tenant is None else ""
+
+    def connection(self) -> str:
+        """Returns the address with the port; of all connections of a Unix socket it is the same."""
+        return self._context.peer()
 
     def certificate(self) -> ClientCertificate | None:
         """Returns the verified certificate of the connection.

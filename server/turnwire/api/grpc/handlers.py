@@ -1,8 +1,11 @@
 """Services as gRPC handlers: write answers and convert statuses. The gate does the rest.
 
-Handlers are made from service descriptors, so a method may return a message or its encoded bytes.
+Handlers are made from service descriptors, so a method may return a message or its encoded bytes. For gRPC all of them
+take a stream of requests, which on the wire is the same as one request: so a call begins before its request has come,
+and HTTP/2 holds the request back until the gate asks for it.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,6 +16,10 @@ from grpc_status import rpc_status
 from turnwire.api.gate import CallerGone, CallFailed, Gate, StreamingMethod, UnaryMethod
 from turnwire.api.grpc.caller import Context, GrpcCaller
 from turnwire.api.registry import Service
+from turnwire.domain.errors import InvalidRequest
+
+GONE_SECONDS = 0.2
+"""How soon gRPC tells that a call whose request did not come was ended by its client, or was too large."""
 
 
 def service_handler(service: Service, gate: Gate) -> "grpc.GenericRpcHandler[Any, Any]":
@@ -23,8 +30,8 @@ def service_handler(service: Service, gate: Gate) -> "grpc.GenericRpcHandler[Any
 
 def _method_handler(method: UnaryMethod | StreamingMethod, gate: Gate) -> "grpc.RpcMethodHandler[Any, Any]":
     if isinstance(method, StreamingMethod):
-        return grpc.unary_stream_rpc_method_handler(stream_behavior(method, gate), response_serializer=to_bytes)
-    return grpc.unary_unary_rpc_method_handler(_unary_behavior(method, gate), response_serializer=to_bytes)
+        return grpc.stream_stream_rpc_method_handler(stream_behavior(method, gate), response_serializer=to_bytes)
+    return grpc.stream_unary_rpc_method_handler(_unary_behavior(method, gate), response_serializer=to_bytes)
 
 
 def to_bytes(answer: Message | bytes) -> bytes:
@@ -32,26 +39,36 @@ def to_bytes(answer: Message | bytes) -> bytes:
     return answer if isinstance(answer, bytes) else answer.SerializeToString()
 
 
-def _unary_behavior(method: UnaryMethod, gate: Gate) -> Callable[[bytes, Context], Awaitable[Message | bytes]]:
-    async def handle(data: bytes, context: Context) -> Message | bytes:
+def _unary_behavior(method: UnaryMethod, gate: Gate) -> Callable[[Any, Context], Awaitable[Message | bytes]]:
+    async def handle(_requests: Any, context: Context) -> Message | bytes:
         try:
-            return await gate.unary(method, data, GrpcCaller(context))
+            return await gate.unary(method, lambda: one_request(context), GrpcCaller(context))
         except CallFailed as failed:
             return end_with(context, failed)
 
     return handle
 
 
-def stream_behavior(method: StreamingMethod, gate: Gate) -> Callable[[bytes, Context], Awaitable[None]]:
+def stream_behavior(method: StreamingMethod, gate: Gate) -> Callable[[Any, Context], Awaitable[None]]:
     """Returns the function that gRPC calls for a streaming method."""
 
-    async def handle(data: bytes, context: Context) -> None:
+    async def handle(_requests: Any, context: Context) -> None:
         try:
-            await gate.stream(method, data, GrpcCaller(context), CallOutlet(context))
+            await gate.stream(method, lambda: one_request(context), GrpcCaller(context), CallOutlet(context))
         except CallFailed as failed:
             end_with(context, failed)
 
     return handle
+
+
+async def one_request(context: Context) -> bytes:
+    """Returns the request of a call; further ones are not looked at. Raises InvalidRequest: there is none."""
+    data: Any = await context.read()
+    if isinstance(data, bytes):
+        return data
+    # also when the client has gone or gRPC has refused the request; both cancel this
+    await asyncio.sleep(GONE_SECONDS)
+    raise InvalidRequest.of("request", "there is none")
 
 
 class CallOutlet:

@@ -12,30 +12,34 @@ import grpc
 from google.protobuf.message import DecodeError
 from grpc_health.v1.health_pb2 import DESCRIPTOR, HealthCheckRequest, HealthCheckResponse
 
-from turnwire.api.gate import CallerGone
+from turnwire.api.bounds.load import Load
+from turnwire.api.gate import CallerGone, CallFailed
 from turnwire.api.grpc.caller import Context
-from turnwire.api.grpc.handlers import CallOutlet, to_bytes
+from turnwire.api.grpc.handlers import CallOutlet, end_with, one_request, to_bytes
+from turnwire.api.wire.status import status_of
+from turnwire.domain.errors import DomainError
 
 SERVICE_NAME = DESCRIPTOR.services_by_name["Health"].full_name
 
 MAX_REQUEST_BYTES = 1024
-"""More than any name of a service. gRPC keeps the bytes of a request as long as its call."""
+"""More than any name of a service."""
 
 
 class Health:
     """Reports whether the server and its services serve: `start`, then `stop`. Keeps nothing of a call."""
 
-    def __init__(self) -> None:
-        """No service is known before `start`."""
+    def __init__(self, load: Load) -> None:
+        """Takes what bounds all calls together. No service is known before `start`."""
         self._names: frozenset[str] = frozenset()
         self._stopping = asyncio.Event()
+        self._load = load
 
     def start(self, names: Iterable[str]) -> "grpc.GenericRpcHandler[bytes, HealthCheckResponse]":
         """Reports the server ("") and the named services as serving. Returns the handler of the service."""
         self._names = frozenset(("", *names))
         methods: dict[str, grpc.RpcMethodHandler[bytes, HealthCheckResponse]] = {
-            "Check": grpc.unary_unary_rpc_method_handler(self._check, response_serializer=to_bytes),
-            "Watch": grpc.unary_stream_rpc_method_handler(self._watch, response_serializer=to_bytes),
+            "Check": grpc.stream_unary_rpc_method_handler(self._check, response_serializer=to_bytes),
+            "Watch": grpc.stream_stream_rpc_method_handler(self._watch, response_serializer=to_bytes),
         }
         return grpc.method_handlers_generic_handler(SERVICE_NAME, methods)
 
@@ -43,14 +47,25 @@ class Health:
         """Reports everything as not serving, and tells all watchers. Waits for none of them. Idempotent."""
         self._stopping.set()
 
-    async def _check(self, data: bytes, context: Context) -> HealthCheckResponse:
-        name = _service(data, context)
+    async def _check(self, _requests: object, context: Context) -> HealthCheckResponse:
+        name = await self._asked(context)
         if name is not None and name not in self._names:
             context.set_code(grpc.StatusCode.NOT_FOUND)
         return self._answer(name)
 
-    async def _watch(self, data: bytes, context: Context) -> None:
-        name = _service(data, context)
+    async def _watch(self, _requests: object, context: Context) -> None:
+        try:
+            taken = self._load.enter(0, begins_work=False)
+        except DomainError as error:
+            end_with(context, CallFailed(status_of(error)))
+            return
+        try:
+            await self._tell(context)
+        finally:
+            self._load.leave(taken)
+
+    async def _tell(self, context: Context) -> None:
+        name = await self._asked(context)
         if name is None:
             return
         outlet = CallOutlet(context)
@@ -64,6 +79,18 @@ class Health:
             return
         # the protocol leaves it to the caller to end a watch
         await asyncio.Event().wait()
+
+    async def _asked(self, context: Context) -> str | None:
+        """Returns the name in a request. None if there is none; the call then has its status."""
+
+        async def parse(data: bytes) -> str | None:
+            return _service(data, context)
+
+        try:
+            return await self._load.receiving.read(context.peer(), lambda: one_request(context), parse)
+        except DomainError as error:
+            end_with(context, CallFailed(status_of(error)))
+            return None
 
     def _answer(self, name: str | None) -> HealthCheckResponse:
         if name not in self._names:

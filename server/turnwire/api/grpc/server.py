@@ -1,10 +1,14 @@
 """The gRPC server: options, services, health and reflection."""
 
+import asyncio
 from collections.abc import Iterable
 from datetime import timedelta
+from typing import NamedTuple
 
 import grpc
+import structlog
 
+from turnwire.api.bounds.load import Load
 from turnwire.api.gate import Gate
 from turnwire.api.grpc.handlers import service_handler
 from turnwire.api.grpc.health import SERVICE_NAME, Health
@@ -14,10 +18,28 @@ from turnwire.api.grpc.tracing import CallTracing
 from turnwire.api.grpc.unix_socket import SocketAccess, is_taken, socket_access, socket_path
 from turnwire.api.grpc.wakeups import unblocked_wakeups
 from turnwire.api.registry import Service
+from turnwire.domain.limits import Limits
 from turnwire.ports.telemetry.tracing import NO_TRACER, Tracer
 
 MAX_METADATA_BYTES = 16_384
 """Of the headers of a call: a credential has 8 KiB at most."""
+
+LOOKAHEAD_BYTES = 65_535
+"""What a client may send of a request before the server asks for it: by far the most requests are shorter."""
+
+STOP_SECONDS = 5.0
+"""How long the end of cancelled calls is waited for. They end at once, unless gRPC has lost one."""
+
+log = structlog.get_logger()
+
+
+class GrpcLimits(NamedTuple):
+    """What clients may send."""
+
+    limits: Limits
+    max_message_bytes: int
+    """Size of the largest request."""
+    max_connections: int
 
 
 class GrpcServer:
@@ -25,19 +47,21 @@ class GrpcServer:
 
     def __init__(
         self,
-        max_message_bytes: int,
+        limits: GrpcLimits,
+        load: Load,
         certificates: ServerCertificates | None = None,
         tracer: Tracer = NO_TRACER,
     ) -> None:
         """Args:
-        max_message_bytes: Size of the largest request in bytes.
+        limits: What clients may send.
+        load: Bounds the calls of all listeners together.
         certificates: For TLS; without them nothing is encrypted.
         tracer: Starts the spans of calls; without one, calls have no interceptor and cost nothing more.
         """
         interceptors = () if tracer is NO_TRACER else (CallTracing(tracer),)
         with unblocked_wakeups():
-            self._server = grpc.aio.server(interceptors=interceptors, options=_options(max_message_bytes))
-        self._health = Health()
+            self._server = grpc.aio.server(interceptors=interceptors, options=_options(limits))
+        self._health = Health(load)
         self._certificates = certificates
 
     def bind(self, listen: str, access: SocketAccess = SocketAccess()) -> str:  # noqa: B008 - is frozen
@@ -87,27 +111,41 @@ class GrpcServer:
     async def stop(self, grace: timedelta) -> None:
         """Refuses new calls, and cancels running ones that do not end within the grace period. Idempotent.
 
-        An open stream would delay this for the whole period, so close the feed first.
+        An open stream would delay this for the whole period, so close the feed first. Calls that gRPC does not end are
+        left to the end of the process.
         """
-        await self._server.stop(grace.total_seconds())
+        stopping = asyncio.ensure_future(self._server.stop(grace.total_seconds()))
+        done, _ = await asyncio.wait((stopping,), timeout=grace.total_seconds() + STOP_SECONDS)
+        if not done:
+            log.error("calls_not_ended", seconds=grace.total_seconds() + STOP_SECONDS)
+            stopping.cancel()
 
 
-def _options(max_message_bytes: int) -> list[tuple[str, int]]:
+def _options(limits: GrpcLimits) -> list[tuple[str, int]]:
     return [
         # otherwise a second server could silently bind the same port and get half of the calls
         ("grpc.so_reuseport", 0),
+        ("grpc.max_allowed_incoming_connections", limits.max_connections),
+        # a call that its client has reset counts until it is forgotten, so resetting makes no room for more
+        ("grpc.max_concurrent_streams", limits.limits.max_streams_per_connection),
+        ("grpc.http.overload_protection", 1),
         # the defaults refuse calls when thousands of watchers reconnect at once
-        ("grpc.server.max_pending_requests", 100_000),
-        ("grpc.server.max_pending_requests_hard_limit", 200_000),
-        ("grpc.max_receive_message_length", max_message_bytes),
+        ("grpc.server.max_pending_requests", limits.limits.max_pending_calls),
+        ("grpc.server.max_pending_requests_hard_limit", limits.limits.max_pending_calls),
+        ("grpc.max_receive_message_length", limits.max_message_bytes),
         ("grpc.max_send_message_length", -1),
+        # with its estimate of the line, gRPC would let clients send megabytes before a call has begun
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", LOOKAHEAD_BYTES),
         # room for the longest credential; by default gRPC refuses some metadata over 8 KiB by chance, all over 16 KiB
         ("grpc.max_metadata_size", MAX_METADATA_BYTES),
         ("grpc.absolute_max_metadata_size", MAX_METADATA_BYTES),
+        # a connection that does not finish its handshake does not count for long
+        ("grpc.server_handshake_timeout_ms", 10_000),
         # detects dead connections within half a minute, and lets clients do the same
         ("grpc.keepalive_time_ms", 20_000),
         ("grpc.keepalive_timeout_ms", 10_000),
         ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+        ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
         ("grpc.http2.max_pings_without_data", 0),
     ]

@@ -41,13 +41,13 @@ class CallTracing(grpc.aio.ServerInterceptor[Any, Any] if TYPE_CHECKING else grp
             return handler
         parent = _caller_place(handler_call_details.invocation_metadata)
         if handler.response_streaming:
-            return grpc.unary_stream_rpc_method_handler(
-                self._traced(handler.unary_stream, name, parent),
+            return grpc.stream_stream_rpc_method_handler(
+                self._traced(handler.stream_stream, name, parent),
                 request_deserializer=handler.request_deserializer,
                 response_serializer=handler.response_serializer,
             )
-        return grpc.unary_unary_rpc_method_handler(
-            self._traced(handler.unary_unary, name, parent),
+        return grpc.stream_unary_rpc_method_handler(
+            self._traced(handler.stream_unary, name, parent),
             request_deserializer=handler.request_deserializer,
             response_serializer=handler.response_serializer,
         )

@@ -12,7 +12,7 @@ PEER = "turnwire.peer_certificate"
 class WebCaller:
     """The sender of one call. Implements `ports.identity.authenticator.Caller`."""
 
-    __slots__ = ("_exchange", "answer_headers", "answer_trailers", "authorization", "tenant")
+    __slots__ = ("_exchange", "answer_headers", "answer_trailers", "authorization", "metadata_bytes", "tenant")
 
     def __init__(self, exchange: Exchange) -> None:
         """Reads the headers of the call once."""
@@ -23,7 +23,9 @@ class WebCaller:
         """Sent before the first answer. The services of the contract set none; those of other contracts may."""
         self.answer_trailers: Sequence[tuple[str, str]] = ()
         """Sent after the last answer."""
+        self.metadata_bytes = 0
         for name, value in exchange.scope["headers"]:
+            self.metadata_bytes += len(name) + len(value)
             if name == b"authorization":
                 self.authorization = value.decode("latin-1") if self.authorization is None else ""
             elif name == b"turnwire-tenant":
@@ -33,6 +35,11 @@ class WebCaller:
     def exchange(self) -> Exchange:
         """The request, for services that look at its headers."""
         return self._exchange
+
+    def connection(self) -> str:
+        """Returns the address with the port."""
+        client = self._exchange.scope.get("client")
+        return f"{client[0]}:{client[1]}" if client else ""
 
     def certificate(self) -> ClientCertificate | None:
         """Returns the verified certificate of the connection."""

@@ -67,6 +67,8 @@ class Exchange:
         self._receive = receive
         self._send = send
         self._budget = budget
+        self._is_read = asyncio.Event()
+        """Whether nothing of the body is waited for any more."""
 
     def header(self, name: str) -> str | None:
         """Returns a header by its name in lower case; repeated ones are joined by commas."""
@@ -97,6 +99,7 @@ class Exchange:
             while True:
                 event = await self._receive()
                 if event["type"] == "http.disconnect":
+                    self.is_gone = True
                     raise CallerGone
                 chunk: bytes = event.get("body", b"")
                 self._budget.take(len(chunk))
@@ -108,9 +111,11 @@ class Exchange:
                     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
         finally:
             self._budget.give_back(size)
+            self._is_read.set()
 
     async def until_gone(self) -> None:
-        """Returns when the client has left. The body must have been read. Safe to cancel."""
+        """Returns when the client has left after its body was read. Safe to cancel."""
+        await self._is_read.wait()
         while (await self._receive())["type"] != "http.disconnect":
             pass
         self.is_gone = True

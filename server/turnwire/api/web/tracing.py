@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from google.protobuf.message import Message
 
-from turnwire.api.gate import CallFailed, Outlet, StreamingMethod, UnaryMethod
+from turnwire.api.gate import CallFailed, Outlet, Receive, StreamingMethod, UnaryMethod
 from turnwire.api.web.caller import WebCaller
 from turnwire.api.web.protocols.call import Gatekeeper
 from turnwire.api.wire.status import code_name
@@ -22,15 +22,15 @@ class TracedGate:
         """Takes what carries out the calls, and what starts the spans."""
         self._gate, self._tracer = gate, tracer
 
-    async def unary(self, method: UnaryMethod, data: bytes, caller: WebCaller) -> Message | bytes:
+    async def unary(self, method: UnaryMethod, receive: Receive, caller: WebCaller) -> Message | bytes:
         """See `Gate.unary`."""
         with self._span(method, caller):
-            return await self._gate.unary(method, data, caller)
+            return await self._gate.unary(method, receive, caller)
 
-    async def stream(self, method: StreamingMethod, data: bytes, caller: WebCaller, outlet: Outlet) -> None:
+    async def stream(self, method: StreamingMethod, receive: Receive, caller: WebCaller, outlet: Outlet) -> None:
         """See `Gate.stream`."""
         with self._span(method, caller):
-            await self._gate.stream(method, data, caller, outlet)
+            await self._gate.stream(method, receive, caller, outlet)
 
     @contextmanager
     def _span(self, method: UnaryMethod | StreamingMethod, caller: WebCaller) -> Iterator[None]:

@@ -20,6 +20,7 @@
     +-- UploadOffsetOutOfRange
     +-- StaleVersion
     +-- LimitReached
+    |   +-- TooManyCalls  RequestTooSlow  MemoryShort
     |   +-- TooManyTurns  TooManyWatchers  TooManySignIns  TooManyUploads  TooManyTransfers  TooManySearches
     +-- SearchTooCostly
     +-- QuotaExceeded
@@ -36,10 +37,13 @@ Only `api/wire/status.py` maps them to status codes.
 
 from turnwire.domain.errors.access import (
     LimitReached,
+    MemoryShort,
     PermissionDenied,
     QuotaExceeded,
+    RequestTooSlow,
     SearchTooCostly,
     ShuttingDown,
+    TooManyCalls,
     TooManySearches,
     TooManySignIns,
     TooManyTransfers,
@@ -116,6 +120,7 @@ __all__ = [
     "LeaseHeld",
     "LeaseLost",
     "LimitReached",
+    "MemoryShort",
     "MessageNotFound",
     "MessageNotWaiting",
     "MessageTooLarge",
@@ -138,6 +143,7 @@ __all__ = [
     "QuestionNotFound",
     "QuotaExceeded",
     "RequestIdReused",
+    "RequestTooSlow",
     "SearchTooCostly",
     "SequenceInFuture",
     "SessionNotFound",
@@ -149,6 +155,7 @@ __all__ = [
     "StorageFull",
     "StorageSchemaTooNew",
     "StoredFileNotFound",
+    "TooManyCalls",
     "TooManySearches",
     "TooManySignIns",
     "TooManyTransfers",

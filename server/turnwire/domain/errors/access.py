@@ -34,6 +34,11 @@ class PermissionDenied(DomainError):
         return cls(f"{text}, and the caller is a {role}", {"role": role, "requiredRole": required})
 
 
+def limit_of(limit: str, value: int) -> dict[str, str]:
+    """Returns the metadata of a refusal by a limit: its key, and its value."""
+    return {"limit": limit, "limitValue": str(value)}
+
+
 class LimitReached(DomainError):
     """A limit of this server is reached; a later retry may succeed. Metadata limit and limitValue."""
 
@@ -52,6 +57,39 @@ class LimitReached(DomainError):
             facts: More metadata.
         """
         return cls(text, {**limit_facts(limit, value), **facts}, retry_after)
+
+
+class TooManyCalls(LimitReached):
+    """Too many calls run, or what they have sent is too much; metadata limit and limitValue."""
+
+    subject = "calls"
+
+    @classmethod
+    def of(cls, limit: str, value: int, retry_after: timedelta) -> Self:
+        """Creates the error of a limit, by its key and its value."""
+        return cls(f"the server has too many calls: {limit} is {value}", limit_of(limit, value), retry_after)
+
+
+class RequestTooSlow(LimitReached):
+    """A request did not arrive in time; metadata limit and limitValue."""
+
+    subject = "request"
+
+    def __init__(self, max_seconds: float) -> None:
+        """Takes the limit."""
+        text = f"the request did not arrive within {max_seconds:g} seconds"
+        super().__init__(text, {"limit": "seconds of a request", "limitValue": f"{max_seconds:g}"})
+
+
+class MemoryShort(LimitReached):
+    """The server has no memory for new work; metadata limit and limitValue. What runs goes on."""
+
+    subject = "memory"
+
+    @classmethod
+    def of(cls, limit: str, value: int, retry_after: timedelta) -> Self:
+        """Creates the error of a limit, by its key and its value."""
+        return cls("the server is short of memory and takes no new work", limit_of(limit, value), retry_after)
 
 
 class TooManyTurns(LimitReached):

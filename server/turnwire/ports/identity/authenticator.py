@@ -35,6 +35,15 @@ class Caller(Protocol):
         """The value of the `turnwire-tenant` metadata: the tenant to act for; None if it is absent."""
         ...
 
+    @property
+    def metadata_bytes(self) -> int:
+        """How much the caller has sent before its request: names and values of metadata or headers."""
+        ...
+
+    def connection(self) -> str:
+        """Returns what is equal for calls of one connection, and nothing else; "" if it is unknown. Only for limits."""
+        ...
+
     def certificate(self) -> ClientCertificate | None:
         """Returns the verified certificate of the connection; None if the client presented none."""
         ...

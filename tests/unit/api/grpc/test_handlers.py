@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from opencode.session.session_pb2 import GetSessionRequest
-from tests.support.fakes.identity import KnownCallers
+from tests.support.fakes.identity import KnownCallers, some_load
 from turnwire.api.gate import Gate, StreamingMethod
 from turnwire.api.grpc.handlers import stream_behavior
 from turnwire.domain.principal import Role
@@ -24,6 +24,14 @@ class GoneClient:
     def invocation_metadata(self) -> tuple[()]:
         """Nothing."""
         return ()
+
+    def peer(self) -> str:
+        """The address."""
+        return "ipv4:192.0.2.1:5000"
+
+    async def read(self) -> bytes:
+        """The request, which came before it left."""
+        return b""
 
     async def write(self, answer: bytes) -> None:
         """Fails as the pending write of a broken connection does."""
@@ -56,7 +64,7 @@ async def test_a_client_that_leaves_in_mid_write_is_no_error_of_the_server(
 
     client = GoneClient()
     method = StreamingMethod("Watch", Role.READER, bytes, answers)
-    await stream_behavior(method, Gate(Everybody()))(b"", client)  # type: ignore[arg-type]
+    await stream_behavior(method, Gate(Everybody(), some_load()))(b"", client)  # type: ignore[arg-type]
     assert (client.aborted, closed) == (False, [True])
     assert "rpc_failed" not in capsys.readouterr().out
 
@@ -93,7 +101,8 @@ async def test_a_refused_call_leaves_nothing_for_the_garbage_collector() -> None
         yield b""
 
     handle = stream_behavior(
-        StreamingMethod("Watch", Role.READER, GetSessionRequest.FromString, answers), Gate(KnownCallers({}))
+        StreamingMethod("Watch", Role.READER, GetSessionRequest.FromString, answers),
+        Gate(KnownCallers({}), some_load()),
     )
     call = RefusedCall()
     gone = weakref.ref(call)

@@ -36,7 +36,7 @@ async def traced(
     tracer: RecordedTracer, behavior: Callable[[Any, Any], Awaitable[Any]], *, streams: bool = False, name: str = NAME
 ) -> Any:
     """Returns the handler that is made of a behavior."""
-    make = grpc.unary_stream_rpc_method_handler if streams else grpc.unary_unary_rpc_method_handler
+    make = grpc.stream_stream_rpc_method_handler if streams else grpc.stream_unary_rpc_method_handler
 
     async def continuation(_: object) -> Any:
         return make(behavior, request_deserializer=bytes, response_serializer=bytes)
@@ -73,7 +73,7 @@ async def test_a_call_has_its_code(
 
     tracer = RecordedTracer()
     handler = await traced(tracer, behavior, streams=streams)
-    handle = handler.unary_stream if streams else handler.unary_unary
+    handle = handler.stream_stream if streams else handler.stream_unary
     if failure is None:
         assert await handle(b"hi", call) == b"hi!"
     else:
@@ -94,5 +94,5 @@ async def test_other_services_are_left_alone() -> None:
 
     tracer = RecordedTracer()
     handler = await traced(tracer, behavior, name="grpc.health.v1.Health/Check")
-    assert await handler.unary_unary(b"hi", EndedCall()) == b"hi"
+    assert await handler.stream_unary(b"hi", EndedCall()) == b"hi"
     assert tracer.spans == ()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 from google.protobuf.message import Message
 from google.rpc import code_pb2
 
-from turnwire.api.gate import CallerGone, CallFailed, Outlet, StreamingMethod, UnaryMethod
+from turnwire.api.gate import CallerGone, CallFailed, Outlet, Receive, StreamingMethod, UnaryMethod
 from turnwire.api.web.caller import WebCaller
 from turnwire.api.web.encoding.codecs import CodecName, Route
 from turnwire.api.web.encoding.compression import (
@@ -30,11 +30,11 @@ from turnwire.api.web.exchange import BodyTooSlow, Exchange, TooManyBodies
 class Gatekeeper(Protocol):
     """What carries out calls: `api.gate.Gate`, or a stand-in of a test."""
 
-    async def unary(self, method: UnaryMethod, data: bytes, caller: WebCaller) -> Message | bytes:
+    async def unary(self, method: UnaryMethod, receive: Receive, caller: WebCaller) -> Message | bytes:
         """See `Gate.unary`."""
         ...
 
-    async def stream(self, method: StreamingMethod, data: bytes, caller: WebCaller, outlet: Outlet) -> None:
+    async def stream(self, method: StreamingMethod, receive: Receive, caller: WebCaller, outlet: Outlet) -> None:
         """See `Gate.stream`."""
         ...
 
@@ -150,7 +150,7 @@ async def answer_envelope(route: Route, codec: CodecName, answer: Message | byte
 
 
 async def while_connected(exchange: Exchange, call: Coroutine[Any, Any, None]) -> None:
-    """Runs a call and cancels it when the client leaves. The body of the request must have been read.
+    """Runs a call and cancels it when the client leaves.
 
     Raises:
         CallerGone: the client left.

@@ -45,12 +45,14 @@ async def serve(serving: Serving, route: Route, codec: CodecName, exchange: Exch
         check_version(exchange.header("connect-protocol-version"))
         coding = encodings(exchange, "connect-content-encoding", "connect-accept-encoding")
         outlet.gzip = coding.answers_gzip
-        body = await read_body(serving, exchange, HEADER_BYTES)
-        data = await one_message(serving, body, coding.sent)
+
+        async def receive() -> bytes:
+            return await one_message(serving, await read_body(serving, exchange, HEADER_BYTES), coding.sent)
+
         method = route.method(codec)
         assert isinstance(method, StreamingMethod)
         seconds = deadline(exchange)
-        await while_connected(exchange, within(seconds, serving.gate.stream(method, data, caller, outlet)))
+        await while_connected(exchange, within(seconds, serving.gate.stream(method, receive, caller, outlet)))
     except CallFailed as failed:
         status = failed.status
     await outlet.end(status)

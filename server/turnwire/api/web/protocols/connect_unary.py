@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 
 from google.rpc import code_pb2, status_pb2
 
-from turnwire.api.gate import CallFailed, UnaryMethod
+from turnwire.api.gate import CallFailed, Receive, UnaryMethod
 from turnwire.api.web.caller import WebCaller
 from turnwire.api.web.encoding.codecs import CodecName, Route
 from turnwire.api.web.encoding.compression import GZIP, IDENTITY, SUPPORTED, WORTHWHILE_BYTES, compress
@@ -41,7 +41,7 @@ _NOT_KEPT = ("cache-control", "no-store")
 
 class _Request(NamedTuple):
     codec: CodecName
-    data: bytes
+    receive: Receive
     encodings: Encodings
 
 
@@ -50,10 +50,12 @@ async def serve_post(serving: Serving, route: Route, codec: CodecName, exchange:
     try:
         check_version(exchange.header("connect-protocol-version"))
         coding = encodings(exchange, "content-encoding", "accept-encoding")
-        data = await read_body(serving, exchange)
-        if coding.sent == GZIP:
-            data = await decompressed(serving, data)
-        await _carry_out(serving, route, _Request(codec, data, coding), exchange, ())
+
+        async def receive() -> bytes:
+            data = await read_body(serving, exchange)
+            return await decompressed(serving, data) if coding.sent == GZIP else data
+
+        await _carry_out(serving, route, _Request(codec, receive, coding), exchange, ())
     except CallFailed as failed:
         await answer_failure(exchange, failed.status)
 
@@ -61,8 +63,7 @@ async def serve_post(serving: Serving, route: Route, codec: CodecName, exchange:
 async def serve_get(serving: Serving, route: Route, exchange: Exchange) -> None:
     """Answers a GET, whose message is in the query. Raises CallerGone."""
     try:
-        request = await _from_query(serving, exchange)
-        await read_body(serving, exchange)
+        request = _from_query(serving, exchange)
         await _carry_out(serving, route, request, exchange, (_NOT_KEPT,))
     except CallFailed as failed:
         await answer_failure(exchange, failed.status)
@@ -108,7 +109,7 @@ async def _carry_out(serving: Serving, route: Route, request: _Request, exchange
     method, caller = route.method(request.codec), WebCaller(exchange)
     assert isinstance(method, UnaryMethod)
     try:
-        answer = await within(deadline(exchange), serving.gate.unary(method, request.data, caller))
+        answer = await within(deadline(exchange), serving.gate.unary(method, request.receive, caller))
     except CallFailed as failed:
         metadata = (*caller.answer_headers, *as_trailers(caller.answer_trailers), *more)
         await answer_failure(exchange, failed.status, metadata)
@@ -122,7 +123,7 @@ async def _carry_out(serving: Serving, route: Route, request: _Request, exchange
     await exchange.answer(200, headers, body)
 
 
-async def _from_query(serving: Serving, exchange: Exchange) -> _Request:
+def _from_query(serving: Serving, exchange: Exchange) -> _Request:
     query = _query(exchange)
     if query.get("connect", f"v{VERSION}") != f"v{VERSION}":
         refuse(code_pb2.INVALID_ARGUMENT, f'the parameter "connect" must be v{VERSION}')
@@ -137,10 +138,13 @@ async def _from_query(serving: Serving, exchange: Exchange) -> _Request:
     sent = query.get("compression", IDENTITY)
     if sent not in SUPPORTED:
         refuse(code_pb2.UNIMPLEMENTED, f"unknown compression {sent!r:.40}; supported: {', '.join(SUPPORTED)}")
-    if sent == GZIP:
-        data = await decompressed(serving, data)
     accepted = encodings(exchange, "content-encoding", "accept-encoding")
-    return _Request(codec, data, Encodings(sent, accepted.answers_gzip))
+
+    async def receive() -> bytes:
+        await read_body(serving, exchange)
+        return await decompressed(serving, data) if sent == GZIP else data
+
+    return _Request(codec, receive, Encodings(sent, accepted.answers_gzip))
 
 
 def _query(exchange: Exchange) -> dict[str, str]:

@@ -8,6 +8,7 @@ import base64
 import binascii
 import re
 from collections.abc import Mapping
+from functools import partial
 from string import whitespace
 from typing import NamedTuple
 
@@ -63,12 +64,12 @@ async def serve(serving: Serving, route: Route, content_type: str, exchange: Exc
     try:
         coding = encodings(exchange, "grpc-encoding", "grpc-accept-encoding")
         outlet.gzip = coding.answers_gzip
-        data = await _message(serving, form, exchange, coding.sent)
+        receive = partial(_message, serving, form, exchange, coding.sent)
         method, seconds = route.method(form.codec), _deadline(exchange)
         if isinstance(method, StreamingMethod):
-            await while_connected(exchange, within(seconds, serving.gate.stream(method, data, caller, outlet)))
+            await while_connected(exchange, within(seconds, serving.gate.stream(method, receive, caller, outlet)))
         else:
-            outlet.keep(await within(seconds, serving.gate.unary(method, data, caller)))
+            outlet.keep(await within(seconds, serving.gate.unary(method, receive, caller)))
     except CallFailed as failed:
         status = failed.status
     await outlet.end(status)

@@ -4,7 +4,7 @@ import asyncio
 from typing import cast
 
 from opencode.message.message_pb2 import DESCRIPTOR, SendMessageRequest
-from tests.support.fakes.identity import FakeCaller, KnownCallers
+from tests.support.fakes.identity import FakeCaller, KnownCallers, sent, some_load
 from turnwire.api.gate import Gate, UnaryMethod
 from turnwire.api.registry import Service
 from turnwire.api.web.encoding.codecs import routes_of
@@ -30,8 +30,8 @@ async def test_a_long_request_does_not_hold_the_event_loop() -> None:
     service = Service(DESCRIPTOR.services_by_name["MessageService"], _Anything())
     method = cast(UnaryMethod, routes_of([service])["/opencode.message.MessageService/SendMessage"].json)
     data = b'{"parts":[' + b"{}," * (PARTS - 1) + b"{}]}"
-    gate = Gate(KnownCallers({"Bearer eve": WRITER}))
-    call = asyncio.create_task(gate.unary(method, data, FakeCaller("Bearer eve")))
+    gate = Gate(KnownCallers({"Bearer eve": WRITER}), some_load())
+    call = asyncio.create_task(gate.unary(method, sent(data), FakeCaller("Bearer eve")))
     longest, loop = 0.0, asyncio.get_running_loop()
     while not call.done():
         before = loop.time()

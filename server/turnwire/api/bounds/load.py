@@ -1,0 +1,62 @@
+"""How many calls there are at once, whatever listener they came by, and whether there is memory for more."""
+
+from datetime import timedelta
+
+from turnwire.api.bounds.receiving import Receiving
+from turnwire.domain.errors import MemoryShort, TooManyCalls
+from turnwire.domain.limits import Limits
+
+SMALL_METADATA_BYTES = 1024
+"""Of one call: less is part of what any call takes. With a token it has some hundreds."""
+
+RETRY_AFTER = timedelta(seconds=1)
+
+
+class Load:
+    """Counts the calls of one server. Belongs to the event loop."""
+
+    def __init__(self, limits: Limits, max_message_bytes: int) -> None:
+        """Takes the bounds, and the size of the largest request."""
+        self._limits = limits
+        self.receiving = Receiving(limits.max_receiving_bytes, max_message_bytes)
+        self.calls = 0
+        """Calls that run, open streams included."""
+        self._metadata_bytes = 0
+        self.is_memory_short = False
+        """Whether what begins new work is refused."""
+
+    def enter(self, metadata_bytes: int, *, begins_work: bool) -> int:
+        """Counts a call. Returns what `leave` takes.
+
+        Args:
+            metadata_bytes: What the caller sent before its request.
+            begins_work: Whether others can wait until there is memory again.
+
+        Raises:
+            TooManyCalls: there are too many, or their metadata is too much.
+            MemoryShort: there is no memory for new work.
+        """
+        limits = self._limits
+        if self.calls >= limits.max_calls:
+            raise TooManyCalls.of("limits.max_calls", limits.max_calls, RETRY_AFTER)
+        if begins_work and self.is_memory_short:
+            raise MemoryShort.of("limits.max_memory_bytes", limits.max_memory_bytes, RETRY_AFTER)
+        more = metadata_bytes if metadata_bytes > SMALL_METADATA_BYTES else 0
+        if more and self._metadata_bytes + more > limits.max_metadata_bytes:
+            raise TooManyCalls.of("limits.max_metadata_bytes", limits.max_metadata_bytes, RETRY_AFTER)
+        self._metadata_bytes += more
+        self.calls += 1
+        return more
+
+    def leave(self, more: int) -> None:
+        """Forgets a call that has ended. Takes what `enter` has returned."""
+        self.calls -= 1
+        self._metadata_bytes -= more
+
+    def memory_short(self, *, is_short: bool) -> None:
+        """Takes whether memory is short. Requests that have been coming for long are ended then."""
+        self.is_memory_short = is_short
+        if is_short:
+            self.receiving.end_slow(
+                MemoryShort.of("limits.max_memory_bytes", self._limits.max_memory_bytes, RETRY_AFTER)
+            )

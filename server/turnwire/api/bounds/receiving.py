@@ -1,0 +1,144 @@
+"""Requests while they are received: how many, and for how long.
+
+How large a request is, is known when it is there: gRPC shows no part of it. So each one may be as large as the largest,
+and few are received at a time. A request that its client has sent comes at once, so the others hardly wait. One that
+does not come soon makes room for others: so many clients may be slow, and none of them stops the quick ones.
+"""
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import TypeVar
+
+from turnwire.domain.errors import DomainError, RequestTooSlow, TooManyCalls
+
+T = TypeVar("T")
+
+QUICK_SECONDS = 0.05
+"""How long a request keeps its place. What was sent is there sooner, also when the processor is busy."""
+
+RECEIVE_SECONDS = 60.0
+"""How long a request may take to arrive."""
+
+MAX_SLOW = 2_000
+"""Requests that have lost their place and still come. Each has what its client has sent so far; when memory becomes
+short they are ended first."""
+
+RETRY_AFTER = timedelta(seconds=1)
+
+
+class _Reading:
+    """One request that is being received."""
+
+    __slots__ = ("connection", "error", "has_come", "is_quick", "scope")
+
+    def __init__(self, connection: str, scope: asyncio.Timeout) -> None:
+        self.connection, self.scope = connection, scope
+        self.is_quick, self.has_come = True, False
+        self.error: DomainError | None = None
+
+    def end(self, error: DomainError, now: float) -> None:
+        """Ends it with an error, unless the whole request is there."""
+        if not self.has_come and not self.scope.expired():
+            self.error = error
+            self.scope.reschedule(now)
+
+
+class Receiving:
+    """Receives requests. Belongs to the event loop.
+
+    `_waiting` has those that wait for a place, by connection: each connection has its turn, so one with many waiting
+    requests does not hold up another one.
+    """
+
+    def __init__(self, max_bytes: int, max_message_bytes: int) -> None:
+        """Args:
+        max_bytes: Of all requests that have a place.
+        max_message_bytes: Of the largest one.
+        """
+        self._free = max(2, max_bytes // max_message_bytes)
+        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+        self._slow: dict[_Reading, None] = {}
+
+    @property
+    def slow(self) -> int:
+        """How many requests take long to come."""
+        return len(self._slow)
+
+    async def read(
+        self, connection: str, receive: Callable[[], Awaitable[bytes]], parse: Callable[[bytes], Awaitable[T]]
+    ) -> T:
+        """Receives a request and returns what it is parsed to. Safe to cancel.
+
+        Args:
+            connection: Whose request it is.
+            receive: Returns the bytes of the request.
+            parse: Reads them; until it returns, the request keeps its place.
+
+        Raises:
+            RequestTooSlow: it did not come in time.
+            TooManyCalls: too many are slow.
+        """
+        if self._free <= 0 or self._waiting:
+            await self._turn(connection)
+        else:
+            self._free -= 1
+        reading = _Reading(connection, asyncio.timeout(None))
+        timer = asyncio.get_running_loop().call_later(QUICK_SECONDS, self._slow_down, reading)
+        try:
+            async with reading.scope:
+                data = await receive()
+                reading.has_come = True
+            return await parse(data)
+        except TimeoutError:
+            if not reading.scope.expired():
+                raise
+            raise reading.error or RequestTooSlow(RECEIVE_SECONDS) from None
+        finally:
+            timer.cancel()
+            if reading.is_quick:
+                self._give_back()
+            else:
+                self._slow.pop(reading, None)
+
+    def end_slow(self, error: DomainError) -> None:
+        """Ends all requests that take long to come."""
+        now = asyncio.get_running_loop().time()
+        for reading in list(self._slow):
+            reading.end(error, now)
+
+    def _slow_down(self, reading: _Reading) -> None:
+        if reading.has_come:  # it is being parsed
+            return
+        reading.is_quick = False
+        self._give_back()
+        now = asyncio.get_running_loop().time()
+        if len(self._slow) >= MAX_SLOW:
+            reading.end(TooManyCalls.of("requests that come slowly", MAX_SLOW, RETRY_AFTER), now)
+        else:
+            self._slow[reading] = None
+            reading.scope.reschedule(now + RECEIVE_SECONDS)
+
+    async def _turn(self, connection: str) -> None:
+        """Returns when there is a place, which is taken then."""
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(connection, deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._give_back()
+            raise
+
+    def _give_back(self) -> None:
+        """Gives a place to who waits for it: the connections one after the other, and each one's requests in order."""
+        self._free += 1
+        while self._free > 0 and self._waiting:
+            connection, turns = self._waiting.popitem(last=False)
+            turn = turns.popleft()
+            if turns:
+                self._waiting[connection] = turns
+            if not turn.done():
+                self._free -= 1
+                turn.set_result(None)

@@ -1,0 +1,125 @@
+"""Watches how much memory the process has, and says when there is too little left for new work.
+
+What is counted is what the machine gives to the process (resident memory), against `limits.max_memory_bytes` or the
+limit of the control group that the process is in, whichever is less.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+CHECK_SECONDS = 0.1
+"""How often the memory is looked at, which takes some microseconds."""
+
+SHORT_SHARE, ENOUGH_SHARE = 0.9, 0.8
+"""Memory is short from the first share of the limit on, and until it is below the second one."""
+
+TRIM_SECONDS = 5.0
+"""Least time between two times that the allocator is asked to give back what it keeps."""
+
+CGROUP_SHARE = 0.9
+"""Of the limit of a control group: files in the cache count for it too."""
+
+_STATM = Path("/proc/self/statm")
+_CGROUPS = Path("/sys/fs/cgroup")
+
+log = structlog.get_logger()
+
+
+class MemoryWatch:
+    """Watches the memory of this process: `start`, then `aclose`."""
+
+    def __init__(
+        self,
+        max_bytes: int,
+        on_change: Callable[..., None],
+        resident_bytes: Callable[[], int | None] | None = None,
+    ) -> None:
+        """Args:
+        max_bytes: What the process may have.
+        on_change: Called on the loop with `is_short` when memory becomes short, and again when it no longer is.
+        resident_bytes: Returns what the process has; None if the system does not tell.
+        """
+        limit = cgroup_bytes()
+        self._max_bytes = max_bytes if limit is None else min(max_bytes, int(limit * CGROUP_SHARE))
+        self._on_change = on_change
+        self._resident_bytes = resident_bytes or own_bytes
+        self._task: asyncio.Task[None] | None = None
+        self._trimmed_at = float("-inf")
+        self.is_short = False
+
+    def start(self) -> None:
+        """Begins to watch. Does nothing on systems that do not tell how much memory a process has."""
+        if self._resident_bytes() is not None:
+            self._task = asyncio.create_task(self._watch(), name="memory watch")
+
+    async def aclose(self) -> None:
+        """Ends the watch. Idempotent."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def check(self) -> None:
+        """Looks at the memory once."""
+        resident = self._resident_bytes()
+        if resident is None:
+            return
+        if not self.is_short and resident >= self._max_bytes * SHORT_SHARE:
+            self._change(resident, is_short=True)
+        if self.is_short and resident >= self._max_bytes * ENOUGH_SHARE:
+            await self._trim()
+            resident = self._resident_bytes() or 0
+        if self.is_short and resident < self._max_bytes * ENOUGH_SHARE:
+            self._change(resident, is_short=False)
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            await self.check()
+
+    async def _trim(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if now - self._trimmed_at >= TRIM_SECONDS:
+            self._trimmed_at = now
+            await asyncio.to_thread(trim)
+
+    def _change(self, resident: int, *, is_short: bool) -> None:
+        self.is_short = is_short
+        name = "memory_short" if is_short else "memory_enough"
+        log.warning(name, resident_bytes=resident, max_bytes=self._max_bytes)
+        self._on_change(is_short=is_short)
+
+
+def own_bytes() -> int | None:
+    """Returns the resident memory of this process; None if the system does not tell."""
+    try:
+        return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def cgroup_bytes(proc: Path = Path("/proc/self/cgroup"), root: Path = _CGROUPS) -> int | None:
+    """Returns the least memory limit of the control groups (version 2) that this process is in; None without one."""
+    try:
+        place = next(line for line in proc.read_text().splitlines() if line.startswith("0::"))[3:].strip("/")
+    except (OSError, StopIteration):
+        return None
+    found = []
+    folder = root / place
+    while folder.is_relative_to(root):
+        with contextlib.suppress(OSError, ValueError):
+            found.append(int((folder / "memory.max").read_text()))
+        folder = folder.parent
+    return min(found, default=None)
+
+
+def trim() -> None:
+    """Gives memory back that the allocator keeps, where it can (glibc). Takes some milliseconds for each gigabyte."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)

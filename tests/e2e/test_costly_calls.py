@@ -1,0 +1,192 @@
+"""Calls at the gRPC listener that would fill the memory: each has a bound, and costs others nothing."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2 as details
+from grpc_health.v1 import health_pb2
+from grpc_health.v1.health_pb2_grpc import HealthStub
+from grpc_status import rpc_status
+from structlog.testing import capture_logs
+
+from bench.attacks.wire import END_HEADERS, HEADERS, Wire, call, data_frames, frame, message, wire
+from opencode.event.event_pb2 import WatchEventsRequest
+from opencode.session.session_pb2 import CreateSessionRequest, GetSessionRequest, ListSessionsRequest
+from tests.support.servers.running import connect, running_server
+from turnwire.api.bounds import receiving
+from turnwire.api.grpc.server import LOOKAHEAD_BYTES
+from turnwire.app import Server
+
+SESSIONS = "/opencode.session.SessionService"
+TOKENS = '[auth]\nmethods = ["token"]\n'
+
+
+@contextlib.asynccontextmanager
+async def by_hand(server: Server) -> AsyncIterator[Wire]:
+    """Opens a connection that speaks HTTP/2 as a test likes."""
+    host, _, port = server.address.rpartition(":")
+    async with wire((host, int(port))) as one:
+        yield one
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Waits for a state."""
+    async with asyncio.timeout(30):
+        while not true():
+            await asyncio.sleep(0.01)
+
+
+def info(error: grpc.aio.AioRpcError) -> details.ErrorInfo:
+    """Returns the facts of an error."""
+    found = details.ErrorInfo()
+    status = rpc_status.from_call(error)
+    assert status is not None
+    next(detail for detail in status.details if detail.Is(found.DESCRIPTOR)).Unpack(found)
+    return found
+
+
+def waits(error: grpc.aio.AioRpcError) -> bool:
+    """Returns whether an error says when to try again."""
+    status = rpc_status.from_call(error)
+    return status is not None and any(detail.Is(details.RetryInfo.DESCRIPTOR) for detail in status.details)
+
+
+async def test_the_request_of_a_stranger_is_not_received(tmp_path: Path) -> None:
+    """The call is refused by its head; of the body comes what HTTP/2 allows before anybody reads."""
+    async with running_server(tmp_path, TOKENS) as server, by_hand(server) as one:
+        await one.send(frame(HEADERS, END_HEADERS, 1, call(f"{SESSIONS}/CreateSession")))
+        sending = asyncio.create_task(one.send_body(1, message(b"x", announced=10_000_000) + bytes(10_000_000)))
+        await until(lambda: one.ended > 0)
+        sending.cancel()
+        assert one.windows.get(1, 0) >= -LOOKAHEAD_BYTES
+
+
+async def test_slow_requests_do_not_hold_up_others(tmp_path: Path) -> None:
+    """However many calls leave the server waiting for their request, a call that has one is answered."""
+    async with running_server(tmp_path) as server, by_hand(server) as one, connect(server.address) as client:
+        for stream in range(1, 201, 2):
+            head = frame(HEADERS, END_HEADERS, stream, call(f"{SESSIONS}/CreateSession"))
+            await one.send(head + data_frames(stream, message(b"x", announced=10_000_000)))
+        for _ in range(3):
+            await client.sessions.ListSessions(ListSessionsRequest(), timeout=30)
+        await until(lambda: server.load.receiving.slow == 100)
+        assert one.ended == 0
+        await client.sessions.ListSessions(ListSessionsRequest(), timeout=30)
+
+
+async def test_a_request_that_does_not_come_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its call fails after a time, and the connection goes on."""
+    monkeypatch.setattr(receiving, "RECEIVE_SECONDS", 0.2)
+    async with running_server(tmp_path) as server, by_hand(server) as one:
+        with capture_logs() as lines:
+            await one.send(frame(HEADERS, END_HEADERS, 1, call(f"{SESSIONS}/CreateSession")))
+            await until(lambda: one.ended > 0)
+        assert [line["code"] for line in lines if line["event"] == "rpc"] == ["RESOURCE_EXHAUSTED"]
+        assert not one.is_closed
+
+
+async def test_a_call_without_a_request_is_refused(tmp_path: Path) -> None:
+    """A client that ends its side without a message gets an error, not silence."""
+    async with running_server(tmp_path) as server, connect(server.address) as client:
+
+        async def nothing() -> AsyncIterator[bytes]:
+            return
+            yield b""
+
+        stream = client.channel.stream_unary(f"{SESSIONS}/CreateSession", None, None)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await stream(nothing(), timeout=10)
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("method", [f"{SESSIONS}/CreateSession", "/grpc.health.v1.Health/Check"])
+async def test_a_request_that_is_too_large_is_refused(tmp_path: Path, method: str) -> None:
+    """By its announced size, and without a word in the log about an unforeseen error."""
+    async with running_server(tmp_path) as server, connect(server.address) as client:
+        with capture_logs() as lines, pytest.raises(grpc.aio.AioRpcError) as refused:
+            await client.channel.unary_unary(method, None, None)(bytes(2**24 + 1), timeout=30)
+        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        await asyncio.sleep(0)
+        assert [line for line in lines if line["log_level"] == "error"] == []
+
+
+async def test_further_calls_are_refused(tmp_path: Path) -> None:
+    """The limit counts open streams, is named in the error, and health checks are answered all the same."""
+    async with (
+        running_server(tmp_path, "[limits]\nmax_calls = 3\n") as server,
+        connect(server.address) as client,
+    ):
+        watches = [client.events.WatchEvents(WatchEventsRequest(), timeout=30) for _ in range(3)]
+        for watch in watches:
+            await watch.read()
+        with capture_logs() as lines:
+            for _ in range(20):
+                with pytest.raises(grpc.aio.AioRpcError) as refused:
+                    await client.sessions.ListSessions(ListSessionsRequest(), timeout=10)
+        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        found = info(refused.value)
+        assert (found.metadata["limit"], found.metadata["limitValue"]) == ("limits.max_calls", "3")
+        assert waits(refused.value)
+        assert 0 < len([line for line in lines if line["event"] == "caller_refused"]) < 20
+        check = await HealthStub(client.channel).Check(health_pb2.HealthCheckRequest())
+        assert check.status == health_pb2.HealthCheckResponse.SERVING
+        watches[0].cancel()
+        await until(lambda: server.load.calls == 2)
+        await client.sessions.ListSessions(ListSessionsRequest(), timeout=10)
+
+
+async def test_metadata_of_all_calls_has_a_bound(tmp_path: Path) -> None:
+    """Calls with little of it are not counted; the others are refused when together they have too much."""
+    long = (("x-long", "v" * 4000),)
+    async with (
+        running_server(tmp_path, "[limits]\nmax_metadata_bytes = 10000\n") as server,
+        connect(server.address) as client,
+    ):
+        watches = [client.events.WatchEvents(WatchEventsRequest(), metadata=long, timeout=30) for _ in range(2)]
+        for watch in watches:
+            await watch.read()
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await client.sessions.ListSessions(ListSessionsRequest(), metadata=long)
+        assert info(refused.value).metadata["limit"] == "limits.max_metadata_bytes"
+        await client.sessions.ListSessions(ListSessionsRequest())
+
+
+async def test_new_work_is_refused_while_memory_is_short(tmp_path: Path) -> None:
+    """What runs goes on and can be watched, read and aborted."""
+    async with running_server(tmp_path) as server, connect(server.address) as client:
+        created = await client.sessions.CreateSession(CreateSessionRequest())
+        server.load.memory_short(is_short=True)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await client.sessions.CreateSession(CreateSessionRequest())
+        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert info(refused.value).metadata["limit"] == "limits.max_memory_bytes"
+        assert waits(refused.value)
+        await client.sessions.GetSession(GetSessionRequest(session_id=created.id))
+        watch = client.events.WatchEvents(WatchEventsRequest(session_id=created.id))
+        await watch.read()
+        server.load.memory_short(is_short=False)
+        await client.sessions.CreateSession(CreateSessionRequest())
+
+
+async def test_a_request_that_comes_slowly_ends_when_memory_is_short(tmp_path: Path) -> None:
+    """What it has brought so far is the first that is given back."""
+    async with running_server(tmp_path) as server, by_hand(server) as one:
+        await one.send(frame(HEADERS, END_HEADERS, 1, call(f"{SESSIONS}/CreateSession")))
+        await until(lambda: server.load.receiving.slow == 1)
+        server.load.memory_short(is_short=True)
+        await until(lambda: one.ended > 0)
+
+
+async def test_one_connection_has_a_bound_of_calls(tmp_path: Path) -> None:
+    """A client that asks for more than it was told gets them refused, one by one; those that run go on."""
+    toml = "[limits]\nmax_streams_per_connection = 10\n"
+    async with running_server(tmp_path, toml) as server, by_hand(server) as one:
+        await until(lambda: one.max_streams == 10)
+        for stream in range(1, 41, 2):
+            await one.send(frame(HEADERS, END_HEADERS, stream, call(f"{SESSIONS}/CreateSession")))
+        await until(lambda: one.resets == 10)
+        await until(lambda: server.load.calls == 10)

@@ -1,0 +1,49 @@
+"""How many calls there are at once."""
+
+import pytest
+
+from tests.support.fakes.identity import some_load
+from turnwire.api.rights import BEGINS_WORK, LEAST_ROLE
+from turnwire.domain.errors import MemoryShort, TooManyCalls
+
+
+def test_further_calls_are_refused_until_one_ends() -> None:
+    """By whatever listener they came."""
+    load = some_load(max_calls=2)
+    first = load.enter(100, begins_work=False)
+    load.enter(100, begins_work=False)
+    with pytest.raises(TooManyCalls) as refused:
+        load.enter(100, begins_work=False)
+    assert refused.value.metadata == {"limit": "limits.max_calls", "limitValue": "2"}
+    load.leave(first)
+    load.enter(100, begins_work=False)
+    assert load.calls == 2
+
+
+def test_only_much_metadata_counts() -> None:
+    """What any call has costs nothing of the limit."""
+    load = some_load(max_metadata_bytes=5000)
+    for _ in range(100):
+        load.enter(500, begins_work=False)
+    long = load.enter(4000, begins_work=False)
+    with pytest.raises(TooManyCalls) as refused:
+        load.enter(4000, begins_work=False)
+    assert refused.value.metadata["limit"] == "limits.max_metadata_bytes"
+    load.leave(long)
+    load.enter(4000, begins_work=False)
+
+
+def test_new_work_waits_for_memory() -> None:
+    """All else goes on."""
+    load = some_load()
+    load.is_memory_short = True
+    with pytest.raises(MemoryShort):
+        load.enter(100, begins_work=True)
+    load.enter(100, begins_work=False)
+    load.memory_short(is_short=False)
+    load.enter(100, begins_work=True)
+
+
+def test_what_begins_work_are_methods() -> None:
+    """A name that no method has would refuse nothing."""
+    assert set(LEAST_ROLE) >= BEGINS_WORK

@@ -1,0 +1,182 @@
+"""Requests while they are received."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+import pytest
+
+from tests.support.fakes.loop import elapse, settled
+from turnwire.api.bounds import receiving
+from turnwire.api.bounds.receiving import QUICK_SECONDS, RECEIVE_SECONDS, Receiving
+from turnwire.domain.errors import MemoryShort, RequestTooSlow, TooManyCalls
+
+QUICK, LONG = timedelta(seconds=QUICK_SECONDS), timedelta(seconds=RECEIVE_SECONDS)
+
+
+async def parse(data: bytes) -> str:
+    """Reads a request."""
+    return data.decode()
+
+
+class Sent:
+    """Requests that come when the test says so."""
+
+    def __init__(self, places: int) -> None:
+        """Takes how many may be received at a time."""
+        self.receiving = Receiving(places, 1)
+        self.begun: list[str] = []
+        self._futures: dict[str, asyncio.Future[bytes]] = {}
+
+    def ask(
+        self, name: str, connection: str = "a", read: Callable[[bytes], Awaitable[str]] = parse
+    ) -> "asyncio.Task[str]":
+        """Begins to receive a request."""
+        future = self._futures[name] = asyncio.get_running_loop().create_future()
+
+        async def receive() -> bytes:
+            self.begun.append(name)
+            return await future
+
+        return asyncio.create_task(self.receiving.read(connection, receive, read))
+
+    def come(self, name: str) -> None:
+        """Lets a request come."""
+        self._futures[name].set_result(name.encode())
+
+
+async def test_few_are_received_at_a_time() -> None:
+    """The others wait, and are asked for once there is a place."""
+    sent = Sent(2)
+    calls = [sent.ask(name) for name in "123"]
+    await settled()
+    assert sent.begun == ["1", "2"]
+    sent.come("2")
+    await settled()
+    assert sent.begun == ["1", "2", "3"]
+    for name in "13":
+        sent.come(name)
+    assert await asyncio.gather(*calls) == ["1", "2", "3"]
+
+
+async def test_connections_take_turns() -> None:
+    """A connection with many requests does not hold up another one with one."""
+    sent = Sent(2)
+    calls = [sent.ask(name, "greedy") for name in "12345"] + [sent.ask("6", "modest")]
+    await settled()
+    for name in "12":
+        sent.come(name)
+    await settled()
+    assert sent.begun == ["1", "2", "3", "6"]
+    for name in "3645":
+        sent.come(name)
+        await settled()
+    await asyncio.gather(*calls)
+
+
+async def test_a_slow_one_makes_room() -> None:
+    """It still comes, without a place."""
+    sent = Sent(2)
+    calls = [sent.ask(name) for name in "123"]
+    await settled()
+    await elapse(QUICK)
+    assert (sent.begun, sent.receiving.slow) == (["1", "2", "3"], 2)
+    for name in "321":
+        sent.come(name)
+    assert await asyncio.gather(*calls) == ["1", "2", "3"]
+    assert sent.receiving.slow == 0
+
+
+async def test_one_that_does_not_come_fails() -> None:
+    """After its time."""
+    call = Sent(2).ask("1")
+    await settled()
+    await elapse(QUICK)
+    await elapse(LONG)
+    with pytest.raises(RequestTooSlow):
+        await call
+
+
+async def test_slow_ones_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more is refused, and told to try again."""
+    monkeypatch.setattr(receiving, "MAX_SLOW", 1)
+    sent = Sent(2)
+    calls = [sent.ask(name) for name in "12"]
+    await settled()
+    await elapse(QUICK)
+    with pytest.raises(TooManyCalls) as refused:
+        await calls[1]
+    assert refused.value.retry_after is not None
+    sent.come("1")
+    assert await calls[0] == "1"
+
+
+async def test_slow_ones_end_when_they_are_told() -> None:
+    """With the error of who ends them; quick ones and those that are being parsed stay."""
+    sent, parsing = Sent(2), asyncio.Event()
+
+    async def long(data: bytes) -> str:
+        await parsing.wait()
+        return data.decode()
+
+    slow, parsed = sent.ask("1"), sent.ask("2", read=long)
+    await settled()
+    sent.come("2")
+    await settled()
+    await elapse(QUICK)
+    quick = sent.ask("3")
+    await settled()
+    sent.receiving.end_slow(MemoryShort.of("limits.max_memory_bytes", 1, timedelta(seconds=1)))
+    with pytest.raises(MemoryShort):
+        await slow
+    parsing.set()
+    sent.come("3")
+    assert await asyncio.gather(parsed, quick) == ["2", "3"]
+
+
+async def test_one_that_is_parsed_keeps_its_place() -> None:
+    """What is being parsed is in memory too."""
+    sent, parsing = Sent(2), asyncio.Event()
+
+    async def long(data: bytes) -> str:
+        await parsing.wait()
+        return data.decode()
+
+    calls = [sent.ask(name, read=long) for name in "123"]
+    await settled()
+    for name in "12":
+        sent.come(name)
+    await settled()
+    await elapse(QUICK)
+    assert sent.begun == ["1", "2"]
+    parsing.set()
+    sent.come("3")
+    assert await asyncio.gather(*calls) == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("when", ["waiting", "granted", "reading"])
+async def test_a_caller_who_leaves_gives_the_place_back(when: str) -> None:
+    """At any moment."""
+    sent = Sent(2)
+    first = [sent.ask(name) for name in "12"]
+    await settled()
+    leaving, later = sent.ask("3"), sent.ask("4")
+    await settled()
+    if when == "waiting":
+        leaving.cancel()
+    sent.come("1")
+    if when == "granted":
+        await first[0]
+        leaving.cancel()
+    await settled()
+    leaving.cancel()
+    await settled()
+    sent.come("2")
+    sent.come("4")
+    assert await asyncio.gather(*first, later) == ["1", "2", "4"]
+    more = [sent.ask(name) for name in "56"]
+    await settled()
+    assert sent.begun[-2:] == ["5", "6"]
+    for name in "56":
+        sent.come(name)
+    await asyncio.gather(*more)

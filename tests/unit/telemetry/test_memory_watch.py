@@ -1,0 +1,80 @@
+"""Memory that becomes short, and is enough again."""
+
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from turnwire.telemetry import memory_watch
+from turnwire.telemetry.memory_watch import MemoryWatch, cgroup_bytes, own_bytes, trim
+
+
+class Memory:
+    """A process whose memory the test sets."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, kept: int = 0) -> None:
+        self.resident, self.told, self.trims = 0, list[bool](), 0
+        self._kept = kept
+        monkeypatch.setattr(memory_watch, "trim", self._trim)
+        monkeypatch.setattr(memory_watch, "cgroup_bytes", lambda: None)
+        self.watch = MemoryWatch(1000, self._note, lambda: self.resident)
+
+    def _note(self, *, is_short: bool) -> None:
+        self.told.append(is_short)
+
+    def _trim(self) -> None:
+        self.trims += 1
+        self.resident -= self._kept
+
+
+async def test_it_is_told_once_each_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With room between the two, so that it does not change with each request."""
+    memory = Memory(monkeypatch)
+    with capture_logs() as lines:
+        for resident in (100, 899, 900, 1500, 850, 800, 799, 850, 899):
+            memory.resident = resident
+            await memory.watch.check()
+    assert memory.told == [True, False]
+    assert [line["event"] for line in lines] == ["memory_short", "memory_enough"]
+    assert lines[0]["resident_bytes"] == 900 and lines[0]["max_bytes"] == 1000
+
+
+async def test_what_the_allocator_keeps_is_asked_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before callers are refused for long, and not again and again."""
+    memory = Memory(monkeypatch, kept=500)
+    memory.resident = 950
+    await memory.watch.check()
+    assert (memory.told, memory.trims) == ([True, False], 1)
+    memory.resident = 1600
+    await memory.watch.check()
+    await memory.watch.check()
+    assert (memory.told, memory.trims) == ([True, False, True], 1)
+
+
+async def test_a_system_that_tells_nothing_is_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nobody is refused there."""
+    watch = MemoryWatch(1000, lambda **_: None, lambda: None)
+    watch.start()
+    await watch.check()
+    await watch.aclose()
+    assert not watch.is_short
+
+
+def test_the_least_limit_of_all_groups_counts(tmp_path: Path) -> None:
+    """A group is bounded by those that it is in; "max" is no limit."""
+    proc, root = tmp_path / "cgroup", tmp_path / "sys"
+    (root / "system" / "turnwire").mkdir(parents=True)
+    proc.write_text("12:cpu:/old\n0::/system/turnwire\n")
+    assert cgroup_bytes(proc, root) is None
+    (root / "system" / "turnwire" / "memory.max").write_text("max\n")
+    (root / "system" / "memory.max").write_text("500\n")
+    assert cgroup_bytes(proc, root) == 500
+    (root / "system" / "turnwire" / "memory.max").write_text("400\n")
+    assert cgroup_bytes(proc, root) == 400
+    assert cgroup_bytes(tmp_path / "missing", root) is None
+
+
+def test_this_process_has_memory() -> None:
+    """Where the system tells it; giving back what is kept never fails."""
+    trim()
+    assert (own_bytes() or 2**20) >= 2**20

@@ -259,8 +259,8 @@ class Server:
         )
         store = await SqliteStore.open(settings, codec, feed.publish_stored, self._fail, observer)
         stack.push_async_callback(store.aclose)
-        if found := store.files_open_to_others():
-            log.warning("database_open_to_others", files=[f"{mode:04o} {path}" for path, mode in found.items()])
+        for event, facts in store.warnings().items():
+            log.warning(event, **facts)
         return store
 
     def _open_providers(self, stack: AsyncExitStack) -> ConfiguredProviders:

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import os
 import sqlite3
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
@@ -15,6 +16,9 @@ from turnwire.storage.sqlite.files import LOCK_SUFFIX, DatabaseFiles
 
 PAGE_BYTES = 8192
 """Twice SQLite's default: a message with its display form mostly fits one page, which halves the reads of a page."""
+
+LOCKS_DATABASE = sys.platform == "linux"
+"""Elsewhere flock on the database would keep SQLite's own locks from being taken."""
 
 BUSY_TIMEOUT_SECONDS = 2.0
 """How long to wait for another process (a backup, a shell) that holds the database before failing with StorageBusy."""
@@ -105,47 +109,72 @@ def _configure(connection: sqlite3.Connection, read_only: bool) -> None:
 
 
 class ProcessLock:
-    """Keeps a second server away from the database file.
+    """Keeps a second server away from the database.
 
-    A lock on a file beside the database, released by the kernel when the process ends, however it ends. SQLite's own
-    locks would let two servers write in turns, each unaware of what the other did.
+    Two locks, released by the kernel when the process ends, however it ends. SQLite's own locks would let two servers
+    write in turns, each unaware of what the other did. The lock on a file beside the database says who has it, and is
+    gone when somebody deletes that file. The lock on the database itself holds by whatever name the file is found:
+    a hard link, another mount. It exists on Linux alone, where such locks and those of SQLite do not meet.
     """
 
     def __init__(self, files: DatabaseFiles) -> None:
         """Takes the database's files; nothing is locked yet."""
+        self._files = files
         self._path = files.beside(LOCK_SUFFIX)  # one lock per file, whatever link leads to it
-        self._descriptor: int | None = None
+        self._descriptors: list[int] = []
 
-    def acquire(self) -> None:
-        """Takes the lock.
+    def acquire(self, *, create: bool = False) -> None:
+        """Takes the locks. To be called before SQLite opens the database in this process, see `release`.
+
+        Args:
+            create: Whether to make the database if there is none; else it must be there.
 
         Raises:
-            StorageBusy: another process holds it.
-            StorageError: the lock file cannot be made.
+            StorageBusy: another process holds one of them.
+            StorageCorrupt: as `DatabaseFiles.create` and `DatabaseFiles.refuse_other_log`.
+            StorageError: the lock file or the database cannot be made or opened.
         """
         if not self._path.parent.is_dir():
             raise StorageError(f"the folder {self._path.parent} does not exist", {"path": str(self._path.parent)})
         try:
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise StorageError(f"cannot create {self._path}: {error.strerror}", {"path": str(self._path)}) from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            owner = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
-            os.close(descriptor)
-            raise StorageBusy(
-                f"the database is in use by another server (process {owner}); one server per file",
-                {"path": str(self._path), "process": owner},
-            ) from error
-        self._descriptor = descriptor
+            descriptor = self._lock(self._path, os.O_RDWR | os.O_CREAT)
+            if create:
+                self._files.create()
+            if LOCKS_DATABASE:
+                self._lock(self._files.beside(""), os.O_RDONLY)
+            self._files.refuse_other_log()
+        except BaseException:
+            self.release()
+            raise
         # The process id only helps people, and a full disk must not keep a server from starting.
         with contextlib.suppress(OSError):
             os.ftruncate(descriptor, 0)
             os.write(descriptor, str(os.getpid()).encode())
 
     def release(self) -> None:
-        """Releases the lock. Idempotent."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        """Releases the locks. Idempotent.
+
+        To be called after SQLite has closed the database in this process: closing a descriptor of a file drops all
+        locks that SQLite holds on it (POSIX).
+        """
+        for descriptor in reversed(self._descriptors):
+            os.close(descriptor)
+        self._descriptors.clear()
+
+    def _lock(self, path: Path, flags: int) -> int:
+        try:
+            descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StorageError(f"cannot open {path}: {error.strerror}", {"path": str(path)}) from error
+        self._descriptors.append(descriptor)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            owner = os.pread(self._descriptors[0], 32, 0).decode("ascii", "replace").strip()
+            if path != self._path:  # whose server has no lock on the file beside the database
+                owner = ""
+            raise StorageBusy(
+                f"the database is in use by another server (process {owner or 'unknown'}); one server per file",
+                {"path": str(path), "process": owner or "unknown"},
+            ) from error
+        return descriptor

@@ -1,7 +1,10 @@
 """The files of the database: which ones they are, and whether they are still in place."""
 
+import contextlib
+import itertools
 import os
 import stat
+import struct
 from pathlib import Path
 
 from turnwire.domain.errors import StorageCorrupt, StorageError
@@ -20,6 +23,17 @@ _OWN_MODE = 0o600
 
 _OF_OTHERS = 0o077
 
+_LOOKED_AT = 10_000
+"""Files of a folder, at most, among which other names of the database are looked for."""
+
+_LOG_HEADER_BYTES = 32
+"""A log that is longer holds something."""
+
+_FRAME_HEADER_BYTES = 24
+
+_INDEX_BYTES = 48
+"""The header of the index of the log."""
+
 
 class DatabaseFiles:
     """The files of one open database. Does not change after `remember`, so any thread may use it."""
@@ -27,8 +41,12 @@ class DatabaseFiles:
     def __init__(self, path: Path) -> None:
         """Takes the database's path. A link is resolved, because SQLite puts its files beside the link's target."""
         self._database = path.resolve()
+        self._path = str(self._database)
+        self._log = f"{self._path}-wal"
         self._opened: dict[Path, FileIdentity] = {}
         self._live: dict[str, tuple[int, int]] = {}  # device and inode by path
+        self._has_content = False
+        self._index: int | None = None  # a descriptor of SQLite's index of the log
 
     def create(self) -> None:
         """Makes the database's file if there is none, for the server's own user alone, whatever the umask is.
@@ -37,8 +55,10 @@ class DatabaseFiles:
         that exists is the operator's.
 
         Raises:
+            StorageCorrupt: the database is gone or empty, and its log is there: SQLite would begin anew, and delete it.
             StorageError: the file cannot be made.
         """
+        self._refuse_log_alone()
         try:
             descriptor = os.open(self._database, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _OWN_MODE)
         except FileExistsError:
@@ -50,6 +70,48 @@ class DatabaseFiles:
             os.fchmod(descriptor, _OWN_MODE)  # an unusual umask takes rights of the owner away
         finally:
             os.close(descriptor)
+
+    def _refuse_log_alone(self) -> None:
+        log = self.beside("-wal")
+        with contextlib.suppress(OSError):
+            if log.stat().st_size <= _LOG_HEADER_BYTES:
+                return
+            with contextlib.suppress(FileNotFoundError):
+                if self._database.stat().st_size:
+                    return
+            raise StorageCorrupt(
+                f"{self._database} is missing or empty, and its log {log} has what was stored last; put the database"
+                " back to its place, or move the log away to begin anew",
+                {"path": str(self._database)},
+            )
+
+    def refuse_other_log(self) -> None:
+        """Looks for the log of another name of the database in its folder. Call it when no server can have it open.
+
+        Raises:
+            StorageCorrupt: there is one, which holds what SQLite would not find by this name.
+        """
+        if self.names() < 2:
+            return
+        identity = FileIdentity.of(self._database.stat())
+        for other in itertools.islice(self._database.parent.iterdir(), _LOOKED_AT):
+            with contextlib.suppress(OSError):
+                if other == self._database or FileIdentity.of(other.lstat()) != identity:
+                    continue
+                if (log := other.with_name(f"{other.name}-wal")).stat().st_size <= _LOG_HEADER_BYTES:
+                    continue
+                raise StorageCorrupt(
+                    f"{self._database} is the same file as {other}, whose log {log} has what was stored last; start"
+                    " with that name",
+                    {"path": str(self._database)},
+                )
+
+    def names(self) -> int:
+        """Returns how many names the database has in its file system; more than one are hard links."""
+        try:
+            return self._database.stat().st_nlink
+        except OSError:
+            return 0
 
     def open_to_others(self) -> dict[Path, int]:
         """Returns the files that other users may read or write, with their permissions."""
@@ -64,10 +126,22 @@ class DatabaseFiles:
         return found
 
     def remember(self) -> None:
-        """Records the files as they are now. Call it once all connections have opened them."""
+        """Records the files as they are now. Call it once all connections have opened them, and `close` at the end."""
         self._opened = self._present(_ALL_SUFFIXES)
         live = self._present(_LIVE_SUFFIXES)
         self._live = {str(path): (identity.device, identity.inode) for path, identity in live.items()}
+        self._has_content = self._database.stat().st_size > 0
+        with contextlib.suppress(OSError):
+            self._index = os.open(self.beside("-shm"), os.O_RDONLY | os.O_CLOEXEC)
+
+    def close(self) -> None:
+        """Closes what `remember` has opened. Idempotent.
+
+        To be called after SQLite has closed the database in this process, as `ProcessLock.release`.
+        """
+        if self._index is not None:
+            os.close(self._index)
+            self._index = None
 
     def beside(self, suffix: str) -> Path:
         """Returns the path of the database with a suffix."""
@@ -78,7 +152,7 @@ class DatabaseFiles:
         return frozenset((*self._opened.values(), *self._present(_ALL_SUFFIXES).values()))
 
     def loss(self) -> StorageCorrupt | None:
-        """Returns an error when a file that the server writes was deleted or replaced; None when all are in place.
+        """Returns an error when a file that the server writes was deleted, replaced or cut short, else None.
 
         What is written to a file without a name is lost when the process ends. Takes a few microseconds.
         """
@@ -90,14 +164,30 @@ class DatabaseFiles:
             except OSError:  # losing access to the folder does not affect open files
                 continue
             else:
-                if (status.st_dev, status.st_ino) == opened:
+                if (status.st_dev, status.st_ino) != opened:
+                    word = "replaced"
+                elif self._is_cut(path, status.st_size):
+                    word = "cut short"
+                else:
                     continue
-                word = "replaced"
             return StorageCorrupt(
                 f"{path} was {word} while the server had it open; nothing more is stored, the server stops",
                 {"path": path},
             )
         return None
+
+    def _is_cut(self, path: str, size_bytes: int) -> bool:
+        """Returns whether a file ends before what SQLite has in it."""
+        if path == self._path:
+            return self._has_content and not size_bytes
+        if path != self._log or self._index is None:
+            return False
+        index = os.pread(self._index, _INDEX_BYTES, 0)
+        if size_bytes >= _log_bytes(index):
+            return False
+        # others may have emptied or lengthened the log through SQLite meanwhile: one moment must have both
+        size_bytes = os.stat(path).st_size  # noqa: PTH116
+        return size_bytes < _log_bytes(index) and os.pread(self._index, _INDEX_BYTES, 0) == index
 
     def _present(self, suffixes: tuple[str, ...]) -> dict[Path, FileIdentity]:
         found = {}
@@ -107,3 +197,18 @@ class DatabaseFiles:
             except OSError:
                 continue
         return found
+
+
+def _log_bytes(index: bytes) -> int:
+    """Returns how long the log must be, by SQLite's index of it: a header, and the committed frames.
+
+    The beginning of the index is part of SQLite's file format ("WAL-Index File Format").
+    """
+    if len(index) < _INDEX_BYTES:
+        return 0
+    page_bytes: int
+    frames: int
+    page_bytes, frames = struct.unpack_from("=HI", index, 14)
+    if not frames:  # it begins anew with the next commit
+        return 0
+    return _LOG_HEADER_BYTES + frames * (_FRAME_HEADER_BYTES + (65536 if page_bytes == 1 else page_bytes))

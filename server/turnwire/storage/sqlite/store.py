@@ -27,6 +27,7 @@ from turnwire.ports.telemetry.observer import NoObserver, Observer
 from turnwire.storage.accounts import Accounts
 from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.accounts import stored_accounts
+from turnwire.storage.sqlite.care.file_watch import FileWatch
 from turnwire.storage.sqlite.care.shrinking import rewrite_if_small, shrinking
 from turnwire.storage.sqlite.connection import ProcessLock, open_connection, run
 from turnwire.storage.sqlite.files import DatabaseFiles
@@ -125,7 +126,6 @@ class SqliteStore:
         files, lock = _locked(settings.path)
         opened: list[aiosqlite.Connection] = []
         try:
-            files.create()
             opened.append(writing := await open_connection(settings.path, read_only=False))
             is_renewing = await run(writing, _bring_up_to_date, codec.version)
             for _ in range(3):
@@ -153,10 +153,11 @@ class SqliteStore:
         except BaseException:
             for connection in opened:
                 await connection.close()
+            files.close()
             lock.release()
             raise
         retention = retaining(writer, settings.retained_events_per_session, settings.retained_events_days, clock)
-        steps: list[Steps] = [renewal, retention, index_upkeep, removal, shrinking(writing)]
+        steps: list[Steps] = [renewal, retention, index_upkeep, removal, shrinking(writing), FileWatch(writer)]
         for work in steps:
             work.start()
         uploads, aside, searches = SqliteUploads(writer, reading, removal), LongReads(long), Searches(searching)
@@ -205,9 +206,14 @@ class SqliteStore:
         """Returns what a moment is to the log."""
         return self._timelines.standing(moment)
 
-    def files_open_to_others(self) -> Mapping[Path, int]:
-        """Returns the files of the database that other users may read or write, with their permissions."""
-        return self._files.open_to_others()
+    def warnings(self) -> Mapping[str, Mapping[str, object]]:
+        """Returns what an operator should know of the files: events of the log with their facts."""
+        found: dict[str, Mapping[str, object]] = {}
+        if modes := self._files.open_to_others():
+            found["database_open_to_others"] = {"files": [f"{mode:04o} {path}" for path, mode in modes.items()]}
+        if (names := self._files.names()) > 1:
+            found["database_has_other_names"] = {"path": str(self._files.beside("")), "names": names}
+        return found
 
     def own_files(self) -> frozenset[FileIdentity]:
         """Returns the database and the files beside it."""
@@ -223,13 +229,14 @@ class SqliteStore:
         await self._writer.aclose()
         for connection in reversed(self._connections):
             await connection.close()
+        self._files.close()
         self._lock.release()
 
 
 def _locked(path: Path) -> tuple[DatabaseFiles, ProcessLock]:
     files = DatabaseFiles(path)
     lock = ProcessLock(files)
-    lock.acquire()
+    lock.acquire(create=True)
     return files, lock
 
 

@@ -96,6 +96,7 @@ class GroupWriter:
         self._on_loss = on_loss
         self._on_upkeep = on_upkeep
         self._loss: StorageError | None = None  # set once, on the writer's thread; read between its batches
+        self._is_loss_told = False
         self._sessions = sessions
         self._accounts = accounts
         self.connection = self._connection = connection
@@ -161,6 +162,20 @@ class GroupWriter:
         if self._task is not None:
             await self._task
 
+    async def look(self) -> None:
+        """Looks whether the files are in their places, between transactions; stores nothing more when one is not."""
+        await run(self.connection, lambda _: self._look())
+        self._tell_loss()
+
+    def _look(self) -> None:
+        if self._loss is None:
+            self._loss = self._files.loss()
+
+    def _tell_loss(self) -> None:
+        if self._loss is not None and not self._is_loss_told:
+            self._is_loss_told = True
+            self._on_loss(self._loss)
+
     async def _write_batches(self) -> None:
         while True:
             await self._wake.wait()
@@ -186,15 +201,14 @@ class GroupWriter:
 
     async def _write_batch(self, batch: list[Waiting]) -> None:
         loop = asyncio.get_running_loop()
-        started_at, was_whole = loop.time(), self._loss is None
+        started_at = loop.time()
         try:
             written = await run(self._connection, self._transact, [unit for unit, *_ in batch])
         except Exception as error:  # the writer must outlive every failure: the whole server waits for it
             written = _Written([error] * len(batch), [], [])
         outcomes, stored, deltas, leaves_upkeep = written
         ended_at = loop.time()
-        if was_whole and self._loss is not None:
-            self._on_loss(self._loss)
+        self._tell_loss()
         if leaves_upkeep:
             self._on_upkeep()
         self._sessions.forget_changed([unit for unit, *_ in batch if isinstance(unit, Commit)])

@@ -19,7 +19,7 @@ from turnwire.domain.conversation.messages import File, ToolStatus, ToolUse
 from turnwire.domain.conversation.permissions import PermissionAction
 from turnwire.domain.conversation.questions import QuestionReply
 from turnwire.domain.conversation.turns import Turn
-from turnwire.domain.errors import StorageBusy, StorageFull
+from turnwire.domain.errors import StorageError
 from turnwire.domain.text import join_surrogates
 from turnwire.ports.commit import Committed, PutFile, PutMessage
 from turnwire.ports.telemetry.observer import ToolCallEnd
@@ -202,12 +202,14 @@ class ServerCalls:
         await asyncio.shield(self._questions.end_call(index, lambda work: self._calls.settle({index: result}, work)))
 
     async def _settle_surely(self, index: int, result: CallResult) -> None:
-        """Stores the result of a tool that has had its effect; retries as long as the store is busy or full."""
+        """Stores the result of a tool that has had its effect; retries as long as that may help."""
         while True:
             try:
                 await self._settle(index, result)
                 return
-            except (StorageBusy, StorageFull) as error:
+            except StorageError as error:
+                if not error.may_pass:
+                    raise
                 session_id = self._calls.message.session_id
                 log.warning("tool_result_not_saved_yet", session_id=session_id, reason=error.reason)
                 await asyncio.sleep(RESULT_RETRY_SECONDS)

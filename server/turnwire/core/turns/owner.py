@@ -28,9 +28,7 @@ from turnwire.domain.conversation.messages import Failure, FinishReason, Message
 from turnwire.domain.conversation.turns import BusyPolicy, Turn, TurnStatus
 from turnwire.domain.errors import (
     MessageNotFound,
-    StorageBusy,
     StorageError,
-    StorageFull,
     TooManyTurns,
     TurnInProgress,
 )
@@ -338,7 +336,7 @@ class SessionTurns:
                 return
 
     async def _commit_surely(self, work: Work) -> bool:
-        """Commits work that must not be lost, and retries as long as the store is busy or full.
+        """Commits work that must not be lost, and retries as long as the store is busy or the disk refuses.
 
         Returns False when the session is gone, the server stops, or the store failed in another way several
         times in a row, which suggests that the work itself is at fault. The next start ends a turn that is left open.
@@ -349,8 +347,7 @@ class SessionTurns:
                 self._report_ended(work)
                 return True
             except StorageError as error:
-                passes = isinstance(error, StorageBusy | StorageFull) or attempt < len(RETRY_SECONDS)
-                if self._stopping.is_set() or not passes:
+                if self._stopping.is_set() or not (error.may_pass or attempt < len(RETRY_SECONDS)):
                     log.error("turn_not_saved", session_id=self._session_id, reason=error.reason)
                     return False
                 log.warning("turn_not_saved_yet", session_id=self._session_id, reason=error.reason)

@@ -8,17 +8,22 @@ class StorageError(DomainError):
 
     reason = "STORAGE_ERROR"
 
+    may_pass = False
+    """Whether the same work may succeed later: the disk or another process was in its way."""
+
 
 class StorageBusy(StorageError):
     """Another process holds the database."""
 
     reason = "STORAGE_BUSY"
+    may_pass = True
 
 
 class StorageFull(StorageError):
     """No space is left for the database."""
 
     reason = "STORAGE_FULL"
+    may_pass = True
 
 
 class StorageCorrupt(StorageError):

@@ -23,6 +23,9 @@ LOCKS_DATABASE = sys.platform == "linux"
 BUSY_TIMEOUT_SECONDS = 2.0
 """How long to wait for another process (a backup, a shell) that holds the database before failing with StorageBusy."""
 
+_OF_THE_DISK = frozenset((sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN))
+"""The disk did not read or write, or only for now: it was mounted again, or no descriptor was left."""
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -75,7 +78,9 @@ def translate(error: sqlite3.Error) -> StorageError:
         return StorageFull("no space is left for the database")
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return StorageCorrupt(f"the database file is damaged or not a database: {error}", {"detail": str(error)})
-    return StorageError(f"the database failed: {error}", {"detail": str(error)})
+    failed = StorageError(f"the database failed: {error}", {"detail": str(error)})
+    failed.may_pass = code in _OF_THE_DISK
+    return failed
 
 
 async def open_connection(path: Path, *, read_only: bool) -> aiosqlite.Connection:
@@ -106,6 +111,16 @@ def _configure(connection: sqlite3.Connection, read_only: bool) -> None:
     connection.execute("PRAGMA cache_size=-32768")
     if read_only:
         connection.execute("PRAGMA query_only=ON")
+
+
+def empty_log(db: sqlite3.Connection) -> None:
+    """Moves what the write-ahead log holds into the file, unless the disk or another process is in the way.
+
+    A dead process may have left there what its disk failed to keep and the kernel took for kept. What is stored behind
+    it would be lost with it.
+    """
+    with contextlib.suppress(sqlite3.OperationalError):
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
 class ProcessLock:

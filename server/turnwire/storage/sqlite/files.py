@@ -1,13 +1,15 @@
 """The files of the database: which ones they are, and whether they are still in place."""
 
 import contextlib
+import errno
 import itertools
 import os
 import stat
 import struct
+import tempfile
 from pathlib import Path
 
-from turnwire.domain.errors import StorageCorrupt, StorageError
+from turnwire.domain.errors import StorageCorrupt, StorageError, StorageFull
 from turnwire.ports.store import FileIdentity
 
 LOCK_SUFFIX = ".lock"
@@ -22,6 +24,9 @@ _OWN_MODE = 0o600
 """Conversations are for the server's own user."""
 
 _OF_OTHERS = 0o077
+
+_PROBE_BYTES = 2**20
+"""Written to learn what a disk has against it: more than a transaction writes, mostly."""
 
 _LOOKED_AT = 10_000
 """Files of a folder, at most, among which other names of the database are looked for."""
@@ -188,6 +193,31 @@ class DatabaseFiles:
         # others may have emptied or lengthened the log through SQLite meanwhile: one moment must have both
         size_bytes = os.stat(path).st_size  # noqa: PTH116
         return size_bytes < _log_bytes(index) and os.pread(self._index, _INDEX_BYTES, 0) == index
+
+    def unsynced(self) -> StorageError:
+        """Returns the error for a disk that failed to keep what was written, while the kernel may take it for kept.
+
+        Nobody knows then what a later success is worth, so nothing more is stored until the files were opened anew.
+        """
+        problem = f"the disk of {self._path} failed to keep what was written; nothing more is stored, the server stops"
+        return StorageError(problem, {"path": self._path})
+
+    def refusal(self) -> StorageError | None:
+        """Returns why nothing can be written beside the database, as far as SQLite does not tell it.
+
+        A quota that is used up is no full disk for SQLite, and a disk that may only be read a failing one.
+        """
+        try:
+            with tempfile.TemporaryFile(dir=self._database.parent, buffering=0) as file:
+                file.write(bytes(_PROBE_BYTES))
+                os.fsync(file.fileno())
+        except OSError as error:
+            if error.errno in (errno.EDQUOT, errno.ENOSPC):
+                return StorageFull("no space is left for the database")
+            failed = StorageError(f"the disk of {self._path} refuses: {error.strerror}", {"path": self._path})
+            failed.may_pass = True
+            return failed
+        return None
 
     def _present(self, suffixes: tuple[str, ...]) -> dict[Path, FileIdentity]:
         found = {}

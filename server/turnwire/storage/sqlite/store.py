@@ -29,7 +29,7 @@ from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.accounts import stored_accounts
 from turnwire.storage.sqlite.care.file_watch import FileWatch
 from turnwire.storage.sqlite.care.shrinking import rewrite_if_small, shrinking
-from turnwire.storage.sqlite.connection import ProcessLock, open_connection, run
+from turnwire.storage.sqlite.connection import ProcessLock, empty_log, open_connection, run
 from turnwire.storage.sqlite.files import DatabaseFiles
 from turnwire.storage.sqlite.log.retention import retaining
 from turnwire.storage.sqlite.long_reads import LongReads
@@ -243,6 +243,7 @@ def _locked(path: Path) -> tuple[DatabaseFiles, ProcessLock]:
 def _bring_up_to_date(db: sqlite3.Connection, codec_version: int) -> bool:
     """Returns whether messages of an older codec are still to be renewed."""
     migrate(db)
+    empty_log(db)
     rewrite_if_small(db)
     adopt_codec(db, codec_version)
     adopt_words(db)

@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import aiosqlite
 
-from turnwire.domain.errors import ShuttingDown, StorageError
+from turnwire.domain.errors import ShuttingDown, StorageError, StorageFull
 from turnwire.ports.commit import Commit, Committed
 from turnwire.ports.store import Publisher, StoredEvent
 from turnwire.ports.telemetry.observer import BatchEnd, Observer
@@ -246,13 +246,31 @@ class GroupWriter:
         if self._loss is not None:
             raise self._loss
         try:
+            return self._try_both(db, units)
+        except sqlite3.OperationalError as error:  # the disk or another process, which affects all of them
+            raise self._refusal(db, error) from error
+
+    def _try_both(self, db: sqlite3.Connection, units: list[Unit]) -> _Written:
+        try:
             return self._try(db, units, self._apply)
-        except Exception as error:
-            if self._loss is not None or isinstance(error, sqlite3.OperationalError):
-                if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL:
-                    _reuse_log(db)
-                raise  # the disk or another process, which affects all of them
+        except sqlite3.OperationalError:
+            raise
+        except Exception:
+            if self._loss is not None:
+                raise
             return self._try(db, units, self._apply_alone)
+
+    def _refusal(self, db: sqlite3.Connection, error: sqlite3.OperationalError) -> StorageError:
+        code = getattr(error, "sqlite_errorcode", 0)
+        if code == sqlite3.SQLITE_IOERR_FSYNC:
+            self._loss = self._files.unsynced()
+            return self._loss
+        refusal = translate(error)
+        if code == sqlite3.SQLITE_IOERR_WRITE:
+            refusal = self._files.refusal() or refusal
+        if isinstance(refusal, StorageFull):
+            _reuse_log(db)
+        return refusal
 
     def _try(self, db: sqlite3.Connection, units: list[Unit], apply: Apply) -> _Written:
         first_position = self._changes.next_position

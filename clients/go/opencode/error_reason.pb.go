@@ -37,7 +37,8 @@ const (
 	ErrorReason_REQUEST_ID_REUSED ErrorReason = 2
 	// There is no such provider, or it does not offer the model. Of a turn: the configuration no longer has its model.
 	ErrorReason_MODEL_UNKNOWN ErrorReason = 3
-	// The message or one of its files is over the limit. Metadata: maxBytes, actualBytes.
+	// The message or one of its files is over the limit. Metadata: maxBytes, actualBytes, limit (its name in docs/limits.md,
+	// such as "files.max_bytes"), limitValue.
 	ErrorReason_MESSAGE_TOO_LARGE ErrorReason = 4
 	// There is no such session.
 	ErrorReason_SESSION_NOT_FOUND ErrorReason = 5
@@ -64,7 +65,8 @@ const (
 	ErrorReason_EVENTS_COMPACTED ErrorReason = 15
 	// Another change came first. Metadata: currentRevision; of StartTurn headSequence.
 	ErrorReason_STALE_VERSION ErrorReason = 16
-	// A limit on what runs, waits or is open at once is reached; RetryInfo says when to try again.
+	// A limit on what runs, waits or is open at once is reached; RetryInfo says when to try again. Metadata: limit (its name
+	// in docs/limits.md, such as "limits.max_watchers"), limitValue.
 	ErrorReason_CONCURRENCY_LIMIT ErrorReason = 17
 	// The disk of the server is full; nothing was stored.
 	ErrorReason_STORAGE_FULL ErrorReason = 18
@@ -76,7 +78,8 @@ const (
 	ErrorReason_STORAGE_CORRUPT ErrorReason = 21
 	// The database failed; nothing was stored.
 	ErrorReason_STORAGE_ERROR ErrorReason = 22
-	// One entry alone of a list without page_size is larger than an answer may be. Metadata: maxBytes, actualBytes.
+	// One entry alone of a list without page_size is larger than an answer may be. Metadata: maxBytes, actualBytes, limit,
+	// limitValue.
 	ErrorReason_ANSWER_TOO_LARGE ErrorReason = 25
 	// The server failed in an unexpected way; its log has more. Of a call and of a turn.
 	ErrorReason_INTERNAL ErrorReason = 23
@@ -89,7 +92,8 @@ const (
 	// A quota of the caller's tenant is used up; RetryInfo says when to try again where waiting helps. Of a call, and of a
 	// turn. Metadata: quota (its name, as ListQuotas answers it), limit, used.
 	ErrorReason_QUOTA_EXCEEDED ErrorReason = 28
-	// A search took too long; a query of fewer or rarer words, or a filter, makes it quicker. Metadata: maxSeconds.
+	// A search took too long; a query of fewer or rarer words, or a filter, makes it quicker. Metadata: maxSeconds,
+	// limit, limitValue.
 	ErrorReason_SEARCH_TOO_COSTLY ErrorReason = 29
 	// No messages are hidden, or a turn began since they were.
 	ErrorReason_NOTHING_TO_RESTORE ErrorReason = 30

@@ -660,7 +660,7 @@ func (x *TextPart) GetText() string {
 	return ""
 }
 
-// Holds a file to send: exactly one of url, path and data.
+// Holds a file to send: exactly one of url, path, data and upload_id.
 type FilePart struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Media type, such as "image/png". "" takes the data URI's, or the one that the file name suggests.
@@ -674,7 +674,9 @@ type FilePart struct {
 	Path string `protobuf:"bytes,16,opt,name=path,proto3" json:"path,omitempty"`
 	// The bytes themselves, which are a quarter smaller than their base64 in url. For an empty file use url or path.
 	Data []byte `protobuf:"bytes,17,opt,name=data,proto3" json:"data,omitempty"`
-	// An upload. Messages do not take uploads in this version: refused with INVALID_ARGUMENT.
+	// A complete upload of the caller's tenant, at most as large as any file. The request uses it up when it is accepted, and
+	// mime and filename, where they are "", are the upload's. Errors: INVALID_ARGUMENT (not complete, or named twice),
+	// NOT_FOUND (UPLOAD_NOT_FOUND: there is none, or another request has used it). ExplainContext does not use it up.
 	UploadId      string `protobuf:"bytes,18,opt,name=upload_id,json=uploadId,proto3" json:"upload_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

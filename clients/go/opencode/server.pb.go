@@ -77,8 +77,8 @@ type GetServerInfoResponse struct {
 	// client that wants to know whether what it holds is still true resumes its watch.
 	HistoryId string `protobuf:"bytes,5,opt,name=history_id,json=historyId,proto3" json:"history_id,omitempty"`
 	// Limits by the keys of the server's configuration, such as "limits.max_message_bytes" (the end of a key is its unit).
-	// Whole numbers only: limits of money and time are left out.
-	// 0 is no limit where docs/configuration.md says so. Keys may be added.
+	// Whole numbers only: limits of money are left out, and a time that is no whole number of seconds has a key that ends in
+	// "_milliseconds" instead of "_seconds". 0 is no limit where docs/configuration.md says so. Keys may be added.
 	Limits map[string]uint64 `protobuf:"bytes,6,rep,name=limits,proto3" json:"limits,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	// The caller, as the server identified it.
 	Caller *Caller `protobuf:"bytes,7,opt,name=caller,proto3" json:"caller,omitempty"`

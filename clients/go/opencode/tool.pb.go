@@ -1145,7 +1145,9 @@ type ToolResultFile_Data struct {
 }
 
 type ToolResultFile_UploadId struct {
-	// An upload. Results do not take uploads in this version: refused with INVALID_ARGUMENT.
+	// A complete upload of the caller's tenant, at most as large as any file. The result uses it up when it is stored, and
+	// mime and filename, where they are "", are the upload's. The same result may be submitted again for an hour. Errors:
+	// INVALID_ARGUMENT (not complete, or named twice), NOT_FOUND (UPLOAD_NOT_FOUND).
 	UploadId string `protobuf:"bytes,6,opt,name=upload_id,json=uploadId,proto3,oneof"`
 }
 

@@ -38,7 +38,8 @@ public enum Opencode_Error_ErrorReason: SwiftProtobuf.Enum, Swift.CaseIterable {
   /// There is no such provider, or it does not offer the model. Of a turn: the configuration no longer has its model.
   case modelUnknown // = 3
 
-  /// The message or one of its files is over the limit. Metadata: maxBytes, actualBytes.
+  /// The message or one of its files is over the limit. Metadata: maxBytes, actualBytes, limit (its name in docs/limits.md,
+  /// such as "files.max_bytes"), limitValue.
   case messageTooLarge // = 4
 
   /// There is no such session.
@@ -78,7 +79,8 @@ public enum Opencode_Error_ErrorReason: SwiftProtobuf.Enum, Swift.CaseIterable {
   /// Another change came first. Metadata: currentRevision; of StartTurn headSequence.
   case staleVersion // = 16
 
-  /// A limit on what runs, waits or is open at once is reached; RetryInfo says when to try again.
+  /// A limit on what runs, waits or is open at once is reached; RetryInfo says when to try again. Metadata: limit (its name
+  /// in docs/limits.md, such as "limits.max_watchers"), limitValue.
   case concurrencyLimit // = 17
 
   /// The disk of the server is full; nothing was stored.
@@ -96,7 +98,8 @@ public enum Opencode_Error_ErrorReason: SwiftProtobuf.Enum, Swift.CaseIterable {
   /// The database failed; nothing was stored.
   case storageError // = 22
 
-  /// One entry alone of a list without page_size is larger than an answer may be. Metadata: maxBytes, actualBytes.
+  /// One entry alone of a list without page_size is larger than an answer may be. Metadata: maxBytes, actualBytes, limit,
+  /// limitValue.
   case answerTooLarge // = 25
 
   /// The server failed in an unexpected way; its log has more. Of a call and of a turn.
@@ -115,7 +118,8 @@ public enum Opencode_Error_ErrorReason: SwiftProtobuf.Enum, Swift.CaseIterable {
   /// turn. Metadata: quota (its name, as ListQuotas answers it), limit, used.
   case quotaExceeded // = 28
 
-  /// A search took too long; a query of fewer or rarer words, or a filter, makes it quicker. Metadata: maxSeconds.
+  /// A search took too long; a query of fewer or rarer words, or a filter, makes it quicker. Metadata: maxSeconds,
+  /// limit, limitValue.
   case searchTooCostly // = 29
 
   /// No messages are hidden, or a turn began since they were.

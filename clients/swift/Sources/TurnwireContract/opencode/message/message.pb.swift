@@ -393,7 +393,7 @@ public struct Opencode_Message_TextPart: Sendable {
   public init() {}
 }
 
-/// Holds a file to send: exactly one of url, path and data.
+/// Holds a file to send: exactly one of url, path, data and upload_id.
 public struct Opencode_Message_FilePart: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
@@ -422,7 +422,9 @@ public struct Opencode_Message_FilePart: Sendable {
   /// The bytes themselves, which are a quarter smaller than their base64 in url. For an empty file use url or path.
   public var data: Data = Data()
 
-  /// An upload. Messages do not take uploads in this version: refused with INVALID_ARGUMENT.
+  /// A complete upload of the caller's tenant, at most as large as any file. The request uses it up when it is accepted, and
+  /// mime and filename, where they are "", are the upload's. Errors: INVALID_ARGUMENT (not complete, or named twice),
+  /// NOT_FOUND (UPLOAD_NOT_FOUND: there is none, or another request has used it). ExplainContext does not use it up.
   public var uploadID: String = String()
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()

@@ -62,8 +62,8 @@ public struct Opencode_Server_GetServerInfoResponse: Sendable {
   public var historyID: String = String()
 
   /// Limits by the keys of the server's configuration, such as "limits.max_message_bytes" (the end of a key is its unit).
-  /// Whole numbers only: limits of money and time are left out.
-  /// 0 is no limit where docs/configuration.md says so. Keys may be added.
+  /// Whole numbers only: limits of money are left out, and a time that is no whole number of seconds has a key that ends in
+  /// "_milliseconds" instead of "_seconds". 0 is no limit where docs/configuration.md says so. Keys may be added.
   public var limits: Dictionary<String,UInt64> = [:]
 
   /// The caller, as the server identified it.

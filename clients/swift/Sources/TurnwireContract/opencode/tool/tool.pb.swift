@@ -607,7 +607,9 @@ public struct Opencode_Tool_ToolResultFile: Sendable {
     set {source = .data(newValue)}
   }
 
-  /// An upload. Results do not take uploads in this version: refused with INVALID_ARGUMENT.
+  /// A complete upload of the caller's tenant, at most as large as any file. The result uses it up when it is stored, and
+  /// mime and filename, where they are "", are the upload's. The same result may be submitted again for an hour. Errors:
+  /// INVALID_ARGUMENT (not complete, or named twice), NOT_FOUND (UPLOAD_NOT_FOUND).
   public var uploadID: String {
     get {
       if case .uploadID(let v)? = source {return v}
@@ -627,7 +629,9 @@ public struct Opencode_Tool_ToolResultFile: Sendable {
     case path(String)
     /// The bytes themselves. May be empty.
     case data(Data)
-    /// An upload. Results do not take uploads in this version: refused with INVALID_ARGUMENT.
+    /// A complete upload of the caller's tenant, at most as large as any file. The result uses it up when it is stored, and
+    /// mime and filename, where they are "", are the upload's. The same result may be submitted again for an hour. Errors:
+    /// INVALID_ARGUMENT (not complete, or named twice), NOT_FOUND (UPLOAD_NOT_FOUND).
     case uploadID(String)
 
   }

@@ -50,7 +50,8 @@ export enum ErrorReason {
   MODEL_UNKNOWN = 3,
 
   /**
-   * The message or one of its files is over the limit. Metadata: maxBytes, actualBytes.
+   * The message or one of its files is over the limit. Metadata: maxBytes, actualBytes, limit (its name in docs/limits.md,
+   * such as "files.max_bytes"), limitValue.
    *
    * @generated from enum value: MESSAGE_TOO_LARGE = 4;
    */
@@ -142,7 +143,8 @@ export enum ErrorReason {
   STALE_VERSION = 16,
 
   /**
-   * A limit on what runs, waits or is open at once is reached; RetryInfo says when to try again.
+   * A limit on what runs, waits or is open at once is reached; RetryInfo says when to try again. Metadata: limit (its name
+   * in docs/limits.md, such as "limits.max_watchers"), limitValue.
    *
    * @generated from enum value: CONCURRENCY_LIMIT = 17;
    */
@@ -184,7 +186,8 @@ export enum ErrorReason {
   STORAGE_ERROR = 22,
 
   /**
-   * One entry alone of a list without page_size is larger than an answer may be. Metadata: maxBytes, actualBytes.
+   * One entry alone of a list without page_size is larger than an answer may be. Metadata: maxBytes, actualBytes, limit,
+   * limitValue.
    *
    * @generated from enum value: ANSWER_TOO_LARGE = 25;
    */
@@ -227,7 +230,8 @@ export enum ErrorReason {
   QUOTA_EXCEEDED = 28,
 
   /**
-   * A search took too long; a query of fewer or rarer words, or a filter, makes it quicker. Metadata: maxSeconds.
+   * A search took too long; a query of fewer or rarer words, or a filter, makes it quicker. Metadata: maxSeconds,
+   * limit, limitValue.
    *
    * @generated from enum value: SEARCH_TOO_COSTLY = 29;
    */

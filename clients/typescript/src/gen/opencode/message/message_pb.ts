@@ -328,7 +328,7 @@ export const TextPartSchema: GenMessage<TextPart> = /*@__PURE__*/
   messageDesc(file_opencode_message_message, 5);
 
 /**
- * Holds a file to send: exactly one of url, path and data.
+ * Holds a file to send: exactly one of url, path, data and upload_id.
  *
  * @generated from message opencode.message.FilePart
  */
@@ -370,7 +370,9 @@ export type FilePart = Message<"opencode.message.FilePart"> & {
   data: Uint8Array;
 
   /**
-   * An upload. Messages do not take uploads in this version: refused with INVALID_ARGUMENT.
+   * A complete upload of the caller's tenant, at most as large as any file. The request uses it up when it is accepted, and
+   * mime and filename, where they are "", are the upload's. Errors: INVALID_ARGUMENT (not complete, or named twice),
+   * NOT_FOUND (UPLOAD_NOT_FOUND: there is none, or another request has used it). ExplainContext does not use it up.
    *
    * @generated from field: string upload_id = 18;
    */

@@ -556,7 +556,9 @@ export type ToolResultFile = Message<"opencode.tool.ToolResultFile"> & {
     case: "data";
   } | {
     /**
-     * An upload. Results do not take uploads in this version: refused with INVALID_ARGUMENT.
+     * A complete upload of the caller's tenant, at most as large as any file. The result uses it up when it is stored, and
+     * mime and filename, where they are "", are the upload's. The same result may be submitted again for an hour. Errors:
+     * INVALID_ARGUMENT (not complete, or named twice), NOT_FOUND (UPLOAD_NOT_FOUND).
      *
      * @generated from field: string upload_id = 6;
      */

@@ -88,6 +88,7 @@ KEYS: Mapping[str, Mapping[str, str]] = {
         "quotas.max_waiting_messages": QUOTA,
     },
     "Watches and connections": {
+        "server.max_connections": CLOSED,
         "quotas.max_watchers": QUOTA,
         "storage.retained_events_per_session": "older events are dropped: `resync`, or `EVENTS_COMPACTED`",
         "storage.retained_events_days": "older events are dropped: `resync`, or `EVENTS_COMPACTED`",
@@ -156,10 +157,10 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "tools.mcp.tool_list": {
             "MAX_TOOLS": LEFT_OUT,
             "MAX_PAGES": LEFT_OUT,
-            "MAX_CURSOR_CHARS": LEFT_OUT,
-            "MAX_NAME_CHARS": "the tool is left out",
-            "MAX_TOOL_BYTES": "the tool is left out",
             "MAX_LIST_BYTES": LEFT_OUT,
+            "MAX_TOOL_BYTES": "the tool is left out",
+            "MAX_NAME_CHARS": "the tool is left out",
+            "MAX_CURSOR_CHARS": LEFT_OUT,
         },
     },
     "Answers of models": {
@@ -210,8 +211,8 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         },
         "tools.mcp.connection": {
             "_READY_WAIT_SECONDS": MODEL_READS,
-            "_RELIST_SECONDS": "the list is read later",
-            "_MAX_LISTS": "the connection is made anew",
+            "_RELIST_SECONDS": "the tools are listed later",
+            "_MAX_LISTS": "the server connects again",
             "_END_SECONDS": "the connection is cut",
         },
         "tools.mcp.elicitation": {
@@ -226,20 +227,21 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "MAX_FILES": LEFT_OUT,
             "MAX_FILES_BYTES": LEFT_OUT,
             "MAX_FILENAME_CHARS": CUT,
+            "MAX_BLOCKS": LEFT_OUT,
+            "MAX_URI_CHARS": CUT,
         },
         "tools.mcp.running_call": {"MAX_REFUSALS": MODEL_READS},
         "tools.mcp.servers": {"DISCOVERY_SECONDS": "turns begin without the tools"},
         "tools.mcp.wire.sizes": {"MAX_MESSAGE_BYTES": CLOSED, "MAX_VALUES": CLOSED},
-        "tools.mcp.wire.guard": {"MAX_ASKED": CLOSED, "MAX_PARAMS_CHARS": CLOSED},
-        "tools.mcp.wire.reading": {"PIECE_BYTES": PIECES, "MAX_MENDED_BYTES": "the call fails"},
+        "tools.mcp.wire.guard": {"MAX_ASKED": CLOSED, "MAX_PARAMS_CHARS": "the request is refused"},
+        "tools.mcp.wire.reading": {"MAX_MENDED_BYTES": "the message is left out"},
         "tools.mcp.wire.pace": {
             "PER_SECOND": "the server is read more slowly",
             "AT_ONCE": "the server is read more slowly",
-            "UNIT_BYTES": "counts as one more",
             "IN_A_ROW": PIECES,
         },
         "tools.mcp.wire.http": {
-            "CONNECT_SECONDS": "the server connects again",
+            "CONNECT_SECONDS": MODEL_READS,
             "MAX_CONNECTIONS": WAITS,
             "STREAMS_PER_SECOND": WAITS,
             "STREAMS_AT_ONCE": WAITS,
@@ -283,7 +285,11 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "MAX_TENANTS": "further ones are `other`",
         },
         "telemetry.log_lines": {"MAX_NAME_CHARS": CUT},
-        "telemetry.loop_watch": {"MAX_FRAMES": LEFT_OUT, "_MAX_DELAYS": FORGOTTEN},
+        "telemetry.loop_watch": {
+            "MAX_FRAMES": LEFT_OUT,
+            "_MAX_DELAYS": FORGOTTEN,
+            "LOG_INTERVAL_SECONDS": "no line in the log",
+        },
         "core.spans.content": {"MAX_TEXT_CHARS": CUT, "MAX_ATTRIBUTE_BYTES": LEFT_OUT},
     },
     "Memory": {

@@ -7,6 +7,7 @@ import re
 import types
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
@@ -74,7 +75,8 @@ def limits() -> str:
         groups.setdefault(group, []).append(limit._replace(name=f"**`{key}`**" if key in _told() else f"`{key}`"))
     for group, modules in CONSTANTS.items():
         for module, named in modules.items():
-            groups[group] += (_constant(module, name, outcome) for name, outcome in named.items())
+            told = ((name, outcome) for name, outcome in named.items() if _assigned(module).get(name))
+            groups[group] += (_constant(module, name, outcome) for name, outcome in told)
     groups[_ARCHIVES] += _archive_bounds()
     tables = (f"\n## {group}\n\n{_table(rows)}" for group, rows in groups.items() if rows)
     return _INTRODUCTION + "".join(tables)
@@ -124,15 +126,23 @@ def untold_keys() -> list[str]:
     return [key for key, group, limit in configured() if not (group and limit.at_the_limit)]
 
 
+def untold_constants() -> list[str]:
+    """Returns the constants of the groups that the code does not have, or not with a docstring, as "module NAME"."""
+    named = ((module, name) for modules in CONSTANTS.values() for module, names in modules.items() for name in names)
+    return [f"{module} {name}" for module, name in named if not _assigned(module).get(name)]
+
+
 def _modules() -> Iterator[str]:
     for file in sorted(_CODE.rglob("*.py")):
         if file.name != "__init__.py":
             yield ".".join(file.relative_to(_CODE).with_suffix("").parts)
 
 
+@cache
 def _assigned(module: str) -> Mapping[str, str]:
     """Returns the names that a module assigns at its top, with their docstrings in one line; "" for none."""
-    body = ast.parse((_CODE / f"{module.replace('.', '/')}.py").read_text("utf-8")).body
+    file = _CODE / f"{module.replace('.', '/')}.py"
+    body = ast.parse(file.read_text("utf-8") if file.exists() else "").body
     found = {}
     for statement, following in zip(body, [*body[1:], None], strict=True):
         targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
@@ -145,17 +155,10 @@ def _assigned(module: str) -> Mapping[str, str]:
 
 
 def _constant(module: str, name: str, outcome: str) -> Limit:
-    """Returns the row of a constant.
-
-    Raises:
-        ValueError: there is none, or it has no docstring.
-    """
-    if not (meaning := _assigned(module).get(name)):
-        raise ValueError(f"turnwire.{module} has no {name} with a docstring")
     value = getattr(importlib.import_module(f"turnwire.{module}"), name)
     seconds = value.total_seconds() if isinstance(value, timedelta) else None
     words = in_words(f"_{'seconds' if seconds is not None else name.lower()}", value if seconds is None else seconds)
-    return Limit(f"`{name}` ({module})", words, outcome, meaning)
+    return Limit(f"`{name}` ({module})", words, outcome, _assigned(module)[name])
 
 
 def _archive_bounds() -> Iterator[Limit]:

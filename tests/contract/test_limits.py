@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import fields
 
 from docs.reference.limit_groups import CONSTANTS, LIMITS_KEYS
-from docs.reference.limits import groups_by_comments, limits, unnamed_constants, untold_keys
+from docs.reference.limits import groups_by_comments, limits, unnamed_constants, untold_constants, untold_keys
 from turnwire.config.configuration import SHOWN_SECTIONS, shown_limits
 from turnwire.config.sections import SECTIONS
 from turnwire.domain.limits import Limits
@@ -24,6 +24,11 @@ def test_every_number_of_the_configuration_is_in_a_group() -> None:
 def test_every_constant_that_limits_something_is_in_a_group() -> None:
     """A new MAX_ or MIN_ constant in the code needs a place in docs/reference/limit_groups.py."""
     assert unnamed_constants() == []
+
+
+def test_every_constant_of_a_group_is_there_and_has_words() -> None:
+    """Its docstring says what it bounds; a constant that is gone leaves its group."""
+    assert untold_constants() == []
 
 
 def test_no_group_names_a_limit_that_is_gone() -> None:

@@ -56,6 +56,7 @@ output_usd_per_million = "1"
         ({"max_turn_cost_pico_usd": 150_000_000}, "", 2),
         ({}, "[limits]\nmax_turn_tokens = 100", 1),
         ({"max_turn_tokens": 1000}, "[limits]\nmax_turn_tokens = 100", 1),
+        ({}, '[limits]\nmax_turn_cost_usd = "0.00015"', 2),
     ],
 )
 async def test_a_turn_ends_when_its_budget_is_used_up(

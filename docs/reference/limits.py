@@ -43,7 +43,7 @@ its key ends so. The others are constants of the module that stands behind them.
 
 | reason | status | what helps |
 |---|---|---|
-| `INVALID_REQUEST` | INVALID_ARGUMENT; `BadRequest` names the field | a smaller value |
+| `INVALID_REQUEST` | INVALID_ARGUMENT; `BadRequest` names the field; metadata `field`, `limitValue` | a smaller value |
 | `MESSAGE_TOO_LARGE` | INVALID_ARGUMENT; metadata `maxBytes`, `actualBytes`, `limit`, `limitValue` | less; large files go by [uploads](contract.md#uploads) |
 | `ARCHIVE_INVALID` | INVALID_ARGUMENT; metadata `line`, `place` | an archive within the bound |
 | `CONCURRENCY_LIMIT` | RESOURCE_EXHAUSTED; `RetryInfo`; metadata `limit`, `limitValue` | waiting |

@@ -190,6 +190,16 @@ def test_bad_requests_name_every_field() -> None:
     )
 
 
+def test_a_value_over_a_limit_tells_the_limit() -> None:
+    """Of the first wrong field, also when the path gets a prefix; other violations have none."""
+    error = e.InvalidRequest(
+        e.FieldViolation("title", "is too long", "TOO_LONG", 1024), e.FieldViolation("agent", "no")
+    )
+    found = _details(status_of(error.within("settings")))
+    assert dict(found[0].metadata) == {"field": "settings.title", "limitValue": "1024", "plueCode": "-1"}
+    assert "limitValue" not in e.InvalidRequest.of("agent", "is not known").metadata
+
+
 def test_a_too_large_message_tells_both_sizes() -> None:
     """As metadata, beside the field."""
     error = e.MessageTooLarge.of("parts", "is too large", "TOO_LARGE", maxBytes="1", actualBytes="2")

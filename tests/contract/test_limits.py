@@ -1,11 +1,13 @@
 """The table of the limits: docs/limits.md has every one of them, and says what happens there."""
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
 from msgspec.structs import fields
 
+import turnwire
 from docs.reference.limit_groups import CONSTANTS, LIMITS_KEYS
 from docs.reference.limits import groups_by_comments, limits, unnamed_constants, untold_constants, untold_keys
 from turnwire.config.configuration import SHOWN_SECTIONS, shown_limits
@@ -13,7 +15,7 @@ from turnwire.config.sections import SECTIONS
 from turnwire.domain.limits import Limits
 from turnwire.domain.money import PicoUsd
 
-PAGE = Path(__file__).parents[2] / "docs/limits.md"
+CODE = Path(turnwire.__file__).parent
 
 
 def test_every_number_of_the_configuration_is_in_a_group() -> None:
@@ -53,6 +55,20 @@ def test_bold_keys_are_those_that_the_server_answers() -> None:
     shown = shown_limits({name: SECTIONS[name]() for name in SHOWN_SECTIONS})
     assert bold == {key.replace("_milliseconds", "_seconds") for key in shown}
     assert {"limits.max_message_bytes", "limits.question_timeout_seconds", "files.max_uploads"} <= bold
+
+
+def test_every_refusal_of_too_much_tells_the_limit() -> None:
+    """As `limitValue` of the metadata: whoever refuses a field as too long, too large or too many gives it."""
+    silent = []
+    for file in sorted(CODE.rglob("*.py")):
+        for call in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if not isinstance(call, ast.Call):
+                continue
+            says = [getattr(argument, "value", None) for argument in call.args]
+            told = len(call.args) > 3 or any(keyword.arg in (None, "limitValue") for keyword in call.keywords)
+            if {"TOO_LONG", "TOO_LARGE", "TOO_MANY"} & {word for word in says if isinstance(word, str)} and not told:
+                silent.append(f"{file.relative_to(CODE)}:{call.lineno}")
+    assert silent == []
 
 
 @pytest.mark.parametrize(

@@ -239,7 +239,8 @@ class _Refused(CallFailed):
 
 async def _parsed(method: UnaryMethod | StreamingMethod, data: bytes) -> Any:
     if method.max_request_bytes is not None and len(data) > method.max_request_bytes:
-        raise InvalidRequest.of("request", f"is larger than {method.max_request_bytes} bytes", "TOO_LONG")
+        limit = str(method.max_request_bytes)
+        raise InvalidRequest.of("request", f"is larger than {limit} bytes", "TOO_LONG", limitValue=limit)
     try:
         if method.beside_bytes is not None and len(data) >= method.beside_bytes:
             return await asyncio.to_thread(method.parse, data)

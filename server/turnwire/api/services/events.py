@@ -33,7 +33,12 @@ class EventService:
     ) -> AsyncGenerator[pb.GlobalEvent | bytes]:
         """Yields changes with accumulated text."""
         if len(request.session_ids) > MAX_SUBSCRIBED_SESSIONS:
-            raise InvalidRequest.of("session_ids", f"more than {MAX_SUBSCRIBED_SESSIONS} sessions", "TOO_MANY")
+            raise InvalidRequest.of(
+                "session_ids",
+                f"more than {MAX_SUBSCRIBED_SESSIONS} sessions",
+                "TOO_MANY",
+                limitValue=str(MAX_SUBSCRIBED_SESSIONS),
+            )
         async with contextlib.aclosing(self._conflated.watch(principal, frozenset(request.session_ids))) as changes:
             async for change in changes:
                 event = STREAM_OPEN if change is None else global_event(change)

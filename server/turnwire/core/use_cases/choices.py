@@ -147,7 +147,8 @@ def choose_tools(asked: tuple[ToolDefinition, ...], session: Session) -> tuple[T
     """
     tools = tuple({tool.name: tool for tool in (*session.tools, *asked)}.values())
     if len(tools) > MAX_TOOLS:
-        raise InvalidRequest.of("tools", f"more than {MAX_TOOLS} tools, including the session's", "TOO_MANY")
+        text = f"more than {MAX_TOOLS} tools, including the session's"
+        raise InvalidRequest.of("tools", text, "TOO_MANY", limitValue=str(MAX_TOOLS))
     return tools
 
 

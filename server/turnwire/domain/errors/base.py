@@ -45,3 +45,5 @@ class FieldViolation:
     description: str
     reason: str = "INVALID"
     """Upper-case word for programs."""
+    limit: int | None = None
+    """What the value is over; None when that is not what is wrong."""

@@ -1,6 +1,7 @@
 """Errors of requests: what they ask for is invalid, missing, or in another state."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import ClassVar, Self
 
@@ -13,9 +14,11 @@ class InvalidRequest(DomainError):
     reason = "INVALID_REQUEST"
 
     def __init__(self, *violations: FieldViolation, metadata: Mapping[str, str] | None = None) -> None:
-        """Takes one violation per invalid field, at least one."""
+        """Takes one violation per invalid field, at least one. Metadata field, and limitValue if it is over a limit."""
         text = "; ".join(f"{v.field}: {v.description}" for v in violations)
-        super().__init__(text, {"field": violations[0].field, **(metadata or {})})
+        first = violations[0]
+        over = {} if first.limit is None else {"limitValue": str(first.limit)}
+        super().__init__(text, {"field": first.field, **over, **(metadata or {})})
         self.violations = violations
 
     @classmethod
@@ -25,7 +28,7 @@ class InvalidRequest(DomainError):
 
     def within(self, field: str) -> Self:
         """Returns the same error with its field paths prefixed by a field of the request."""
-        moved = [FieldViolation(f"{field}.{v.field}", v.description, v.reason) for v in self.violations]
+        moved = [replace(v, field=f"{field}.{v.field}") for v in self.violations]
         metadata = {key: value for key, value in self.metadata.items() if key != "field"}
         return type(self)(*moved, metadata=metadata)
 

@@ -93,7 +93,12 @@ def parse_query(text: str) -> Query:
         InvalidRequest: there is nothing to look for, or it is too long. Names `query`.
     """
     if len(text) > MAX_QUERY_CHARACTERS:
-        raise InvalidRequest.of("query", f"is longer than {MAX_QUERY_CHARACTERS} characters", "TOO_LONG")
+        raise InvalidRequest.of(
+            "query",
+            f"is longer than {MAX_QUERY_CHARACTERS} characters",
+            "TOO_LONG",
+            limitValue=str(MAX_QUERY_CHARACTERS),
+        )
     groups: list[list[Term]] = []
     without: list[Term] = []
     joins = False
@@ -115,7 +120,9 @@ def parse_query(text: str) -> Query:
     if not groups:
         raise InvalidRequest.of("query", "has no word to look for")
     if sum(len(term.words) for term in (*without, *(term for group in groups for term in group))) > MAX_QUERY_WORDS:
-        raise InvalidRequest.of("query", f"has more than {MAX_QUERY_WORDS} words", "TOO_LONG")
+        raise InvalidRequest.of(
+            "query", f"has more than {MAX_QUERY_WORDS} words", "TOO_LONG", limitValue=str(MAX_QUERY_WORDS)
+        )
     return Query(tuple(map(tuple, groups)), tuple(without))
 
 

@@ -55,7 +55,7 @@ def import_request(request: pb.ImportSessionsRequest) -> ImportRequest:
     checks.required("upload_id", checks.at_most("upload_id", request.upload_id, 128))
     checks.at_most("format", request.format, 64)
     if len(request.options) > MAX_OPTIONS:
-        checks.fail("options", f"has more than {MAX_OPTIONS} options", "TOO_MANY")
+        checks.fail("options", f"has more than {MAX_OPTIONS} options", "TOO_MANY", MAX_OPTIONS)
     for name, value in sorted(request.options.items()):
         checks.at_most("options", name, 64)
         checks.at_most(f"options[{name[:64]}]", value, 1024)
@@ -101,7 +101,7 @@ def export_request(request: pb.ExportSessionsRequest) -> ExportRequest:
     """Returns what to export. Raises InvalidRequest naming every wrong field."""
     checks = Checks()
     if len(request.session_ids) > MAX_SESSIONS:
-        checks.fail("session_ids", f"names more than {MAX_SESSIONS} sessions", "TOO_MANY")
+        checks.fail("session_ids", f"names more than {MAX_SESSIONS} sessions", "TOO_MANY", MAX_SESSIONS)
     elif len(set(request.session_ids)) < len(request.session_ids):
         checks.fail("session_ids", "names a session twice", "DUPLICATE")
     elif "" in request.session_ids:

@@ -29,9 +29,9 @@ class Checks:
         inner._violations, inner._prefix = self._violations, f"{self._prefix}{field}."
         return inner
 
-    def fail(self, field: str, description: str, reason: str = "INVALID") -> None:
-        """Notes a violation."""
-        self._violations.append(FieldViolation(self._prefix + field, description, reason))
+    def fail(self, field: str, description: str, reason: str = "INVALID", limit: int | None = None) -> None:
+        """Notes a violation; `limit` is what the value is over, if that is wrong."""
+        self._violations.append(FieldViolation(self._prefix + field, description, reason, limit))
 
     def required(self, field: str, value: str) -> str:
         """Notes a violation unless the text is not empty. Returns it."""
@@ -42,7 +42,7 @@ class Checks:
     def at_most(self, field: str, value: str, characters: int) -> str:
         """Notes a violation when the text is longer. Returns it."""
         if len(value) > characters:
-            self.fail(field, f"is longer than {characters} characters", "TOO_LONG")
+            self.fail(field, f"is longer than {characters} characters", "TOO_LONG", characters)
         return value
 
     def one_of(self, field: str, value: str, allowed: Container[str], names: str) -> str:
@@ -64,7 +64,7 @@ class Checks:
         if not text:
             return text
         if len(text) > MAX_METADATA_BYTES or len(text.encode()) > MAX_METADATA_BYTES:
-            self.fail(field, f"is larger than {MAX_METADATA_BYTES} bytes", "TOO_LONG")
+            self.fail(field, f"is larger than {MAX_METADATA_BYTES} bytes", "TOO_LONG", MAX_METADATA_BYTES)
         else:
             try:
                 value = msgspec.json.decode(text)
@@ -92,7 +92,7 @@ class Checks:
     def page_size(self, size: int) -> int:
         """Notes a violation when the page is too large. Returns its size."""
         if size > MAX_PAGE_SIZE:
-            self.fail("page_size", f"is larger than {MAX_PAGE_SIZE}", "TOO_LARGE")
+            self.fail("page_size", f"is larger than {MAX_PAGE_SIZE}", "TOO_LARGE", MAX_PAGE_SIZE)
         return size
 
     def done(self) -> None:

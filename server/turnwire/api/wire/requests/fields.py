@@ -43,7 +43,7 @@ def parts(
     if not sent:
         checks.fail(name, "is empty: a message has at least one part", "REQUIRED")
     if len(sent) > MAX_PARTS:
-        checks.fail(name, f"more than {MAX_PARTS} parts", "TOO_MANY")
+        checks.fail(name, f"more than {MAX_PARTS} parts", "TOO_MANY", MAX_PARTS)
         return ()
     found: list[NewPart] = []
     for index, part in enumerate(sent):
@@ -114,7 +114,7 @@ def tools(
 ) -> tuple[ToolDefinition, ...]:
     """Returns the tools of a client, which stand in a field of the request. Their schemas are not looked into."""
     if len(declared) > MAX_TOOLS:
-        checks.fail(field, f"more than {MAX_TOOLS} tools", "TOO_MANY")
+        checks.fail(field, f"more than {MAX_TOOLS} tools", "TOO_MANY", MAX_TOOLS)
     names = set[str]()
     for index, tool in enumerate(declared):
         name = checks.tool_name(f"{field}[{index}].name", tool.name)
@@ -132,7 +132,7 @@ def session_tools(
     """Returns the tools to keep on a session."""
     size = sum(tool.ByteSize() for tool in declared)
     if size > MAX_SESSION_TOOLS_BYTES:
-        checks.fail(field, f"more than {MAX_SESSION_TOOLS_BYTES} bytes together", "TOO_LONG")
+        checks.fail(field, f"more than {MAX_SESSION_TOOLS_BYTES} bytes together", "TOO_LONG", MAX_SESSION_TOOLS_BYTES)
     return tools(checks, declared, field)
 
 

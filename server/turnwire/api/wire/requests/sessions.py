@@ -117,7 +117,7 @@ def session_filter(request: session_pb2.ListSessionsRequest) -> SessionFilter:
     """Returns which sessions to list. Raises InvalidRequest naming every wrong field."""
     checks = Checks()
     if len(request.labels) > MAX_LISTED_LABELS:
-        checks.fail("labels", f"more than {MAX_LISTED_LABELS} labels", "TOO_MANY")
+        checks.fail("labels", f"more than {MAX_LISTED_LABELS} labels", "TOO_MANY", MAX_LISTED_LABELS)
     if request.order not in _ORDERS:
         checks.fail("order", "is not an order of this server")
     wanted = SessionFilter(
@@ -196,7 +196,7 @@ def _settings(checks: Checks, sent: session_pb2.SessionSettings) -> SessionSetti
 
 def _labels(checks: Checks, sent: session_pb2.SessionSettings | session_pb2.ListSessionsRequest) -> dict[str, str]:
     if len(sent.labels) > MAX_LABELS:
-        checks.fail("labels", f"more than {MAX_LABELS} labels", "TOO_MANY")
+        checks.fail("labels", f"more than {MAX_LABELS} labels", "TOO_MANY", MAX_LABELS)
     for key, value in sorted(sent.labels.items()):
         if not LABEL_KEY.fullmatch(key):
             checks.fail("labels", "have a key that is not 1 to 63 of the characters a-z 0-9 . _ - /")

@@ -67,7 +67,7 @@ def open_calls_request(request: tool_pb2.ListOpenToolCallsRequest) -> tuple[froz
     """Returns the names of tools and the page. Raises InvalidRequest naming every wrong field."""
     checks = Checks()
     if len(request.tool_names) > MAX_TOOLS:
-        checks.fail("tool_names", f"more than {MAX_TOOLS} names", "TOO_MANY")
+        checks.fail("tool_names", f"more than {MAX_TOOLS} names", "TOO_MANY", MAX_TOOLS)
     for index, name in enumerate(request.tool_names[:MAX_TOOLS]):
         checks.tool_name(f"tool_names[{index}]", name)
     checks.done()
@@ -88,9 +88,9 @@ def renew_request(request: tool_pb2.RenewToolCallRequest) -> LeaseChange:
     """Returns the renewal. Raises InvalidRequest naming every wrong field."""
     checks = Checks()
     if len(request.log_lines) > MAX_NEW_LOG_LINES:
-        checks.fail("log_lines", f"more than {MAX_NEW_LOG_LINES} lines", "TOO_MANY")
+        checks.fail("log_lines", f"more than {MAX_NEW_LOG_LINES} lines", "TOO_MANY", MAX_NEW_LOG_LINES)
     elif sum(len(line.encode()) for line in request.log_lines) > MAX_NEW_LOG_BYTES:
-        checks.fail("log_lines", f"more than {MAX_NEW_LOG_BYTES} bytes together", "TOO_LONG")
+        checks.fail("log_lines", f"more than {MAX_NEW_LOG_BYTES} bytes together", "TOO_LONG", MAX_NEW_LOG_BYTES)
     renewal = _lease_change(checks, "renew", request)
     checks.required("lease_id", checks.at_most("lease_id", request.lease_id, MAX_ID_CHARACTERS))
     checks.done()
@@ -181,7 +181,7 @@ def _output(checks: Checks, request: tool_pb2.SubmitToolResultRequest) -> str:
 
 def _files(checks: Checks, request: tool_pb2.SubmitToolResultRequest) -> tuple[NewFile, ...]:
     if len(request.files) > MAX_RESULT_FILES:
-        checks.fail("files", f"more than {MAX_RESULT_FILES} files", "TOO_MANY")
+        checks.fail("files", f"more than {MAX_RESULT_FILES} files", "TOO_MANY", MAX_RESULT_FILES)
         return ()
     found = []
     for index, sent in enumerate(request.files):

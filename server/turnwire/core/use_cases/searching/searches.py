@@ -92,7 +92,9 @@ def _search(asked: SearchAsked) -> Search:
     query = parse_query(asked.query)
     for field, values in (("session_ids", asked.session_ids), ("senders", asked.senders)):
         if len(values) > MAX_FILTERED:
-            raise InvalidRequest.of(field, f"has more than {MAX_FILTERED} values", "TOO_LONG")
+            raise InvalidRequest.of(
+                field, f"has more than {MAX_FILTERED} values", "TOO_LONG", limitValue=str(MAX_FILTERED)
+            )
     if asked.start is not None and asked.end is not None and asked.start >= asked.end:
         raise InvalidRequest.of("end_time", "is not after start_time")
     return Search(

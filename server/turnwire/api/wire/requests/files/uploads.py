@@ -34,6 +34,11 @@ def write_upload_request(request: pb.WriteUploadRequest) -> Chunk:
     if request.offset > MAX_NUMBER:
         checks.fail("offset", f"is more than {MAX_NUMBER}", "OUT_OF_RANGE")
     if len(request.data) > MAX_CHUNK_BYTES:
-        checks.fail("data", f"holds {len(request.data)} bytes, at most {MAX_CHUNK_BYTES} are allowed", "TOO_LARGE")
+        checks.fail(
+            "data",
+            f"holds {len(request.data)} bytes, at most {MAX_CHUNK_BYTES} are allowed",
+            "TOO_LARGE",
+            MAX_CHUNK_BYTES,
+        )
     checks.done()
     return Chunk(offset=request.offset, data=request.data, is_last=request.last)

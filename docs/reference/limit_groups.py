@@ -227,8 +227,6 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "MAX_FILES": LEFT_OUT,
             "MAX_FILES_BYTES": LEFT_OUT,
             "MAX_FILENAME_CHARS": CUT,
-            "MAX_BLOCKS": LEFT_OUT,
-            "MAX_URI_CHARS": CUT,
         },
         "tools.mcp.running_call": {"MAX_REFUSALS": MODEL_READS},
         "tools.mcp.servers": {"DISCOVERY_SECONDS": "turns begin without the tools"},

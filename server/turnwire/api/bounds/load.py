@@ -38,12 +38,12 @@ class Load:
         """
         limits = self._limits
         if self.calls >= limits.max_calls:
-            raise TooManyCalls.of("limits.max_calls", limits.max_calls, RETRY_AFTER)
+            raise TooManyCalls.at("limits.max_calls", limits.max_calls, RETRY_AFTER)
         if begins_work and self.is_memory_short:
-            raise MemoryShort.of("limits.max_memory_bytes", limits.max_memory_bytes, RETRY_AFTER)
+            raise MemoryShort.at("limits.max_memory_bytes", limits.max_memory_bytes, RETRY_AFTER)
         more = metadata_bytes if metadata_bytes > SMALL_METADATA_BYTES else 0
         if more and self._metadata_bytes + more > limits.max_metadata_bytes:
-            raise TooManyCalls.of("limits.max_metadata_bytes", limits.max_metadata_bytes, RETRY_AFTER)
+            raise TooManyCalls.at("limits.max_metadata_bytes", limits.max_metadata_bytes, RETRY_AFTER)
         self._metadata_bytes += more
         self.calls += 1
         return more
@@ -58,5 +58,5 @@ class Load:
         self.is_memory_short = is_short
         if is_short:
             self.receiving.end_slow(
-                MemoryShort.of("limits.max_memory_bytes", self._limits.max_memory_bytes, RETRY_AFTER)
+                MemoryShort.at("limits.max_memory_bytes", self._limits.max_memory_bytes, RETRY_AFTER)
             )

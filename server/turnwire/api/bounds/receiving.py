@@ -115,7 +115,7 @@ class Receiving:
         self._give_back()
         now = asyncio.get_running_loop().time()
         if len(self._slow) >= MAX_SLOW:
-            reading.end(TooManyCalls.of("requests that come slowly", MAX_SLOW, RETRY_AFTER), now)
+            reading.end(TooManyCalls.at("MAX_SLOW", MAX_SLOW, RETRY_AFTER), now)
         else:
             self._slow[reading] = None
             reading.scope.reschedule(now + RECEIVE_SECONDS)

@@ -34,11 +34,6 @@ class PermissionDenied(DomainError):
         return cls(f"{text}, and the caller is a {role}", {"role": role, "requiredRole": required})
 
 
-def limit_of(limit: str, value: int) -> dict[str, str]:
-    """Returns the metadata of a refusal by a limit: its key, and its value."""
-    return {"limit": limit, "limitValue": str(value)}
-
-
 class LimitReached(DomainError):
     """A limit of this server is reached; a later retry may succeed. Metadata limit and limitValue."""
 
@@ -65,9 +60,9 @@ class TooManyCalls(LimitReached):
     subject = "calls"
 
     @classmethod
-    def of(cls, limit: str, value: int, retry_after: timedelta) -> Self:
-        """Creates the error of a limit, by its key and its value."""
-        return cls(f"the server has too many calls: {limit} is {value}", limit_of(limit, value), retry_after)
+    def at(cls, limit: str, value: int, retry_after: timedelta) -> Self:
+        """Creates the error of a limit, by its name and its value."""
+        return cls.of(limit, value, f"the server has too many calls: {limit} is {value}", retry_after)
 
 
 class RequestTooSlow(LimitReached):
@@ -78,7 +73,7 @@ class RequestTooSlow(LimitReached):
     def __init__(self, max_seconds: float) -> None:
         """Takes the limit."""
         text = f"the request did not arrive within {max_seconds:g} seconds"
-        super().__init__(text, {"limit": "seconds of a request", "limitValue": f"{max_seconds:g}"})
+        super().__init__(text, limit_facts("RECEIVE_SECONDS", max_seconds))
 
 
 class MemoryShort(LimitReached):
@@ -87,9 +82,9 @@ class MemoryShort(LimitReached):
     subject = "memory"
 
     @classmethod
-    def of(cls, limit: str, value: int, retry_after: timedelta) -> Self:
-        """Creates the error of a limit, by its key and its value."""
-        return cls("the server is short of memory and takes no new work", limit_of(limit, value), retry_after)
+    def at(cls, limit: str, value: int, retry_after: timedelta) -> Self:
+        """Creates the error of a limit, by its name and its value."""
+        return cls.of(limit, value, "the server is short of memory and takes no new work", retry_after)
 
 
 class TooManyTurns(LimitReached):

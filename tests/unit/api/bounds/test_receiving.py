@@ -126,7 +126,7 @@ async def test_slow_ones_end_when_they_are_told() -> None:
     await elapse(QUICK)
     quick = sent.ask("3")
     await settled()
-    sent.receiving.end_slow(MemoryShort.of("limits.max_memory_bytes", 1, timedelta(seconds=1)))
+    sent.receiving.end_slow(MemoryShort.at("limits.max_memory_bytes", 1, timedelta(seconds=1)))
     with pytest.raises(MemoryShort):
         await slow
     parsing.set()

@@ -16,7 +16,7 @@ SETTLE_SECONDS = 0.5
 
 async def measure(folder: Path, quick: bool) -> None:
     """Prints KiB of the server's resident memory for each idle watcher."""
-    watchers = 200 if quick else 1_000
+    watchers = 200 if quick else 900
     report.title(
         "watcher_memory",
         f"resident memory of the server for each of {watchers} idle watchers; ceiling: an idle stream of a bare"

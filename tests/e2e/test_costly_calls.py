@@ -13,11 +13,12 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 from grpc_status import rpc_status
 from structlog.testing import capture_logs
 
-from bench.attacks.wire import END_HEADERS, HEADERS, Wire, call, data_frames, frame, message, wire
+from bench.attacks.wire import END_HEADERS, HEADERS, RST_STREAM, Wire, call, data_frames, frame, message, wire
 from opencode.event.event_pb2 import WatchEventsRequest
 from opencode.session.session_pb2 import CreateSessionRequest, GetSessionRequest, ListSessionsRequest
 from tests.support.servers.running import connect, running_server
 from turnwire.api.bounds import receiving
+from turnwire.api.bounds.peers import MAX_RESETS
 from turnwire.api.grpc.server import LOOKAHEAD_BYTES
 from turnwire.app import Server
 
@@ -190,3 +191,23 @@ async def test_one_connection_has_a_bound_of_calls(tmp_path: Path) -> None:
             await one.send(frame(HEADERS, END_HEADERS, stream, call(f"{SESSIONS}/CreateSession")))
         await until(lambda: one.resets == 10)
         await until(lambda: server.load.calls == 10)
+
+
+async def test_a_peer_that_only_resets_is_cut_off(tmp_path: Path) -> None:
+    """Its connection is closed and the log names it; a connection that lets calls run goes on."""
+    async with running_server(tmp_path) as server, by_hand(server) as one, connect(server.address) as client:
+        head = call(f"{SESSIONS}/GetSession")
+        with capture_logs() as lines:
+            stream = 1
+            while not one.is_closed:
+                await one.send(frame(HEADERS, END_HEADERS, stream, head))
+                await client.sessions.ListSessions(ListSessionsRequest(), timeout=30)
+                with contextlib.suppress(ConnectionError):
+                    await one.send(frame(RST_STREAM, 0, stream, b"\0\0\0\x08"))
+                stream += 2
+                assert stream < 20 * MAX_RESETS
+        [line] = [line for line in lines if line["event"] == "peer_cut_off"]
+        assert line["listener"] == "grpc" and line["peer"].startswith("ipv4:127.0.0.1:")
+        resets = [line for line in lines if line["event"] == "rpc" and line["code"] == "CANCELLED"]
+        assert stream // 2 > MAX_RESETS >= len(resets)
+        await client.sessions.ListSessions(ListSessionsRequest(), timeout=30)

@@ -195,7 +195,14 @@ class Gate:
     ) -> tuple[Principal, Any]:
         """Admits the caller, and only then receives what it asks for."""
         principal = await self._admit(method.name, method.least_role, caller, call)
-        request = await self._load.receiving.read(caller.connection(), receive, partial(_parsed, method))
+        connection, resets = caller.connection(), self._load.resets
+        try:
+            request = await self._load.receiving.read(connection, receive, partial(_parsed, method))
+        except (asyncio.CancelledError, CallerGone):
+            call.is_reset = True
+            resets.note(connection)
+            raise
+        resets.forgive(connection)
         call.note_session(request)
         return principal, request
 
@@ -255,6 +262,8 @@ class _Call:
     def __init__(self, method: str, observer: Observer, stranger_lines: LineLimit) -> None:
         self.is_of_stranger = False
         """Whether the caller has no credentials: anybody can make many such calls, so few of them get a line."""
+        self.is_reset = False
+        """Whether its caller left before the request was there: one can do so many times a second, too."""
         self._method = method
         self._stranger_lines = stranger_lines
         self._observer = observer
@@ -305,7 +314,7 @@ class _Call:
     def _log(self, code: str, reason: str = "") -> None:
         """Writes the log line, without any content of the request."""
         seconds = self._report(code)
-        unlogged = self._stranger_lines.take() if self.is_of_stranger else 0
+        unlogged = self._stranger_lines.take() if self.is_of_stranger or self.is_reset else 0
         if unlogged is None:
             return
         log.info(

@@ -80,7 +80,7 @@ class Limits(
     max_pending_calls: Count = 12_000
     """Calls of gRPC that have come and have not begun. So many watchers can come back at once; further ones are
     refused."""
-    max_streams_per_connection: Count = 2_000
+    max_streams_per_connection: Count = 1_000
     """Calls at the same time on one connection of gRPC. A client waits with further ones, or opens another
     connection."""
 

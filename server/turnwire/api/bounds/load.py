@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+from turnwire.api.bounds.peers import Resets
 from turnwire.api.bounds.receiving import Receiving
 from turnwire.domain.errors import MemoryShort, TooManyCalls
 from turnwire.domain.limits import Limits
@@ -19,6 +20,7 @@ class Load:
         """Takes the bounds, and the size of the largest request."""
         self._limits = limits
         self.receiving = Receiving(limits.max_receiving_bytes, max_message_bytes)
+        self.resets = Resets()
         self.calls = 0
         """Calls that run, open streams included."""
         self._metadata_bytes = 0

@@ -14,10 +14,18 @@ from uvicorn.server import ServerState
 
 from turnwire.api.web.caller import PEER
 from turnwire.api.web.http.http2 import PREFACE, Http2
-from turnwire.api.web.http.limits import HEAD_SECONDS, IDLE_SECONDS, MAX_HEAD_BYTES, MAX_HEADERS, Connections
+from turnwire.api.web.http.limits import (
+    HEAD_SECONDS,
+    IDLE_SECONDS,
+    MAX_HEAD_BYTES,
+    MAX_HEADERS,
+    STALL_SECONDS,
+    Connections,
+)
 
 _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _NO_TUNNEL = b"HTTP/1.1 405 Method Not Allowed\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+_BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
@@ -97,6 +105,8 @@ class Http1(HttpToolsProtocol):
         """Of what came behind the last piece of a body: extensions of chunks, and trailers, which the parser keeps."""
         self._has_moved = False
         """Whether something other than that has come."""
+        self._stall: asyncio.TimerHandle | None = None
+        """Runs while the peer reads nothing."""
         self._running: RequestResponseCycle | None = None
         """What is being answered; later requests of the connection wait for it."""
         self._first: bytes | None = b""
@@ -124,6 +134,7 @@ class Http1(HttpToolsProtocol):
                 cycle.message_event.set()
         self._all.remove(self)
         self._stop_waiting()
+        self._end_stall()
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
 
@@ -156,7 +167,7 @@ class Http1(HttpToolsProtocol):
             except httptools.HttpParserUpgrade as upgrade:
                 data = self._without_upgrade() + data[upgrade.args[0] :]
             except httptools.HttpParserError:
-                self.send_400_response("Invalid HTTP request received.")
+                self._refuse(_BAD_REQUEST)
                 return
             else:
                 return
@@ -230,10 +241,28 @@ class Http1(HttpToolsProtocol):
         if not self.transport.is_closing() and self.cycle.response_complete:
             self._wait(IDLE_SECONDS)
 
+    def pause_writing(self) -> None:
+        """Stops: the peer does not read. It may not do so for ever."""
+        super().pause_writing()
+        self._stall = self.loop.call_later(STALL_SECONDS, self._plain.abort)
+
+    def resume_writing(self) -> None:
+        """Goes on."""
+        self._end_stall()
+        super().resume_writing()
+
+    def _end_stall(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
+
     def _refuse(self, answer: bytes) -> None:
-        if not self.transport.is_closing():
+        """Closes the connection, after an answer if none is under way: within another one it would be its content."""
+        if self.transport.is_closing():
+            return
+        if self._running is None or self._running.response_complete:
             self.transport.write(answer)
-            self.transport.close()
+        self.transport.close()
 
     def _become_http2(self, data: bytes) -> None:
         self._stop_waiting()

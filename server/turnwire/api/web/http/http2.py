@@ -2,10 +2,14 @@
 
 Each request is one task that runs the application. A body is acknowledged as the application reads it, and an answer
 waits for the windows of its stream and its connection, so neither side fills the memory. While the peer reads nothing,
-nothing is read from it either.
+nothing is read from it either, and not for ever.
+
+What comes in one piece has room for tens of thousands of frames, so it is read in slices, and everything else has its
+turn between them. A peer that sends frames which bring nothing is cut off.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -27,7 +31,7 @@ from h2.settings import SettingCodes, Settings
 
 from turnwire.api.web.exchange import Receive, Scope, Send
 from turnwire.api.web.http.http2_stream import Http2Stream
-from turnwire.api.web.http.limits import HEAD_SECONDS, IDLE_SECONDS, MAX_HEAD_BYTES, Connections
+from turnwire.api.web.http.limits import HEAD_SECONDS, IDLE_SECONDS, MAX_HEAD_BYTES, STALL_SECONDS, Connections
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 """With what a connection begins that speaks HTTP/2."""
@@ -44,8 +48,24 @@ CONNECTION_WINDOW_BYTES = 4 * STREAM_WINDOW_BYTES
 HEADER_TABLE_BYTES = 4096
 """What is remembered of the headers of answers to shorten later ones; as much as a client takes by default."""
 
-MAX_RESETS = 500
+MAX_RESETS = 200
 """Requests that a client may begin and reset on one connection, more than those that it lets end."""
+
+SLICE_BYTES = 2048
+"""What is read of a piece at a time: two hundred of the shortest frames, which take a millisecond."""
+
+MAX_IDLE_FRAMES = 500
+"""Frames that bring nothing (pings, settings, priorities, windows, empty data) which a peer may send before it is cut
+off. What it brings or reads allows more of them."""
+
+IDLE_DATA_BYTES = 64
+"""A shorter frame of data brings nothing, unless it is the last one of a body."""
+
+_PER_REQUEST, _PER_DATA, _SENT_BYTES = 20, 2, 1024
+"""How many more idle frames a request and a frame of data allow, and for how many sent bytes one more is allowed."""
+
+_ABORT_SECONDS = 1.0
+"""How long a peer that is cut off may take to read why."""
 
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -95,6 +115,13 @@ class Http2(asyncio.Protocol):
         self._is_ending = False
         """Whether new requests are refused."""
         self._resets = 0
+        self._idle_left = MAX_IDLE_FRAMES
+        self._unread: deque[memoryview] = deque()
+        """What has come and is not read yet; nothing more is taken from the network meanwhile."""
+        self._waits_to_read = False
+        """Whether reading it waits for the peer to read."""
+        self._stall: asyncio.TimerHandle | None = None
+        """Runs while the peer reads nothing."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Takes the connection."""
@@ -109,6 +136,8 @@ class Http2(asyncio.Protocol):
         """Ends all requests."""
         self._all.remove(self)
         self._stop_waiting()
+        self._unread.clear()
+        self._end_stall()
         self._can_write.set()
         for stream in self._streams.values():
             stream.lose()
@@ -119,17 +148,46 @@ class Http2(asyncio.Protocol):
         self._can_write.clear()
         if self._transport is not None:
             self._transport.pause_reading()
+            self._stall = self._loop.call_later(STALL_SECONDS, self._transport.abort)
 
     def resume_writing(self) -> None:
         """Goes on."""
+        self._end_stall()
         self._can_write.set()
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+        self._take_more()
 
     def data_received(self, data: bytes) -> None:
-        """Reads a piece of frames."""
+        """Reads a piece of frames, or begins to."""
         if self._transport is None or self._transport.is_closing():
             return
+        if len(data) <= SLICE_BYTES and not self._unread:
+            self._read(data)
+            self.flush()
+            return
+        if not self._unread:
+            self._transport.pause_reading()
+            self._all.work.add(self._read_slice)
+        self._unread.append(memoryview(data))
+
+    def _read_slice(self) -> bool:
+        """Reads a slice of what has come. Returns whether there is more."""
+        if not self._unread or self._transport is None or self._transport.is_closing():
+            self._unread.clear()
+            return False
+        if not self._can_write.is_set():  # the answers to these frames would fill the memory
+            self._waits_to_read = True
+            return False
+        piece = self._unread.popleft()
+        if len(piece) > SLICE_BYTES:
+            self._unread.appendleft(piece[SLICE_BYTES:])
+        self._read(bytes(piece[:SLICE_BYTES]))
+        self.flush()
+        if not self._unread:
+            self._take_more()
+        return bool(self._unread)
+
+    def _read(self, data: bytes) -> None:
+        assert self._transport is not None
         try:
             for event in self._http2.receive_data(data):
                 self._note(event)
@@ -137,7 +195,18 @@ class Http2(asyncio.Protocol):
             self.flush()
             self._transport.close()
             return
-        self.flush()
+        if self._idle_left <= 0:
+            self._cut_off("frames that bring nothing")
+
+    def _take_more(self) -> None:
+        """Goes on with what has come, else with what comes."""
+        if self._transport is None or self._transport.is_closing() or not self._can_write.is_set():
+            return
+        if not self._unread:
+            self._transport.resume_reading()
+        elif self._waits_to_read:
+            self._waits_to_read = False
+            self._all.work.add(self._read_slice)
 
     def shutdown(self) -> None:
         """Refuses further requests, and closes the connection when the running ones are answered."""
@@ -149,6 +218,7 @@ class Http2(asyncio.Protocol):
         """Writes the frames that are ready."""
         self._is_flushing = False
         if self._transport is not None and not self._transport.is_closing() and (data := self._http2.data_to_send()):
+            self._allow(len(data) // _SENT_BYTES)
             self._transport.write(data)
 
     def flush_soon(self) -> None:
@@ -175,26 +245,46 @@ class Http2(asyncio.Protocol):
     def _note(self, event: Event) -> None:
         match event:
             case RequestReceived():
+                self._allow(_PER_REQUEST)
                 self._begin(event)
             case DataReceived():
-                stream = self._streams.get(event.stream_id or 0)
-                if stream is None:
-                    self._http2.acknowledge_received_data(event.flow_controlled_length, event.stream_id or 0)
-                else:
-                    stream.take(event.data or b"", event.flow_controlled_length)
+                self._note_data(event)
             case StreamEnded():
                 if (stream := self._streams.get(event.stream_id or 0)) is not None:
                     stream.take_end()
             case StreamReset():
                 self._note_reset(event.stream_id or 0)
             case WindowUpdated() | RemoteSettingsChanged():
+                self._idle_left -= 1
                 # a client may offer gigabytes of memory; what is remembered here is looked through for each header
                 encoder = self._http2.encoder
                 encoder.header_table_size = min(encoder.header_table_size, HEADER_TABLE_BYTES)
-                for stream in self._streams.values():
-                    stream.widen()
+                self._widen(getattr(event, "stream_id", 0) or 0)
             case ConnectionTerminated():
                 self.shutdown()
+            case _:
+                self._idle_left -= 1
+
+    def _note_data(self, event: DataReceived) -> None:
+        data = event.data or b""
+        if len(data) >= IDLE_DATA_BYTES or event.stream_ended is not None:
+            self._allow(_PER_DATA)
+        else:
+            self._idle_left -= 1
+        stream = self._streams.get(event.stream_id or 0)
+        if stream is None:
+            self._http2.acknowledge_received_data(event.flow_controlled_length, event.stream_id or 0)
+        else:
+            stream.take(data, event.flow_controlled_length)
+
+    def _widen(self, stream_id: int) -> None:
+        """Lets a stream, or for 0 all of them, look at their windows again."""
+        for number in [stream_id] if stream_id else list(self._streams):
+            if (stream := self._streams.get(number)) is not None:
+                stream.widen()
+
+    def _allow(self, frames: int) -> None:
+        self._idle_left = min(MAX_IDLE_FRAMES, self._idle_left + frames)
 
     def _note_reset(self, stream_id: int) -> None:
         stream = self._streams.pop(stream_id, None)
@@ -203,7 +293,7 @@ class Http2(asyncio.Protocol):
         # each costs a task and a log line; a client that only begins requests is an attack
         self._resets += 1
         if self._resets > MAX_RESETS:
-            self._close(ErrorCodes.ENHANCE_YOUR_CALM)
+            self._cut_off("requests that are reset")
         elif not self._streams:
             self._wait(IDLE_SECONDS)
 
@@ -257,6 +347,20 @@ class Http2(asyncio.Protocol):
             self._http2.close_connection(code)
             self.flush()
             self._transport.close()
+
+    def _cut_off(self, reason: str) -> None:
+        """Closes the connection of a peer that attacks."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        self._all.cut_off(self._transport, reason)
+        self._unread.clear()
+        self._close(ErrorCodes.ENHANCE_YOUR_CALM)
+        self._loop.call_later(_ABORT_SECONDS, self._transport.abort)
+
+    def _end_stall(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
 
     def _wait(self, seconds: float) -> None:
         self._stop_waiting()

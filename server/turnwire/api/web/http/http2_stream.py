@@ -9,6 +9,8 @@ from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 from h2.exceptions import ProtocolError
 
+from turnwire.api.web.http.limits import STALL_SECONDS
+
 _CHUNK_BYTES = 65_536
 """What of an answer is given to the connection at a time: others of the connection get their turn after it."""
 
@@ -126,8 +128,7 @@ class Http2Stream:
                 return
             size = min(len(rest), self._http2.local_flow_control_window(self.stream_id), _CHUNK_BYTES)
             if rest and size <= 0:
-                self._window.clear()
-                await self._window.wait()
+                await self._wider()
                 continue
             size = min(size, self._http2.max_outbound_frame_size)
             is_end = last and size == len(rest)
@@ -139,3 +140,15 @@ class Http2Stream:
             self._owner.flush()
             if is_end:
                 return
+
+    async def _wider(self) -> None:
+        """Returns when the windows may have grown; ends the stream of a client that does not open them."""
+        self._window.clear()
+        try:
+            async with asyncio.timeout(STALL_SECONDS):
+                await self._window.wait()
+        except TimeoutError:
+            with contextlib.suppress(ProtocolError):
+                self._http2.reset_stream(self.stream_id, ErrorCodes.CANCEL)
+            self._owner.flush()
+            self.lose()

@@ -6,7 +6,9 @@ import resource
 import socket
 from typing import Any, Protocol
 
+from turnwire.api.bounds.peers import CutOffLog
 from turnwire.api.web.http.certificates import certificate_of
+from turnwire.api.web.http.work import Work
 from turnwire.ports.identity.authenticator import ClientCertificate
 
 MAX_HEAD_BYTES = 32_768
@@ -23,6 +25,9 @@ HEAD_SECONDS = 10.0
 
 IDLE_SECONDS = 75.0
 """How long a connection may wait for the next request."""
+
+STALL_SECONDS = 60.0
+"""How long a peer may read nothing of what waits for it, although it is there."""
 
 _KEEPALIVE_IDLE_SECONDS = 20
 _KEEPALIVE_TRIES = 2
@@ -48,6 +53,9 @@ class Connections:
         """
         self._max = min(max_connections, max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
         self._transports: dict[Connection, asyncio.Transport] = {}
+        self._cut_offs = CutOffLog()
+        self.work = Work()
+        """What they have still to read."""
 
     def __len__(self) -> int:
         """Returns how many are open."""
@@ -74,6 +82,11 @@ class Connections:
         """Closes all connections at once."""
         for transport in list(self._transports.values()):
             transport.abort()
+
+    def cut_off(self, transport: asyncio.Transport, reason: str) -> None:
+        """Logs a peer that attacks, and whose connection is closed therefore."""
+        host, port = (transport.get_extra_info("peername") or ("", 0))[:2]
+        self._cut_offs.note(f"{host}:{port}", "web", reason)
 
     def peer_certificate(self, transport: asyncio.Transport) -> ClientCertificate | None:
         """Returns the verified certificate of a client; None if it presented none."""

@@ -10,6 +10,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from turnwire.api.web.exchange import Receive, Scope, Send
+from turnwire.api.web.http import http1
 from turnwire.api.web.http.http1 import Http1
 from turnwire.api.web.http.limits import Connections
 
@@ -20,7 +21,7 @@ class Wire:
     def __init__(self) -> None:
         """Is open."""
         self.writes: list[bytes] = []
-        self.is_closed = False
+        self.is_closed = self.is_aborted = False
 
     def write(self, data: bytes) -> None:
         """Keeps it."""
@@ -29,6 +30,10 @@ class Wire:
     def close(self) -> None:
         """Writes nothing more."""
         self.is_closed = True
+
+    def abort(self) -> None:
+        """Is closed at once."""
+        self.is_closed = self.is_aborted = True
 
     def is_closing(self) -> bool:
         """Returns whether it was closed."""
@@ -188,3 +193,29 @@ async def test_thousands_of_requests_in_one_piece_close_the_connection() -> None
     assert wire.is_closed and len(connection.pipeline) <= 100
     connection.connection_lost(None)
     await asyncio.gather(*state.tasks)
+
+
+@pytest.mark.parametrize("nonsense", [b"no HTTP\r\n\r\n", b"GET / HTTP/1.1\r\nx: " + b"x" * 40_000 + b"\r\n\r\n"])
+async def test_nothing_is_written_into_an_answer(nonsense: bytes) -> None:
+    """A refusal would be read as the answer of the request before, or as its content: the connection is closed."""
+    connection, wire, state = connected()
+    connection.data_received(b"POST /a HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\nhi")
+    connection.data_received(nonsense)
+    assert wire.is_closed and wire.writes == []
+    connection.connection_lost(None)
+    await asyncio.gather(*state.tasks)
+
+
+async def test_a_peer_that_reads_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a time; one that goes on reading stays."""
+    monkeypatch.setattr(http1, "STALL_SECONDS", 0.05)
+    connection, wire, _ = connected()
+    connection.pause_writing()
+    connection.resume_writing()
+    await asyncio.sleep(0.1)
+    assert not wire.is_aborted
+    connection.pause_writing()
+    async with asyncio.timeout(30):
+        while not wire.is_aborted:
+            await asyncio.sleep(0.01)
+    connection.connection_lost(None)

@@ -7,13 +7,15 @@ from typing import Any, cast
 import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
-from h2.events import ResponseReceived
+from h2.events import ResponseReceived, StreamReset
 from h2.settings import SettingCodes, Settings
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from turnwire.api.web.exchange import Receive, Scope, Send
-from turnwire.api.web.http.http2 import PREFACE, Http2
+from turnwire.api.web.http import http2, http2_stream
+from turnwire.api.web.http.http2 import MAX_IDLE_FRAMES, PREFACE, Http2
 from turnwire.api.web.http.limits import Connections
 
 
@@ -23,7 +25,8 @@ class Wire:
     def __init__(self) -> None:
         """Is open."""
         self.written = b""
-        self.is_closed = False
+        self.is_closed = self.is_aborted = False
+        self.is_reading = True
 
     def write(self, data: bytes) -> None:
         """Keeps it."""
@@ -32,6 +35,18 @@ class Wire:
     def close(self) -> None:
         """Writes nothing more."""
         self.is_closed = True
+
+    def abort(self) -> None:
+        """Is closed at once."""
+        self.is_closed = self.is_aborted = True
+
+    def pause_reading(self) -> None:
+        """Takes nothing more."""
+        self.is_reading = False
+
+    def resume_reading(self) -> None:
+        """Goes on."""
+        self.is_reading = True
 
     def is_closing(self) -> bool:
         """Returns whether it was closed."""
@@ -138,4 +153,108 @@ async def test_a_client_does_not_choose_how_much_is_remembered() -> None:
     events = client.receive_data(wire.written)
     assert any(isinstance(event, ResponseReceived) for event in events)
     assert client.decoder.header_table_size <= 4096
+    connection.connection_lost(None)
+
+
+GET = [(":method", "GET"), (":path", "/"), (":scheme", "http"), (":authority", "localhost")]
+
+_FRAMES = {
+    "pings": b"\0\0\x08\x06\0\0\0\0\0" + bytes(8),
+    "settings": b"\0\0\0\x04\0\0\0\0\0",
+    "priorities": b"\0\0\x05\x02\0\0\0\0\x07\0\0\0\0\x10",
+    "unknown": b"\0\0\0\xbb\0\0\0\0\0",
+    "windows": b"\0\0\x04\x08\0\0\0\0\0\0\0\0\x01",
+}
+
+
+@pytest.mark.parametrize("kind", _FRAMES)
+async def test_frames_that_bring_nothing_end_the_connection(kind: str) -> None:
+    """A quarter of a megabyte of them is read in slices, and not to its end."""
+    connection, wire, _ = connected()
+    client = H2Connection(H2Configuration(client_side=True))
+    client.initiate_connection()
+    with capture_logs() as lines:
+        connection.data_received(client.data_to_send() + _FRAMES[kind] * (262_144 // len(_FRAMES[kind])))
+        assert not wire.is_closed and not wire.is_reading
+        while not wire.is_closed:
+            await asyncio.sleep(0)
+    assert b"\0\0\0\x0b" in wire.written[-8:]  # ENHANCE_YOUR_CALM
+    assert [(line["event"], line["listener"]) for line in lines] == [("peer_cut_off", "web")]
+    connection.connection_lost(None)
+
+
+async def test_a_peer_that_brings_something_may_ping() -> None:
+    """Whoever has requests answered is not cut off for the frames between them."""
+    connection, wire, tasks = connected()
+    client = H2Connection(H2Configuration(client_side=True))
+    client.initiate_connection()
+    for stream in range(1, 4 * MAX_IDLE_FRAMES // 10, 2):
+        client.send_headers(stream, GET, end_stream=True)
+        for _ in range(10):
+            client.ping(bytes(8))
+        connection.data_received(client.data_to_send())
+        await asyncio.gather(*tasks)
+    assert not wire.is_closed
+    connection.connection_lost(None)
+
+
+async def test_long_data_is_read_in_slices_and_whole() -> None:
+    """In the order in which it came, also when more comes meanwhile; nothing is taken from the network before."""
+    connection, wire, tasks = connected()
+    client = H2Connection(H2Configuration(client_side=True))
+    client.initiate_connection()
+    client.send_headers(1, [(":method", "POST"), *GET[1:]])
+    for _ in range(6):
+        client.send_data(1, bytes(10_000))
+    client.end_stream(1)
+    data = client.data_to_send()
+    connection.data_received(data[:30_000])
+    assert not wire.is_reading
+    connection.data_received(data[30_000:])
+    async with asyncio.timeout(30):
+        while not wire.is_reading:
+            await asyncio.sleep(0)
+        await asyncio.gather(*tasks)
+    assert b"60000" in wire.written
+    connection.connection_lost(None)
+
+
+async def test_a_peer_that_reads_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a time; nothing of what it sends is read meanwhile."""
+    monkeypatch.setattr(http2, "STALL_SECONDS", 0.05)
+    connection, wire, _ = connected()
+    connection.pause_writing()
+    assert not wire.is_reading
+    connection.resume_writing()
+    assert wire.is_reading
+    await asyncio.sleep(0.1)
+    assert not wire.is_aborted
+    connection.pause_writing()
+    async with asyncio.timeout(30):
+        while not wire.is_aborted:
+            await asyncio.sleep(0.01)
+    connection.connection_lost(None)
+
+
+async def test_a_window_that_nobody_opens_ends_its_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection and its other streams go on."""
+    monkeypatch.setattr(http2_stream, "STALL_SECONDS", 0.05)
+
+    async def long(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": bytes(100_000), "more_body": False})
+
+    tasks: set[asyncio.Task[None]] = set()
+    connection = Http2(long, Connections(10), {}, tasks, asyncio.get_running_loop())
+    wire = Wire()
+    connection.connection_made(cast(asyncio.Transport, wire))
+    client = H2Connection(H2Configuration(client_side=True))
+    client.initiate_connection()
+    client.send_headers(1, GET, end_stream=True)
+    connection.data_received(client.data_to_send())
+    async with asyncio.timeout(30):
+        await asyncio.gather(*tasks)
+    events = client.receive_data(wire.written)
+    assert [event.error_code for event in events if isinstance(event, StreamReset)] == [8]  # CANCEL
+    assert not wire.is_closed
     connection.connection_lost(None)

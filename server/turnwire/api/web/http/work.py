@@ -1,0 +1,39 @@
+"""Shares the event loop between connections that have sent much and everything else."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+
+TURN_SECONDS = 0.002
+"""How long all connections together work before everything else has its turn."""
+
+PAUSE_SECONDS = 0.001
+"""How long everything else has. A call takes several turns of the loop, so one of them alone would be too little."""
+
+
+class Work:
+    """What connections have still to read, a piece at a time and in turns. Belongs to the event loop."""
+
+    def __init__(self) -> None:
+        """There is nothing to read yet."""
+        self._steps: deque[Callable[[], bool]] = deque()
+
+    def add(self, step: Callable[[], bool]) -> None:
+        """Runs a step again and again until it returns False. It must take a millisecond or two, and not raise."""
+        self._steps.append(step)
+        if len(self._steps) == 1:
+            asyncio.get_running_loop().call_soon(self._run)
+
+    def _run(self) -> None:
+        until = time.perf_counter() + TURN_SECONDS
+        while self._steps:
+            step = self._steps[0]
+            again = step()
+            self._steps.popleft()
+            if again:
+                self._steps.append(step)
+            if time.perf_counter() >= until:
+                break
+        if self._steps:
+            asyncio.get_running_loop().call_later(PAUSE_SECONDS, self._run)

@@ -29,6 +29,9 @@ STREAMS_AT_ONCE = 10
 _PIECE_BYTES = 4096
 """Of an event stream, between which others have their turn: the SDK reads all events of a piece in one go."""
 
+_EVENTS_OF_LINE = 0.25
+"""An event has at least two lines, and usually three."""
+
 
 def bounded_client(headers: Mapping[str, str]) -> httpx2.AsyncClient:
     """Returns a client for one MCP server; the caller closes it. Goes by the proxies of the environment.
@@ -39,7 +42,7 @@ def bounded_client(headers: Mapping[str, str]) -> httpx2.AsyncClient:
 
     async def asked(request: httpx2.Request) -> None:
         if request.method == "GET":
-            await streams.take()
+            await streams.take(1)
 
     async def answered(response: httpx2.Response) -> None:
         kind = response.headers.get("content-type", "").strip().lower()
@@ -77,7 +80,8 @@ class _Bounded(httpx2.AsyncByteStream):
                     self._size.add(piece)
                 except TooLargeError as error:
                     raise httpx2.StreamError(str(error)) from None
-                await self._pace.take(len(piece))
+                lines = piece.count(b"\n") + piece.count(b"\r") if step == _PIECE_BYTES else 0
+                await self._pace.take(lines * _EVENTS_OF_LINE, len(piece))
                 yield piece
 
     async def aclose(self) -> None:

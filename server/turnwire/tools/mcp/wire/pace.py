@@ -3,7 +3,7 @@
 import asyncio
 
 PER_SECOND = 1_000
-"""Units of work, each of which costs up to a fifth of a millisecond: a message, or `UNIT_BYTES` of a longer one."""
+"""Units of work, each of which costs up to a fifth of a millisecond: a message, or `UNIT_BYTES`."""
 
 AT_ONCE = 2_000
 """Units that are not spread over time: answers and progress come in bursts."""
@@ -29,17 +29,17 @@ class Pace:
         self._seconds = 1 / per_second
         self._spread = at_once / per_second
         self._due = 0.0
-        self._in_a_row = 0
+        self._in_a_row = 0.0
 
-    async def take(self, size_bytes: int = 0) -> None:
-        """Counts a message of this size; returns when the next one may be read. Safe to cancel."""
-        units = 1 + size_bytes // UNIT_BYTES
+    async def take(self, messages: float, size_bytes: int = 0) -> None:
+        """Counts messages and bytes; returns when more may be read. Safe to cancel."""
+        units = messages + size_bytes / UNIT_BYTES
         now = asyncio.get_running_loop().time()
         self._due = max(self._due, now - self._spread) + units * self._seconds
         self._in_a_row += units
         if self._due > now:
-            self._in_a_row = 0
+            self._in_a_row = 0.0
             await asyncio.sleep(self._due - now)
         elif self._in_a_row >= IN_A_ROW:
-            self._in_a_row = 0
+            self._in_a_row = 0.0
             await asyncio.sleep(0)

@@ -106,7 +106,7 @@ class _Child:
         reason, pace = "", Pace()
         async with to_session:
             async for line in self._lines(pace):
-                await pace.take()
+                await pace.take(1)
                 message = await message_of(line)
                 if message is not None:  # else the next line may be one
                     await to_session.send(SessionMessage(message))
@@ -129,7 +129,7 @@ class _Child:
         pipe, pace = self._process.stderr, Pace()
         assert pipe is not None
         while data := await pipe.read(_READ_BYTES):
-            await pace.take(len(data))
+            await pace.take(1, len(data))
             lines = data[-_LAST_WORDS_BYTES:].decode("utf-8", "replace").strip().splitlines()
             self._last_error = " ".join(lines[-1].split())[:300] if lines else self._last_error
         self._errors_ended.set()
@@ -156,7 +156,7 @@ class _Child:
         assert pipe is not None
         waiting = bytearray()
         while data := await pipe.read(_READ_BYTES):
-            await pace.take(len(data))
+            await pace.take(0, len(data))
             waiting += data
             if b"\n" in data:
                 *lines, rest = bytes(waiting).split(b"\n")

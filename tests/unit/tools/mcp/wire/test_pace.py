@@ -13,7 +13,7 @@ async def test_a_burst_is_free_and_the_rest_has_a_pace() -> None:
 
     async def read() -> None:
         for size in [0] * 5 + [UNIT_BYTES * 9, 0]:
-            await pace.take(size)
+            await pace.take(1, size)
             done[0] += 1
 
     reading = asyncio.create_task(read())

@@ -7,9 +7,29 @@ those that bring conversations in from other systems. Only this package and `tur
 environment.
 """
 
+import os
+import sys
+
 
 def main() -> None:
     """Runs the command that the arguments name and exits with its code."""
+    _open_standard_streams()
     from turnwire.cli.commands import app  # noqa: PLC0415 - keeps `import turnwire.cli` free of the command line's parser
 
     app(prog_name="turnwire")
+
+
+def _open_standard_streams() -> None:
+    """Opens those of the first three descriptors that are closed, on nothing.
+
+    Otherwise the next file or socket has such a number, and what a library writes to standard error goes there.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", closefd=False)
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w", closefd=False)

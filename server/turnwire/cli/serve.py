@@ -16,6 +16,7 @@ import structlog
 from turnwire.app import create_server
 from turnwire.config import Config, ConfigError, load_config
 from turnwire.domain.errors import DomainError
+from turnwire.telemetry.log_output import LogOutput
 from turnwire.telemetry.logs import configure_logging
 from turnwire.telemetry.quiet_thread import SWITCH_SECONDS
 from turnwire.telemetry.readings import Readings
@@ -39,9 +40,13 @@ def run_server(path: Path | None, environ: Mapping[str, str], options: Mapping[s
     except ConfigError as error:
         print(f"turnwire: {error}", file=sys.stderr)
         return 2
-    configure_logging(config.log.level, config.log.format)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(_serve(config, environ))
+    output = LogOutput(sys.stderr.fileno())
+    configure_logging(config.log.level, config.log.format, output)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(_serve(config, environ, output))
+    finally:
+        output.close()
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
@@ -52,7 +57,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     return uvloop.new_event_loop
 
 
-async def _serve(config: Config, environ: Mapping[str, str]) -> int:
+async def _serve(config: Config, environ: Mapping[str, str], output: LogOutput) -> int:
     stop = _stop_signal()
     async with AsyncExitStack() as running:
         try:
@@ -63,7 +68,7 @@ async def _serve(config: Config, environ: Mapping[str, str]) -> int:
             return 1
         _calm_garbage_collection()
         share_interpreter()
-        _announce(config, server.address, server.web_address)
+        _announce(config, server.address, server.web_address, output)
         _notify(environ, "READY=1")
         ended = asyncio.create_task(server.wait_ended())
         await asyncio.wait((ended, stop), return_when=asyncio.FIRST_COMPLETED)
@@ -130,7 +135,7 @@ def _stop_signal() -> asyncio.Future[str]:
     return stop
 
 
-def _announce(config: Config, address: str, web_address: str) -> None:
+def _announce(config: Config, address: str, web_address: str, output: LogOutput) -> None:
     """Announces that the server is ready. Scripts wait for the line that begins with "listening on"."""
     if config.log.format == "json":
         if web_address:
@@ -138,8 +143,8 @@ def _announce(config: Config, address: str, web_address: str) -> None:
         log.info(f"listening on {address}", address=address)
         return
     if web_address:
-        print(f"console and calls over HTTP on {web_address}", file=sys.stderr, flush=True)
-    print(f"listening on {address}", file=sys.stderr, flush=True)
+        output.write(f"console and calls over HTTP on {web_address}\n")
+    output.write(f"listening on {address}\n")
 
 
 def _notify(environ: Mapping[str, str], state: str) -> None:

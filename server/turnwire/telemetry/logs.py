@@ -9,13 +9,14 @@ tracebacks omit the values of local variables.
 import logging
 import sys
 from collections.abc import MutableMapping
-from typing import Any, Literal
+from typing import Any, Literal, TextIO, cast
 
 import msgspec
 import structlog
 from structlog.typing import Processor
 
 from turnwire.ports.telemetry.tracing import current_span
+from turnwire.telemetry.log_output import LogOutput
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
@@ -25,31 +26,34 @@ _encoder = msgspec.json.Encoder(enc_hook=str)
 def configure_logging(
     level: Literal["debug", "info", "warning", "error"],
     format: Literal["text", "json"],
+    output: LogOutput | None = None,
 ) -> None:
     """Sets up structlog and `logging` for the whole process. Calling it again replaces the setup.
 
     Args:
         level: The lowest level of Turnwire's own lines to write. For libraries it is at least WARNING.
         format: "json" writes one object per line with `time` (ISO 8601, UTC), `level` and `event`; "text" is readable.
+        output: Where lines go; None is standard error, whose reader can hold up the process.
     """
+    stream = sys.stderr if output is None else cast("TextIO", output)
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         _add_trace,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
     ]
-    renderers = _json_renderers() if format == "json" else _text_renderers()
+    renderers = _json_renderers() if format == "json" else _text_renderers(is_terminal=stream.isatty())
     structlog.configure(
         processors=[*shared, *renderers],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(stream),
         cache_logger_on_first_use=True,
     )
-    _configure_libraries(max(_LEVELS[level], logging.WARNING), [*shared, _add_logger_name], renderers)
+    _configure_libraries(stream, max(_LEVELS[level], logging.WARNING), [*shared, _add_logger_name], renderers)
 
 
-def _configure_libraries(level: int, shared: list[Processor], renderers: list[Processor]) -> None:
-    handler = logging.StreamHandler(sys.stderr)
+def _configure_libraries(stream: TextIO, level: int, shared: list[Processor], renderers: list[Processor]) -> None:
+    handler = logging.StreamHandler(stream)
     # The handler filters too: OPENAI_LOG and ANTHROPIC_LOG make the SDKs lower their loggers' levels when imported.
     handler.setLevel(level)
     handler.setFormatter(
@@ -87,8 +91,8 @@ def _json_line(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> s
     return _encoder.encode(event).decode()
 
 
-def _text_renderers() -> list[Processor]:
-    if not sys.stderr.isatty():
+def _text_renderers(*, is_terminal: bool) -> list[Processor]:
+    if not is_terminal:
         # takes half the time of structlog's console renderer, and every call writes a line
         return [
             structlog.processors.format_exc_info,
@@ -97,7 +101,7 @@ def _text_renderers() -> list[Processor]:
     # The default formatter prints local variables when rich is installed, and these include prompts.
     return [
         structlog.dev.ConsoleRenderer(
-            colors=sys.stderr.isatty(),
+            colors=is_terminal,
             exception_formatter=structlog.dev.plain_traceback,
             timestamp_key="time",
             pad_event_to=0,

@@ -76,7 +76,7 @@ from turnwire.interop.archive.bounds import Bounds
 from turnwire.interop.archives import READERS, WRITERS
 from turnwire.interop.turnwire_lines.reading import LinesReader, longest_line
 from turnwire.interop.turnwire_lines.writing import LinesWriter
-from turnwire.ports.clock import utc_now
+from turnwire.ports.clock import PatientClock, utc_now
 from turnwire.ports.codec import Codec
 from turnwire.ports.identity.authenticator import Authenticator
 from turnwire.ports.moving.archives import ArchiveFormat, ArchiveWriter
@@ -197,7 +197,7 @@ class Server:
         closing = (use_cases.conversations, use_cases.late_turns, use_cases.tool_leases, use_cases.questions)
         for acting in (*closing, use_cases.uploads):
             stack.push_async_callback(acting.aclose)
-        expiry = UploadExpiry(environment)
+        expiry = UploadExpiry(environment, PatientClock(utc_now, environment.settings.files.upload_expiry))
         stack.push_async_callback(expiry.aclose)
         expiry.start()
         authenticator = await _open_authenticator(config, stack)

@@ -3,7 +3,6 @@
 import sqlite3
 from asyncio import Future
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -14,6 +13,7 @@ from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import StorageError
 from turnwire.domain.principal import Principal
+from turnwire.ports.clock import Clock
 from turnwire.ports.codec import Codec
 from turnwire.ports.commit import Commit, Committed
 from turnwire.ports.store import (
@@ -104,7 +104,7 @@ class SqliteStore:
         on_loss: Callable[[StorageError], None] = lambda _: None,
         observer: Observer = NoObserver(),  # noqa: B008 - has no state
         *,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Clock | None = None,
     ) -> "SqliteStore":
         """Opens the file, creates it if needed, and migrates it to the newest schema. Close with `aclose`.
 
@@ -115,7 +115,7 @@ class SqliteStore:
             on_loss: Called once, on the event loop, when a file of the database was deleted or replaced. Nothing can be
                 stored from then on; closing saves what can be saved.
             observer: Receives a report of each transaction.
-            clock: The time now, for the age of events.
+            clock: The time now, for the age of events; None is the real one.
 
         Raises:
             StorageBusy: another server has the file open.

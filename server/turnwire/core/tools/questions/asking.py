@@ -9,6 +9,7 @@ import contextlib
 from asyncio import Future
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
 from functools import partial
 
 import msgspec
@@ -45,9 +46,6 @@ MAX_QUESTIONS_OF_CALL = 20
 MAX_STATE_CHARS = 64 * 1024
 """Of what a tool needs to go on; it is stored with each question."""
 
-_CLOCK_CHECK_SECONDS = 60.0
-"""Longest wait before the clock is read again: it may be set meanwhile."""
-
 _RETRY_SECONDS = 0.5
 """Pause before the end of a question is stored again: a full disk stays full until somebody makes room."""
 
@@ -55,10 +53,14 @@ Store = Callable[[Work], "Future[Committed]"]
 
 
 class _Asked:
-    """One question: as it is, the commit of its last change, and its reply once that is durable."""
+    """One question: as it is, the commit of its last change, and its reply once that is durable.
 
-    def __init__(self, held: HeldQuestion) -> None:
+    `ends_at` is when it expires, on the loop's clock: the time of day may be set while the question is open.
+    """
+
+    def __init__(self, held: HeldQuestion, left: timedelta) -> None:
         self.held = held
+        self.ends_at = asyncio.get_running_loop().time() + left.total_seconds()
         self.storing: Future[Committed] | None = None
         self.reply: Future[QuestionReply] = asyncio.get_running_loop().create_future()
         if self.question.answer is not None:
@@ -94,7 +96,12 @@ class Questions:
         self._turn = turn
         self._calls = calls
         self._is_over = False
-        self._asked = {held.question.question_id: _Asked(held) for held in pending}
+        self._limit = environment.settings.limits.question_timeout
+        now = environment.clock()  # only the time of day tells what is left of a question of an earlier process
+        self._asked = {
+            held.question.question_id: _Asked(held, min(max(held.question.expires_at - now, timedelta()), self._limit))
+            for held in pending
+        }
         self._totals = Counter(one.question.part_index for one in self._asked.values())
         self._count(len(self.open_questions))
 
@@ -226,7 +233,10 @@ class Questions:
         if problem := self._problem(index, len(new), state):
             raise QuestionRefused(problem)
         holds = [None] * len(new) if keys is None else [QuestionHold(key=key, state=state) for key in keys]
-        opened = [_Asked(HeldQuestion(self._question(index, one), hold)) for one, hold in zip(new, holds, strict=True)]
+        opened = [
+            _Asked(HeldQuestion(self._question(index, one), hold), self._limit)
+            for one, hold in zip(new, holds, strict=True)
+        ]
         self._totals[index] += len(opened)
         self._count(len(opened))
         # before the commit: who begins to watch right after it must see them
@@ -268,7 +278,7 @@ class Questions:
             prompt=new.prompt,
             form=new.form,
             created_at=now,
-            expires_at=now + environment.settings.limits.question_timeout,
+            expires_at=now + self._limit,
         )
 
     async def _reply(self, asked: _Asked, completed: asyncio.Event | None = None) -> QuestionReply:
@@ -276,7 +286,7 @@ class Questions:
         completing = None if completed is None else asyncio.create_task(completed.wait(), name="completed question")
         try:
             while not asked.reply.done():
-                left = (asked.question.expires_at - self._environment.clock()).total_seconds()
+                left = asked.ends_at - asyncio.get_running_loop().time()
                 over = completing is not None and completing.done()
                 if asked.is_open and (over or left <= 0):
                     action = QuestionAction.ACCEPT if over else QuestionAction.EXPIRED
@@ -288,9 +298,7 @@ class Questions:
                 waiting: list[Future[object]] = [asked.reply]  # type: ignore[list-item]
                 if completing is not None and not completing.done():
                     waiting.append(completing)  # type: ignore[arg-type]
-                await asyncio.wait(
-                    waiting, timeout=min(max(left, 0.01), _CLOCK_CHECK_SECONDS), return_when=asyncio.FIRST_COMPLETED
-                )
+                await asyncio.wait(waiting, timeout=max(left, 0.01), return_when=asyncio.FIRST_COMPLETED)
             return asked.reply.result()
         finally:
             if completing is not None:

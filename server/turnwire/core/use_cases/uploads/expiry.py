@@ -4,6 +4,7 @@ import asyncio
 
 from turnwire.core.environment import Environment
 from turnwire.domain.errors import StorageError
+from turnwire.ports.clock import Clock
 
 INTERVAL_SECONDS = 60.0
 """Between looks for what has expired: what the contract says of how late an upload may go."""
@@ -12,10 +13,10 @@ INTERVAL_SECONDS = 60.0
 class UploadExpiry:
     """A task that removes expired uploads of all tenants: at the start and every minute, a bounded number at a time."""
 
-    def __init__(self, environment: Environment) -> None:
-        """Takes the store and the clock."""
+    def __init__(self, environment: Environment, clock: Clock | None = None) -> None:
+        """Takes the store, and the clock that tells what is old: a patient one; None is that of the environment."""
         self._store = environment.store.uploads
-        self._clock = environment.clock
+        self._clock = clock or environment.clock
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:

@@ -1,9 +1,9 @@
 """Forgetting old events, in small steps between commits: by age, by count, and those that an older codec has made."""
 
 import sqlite3
-from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from turnwire.ports.clock import Clock, PatientClock, utc_now
 from turnwire.storage.accounts import Delta
 from turnwire.storage.sqlite.log.counted_steps import Counted, CountedSteps
 from turnwire.storage.sqlite.log.pruning import MAX_PRUNED, PRUNE_SLACK, prune
@@ -35,15 +35,23 @@ class Retention:
     notes in its transaction what it has dropped, and the next start looks through all again.
     """
 
-    def __init__(self, count: int, age: timedelta, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        count: int,
+        age: timedelta,
+        clock: Clock,
+        patient: Clock | None = None,
+    ) -> None:
         """Args:
         count: How many of its newest events a session keeps.
         age: How long events are kept; up to two hours longer, never shorter.
-        clock: The time now.
+        clock: The time now, which is noted.
+        patient: The time that tells what is old; None is the clock's.
         """
         self._count = count
         self._age = age
         self._clock = clock
+        self._patient = patient or clock
         self._session = 0  # sessions up to this row were looked at for their count
         self._position = 0  # events up to this position were looked at for their age
         self._is_walking = False  # whether this look for old events goes on
@@ -96,7 +104,7 @@ class Retention:
             (_hour(now), newest),
         )
         # a position was noted some time in its hour: what is before it is older than the end of that hour
-        (last,) = db.execute(_OLD_POSITION, (_hour(now - self._age - _HOUR), _hour(now))).fetchone()
+        (last,) = db.execute(_OLD_POSITION, (_hour(self._patient() - self._age - _HOUR), _hour(now))).fetchone()
         db.execute("DELETE FROM log_hours WHERE position < ?", (last,))
         return int(last)
 
@@ -133,9 +141,10 @@ class Retention:
         return True
 
 
-def retaining(writer: GroupWriter, count: int, days: int, clock: Callable[[], datetime]) -> CountedSteps:
-    """Returns the work that forgets old events; see `Retention`."""
-    retention = Retention(count, timedelta(days=days), clock)
+def retaining(writer: GroupWriter, count: int, days: int, clock: Clock | None) -> CountedSteps:
+    """Returns the work that forgets old events; see `Retention`. Without a clock it is the real one, with patience."""
+    age = timedelta(days=days)
+    retention = Retention(count, age, clock or utc_now, clock or PatientClock(utc_now, age))
     return CountedSteps(writer, retention.step, PAUSE_SECONDS, "retention", idle_seconds=LOOK_SECONDS)
 
 

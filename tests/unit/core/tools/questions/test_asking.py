@@ -96,6 +96,20 @@ async def test_the_first_answer_wins() -> None:
     assert [(await one).action for one in (first, second)] == [QuestionAction.DECLINE, QuestionAction.ACCEPT]
 
 
+@pytest.mark.parametrize("jump", [timedelta(days=365), timedelta(days=-365)])
+async def test_a_clock_that_is_set_neither_ends_nor_extends_a_question(jump: timedelta) -> None:
+    """Its time is that of a clock which never jumps; after a restart it has no more than its whole time."""
+    asker = Asker()
+    reply = await asker.ask()
+    asker.clock.now += jump
+    await elapse(timedelta(seconds=59))
+    assert not reply.done()
+    after = asker.after_restart()
+    await elapse(timedelta(seconds=2))
+    assert (await reply).action is QuestionAction.EXPIRED
+    assert len(after.open_questions) == 1
+
+
 async def test_a_question_expires_when_its_time_is_over() -> None:
     """Not before; the tool hears it, and an answer is too late."""
     asker = Asker()

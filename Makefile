@@ -139,6 +139,22 @@ check-requirements: $(VENV)/release $(VENV)/dev ## Checks that the lock files ar
 check-vectors: $(VENV)/dev ## Checks that clients/vectors/ is what the server says today.
 	@$(BIN)/python -m tests.support.vectors --check
 
+SEED ?= 1
+COUNT ?= 200
+SECONDS ?= 600
+.PHONY: mutants soak
+# In a folder of its own: only these tests need it, and it changes no version of what the others use.
+$(VENV)/mutants: $(VENV)/dev .ci/mutants.txt
+	@echo "Installing what makes mutants"
+	@$(PIP) install --require-hashes --no-deps --upgrade --target $@ -r .ci/mutants.txt
+	@touch $@
+
+mutants: $(VENV)/mutants ## Tests the tests: COUNT changes drawn by SEED, and which of them no test notices. Takes hours.
+	@PYTHONPATH=$(VENV)/mutants $(BIN)/python -m tests.support.mutants --seed $(SEED) --count $(COUNT) $(ARGS)
+
+soak: $(VENV)/dev ## Churns everything for SECONDS, drawn by SEED: the server must end where it began.
+	@$(BIN)/python -m tests.support.soak.run --seconds $(SECONDS) --seed $(SEED)
+
 ##  Change
 
 .PHONY: fix generate generate-clients vectors fixed-image console lock build clean

@@ -71,11 +71,21 @@ class Traffic:
 
     async def run(self, seconds: float) -> None:
         """Acts for a time, each thing at least once however short it is, then sends the last message."""
-        things = (
+        await self._act(seconds, (*self._harmless, self.kill))
+        await talk(self._client, END, self.session_id)
+
+    async def once(self) -> None:
+        """Does each thing once, but for killing the server."""
+        await self._act(0, self._harmless)
+
+    @property
+    def _harmless(self) -> tuple[Callable[[], Awaitable[None]], ...]:
+        return (
             *(self.quick, self.slow, self.large, self.tool, self.permission, self.queue, self.steer, self.interrupt),
             *(self.abort, self.failure, self.regenerate, self.edit, self.select, self.rewind, self.settings, self.note),
-            self.kill,
         )
+
+    async def _act(self, seconds: float, things: tuple[Callable[[], Awaitable[None]], ...]) -> None:
         ends = time.monotonic() + seconds
         order: list[Callable[[], Awaitable[None]]] = []
         first = True
@@ -95,7 +105,6 @@ class Traffic:
                     await self._abort()
                 await self._rest()
             self.done[name] += 1
-        await talk(self._client, END, self.session_id)
 
     async def quick(self) -> None:
         """An answer at once."""

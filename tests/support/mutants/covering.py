@@ -1,0 +1,149 @@
+"""Which tests carry out which line of the server, and how long each takes.
+
+    python -m tests.support.mutants.covering COVERED SUITE
+
+runs the tests once in the current folder, with a context of coverage for each, and writes what it saw to the folder
+COVERED. What a server in another process carries out is not seen; the suites that start such servers are slow, and no
+suite for mutants.
+"""
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+
+import pytest
+from coverage import CoverageData
+
+SUITES = {
+    "unit": tuple(f"tests/unit/{room}" for room in ("api", "core", "domain", "feed", "providers", "storage")),
+    "contract": ("tests/contract",),
+    "e2e": ("tests/e2e",),
+}
+"""The folders of each suite, the nearest tests first."""
+
+MAX_SECONDS = 40.0
+"""Most seconds of tests against one mutant, as long as they took without it: the nearest ones count."""
+
+OPTIONS = ("-q", "--tb=short", "--no-header", "--assert=plain", "-p", "no:cacheprovider")
+"""Assertions as Python has them: pytest's own need packages that were not imported before."""
+
+SELECTED = ("-m", "not timing and not recordings")
+"""Tests whose outcome does not depend on the machine."""
+
+
+SLOW_SECONDS = 15
+"""A test that takes longer while its lines are noted is no test for mutants."""
+
+
+class Covering:
+    """Answers which tests concern a line; see `tests_of`."""
+
+    def __init__(self, covered: Path, checkout: Path) -> None:
+        """Reads what the runs of all suites have written so far.
+
+        Args:
+            covered: The folder where it is.
+            checkout: The folder in which the tests ran.
+        """
+        self._checkout = checkout
+        self._data: list[CoverageData] = []
+        self._seconds: dict[str, float] = {}
+        self.suites: list[str] = []
+        """Those that were run."""
+        for suite in SUITES:
+            if (times := _times(covered, suite)).exists():
+                self.suites.append(suite)
+                self._seconds.update(json.loads(times.read_text()))
+                data = CoverageData(str(_data(covered, suite)))
+                data.read()
+                self._data.append(data)
+
+    def tests_of(self, module: str, lines: Iterable[int]) -> list[str]:
+        """Returns the tests that carry out one of some lines, the nearest and quickest first.
+
+        A line that is carried out at the import of its module concerns every test that uses the module.
+
+        Args:
+            module: Path of the module in the checkout.
+            lines: Numbers of its lines.
+        """
+        wanted, file = set(lines), str(self._checkout / module)
+        direct: set[str] = set()
+        users: set[str] = set()
+        for data in self._data:
+            for line, contexts in data.contexts_by_lineno(file).items():
+                tests = {context.partition("|")[0] for context in contexts if context}
+                users |= tests
+                if line in wanted:
+                    direct |= tests
+        near = sorted(self._known(direct or users), key=lambda test: self._distance(module, test))
+        return list(self._within(near))
+
+    def seconds(self, tests: Iterable[str]) -> float:
+        """Returns how long tests took together."""
+        return sum(self._seconds[test] for test in tests)
+
+    def _known(self, tests: Iterable[str]) -> set[str]:
+        """Returns the tests that passed, without their parameters: a mutant may change these."""
+        return {name for test in tests if (name := test.partition("[")[0]) in self._seconds}
+
+    def _within(self, tests: Iterable[str]) -> Iterable[str]:
+        total = 0.0
+        for test in tests:
+            total += self._seconds[test]
+            if total <= MAX_SECONDS:
+                yield test
+
+    def _distance(self, module: str, test: str) -> tuple[int, int, float, str]:
+        """Returns a key: the mirror of the module, then the suite, then the folder, then the time."""
+        room = PurePosixPath(module).relative_to("server/turnwire")
+        file = PurePosixPath(test.partition("::")[0])
+        mirror = PurePosixPath("tests/unit") / room.parent / f"test_{room.name}"
+        suite = list(SUITES).index(file.parts[1])
+        shared = sum(1 for a, b in zip(room.parts, file.parts[2:], strict=False) if a == b)
+        return (-1 if file == mirror else suite), -shared, self._seconds[test], test
+
+
+class _Times:
+    """Notes what each test function took in all, and leaves out those that did not pass."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._failed: set[str] = set()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Called three times for each test."""
+        name = report.nodeid.partition("[")[0]
+        self.seconds[name] = self.seconds.get(name, 0.0) + report.duration
+        if not report.passed:
+            self._failed.add(name)
+
+    def passed(self) -> dict[str, float]:
+        """Returns the seconds of those that passed; tests that were skipped did not."""
+        return {name: round(took, 3) for name, took in self.seconds.items() if name not in self._failed}
+
+
+def _data(covered: Path, suite: str) -> Path:
+    return covered / f"{suite}.coverage"
+
+
+def _times(covered: Path, suite: str) -> Path:
+    return covered / f"{suite}.json"
+
+
+def main() -> int:
+    """Runs one suite. Returns 1 when not even one test passed, else 0."""
+    covered, suite = Path(sys.argv[1]), sys.argv[2]
+    times = _Times()
+    # pytest-cov switches the context with each test; its file is where COVERAGE_FILE says
+    pytest.main(
+        [*OPTIONS, *SELECTED, "--cov=turnwire", "--cov-context=test", "--cov-report=", *SUITES[suite]], plugins=[times]
+    )
+    passed = times.passed()
+    _times(covered, suite).write_text(json.dumps(passed, indent=0, sort_keys=True))
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""Draws mutants by chance: as many of each kind, so that the rare kinds are looked at too."""
+
+import hashlib
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+from cosmic_ray.work_item import MutationSpec, WorkItem
+
+from tests.support.mutants.kinds import KINDS, Position, mutated, positions
+
+ROOMS = ("core", "storage", "feed", "api", "providers")
+"""Where mutants are made, below `server/turnwire`."""
+
+
+def drawn(checkout: Path, seed: int, count: int) -> list[WorkItem]:
+    """Returns the mutants of a seed, in the order in which they are to be tried; the same for the same checkout.
+
+    Args:
+        checkout: The folder with the sources.
+        seed: Decides which are drawn.
+        count: How many; fewer when there are no more.
+    """
+    rng = random.Random(seed)
+    found = {kind: _shuffled(checkout, kind, rng) for kind in KINDS}
+    items: list[WorkItem] = []
+    while found and len(items) < count:
+        for kind in list(found):
+            if len(items) == count:
+                break
+            if (item := next(found[kind], None)) is None:
+                del found[kind]
+            else:
+                items.append(item)
+    return items
+
+
+def _shuffled(checkout: Path, kind: str, rng: random.Random) -> Iterator[WorkItem]:
+    modules = [path for room in ROOMS for path in sorted((checkout / "server/turnwire" / room).rglob("*.py"))]
+    places = [
+        (module, name, occurrence, position)
+        for module in modules
+        for name in KINDS[kind]
+        for occurrence, position in enumerate(positions(module.read_text(), name))
+    ]
+    rng.shuffle(places)
+    return _usable(checkout, places)
+
+
+def _usable(checkout: Path, places: list[tuple[Path, str, int, Position]]) -> Iterator[WorkItem]:
+    for module, name, occurrence, (start, end) in places:
+        if mutated(module.read_text(), name, occurrence) is not None:
+            path = str(module.relative_to(checkout))
+            job = hashlib.sha256(f"{path} {name} {occurrence}".encode()).hexdigest()[:16]
+            spec = MutationSpec(path, name, occurrence, start, end)
+            yield WorkItem.single(job, spec)

@@ -1,0 +1,83 @@
+"""What a server holds, and whether it holds more than before."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from msgspec import Struct
+
+RESIDENT_SHARE = 1.15
+"""Memory after the churn, for that of before: caches of the libraries and holes between what is kept."""
+
+RESIDENT_BYTES = 24 * 2**20
+"""Memory beside that share."""
+
+DATABASE_BYTES = 2 * 2**20
+"""What the file may grow by in any case: remembered requests, usage, and pages that wait for the next shrinking."""
+
+REMEMBERED_BYTES = 1024
+"""What the file may grow by for each thing that was done: answers to named requests are remembered for a day."""
+
+DESCRIPTORS = 4
+"""Descriptors that may be there besides: connections of the HTTP clients that are kept for the next call."""
+
+
+class Held(Struct, frozen=True):
+    """What a server process holds at a moment of rest."""
+
+    tasks: dict[str, int]
+    """Its asyncio tasks, by the function that each runs."""
+    threads: dict[str, int]
+    """Its threads, by name; pools have N for their numbers."""
+    native_threads: int
+    """Threads, those of libraries in C included."""
+    descriptors: dict[str, int]
+    """Open descriptors, by what they lead to."""
+    resident_bytes: int
+    """Memory, after freed memory was given back."""
+    objects: int
+    """Python's objects that the collector of garbage knows."""
+    database_bytes: int = 0
+    """The database file and what SQLite keeps beside it."""
+    files: tuple[str, ...] = ()
+    """Names of the files in the server's folder and in its folder for temporary files."""
+
+    def line(self) -> str:
+        """Returns the counts as one line."""
+        return (
+            f"{self.resident_bytes / 2**20:.1f} MiB, {sum(self.tasks.values())} tasks, {self.native_threads} threads, "
+            f"{sum(self.descriptors.values())} descriptors, {self.objects} objects, {len(self.files)} files, "
+            f"database {self.database_bytes / 2**20:.1f} MiB"
+        )
+
+
+def leaks(before: Held, after: Held, done: int) -> list[str]:
+    """Returns what is held now and was not before, for people; nothing when all is given back.
+
+    Args:
+        before: At rest, when everything had been done a few times.
+        after: At rest, after the churn.
+        done: How many things were done between the two.
+    """
+    found = [f"tasks: {name} +{more}" for name, more in _more(before.tasks, after.tasks)]
+    if after.native_threads > before.native_threads:
+        named = ", ".join(f"{name} +{more}" for name, more in _more(before.threads, after.threads))
+        found.append(f"threads: {before.native_threads} -> {after.native_threads}: {named}")
+    if sum(after.descriptors.values()) > sum(before.descriptors.values()) + DESCRIPTORS:
+        found += [f"descriptors: {name} +{more}" for name, more in _more(before.descriptors, after.descriptors)]
+    if after.resident_bytes > before.resident_bytes * RESIDENT_SHARE + RESIDENT_BYTES:
+        found.append(f"memory: {before.resident_bytes >> 20} -> {after.resident_bytes >> 20} MiB")
+    if after.database_bytes > before.database_bytes + DATABASE_BYTES + REMEMBERED_BYTES * done:
+        found.append(f"database: {before.database_bytes >> 10} -> {after.database_bytes >> 10} KiB")
+    found += [f"file: {name}" for name in after.files if name not in before.files]
+    return found
+
+
+def _more(before: dict[str, int], after: dict[str, int]) -> Iterator[tuple[str, int]]:
+    for name, count in after.items():
+        if count > before.get(name, 0):
+            yield name, count - before.get(name, 0)
+
+
+def files_in(*folders: Path) -> tuple[str, ...]:
+    """Returns the names of all files below some folders, sorted."""
+    return tuple(sorted(str(path.relative_to(folder)) for folder in folders for path in folder.rglob("*")))

@@ -17,9 +17,15 @@ FLOOD_DELTAS = 50
 """Deltas in one write when they are sent without pauses."""
 
 
-def model_name(deltas: int, per_second: int = 0) -> str:
-    """Returns the name of a model that sends this many deltas; 0 per second sends them without pauses."""
-    return f"deltas-{deltas}-{per_second}"
+def model_name(deltas: int, per_second: int = 0, more_bytes: int = 0) -> str:
+    """Returns the name of a model that sends this many deltas.
+
+    Args:
+        deltas: How many.
+        per_second: 0 sends them without pauses.
+        more_bytes: Of text in each, besides its time.
+    """
+    return f"deltas-{deltas}-{per_second}" + (f"-{more_bytes}" if more_bytes else "")
 
 
 def _chunk(delta: dict[str, str], finish: str | None = None) -> bytes:
@@ -45,14 +51,15 @@ def first() -> bytes:
     return _chunk({"role": "assistant", "content": ""})
 
 
-def delta() -> bytes:
-    """Returns a delta with the present moment."""
-    return b"%b@%d@ %b" % (_BEFORE, time.monotonic_ns(), _AFTER)
+def delta(more: bytes = b"") -> bytes:
+    """Returns a delta with the present moment, and more text behind it."""
+    return b"%b@%d@ %b%b" % (_BEFORE, time.monotonic_ns(), more, _AFTER)
 
 
 async def _answer(request: web.Request) -> web.StreamResponse:
     body = json.loads(await request.read())
-    deltas, per_second = map(int, body["model"].split("-")[1:])
+    deltas, per_second, *more_bytes = map(int, body["model"].split("-")[1:])
+    more = b"x" * sum(more_bytes)
     response = web.StreamResponse(headers={"content-type": "text/event-stream"})
     await response.prepare(request)
     await response.write(first())
@@ -63,11 +70,11 @@ async def _answer(request: web.Request) -> web.StreamResponse:
         if per_second:
             due += 1 / per_second
             await asyncio.sleep(max(0.0, due - clock.time()))
-            await response.write(delta())
+            await response.write(delta(more))
             sent += 1
         else:
             several = min(FLOOD_DELTAS, deltas - sent)
-            await response.write(b"".join(delta() for _ in range(several)))
+            await response.write(b"".join(delta(more) for _ in range(several)))
             sent += several
     await response.write(END)
     await response.write_eof()

@@ -4,6 +4,7 @@ import asyncio
 import os
 import sqlite3
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -56,6 +57,22 @@ async def test_what_reads_cannot_write(tmp_path: Path) -> None:
                 await run(connection, sqlite3.Connection.execute, "DELETE FROM sessions")
         assert await opened.store.of(DEFAULT_TENANT).session("ses_1") is not None
         await run(writing, sqlite3.Connection.execute, "DELETE FROM sessions WHERE session_id = 'ses_other'")
+
+
+class _Large:
+    """Something that takes much memory."""
+
+
+async def test_a_thread_keeps_nothing_of_what_it_did(tmp_path: Path) -> None:
+    """Neither what a read or a write was given, nor what came of it: the next one may be an hour away."""
+    async with opened_store(tmp_path) as opened:
+        for connection in opened.store._connections:
+            given = _Large()
+            result = await run(connection, lambda db, one: [one, _Large()], given)
+            gone = [weakref.ref(given), weakref.ref(result[1])]
+            del given, result
+            await asyncio.sleep(0)
+            assert [one() for one in gone] == [None, None]
 
 
 async def test_reopening_keeps_everything(tmp_path: Path) -> None:

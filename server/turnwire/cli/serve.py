@@ -16,6 +16,7 @@ import structlog
 from turnwire.app import create_server
 from turnwire.config import Config, ConfigError, load_config
 from turnwire.domain.errors import DomainError
+from turnwire.telemetry.freed_memory import FreedMemory, this_process
 from turnwire.telemetry.log_output import LogOutput
 from turnwire.telemetry.logs import configure_logging
 from turnwire.telemetry.quiet_thread import SWITCH_SECONDS
@@ -68,6 +69,9 @@ async def _serve(config: Config, environ: Mapping[str, str], output: LogOutput) 
             return 1
         _calm_garbage_collection()
         share_interpreter()
+        freed_memory = FreedMemory(this_process())
+        freed_memory.start()
+        running.callback(freed_memory.stop)
         _announce(config, server.address, server.web_address, output)
         _notify(environ, "READY=1")
         ended = asyncio.create_task(server.wait_ended())

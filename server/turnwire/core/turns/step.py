@@ -6,6 +6,7 @@ is left when the turn is stopped. The end of a step is a value, `StepEnd`: the t
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 from msgspec import Struct
@@ -23,7 +24,7 @@ from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.permission_requests import ask_permissions, opening_work
 from turnwire.core.turns.verdict import step_ending
 from turnwire.core.work import Work
-from turnwire.domain.conversation.events import EphemeralKind, MessageAdded, RetryScheduled
+from turnwire.domain.conversation.events import MessageAdded, RetryScheduled
 from turnwire.domain.conversation.messages import (
     FinishReason,
     Message,
@@ -63,8 +64,23 @@ class StepEnd(Struct, frozen=True):
         return self.work == Work() and not is_half_said
 
 
+class _Asked:
+    """What the model is asked; a shorter request may replace the first."""
+
+    def __init__(self, request: StepRequest) -> None:
+        self.request = request
+
+    async def problem_of(self, call: ToolUse) -> str:
+        """Checks a call against the tools of the current request."""
+        return await self.request.toolbox.problem(call)
+
+
 class Step:
-    """Asks the model once. One task calls `run`; others on the same event loop may read and flush meanwhile."""
+    """Asks the model once. One task calls `run`; others on the same event loop may read and flush meanwhile.
+
+    What it gives to others does not refer to it, so an answer of megabytes goes with its step, and waits for no
+    collector of garbage.
+    """
 
     def __init__(
         self,
@@ -85,14 +101,15 @@ class Step:
         """
         self._environment = environment
         self._turn = turn
-        self._request = request
+        self._asked = _Asked(request)
+        self._publish = partial(environment.publish, turn)
         self._call: ModelCall | None = None
         self._on_output = on_output
         self._is_reopened = reopened is not None
         message, work = self._begin(request.sent, reopened)
         self._added: asyncio.Future[Committed] = environment.commit(turn.session_id, work, message.updated_at)
         self._stream = MessageStream(message, self._publish, environment.new_id)
-        self._journal = StepJournal(environment, self._stream, self._problem_of)
+        self._journal = StepJournal(environment, self._stream, self._asked.problem_of)
 
     @property
     def pending_notice(self) -> RetryScheduled | None:
@@ -124,7 +141,7 @@ class Step:
             UnknownModel: the turn's model is no longer configured.
             StorageError: the message, or a summary, could not be stored.
         """
-        environment, turn, stream, request = self._environment, self._turn, self._stream, self._request
+        environment, turn, stream, request = self._environment, self._turn, self._stream, self._asked.request
         self._call = call = ModelCall(
             environment, turn, stream, self._journal, slot=slot, publish=self._publish, on_output=self._on_output
         )
@@ -133,7 +150,7 @@ class Step:
         if isinstance(failure, ProviderContextFull) and not stream.has_parts:
             shorter = await requests.shorter(request)
             if shorter is not None:
-                self._request = request = shorter
+                self._asked.request = request = shorter
                 stream.note_sent(request.sent)
                 failure = await call.run(request.request, models, self._added)
         stream.note_sent(request.draft.sent_to(stream.model))  # a fallback may have answered
@@ -202,13 +219,6 @@ class Step:
         providers, was_asked = self._environment.providers, call is not None and call.was_asked
         answer = with_cost(self._answer(), providers)
         return with_estimate(answer, providers, was_asked=was_asked, is_cut=self._stream.finished is None)
-
-    async def _problem_of(self, call: ToolUse) -> str:
-        """Checks a call against the tools of the current request; a shorter request may have replaced the first."""
-        return await self._request.toolbox.problem(call)
-
-    def _publish(self, kind: EphemeralKind) -> None:
-        self._environment.publish(self._turn, kind)
 
 
 class EndedStep:

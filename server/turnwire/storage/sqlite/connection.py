@@ -2,12 +2,13 @@
 
 import contextlib
 import fcntl
+import functools
 import os
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, Generic, ParamSpec, TypeVar
 
 import aiosqlite
 
@@ -45,15 +46,37 @@ async def run(
     Raises:
         StorageError: SQLite reported an error; its subclass says which kind.
     """
+    call = _Call(functools.partial(function, connection._conn, *args, **kwargs))
     try:
-        result: T = await connection._execute(function, connection._conn, *args, **kwargs)  # type: ignore[no-untyped-call]
+        await connection._execute(call)  # type: ignore[no-untyped-call]
     except sqlite3.Error as error:
         raise translate(error) from error
     except ValueError as error:
         if connection._connection is None:  # how aiosqlite reports a closed connection
             raise StorageError("the database is closed") from error
         raise
-    return result
+    return call.result()
+
+
+class _Call(Generic[T]):
+    """A function with its arguments, and then its result.
+
+    The connection's thread keeps what it has called last, and what came of it, until the next call. It gets this in
+    their place, which has neither when the call is over: they may be megabytes, and the next call an hour away.
+    """
+
+    def __init__(self, function: Callable[[], T]) -> None:
+        self._function: Callable[[], T] | None = function
+        self._results: list[T] = []
+
+    def __call__(self) -> None:
+        function, self._function = self._function, None
+        assert function is not None, "it is called once"
+        self._results.append(function())
+
+    def result(self) -> T:
+        """Hands the result over."""
+        return self._results.pop()
 
 
 @contextlib.contextmanager

@@ -187,6 +187,7 @@ class GroupWriter:
                 await self._write_batch(batch)
                 self._batch.set_result(None)
                 self._batch = None
+                del batch  # megabytes, maybe, and the next one may be an hour away
             if self._closing:
                 return
 

@@ -1,0 +1,129 @@
+"""Gives memory that was freed back to the system.
+
+The C library keeps freed blocks for later, and gives back only those at the end of a heap. After many long answers
+most of a server's memory is free blocks between small ones that are still used. A thread looks now and then how much
+that is, and lets the library give it back when it is worth it. Only glibc can tell and do so; with other libraries
+nothing happens.
+"""
+
+import ctypes
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+
+LOOK_SECONDS = 5.0
+"""Between two looks, so at most this often memory is given back."""
+
+WORTH_BYTES = 48 * 2**20
+"""As much must be free and still held. Less is soon used again."""
+
+log = structlog.get_logger()
+
+
+class Memory(Protocol):
+    """The memory of a process, as its C library has it."""
+
+    def held(self) -> int:
+        """Returns how many bytes the process has of the system."""
+
+    def used(self) -> int:
+        """Returns how many bytes of those that the library manages are used."""
+
+    def give_back(self) -> None:
+        """Gives back every whole page that is free."""
+
+
+class FreedMemory:
+    """Looks after the memory of this process: `start`, then `stop`.
+
+    `_beside` is what the process holds besides what the library says is used, at the last time that it gave everything
+    back: code, stacks, Python's own small objects. What is held beyond that is free.
+    """
+
+    def __init__(self, memory: Memory | None, look_seconds: float = LOOK_SECONDS) -> None:
+        """Args:
+        memory: That of this process; None does nothing.
+        look_seconds: Time between two looks.
+        """
+        self._memory = memory
+        self._look_seconds = look_seconds
+        self._beside = 0
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begins to look, on a thread of its own that ends at `stop`, and with the process in any case."""
+        if self._memory is not None:
+            self._beside = self._memory.held() - self._memory.used()
+            self._thread = threading.Thread(target=self._watch, args=(self._memory,), name="freed memory", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread. Idempotent."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _look(self, memory: Memory) -> None:
+        """Gives freed memory back if it is worth it."""
+        free = memory.held() - memory.used() - self._beside
+        if free < WORTH_BYTES:
+            return
+        before, began = memory.held(), time.monotonic()
+        memory.give_back()
+        milliseconds = round((time.monotonic() - began) * 1000)
+        log.debug("memory_given_back", bytes=before - memory.held(), milliseconds=milliseconds)
+        self._beside = memory.held() - memory.used()
+
+    def _watch(self, memory: Memory) -> None:
+        while not self._stopped.wait(self._look_seconds):
+            self._look(memory)
+
+
+class _Counts(ctypes.Structure):
+    """`struct mallinfo2` of malloc.h."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
+    ]
+
+
+class GlibcMemory:
+    """The memory of this process under glibc 2.33 or newer. Its functions let other threads run Python meanwhile."""
+
+    def __init__(self) -> None:
+        """Raises OSError or AttributeError: another C library, or another system."""
+        library = ctypes.CDLL(None)
+        self._counts, self._trim = library.mallinfo2, library.malloc_trim
+        self._counts.restype = _Counts
+        self._trim.argtypes = [ctypes.c_size_t]
+        self.held()
+
+    def held(self) -> int:
+        """Returns the resident memory."""
+        return int(Path("/proc/self/statm").read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def used(self) -> int:
+        """Returns what is used of the heaps, and of blocks that are mapped by themselves."""
+        counts = self._counts()
+        return int(counts.uordblks + counts.hblkhd)
+
+    def give_back(self) -> None:
+        """Gives back every whole page that is free, in all heaps."""
+        self._trim(0)
+
+
+def this_process() -> Memory | None:
+    """Returns the memory of this process; None when its C library cannot tell."""
+    try:
+        return GlibcMemory()
+    except (AttributeError, OSError):
+        return None

@@ -277,7 +277,8 @@ class Churn:
         except grpc.aio.AioRpcError as failed:
             if failed.code() not in (*EXPECTED, grpc.StatusCode.INVALID_ARGUMENT):
                 raise
-        await self._client.uploads.DeleteUpload(DeleteUploadRequest(upload_id=upload_id))
+        with contextlib.suppress(grpc.aio.AioRpcError):  # a good one has used it up
+            await self._client.uploads.DeleteUpload(DeleteUploadRequest(upload_id=upload_id))
 
     async def _pause(self) -> None:
         await asyncio.sleep(self._rng.uniform(0, 0.3))

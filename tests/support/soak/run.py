@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -182,6 +183,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
+    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # the model server is left in mid-answer
     with tempfile.TemporaryDirectory(prefix="turnwire-soak-") as folder:
         soaked = asyncio.run(soak(Path(folder), options.seconds, options.seed))
     print(f"seed {options.seed}: {soaked.done.total()} things in {soaked.seconds:.0f} s: {json.dumps(soaked.done)}")

@@ -5,11 +5,12 @@ import sys
 
 import pytest
 
-from turnwire.telemetry.freed_memory import this_process
+from turnwire.telemetry.memory.process import this_process
 
 PROGRAM = """
 import sys
-from turnwire.telemetry.freed_memory import FreedMemory, this_process
+from turnwire.telemetry.memory.freed import FreedMemory
+from turnwire.telemetry.memory.process import this_process
 
 memory = this_process()
 freed = FreedMemory(memory, look_seconds=1000)

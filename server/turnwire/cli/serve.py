@@ -16,9 +16,10 @@ import structlog
 from turnwire.app import create_server
 from turnwire.config import Config, ConfigError, load_config
 from turnwire.domain.errors import DomainError
-from turnwire.telemetry.freed_memory import FreedMemory, this_process
 from turnwire.telemetry.log_output import LogOutput
 from turnwire.telemetry.logs import configure_logging
+from turnwire.telemetry.memory.freed import FreedMemory
+from turnwire.telemetry.memory.process import this_process
 from turnwire.telemetry.quiet_thread import SWITCH_SECONDS
 from turnwire.telemetry.readings import Readings
 

@@ -94,7 +94,7 @@ class Receiving:
         except TimeoutError:
             if not reading.scope.expired():
                 raise
-            raise reading.error or RequestTooSlow(RECEIVE_SECONDS) from None
+            raise reading.error or RequestTooSlow.at("RECEIVE_SECONDS", RECEIVE_SECONDS) from None
         finally:
             timer.cancel()
             if reading.is_quick:

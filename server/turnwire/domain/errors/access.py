@@ -70,10 +70,10 @@ class RequestTooSlow(LimitReached):
 
     subject = "request"
 
-    def __init__(self, max_seconds: float) -> None:
-        """Takes the limit."""
-        text = f"the request did not arrive within {max_seconds:g} seconds"
-        super().__init__(text, limit_facts("RECEIVE_SECONDS", max_seconds))
+    @classmethod
+    def at(cls, limit: str, seconds: float) -> Self:
+        """Creates the error of a limit, by its name and its value."""
+        return cls.of(limit, seconds, f"the request did not arrive within {seconds:g} seconds")
 
 
 class MemoryShort(LimitReached):

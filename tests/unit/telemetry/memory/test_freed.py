@@ -2,7 +2,7 @@
 
 import threading
 
-from turnwire.telemetry.freed_memory import WORTH_BYTES, FreedMemory
+from turnwire.telemetry.memory.freed import WORTH_BYTES, FreedMemory
 
 MB = 2**20
 

@@ -1,0 +1,1 @@
+"""Gives memory that was freed back to the system; begin with `freed`."""

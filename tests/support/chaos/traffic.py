@@ -48,7 +48,8 @@ retained_events_per_session = 400
 
 WORLDS = "één twee drie 世界 und Grüße 🌍 👩‍👩‍👧 नमस्ते"
 PAUSE_SECONDS = 0.02
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 120
+"""For one thing: a hundred changes one after the other, on a machine that is busy."""
 
 
 class Traffic:

@@ -35,7 +35,7 @@ from tests.support.models.scripts import Say, answer, error
 from tests.support.servers.provider import RecordedRequest, ScriptedReply
 from tests.support.servers.running import Client
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 240.0
 """For one thing; a busy machine is slow."""
 
 EXPECTED = (

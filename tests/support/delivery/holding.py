@@ -1,0 +1,62 @@
+"""What a client holds of one session, kept twice: by the oracle's fold and by the Python client's."""
+
+import copy
+
+from opencode.event.event_pb2 import WatchEventsResponse
+from opencode.event.session_event_pb2 import SessionEvent
+from opencode.message.content_pb2 import SessionMessage
+from opencode.message.message_pb2 import ListMessagesResponse
+from tests.support.delivery.comparing import difference, settled
+from tests.support.oracles.fold import SessionFold
+from turnwire_client.conversation import Conversation
+
+
+class Held:
+    """The two folds of a reader, at one place."""
+
+    def __init__(self, session_id: str, start: ListMessagesResponse | None = None) -> None:
+        """Begins at the first event of the session, or with a list."""
+        listed = start or ListMessagesResponse()
+        self.fold = SessionFold(session_id, listed.sequence, _copies(listed.messages))
+        self.client = Conversation(session_id)
+        self.client.reset(_copies(listed.messages), sequence=listed.sequence, resume_token=listed.resume_token)
+        self.token = listed.resume_token
+
+    @property
+    def head(self) -> int:
+        """The sequence that is held."""
+        return self.fold.head or 0
+
+    def apply(self, event: SessionEvent) -> None:
+        """Takes in one event; raises ContractBroken as the fold does."""
+        self.fold.apply(event)
+        self.client.apply(event)
+
+    def note_token(self, batch: WatchEventsResponse) -> None:
+        """Keeps the place behind a batch that was taken in."""
+        self.token = batch.resume_token or self.token
+
+    def differs(self, stored: list[SessionMessage]) -> str:
+        """Returns how the two folds differ from what is stored at their sequence; "" when they do not."""
+        theirs = difference([*self.client.messages, *self.client.waiting], stored)
+        return difference(self.fold.listed(), stored) or (theirs and f"in the fold of the Python client {theirs}")
+
+    def at_place(self) -> "Held":
+        """Returns a copy that goes its own way."""
+        made = copy.copy(self)
+        made.fold = copy.deepcopy(self.fold)
+        held = self.client
+        made.client = Conversation(held.session_id)
+        messages = [*held.messages, *held.waiting]
+        made.client.reset(_copies(messages), sequence=held.sequence, resume_token=self.token)
+        made.client.permissions, made.client.questions = dict(held.permissions), dict(held.questions)
+        made.client.queue_revision, made.client.deleted = held.queue_revision, held.deleted
+        return made
+
+    def ids(self) -> set[str]:
+        """Returns the ids of all messages that are held."""
+        return {message.message_id for message in settled(self.fold.listed())}
+
+
+def _copies(messages: object) -> list[SessionMessage]:
+    return [copy.deepcopy(message) for message in messages]  # type: ignore[attr-defined]

@@ -1,0 +1,168 @@
+"""A server process, its models and its database: started, stopped, killed, backed up and restored."""
+
+import asyncio
+import contextlib
+import shutil
+import sqlite3
+from contextlib import AsyncExitStack, closing
+from pathlib import Path
+
+import grpc
+
+from opencode.session.session_pb2 import SESSION_STATUS_IDLE
+from opencode.turn.turn_pb2 import TURN_STATUS_WAITING
+from opencode.turn.turn_service_pb2 import GetTurnRequest
+from tests.support.clients.conversation import session_of
+from tests.support.delivery.answers import Answers
+from tests.support.delivery.promises import Backup
+from tests.support.delivery.readers import PATIENCE_SECONDS
+from tests.support.servers.mcp import ENVIRON, asker, ready
+from tests.support.servers.process import ServerProcess
+from tests.support.servers.provider import ProviderServer
+from tests.support.servers.running import Client, connect
+from tests.support.servers.world_models import configuration
+from turnwire.api.wire.codec import ProtoCodec
+from turnwire.cli.operator.event_frames import ProtoFrames
+from turnwire.storage.sqlite.care.examination import Examiner
+
+PAUSE_SECONDS = 0.005
+"""Between two looks at a state that nobody announces."""
+
+
+class World:
+    """Use `start` and `close`; everything on one event loop."""
+
+    def __init__(self, folder: Path) -> None:
+        """Takes an empty folder."""
+        self._folder = folder
+        self._channels = AsyncExitStack()
+        self._server: ServerProcess | None = None
+        self._address = "127.0.0.1:0"
+        self._toml = ""
+        self._environ: dict[str, str] = {}
+        self._backups = 0
+        self.lives = 0
+        """How often the server was started."""
+        self.answers = Answers()
+        self.models = ProviderServer(self.answers.reply)
+        self.client: Client
+        self.asks_people = False
+
+    async def start(self, *, retained: int, asks_people: bool) -> None:
+        """Starts the models and the server.
+
+        Args:
+            retained: Events that a session keeps.
+            asks_people: Offer a tool of the server that asks a person; its MCP server takes a while to start.
+        """
+        await self.models.__aenter__()
+        self.asks_people = asks_people
+        self._toml = configuration(self.models.base_url) + f"[storage]\nretained_events_per_session = {retained}\n"
+        if asks_people:
+            self._toml += asker()
+            self._environ = ENVIRON
+        await self.serve()
+
+    async def serve(self) -> None:
+        """Starts the server, on the address that it had."""
+        self.lives += 1
+        self._server = await ServerProcess.start(self._folder, self._toml, self._environ, listen=self._address)
+        self._address = self._server.address
+        self.client = await self._channels.enter_async_context(connect(self._address))
+        if self.asks_people:
+            await ready(self.client)
+
+    async def kill(self) -> None:
+        """Ends the server with SIGKILL."""
+        assert self._server is not None
+        await self._server.kill()
+        await self._ended()
+
+    async def stop(self) -> None:
+        """Ends the server in order."""
+        assert self._server is not None
+        code = await asyncio.wait_for(self._server.terminate(), PATIENCE_SECONDS)
+        assert code == 0, "\n".join(self._server.stderr)
+        await self._ended()
+
+    async def _ended(self) -> None:
+        self.look()
+        self._server = None
+        await self._channels.aclose()
+
+    def look(self) -> None:
+        """Checks what the server wrote: nothing went wrong that it did not expect."""
+        if self._server is not None:
+            wrong = [line for line in self._server.stderr if "Traceback" in line or '"INTERNAL"' in line]
+            assert not wrong, "\n".join(self._server.stderr)
+
+    async def close(self) -> None:
+        """Stops everything."""
+        if self._server is not None:
+            with contextlib.suppress(AssertionError):
+                await self.kill()
+        await self._channels.aclose()
+        await self.models.__aexit__()
+
+    async def back_up(self, sessions: list[str], now: int) -> Backup:
+        """Copies the database while the server works, as docs/operations.md says."""
+        self._backups += 1
+        path = self._folder / f"backup-{self._backups}.sqlite"
+        before = await self.heads(sessions)
+        await asyncio.to_thread(self._copy, path)
+        return Backup(path, now, before, await self.heads(sessions))
+
+    def _copy(self, path: Path) -> None:
+        with closing(sqlite3.connect(self._folder / "turnwire.db")) as db:
+            db.execute("VACUUM INTO ?", (str(path),))
+
+    def put_back(self, backup: Backup) -> None:
+        """Puts the copy in the place of the database, while no server runs, as docs/operations.md says."""
+        assert self._server is None
+        shutil.copy(backup.path, self._folder / "turnwire.db")
+        for beside in ("-wal", "-shm"):
+            (self._folder / f"turnwire.db{beside}").unlink(missing_ok=True)
+
+    async def heads(self, sessions: list[str]) -> dict[str, int]:
+        """Returns the head of each session that is there."""
+        found = {}
+        for session_id in sessions:
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                found[session_id] = (await session_of(self.client, session_id)).head_sequence
+        return found
+
+    def examine(self) -> None:
+        """Checks the database of a server that is not running: the doctor finds nothing."""
+        assert self._server is None
+        findings = Examiner(ProtoCodec(), ProtoFrames()).examine(self._folder / "turnwire.db").findings
+        assert not findings, findings
+
+    async def rest(self, sessions: list[str]) -> None:
+        """Returns when nothing happens in these sessions before somebody acts.
+
+        Raises:
+            AssertionError: it never comes to rest.
+        """
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while not await self._rests(sessions):
+                    await asyncio.sleep(PAUSE_SECONDS)
+        except TimeoutError:
+            shown = [str(await session_of(self.client, session_id)) for session_id in sessions]
+            raise AssertionError("\n".join(["the sessions hang", *shown])) from None
+
+    async def _rests(self, sessions: list[str]) -> bool:
+        """Returns whether every turn that runs waits for a person, a client or an answer that is held back."""
+        working = 0
+        for session_id in sessions:
+            session = await session_of(self.client, session_id)
+            if session.status == SESSION_STATUS_IDLE:
+                if session.queued_messages:
+                    return False
+                continue
+            request = GetTurnRequest(session_id=session_id, turn_id=session.active_turn_id)
+            if not session.active_turn_id:
+                return False
+            turn = (await self.client.turns.GetTurn(request)).turn
+            working += turn.status != TURN_STATUS_WAITING
+        return working <= len(self.answers.held())
